@@ -1,11 +1,18 @@
-"""Public base classes and built-in components for custom components, which docs/components.md describes.
+"""Public base classes and built-in components for custom components, which docs/components.md
+describes.
 
-`import ablate` does not import this module, because it loads torch. Its names keep their meaning within a major version
-of ablate. A norm needs no base class from here: it is any torch.nn.Module constructed with `d_model`.
+`import ablate` does not import this module, because it loads torch. Its names keep their meaning
+within a major version of ablate. A norm needs no base class from here: it is any torch.nn.Module
+constructed with `d_model`.
 """
 
 from ablate.config import ModelConfig
-from ablate.model.attention import AttentionMechanism, FullAttention, LinearAttention, LocalAttention
+from ablate.model.attention import (
+    AttentionMechanism,
+    FullAttention,
+    LinearAttention,
+    LocalAttention,
+)
 from ablate.model.attention_context import AttentionContext
 from ablate.model.feed_forward import GELU, Activation, ReLU, SwiGLU
 from ablate.model.layers import Dropout

@@ -1,12 +1,12 @@
 """Exceptions.
 
-AblateError             base class of errors that the user can fix; printed as one line per error, without a traceback
-|- StudyError           errors in a study file or in --set, each with file:line:column
-|- UsageError           an invalid option, row, seed or run on the command line
-|- DataError            a missing or malformed corpus, with file and line
-|- StoreError           results on disk that cannot be read, are damaged, or belong to other data
-|  |- Damaged           a file whose content does not match its hash, or whose path is not a file
-Interrupted             a signal has stopped the process; all progress is saved and can be resumed
+AblateError             base class of errors that the user can fix; printed as one line per error,
+without a traceback |- StudyError           errors in a study file or in --set, each with
+file:line:column |- UsageError           an invalid option, row, seed or run on the command line |-
+DataError            a missing or malformed corpus, with file and line |- StoreError
+results on disk that cannot be read, are damaged, or belong to other data |  |- Damaged           a
+file whose content does not match its hash, or whose path is not a file Interrupted             a
+signal has stopped the process; all progress is saved and can be resumed
 
 `ValueError` and `assert` signal errors of the caller and broken invariants. They show a traceback.
 """
@@ -60,14 +60,17 @@ class Interrupted(Exception):  # noqa: N818
 
 
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
-    """Return `; did you mean "dropout"?` for the name in `allowed` most similar to `given`, ignoring case, or ""."""
+    """Return `; did you mean "dropout"?` for the name in `allowed` most similar to `given`,
+    ignoring case, or "".
+    """
     names = {name.lower(): name for name in allowed}
     near = get_close_matches(given.lower(), list(names), n=1, cutoff=0.6)
     return f'; did you mean "{names[near[0]]}"?' if near else ""
 
 
 def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
-    """Return `; did you mean "studies/m30k.yaml"?` for the file or folder beside `path` with the most similar name.
+    """Return `; did you mean "studies/m30k.yaml"?` for the file or folder beside `path` with the
+    most similar name.
 
     Args:
         path: does not exist.
@@ -89,7 +92,9 @@ def listed(names: Iterable[object]) -> str:
 
 
 def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:
-    """Message for an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all that are allowed."""
+    """Message for an unknown name: `unknown field "drop_out"; did you mean "dropout"?`, or all that
+    are allowed.
+    """
     allowed = tuple(allowed)
     nearest = did_you_mean(name, allowed)
     return f'unknown {kind} "{name[:60]}"{nearest or "; allowed: " + ", ".join(allowed)}'

@@ -70,7 +70,10 @@ def thousands(steps: int | None) -> str:
 
 def shares_text(shares: Mapping[str, float]) -> str:
     """Shares by name, with one digit: `source 1.2%, target <0.1%`."""
-    return ", ".join(f"{name} {'<0.1%' if 0 < share < 0.0005 else f'{share:.1%}'}" for name, share in shares.items())
+    return ", ".join(
+        f"{name} {'<0.1%' if 0 < share < 0.0005 else f'{share:.1%}'}"
+        for name, share in shares.items()
+    )
 
 
 def signed(value: float | None, digits: int) -> str:
@@ -82,7 +85,9 @@ def signed(value: float | None, digits: int) -> str:
 
 
 def interval_text(low: float, high: float, digits: int) -> str:
-    """An interval: `[-0.3, +0.2]`; with up to four more digits where an end that is not 0 would be printed as 0."""
+    """An interval: `[-0.3, +0.2]`; with up to four more digits where an end that is not 0 would be
+    printed as 0.
+    """
     for more in range(5):
         ends = [signed(end, digits + more) for end in (low, high)]
         if all(float(text) != 0 or end == 0 for text, end in zip(ends, (low, high), strict=True)):
@@ -90,34 +95,42 @@ def interval_text(low: float, high: float, digits: int) -> str:
     return f"[{ends[0]}, {ends[1]}]"
 
 
-# Control characters but tab and line feed (C0, C1 and DEL), line separators, bidirectional marks, lone surrogates.
+# Control characters but tab and line feed (C0, C1 and DEL), line separators, bidirectional marks,
+# lone surrogates.
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u206f\ud800-\udfff]|\r(?!\n)"
 )
 
 
 def visible(text: str) -> str:
-    r"""Text for a terminal or a page: characters that could act on it are escaped, such as `\x1b` and `\u202e`.
+    r"""Text for a terminal or a page: characters that could act on it are escaped, such as `\x1b`
+    and `\u202e`.
 
-    These are control characters but tabs and line breaks, bidirectional marks, which reorder the text around them, and
-    surrogates. Letters of every script stay.
+    These are control characters but tabs and line breaks, bidirectional marks, which reorder the
+    text around them, and surrogates. Letters of every script stay.
     """
     return _HARMFUL.sub(lambda match: _escape(match[0]), text)
 
 
 def printable(text: str) -> str:
-    r"""Text of one line, such as a message or a label: everything but printable characters is escaped, such as `\n`."""
+    r"""Text of one line, such as a message or a label: everything but printable characters is
+    escaped, such as `\n`.
+    """
     return "".join(c if c.isprintable() else _escape(c) for c in text)
 
 
 def token_text(piece: str) -> str:
-    """A token in a line: printable, and in quotes if it is empty or has spaces at its ends, which would not show."""
+    """A token in a line: printable, and in quotes if it is empty or has spaces at its ends, which
+    would not show.
+    """
     text = printable(piece)
     return text if text and text == text.strip() else f'"{text}"'
 
 
 def json_text(value: object, *, ascii_only: bool = False) -> str:
-    r"""JSON, indented. Characters that are not `visible` have JSON's escapes, so that the value stays the same."""
+    r"""JSON, indented. Characters that are not `visible` have JSON's escapes, so that the value
+    stays the same.
+    """
     text = json.dumps(value, indent=1, ensure_ascii=ascii_only)
     return _HARMFUL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
@@ -140,7 +153,9 @@ def middle_ellipsis(text: str, width: int) -> str:
 
 
 def fold(text: str, width: int) -> list[str]:
-    """Break text into lines of at most `width` characters: after a space, = or comma, else after _, else anywhere."""
+    """Break text into lines of at most `width` characters: after a space, = or comma, else after _,
+    else anywhere.
+    """
     lines = [""]
     for piece in (piece for word in re.findall(r"\S+ ?", text) for piece in _pieces(word, width)):
         if lines[-1] and len((lines[-1] + piece).rstrip()) > width:

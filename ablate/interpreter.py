@@ -1,8 +1,10 @@
-"""Start Python without the current folder on its path, so that a file there never takes the place of a module.
+"""Start Python without the current folder on its path, so that a file there never takes the place
+of a module.
 
-Python puts the current folder first on the path of `python -m` and `python -c`, and for an empty part of PYTHONPATH. A
-downloaded folder with a file `json.py` would then be executed. From Python 3.11 on, PYTHONSAFEPATH prevents it; this
-module does the same on Python 3.10. A folder that PYTHONPATH names stays on the path.
+Python puts the current folder first on the path of `python -m` and `python -c`, and for an empty
+part of PYTHONPATH. A downloaded folder with a file `json.py` would then be executed. From Python
+3.11 on, PYTHONSAFEPATH prevents it; this module does the same on Python 3.10. A folder that
+PYTHONPATH names stays on the path.
 
 `ablate/__init__.py` imports this module first, so it imports only what Python has loaded by then.
 """
@@ -12,8 +14,8 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
-# -c executes this before it imports anything. The package is loaded from the folder of this process, wherever the path
-# of the new process leads.
+# -c executes this before it imports anything. The package is loaded from the folder of this
+# process, wherever the path of the new process leads.
 _START = """\
 import sys
 if not getattr(sys.flags, "safe_path", False):
@@ -21,7 +23,9 @@ if not getattr(sys.flags, "safe_path", False):
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 _, folder, module = sys.argv
-spec = spec_from_file_location("ablate", folder + "/__init__.py", submodule_search_locations=[folder])
+spec = spec_from_file_location(
+    "ablate", folder + "/__init__.py", submodule_search_locations=[folder]
+)
 sys.modules["ablate"] = module_from_spec(spec)
 spec.loader.exec_module(sys.modules["ablate"])
 sys.exit(import_module(module).main())
@@ -29,16 +33,21 @@ sys.exit(import_module(module).main())
 
 
 def python_command(module: str) -> tuple[str, ...]:
-    """The command that calls `main()` of a module of ablate in a new process, and exits with what it returns."""
+    """The command that calls `main()` of a module of ablate in a new process, and exits with what
+    it returns.
+    """
     return sys.executable, "-c", _START, os.path.join(ROOT, "ablate"), module
 
 
 def leave_current_folder() -> None:
-    """Take the current folder from the path of this process and of its children, if this is the command line.
+    """Take the current folder from the path of this process and of its children, if this is the
+    command line.
 
     A process that only imports ablate, such as a notebook, is left alone.
     """
-    by_module = sys.argv[:1] == ["-m"] and _module().partition(".")[0] == "ablate"  # `-m` while packages are imported
+    by_module = (
+        sys.argv[:1] == ["-m"] and _module().partition(".")[0] == "ablate"
+    )  # `-m` while packages are imported
     if not by_module and os.path.basename(sys.argv[0] if sys.argv else "") != "ablate":
         return
     if by_module and not getattr(sys.flags, "safe_path", False):
@@ -48,7 +57,9 @@ def leave_current_folder() -> None:
 
 
 def _drop_empty_parts() -> None:
-    """Undo an empty part of PYTHONPATH, which means the current folder; `PYTHONPATH=$PYTHONPATH:folder` makes one."""
+    """Undo an empty part of PYTHONPATH, which means the current folder;
+    `PYTHONPATH=$PYTHONPATH:folder` makes one.
+    """
     parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     named = [part for part in parts if part]
     if not named or len(named) == len(parts):
@@ -64,11 +75,15 @@ def _drop_empty_parts() -> None:
 
 def _module() -> str:
     """The module after `-m` on the command line."""
-    return sys.orig_argv[-len(sys.argv)].removeprefix("-m")  # orig_argv ends with the module and its arguments
+    return sys.orig_argv[-len(sys.argv)].removeprefix(
+        "-m"
+    )  # orig_argv ends with the module and its arguments
 
 
 def _remove(folder: str) -> None:
-    """Remove the first entry of the path that is this folder; a folder with this package is moved to the end."""
+    """Remove the first entry of the path that is this folder; a folder with this package is moved
+    to the end.
+    """
     sys.path.remove(folder)
     if os.path.abspath(folder) == ROOT and folder not in sys.path:  # ablate is not installed
         sys.path.append(folder)

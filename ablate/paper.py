@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 Value = int | float | str  # of a field in a table of the paper
 
@@ -42,7 +43,8 @@ class PaperTable:
 
     title: such as `Table 3`.
     rows: as printed.
-    base: values of the varied fields in the table's base. A row's head sizes are d_model / h unless it sets them.
+    base: values of the varied fields in the table's base. A row's head sizes are d_model / h unless
+        it sets them.
     recipe: further fields that the row `big` changes.
     corpus: the corpus that it was trained on, as a study names it.
     measured_on: test data, for a legend.
@@ -59,13 +61,17 @@ class PaperTable:
 
 
 def _row(
-    group: str, ppl: float, bleu: float, params: float | None = None, changed: dict[str, Value] | None = None
+    group: str,
+    ppl: float,
+    bleu: float,
+    params: float | None = None,
+    changed: dict[str, Value] | None = None,
 ) -> PaperRow:
     return PaperRow(group, {"ppl": ppl, "bleu": bleu}, params, changed or {})
 
 
-# Perplexity is per wordpiece; the paper does not say which BLEU it uses. Head sizes are given only where they differ
-# from d_model / h.
+# Perplexity is per wordpiece; the paper does not say which BLEU it uses. Head sizes are given only
+# where they differ from d_model / h.
 TABLE_3 = PaperTable(
     title="Table 3",
     rows=(
@@ -88,7 +94,9 @@ TABLE_3 = PaperTable(
         _row("D", 4.67, 25.3, changed={"label_smoothing": 0.0}),
         _row("D", 5.47, 25.7, changed={"label_smoothing": 0.2}),
         _row("E", 4.92, 25.7, changed={"positional_encoding": "learned"}),
-        _row("big", 4.33, 26.4, 213, {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3}),
+        _row(
+            "big", 4.33, 26.4, 213, {"d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3}
+        ),
     ),
     base={
         "n_layers": 6,
@@ -108,8 +116,9 @@ TABLE_3 = PaperTable(
 
 _WSJ_ONLY, _SEMI_SUPERVISED = "WSJ only, discriminative", "semi-supervised"
 
-# Section 6.3 gives the depth and the width of the parser, and leaves the other fields as in the base model for
-# translation. Its second result has about 17 million sentences of parsed text besides.
+# Section 6.3 gives the depth and the width of the parser, and leaves the other fields as in the
+# base model for translation. Its second result has about 17 million sentences of parsed text
+# besides.
 TABLE_4 = PaperTable(
     title="Table 4",
     rows=(PaperRow("base", {"f1": 91.3}),),
@@ -132,3 +141,30 @@ TABLE_4 = PaperTable(
         Published("Dyer et al. (2016)", "generative", 93.3),
     ),
 )
+
+
+class Setting(NamedTuple):
+    """A column of Table 3.
+
+    head: the paper's symbol.
+    field: of the configuration.
+    latex: the symbol in LaTeX.
+    """
+
+    head: str
+    field: str
+    latex: str
+
+
+SETTINGS = (
+    Setting("N", "n_layers", "$N$"),
+    Setting("d_model", "d_model", r"$d_{\mathrm{model}}$"),
+    Setting("d_ff", "d_ff", r"$d_{\mathrm{ff}}$"),
+    Setting("h", "n_heads", "$h$"),
+    Setting("d_k", "d_k", "$d_k$"),
+    Setting("d_v", "d_v", "$d_v$"),
+    Setting("P_drop", "dropout", "$P_{drop}$"),
+    Setting("eps_ls", "label_smoothing", r"$\epsilon_{ls}$"),
+    Setting("steps", "train_steps", "steps"),
+)
+SETTING_FIELDS = {setting.field for setting in SETTINGS}

@@ -1,6 +1,8 @@
-"""The look that all figures share: palette, Matplotlib style, layout in inches, axes, fonts, file formats, and SVG.
+"""The look that all figures share: palette, Matplotlib style, layout in inches, axes, fonts, file
+formats, and SVG.
 
-Figures are built with Matplotlib's `Figure` class and never with pyplot, which would keep them alive in global state.
+Figures are built with Matplotlib's `Figure` class and never with pyplot, which would keep them
+alive in global state.
 """
 
 from __future__ import annotations
@@ -30,14 +32,17 @@ from matplotlib.ticker import FixedLocator, Formatter, LogLocator, MaxNLocator, 
 from ablate.formatting import printable
 from ablate.store.files import write_bytes
 
-# The palette of the report page in light mode; page.css has the colors of dark mode under the same names.
+# The palette of the report page in light mode; page.css has the colors of dark mode under the same
+# names.
 PALETTE = {
     "paper": "#ffffff", "ink": "#1a1a1f", "soft": "#5b5b66", "line": "#d9d9e0",
     "worse": "#b42318", "better": "#04703c", "base": "#6b6b76",
     "c0": "#0b6bcb", "c1": "#c2410c", "c2": "#047857", "c3": "#a21caf",
     "c4": "#854d0e", "c5": "#0e7490", "c6": "#be123c", "c7": "#4d7c0f",
 }  # fmt: skip
-SERIES = tuple(f"c{number}" for number in range(8))  # names of the colors for rows; distinct within one set of axes
+SERIES = tuple(
+    f"c{number}" for number in range(8)
+)  # names of the colors for rows; distinct within one set of axes
 
 COLUMN = 3.3  # inches: the width of one column in a paper of two columns
 FONT, TITLE, SMALL = 8.0, 11.0, 7.0  # points
@@ -54,20 +59,41 @@ LOG_FROM = 8.0  # a ratio of largest to smallest value above which an axis is lo
 
 @contextmanager
 def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
-    """Apply the shared style to everything drawn or written in the block, whatever a user's matplotlibrc says."""
+    """Apply the shared style to everything drawn or written in the block, whatever a user's
+    matplotlibrc says.
+    """
     ink, soft = PALETTE["ink"], PALETTE["soft"]
     with matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams |= {
-            "font.family": list(families), "font.size": FONT, "text.color": ink, "text.parse_math": False,
-            "axes.linewidth": 0.6, "axes.edgecolor": soft, "axes.labelcolor": soft, "axes.labelsize": SMALL,
-            "axes.spines.top": False, "axes.spines.right": False, "axes.unicode_minus": True,
-            "xtick.color": soft, "ytick.color": soft, "xtick.labelsize": SMALL, "ytick.labelsize": SMALL,
-            "xtick.major.size": 2.5, "ytick.major.size": 2.5, "xtick.major.width": 0.6, "ytick.major.width": 0.6,
-            "xtick.major.pad": 2.5, "ytick.major.pad": 2.5, "grid.color": PALETTE["line"], "grid.linewidth": 0.5,
+            "font.family": list(families),
+            "font.size": FONT,
+            "text.color": ink,
+            "text.parse_math": False,
+            "axes.linewidth": 0.6,
+            "axes.edgecolor": soft,
+            "axes.labelcolor": soft,
+            "axes.labelsize": SMALL,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.unicode_minus": True,
+            "xtick.color": soft,
+            "ytick.color": soft,
+            "xtick.labelsize": SMALL,
+            "ytick.labelsize": SMALL,
+            "xtick.major.size": 2.5,
+            "ytick.major.size": 2.5,
+            "xtick.major.width": 0.6,
+            "ytick.major.width": 0.6,
+            "xtick.major.pad": 2.5,
+            "ytick.major.pad": 2.5,
+            "grid.color": PALETTE["line"],
+            "grid.linewidth": 0.5,
             # Text stays text in SVG and PDF; names within an SVG file do not depend on the time.
-            "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "ablate",
-        }  # fmt: skip
+            "svg.fonttype": "none",
+            "pdf.fonttype": 42,
+            "svg.hashsalt": "ablate",
+        }
         yield
 
 
@@ -89,7 +115,9 @@ def save(figure: Figure, paths: Sequence[Path]) -> None:
 
 
 class Sheet:
-    """A figure of a given width and height in inches, filled by positions in inches from its top left corner."""
+    """A figure of a given width and height in inches, filled by positions in inches from its top
+    left corner.
+    """
 
     def __init__(self, width: float, height: float) -> None:
         self.width, self.height = width, height
@@ -97,7 +125,9 @@ class Sheet:
 
     def text(self, x: float, y: float, text: str, size: float = SMALL, **options: Any) -> Any:
         """Place text with its top left corner at (x, y), and return Matplotlib's `Text`."""
-        return self.figure.text(x / self.width, 1 - y / self.height, text, size=size, va="top", **options)
+        return self.figure.text(
+            x / self.width, 1 - y / self.height, text, size=size, va="top", **options
+        )
 
     def title(self, y: float, text: str, size: float, x: float = MARGIN) -> None:
         """Place bold text in the default font."""
@@ -105,7 +135,12 @@ class Sheet:
 
     def axes(self, x: float, y: float, width: float, height: float) -> Axes:
         """Add axes with their top left corner at (x, y)."""
-        box = (x / self.width, 1 - (y + height) / self.height, width / self.width, height / self.height)
+        box = (
+            x / self.width,
+            1 - (y + height) / self.height,
+            width / self.width,
+            height / self.height,
+        )
         return self.figure.add_axes(box)
 
     def color_bar(self, y: float, norm: Normalize, colors: str) -> None:
@@ -115,14 +150,18 @@ class Sheet:
         bar.tick_params(length=2, pad=1)
 
     def finished(self) -> Figure:
-        """Return the figure. Matplotlib creates ticks lazily; create them now, while the style is active."""
+        """Return the figure. Matplotlib creates ticks lazily; create them now, while the style is
+        active.
+        """
         for axes in self.figure.axes:
             axes.get_xticklabels(), axes.get_yticklabels()
         return self.figure
 
 
 class ShortNumbers(Formatter):
-    """Tick labels such as 0.5, 20, 3K and 1.5T, with as many digits as neighboring ticks need to differ."""
+    """Tick labels such as 0.5, 20, 3K and 1.5T, with as many digits as neighboring ticks need to
+    differ.
+    """
 
     def format_ticks(self, values: Sequence[float]) -> list[str]:
         """Return one label per tick."""
@@ -130,7 +169,10 @@ class ShortNumbers(Formatter):
         labels: list[str] = []
         for digits in range(1, 10):
             labels = [_short(value, digits) for value in ticks]
-            if all(math.isclose(_value(text), tick, abs_tol=1e-12) for text, tick in zip(labels, ticks, strict=True)):
+            if all(
+                math.isclose(_value(text), tick, abs_tol=1e-12)
+                for text, tick in zip(labels, ticks, strict=True)
+            ):
                 break
         return [text.replace("-", "\N{MINUS SIGN}") for text in labels]
 
@@ -159,8 +201,11 @@ def is_spread(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
-def set_range(axis: Axis, values: Sequence[float], *, log: bool, margin: float = 0.06, ticks: int = 5) -> None:
-    """Set an axis' scale, limits and ticks so that it holds all values with a margin, and at least three ticks.
+def set_range(
+    axis: Axis, values: Sequence[float], *, log: bool, margin: float = 0.06, ticks: int = 5
+) -> None:
+    """Set an axis' scale, limits and ticks so that it holds all values with a margin, and at least
+    three ticks.
 
     Args:
         axis: `axes.xaxis` or `axes.yaxis`.
@@ -179,7 +224,9 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, margin: float =
         axis.set_minor_locator(NullLocator())
     else:
         largest = max(abs(low), abs(high))
-        air = (high - low if high - low > 1e-9 * largest else largest) * margin  # equal values, up to rounding
+        air = (
+            high - low if high - low > 1e-9 * largest else largest
+        ) * margin  # equal values, up to rounding
         air = air if air > 1e-100 else 1.0
         low, high = low - air, high + air
         axis.set_major_locator(FixedLocator(_linear_ticks(low, high, ticks)))
@@ -188,7 +235,9 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, margin: float =
 
 
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return at least LEAST_TICKS round values within the limits; at most `most` intervals where these are enough."""
+    """Return at least LEAST_TICKS round values within the limits; at most `most` intervals where
+    these are enough.
+    """
     for intervals in range(most, most + 8):
         ticks = MaxNLocator(intervals, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
         inside = [float(tick) for tick in ticks if low <= tick <= high]
@@ -198,23 +247,35 @@ def _linear_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return at least LEAST_TICKS round values within the limits; powers of ten where there are enough."""
+    """Return at least LEAST_TICKS round values within the limits; powers of ten where there are
+    enough.
+    """
     for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 2.0, 3.0, 5.0)):
-        inside = [tick for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high) if low <= tick <= high]
+        inside = [
+            tick
+            for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high)
+            if low <= tick <= high
+        ]
         if len(inside) >= LEAST_TICKS:
             # Every n-th of many, but never so few that the scale cannot be read.
-            return inside[:: min(-(-len(inside) // (most + 1)), (len(inside) - 1) // (LEAST_TICKS - 1))]
+            return inside[
+                :: min(-(-len(inside) // (most + 1)), (len(inside) - 1) // (LEAST_TICKS - 1))
+            ]
     return _linear_ticks(low, high, most)
 
 
 def text_width(text: str, size: float) -> float:
     """Return the width of a text in inches; `size` in points."""
-    width, _, _ = text_to_path.get_text_width_height_descent(text, FontProperties(size=size), ismath=False)
+    width, _, _ = text_to_path.get_text_width_height_descent(
+        text, FontProperties(size=size), ismath=False
+    )
     return float(width) / 72
 
 
 def wrap(text: str, size: float, width: float) -> list[str]:
-    """Break text into lines of at most `width` inches: at spaces, else after punctuation, else anywhere."""
+    """Break text into lines of at most `width` inches: at spaces, else after punctuation, else
+    anywhere.
+    """
     lines = [""]
     for piece in _pieces(printable(text), size, width):
         if lines[-1] and text_width((lines[-1] + piece).rstrip(), size) > width:
@@ -224,14 +285,18 @@ def wrap(text: str, size: float, width: float) -> list[str]:
 
 
 def _pieces(text: str, size: float, width: float) -> Iterator[str]:
-    """Cut text into the pieces that stay on one line: words, else parts up to = or a comma, else smaller ones."""
+    """Cut text into the pieces that stay on one line: words, else parts up to = or a comma, else
+    smaller ones.
+    """
     for word in text.replace(" ", " \0").split("\0"):
         for pattern in _BREAKS:
             pieces = re.findall(pattern, word)
             if all(text_width(piece.rstrip(), size) <= width for piece in pieces):
                 break
         for piece in pieces:
-            yield from [piece] if text_width(piece.rstrip(), size) <= width else _cut(piece, size, width)
+            yield from (
+                [piece] if text_width(piece.rstrip(), size) <= width else _cut(piece, size, width)
+            )
 
 
 _BREAKS = (r".+", r"[^=,]*[=,]+ ?|[^=,]+", r"[^=,_.:/-]*[=,_.:/-]+ ?|[^=,_.:/-]+")
@@ -258,9 +323,16 @@ def fitted(text: str, size: float, width: float) -> str:
 
 
 def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
-    """Return font families that cover the characters, the default first, and the characters that no font has."""
-    families, missing = [DEFAULT_FONT], characters - _covered(font_manager.findfont(DEFAULT_FONT), characters)
-    for entry in sorted(font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)):
+    """Return font families that cover the characters, the default first, and the characters that no
+    font has.
+    """
+    families, missing = (
+        [DEFAULT_FONT],
+        characters - _covered(font_manager.findfont(DEFAULT_FONT), characters),
+    )
+    for entry in sorted(
+        font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)
+    ):
         if not missing or entry.name.startswith(LAST_RESORT) or not Path(entry.fname).exists():
             continue
         covered = _covered(entry.fname, missing)
@@ -288,8 +360,9 @@ _REFERENCE = re.compile(r"#([\w.-]+)")
 def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str, str]) -> Markup:
     """Return a figure as an `<svg>` element.
 
-    Elements with the id `row:LABEL` get the attribute `data-row="LABEL"` and the title of that row. Other ids are
-    removed, unless the figure itself refers to them. Colors of the palette become variables of the style sheet.
+    Elements with the id `row:LABEL` get the attribute `data-row="LABEL"` and the title of that row.
+    Other ids are removed, unless the figure itself refers to them. Colors of the palette become
+    variables of the style sheet.
 
     Args:
         figure: drawn in the shared style.
@@ -299,7 +372,8 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
     """
     out = io.BytesIO()
     with style():
-        # matplotlib makes ids from this salt: the same figure has the same ids, and two figures of a page have others.
+        # matplotlib makes ids from this salt: the same figure has the same ids, and two figures of
+        # a page have others.
         matplotlib.rcParams["svg.hashsalt"] = name
         figure.savefig(out, format="svg", transparent=True, metadata={"Date": None})
     root = ElementTree.fromstring(out.getvalue())
@@ -307,20 +381,29 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
         for child in list(parent):
             if child.tag in (f"{SVG}metadata", f"{SVG}style") or child.tag.endswith("}RDF"):
                 parent.remove(child)
-    referred = {id for element in root.iter() for value in element.attrib.values() for id in _REFERENCE.findall(value)}
+    referred = {
+        id
+        for element in root.iter()
+        for value in element.attrib.values()
+        for id in _REFERENCE.findall(value)
+    }
     for element in root.iter():
         _mark(element, referred, titles)
         if "style" in element.attrib:
             element.set("style", _COLOR.sub(_variable, element.get("style", "")))
-    # Without a size of its own, the figure takes the width of its column; viewBox keeps the proportions.
+    # Without a size of its own, the figure takes the width of its column; viewBox keeps the
+    # proportions.
     for attribute in ("width", "height", "version"):
         root.attrib.pop(attribute, None)
     root.set("role", "img")
     root.set("aria-label", description)
-    # Else every element would be written with a prefix, which browsers do not read as SVG inside of HTML.
+    # Else every element would be written with a prefix, which browsers do not read as SVG inside of
+    # HTML.
     ElementTree.register_namespace("", SVG[1:-1])
     ElementTree.register_namespace("xlink", XLINK[1:-1])
-    return Markup(ElementTree.tostring(root, encoding="unicode"))  # text and attributes are escaped by ElementTree
+    return Markup(
+        ElementTree.tostring(root, encoding="unicode")
+    )  # text and attributes are escaped by ElementTree
 
 
 def _mark(element: ElementTree.Element, referred: set[str], titles: Mapping[str, str]) -> None:

@@ -1,10 +1,14 @@
-"""Standard streams: messages and tables for people, data for programs. Everything that is printed goes through here.
+"""Standard streams: messages and tables for people, data for programs. Everything that is printed
+goes through here.
 
-Text may be untrusted: sentences of a corpus, file names, messages in results. No control character and no
+Text may be untrusted: sentences of a corpus, file names, messages in results. No control character
+    and no
 bidirectional mark in it reaches a terminal, and rich takes nothing in it for markup or an emoji.
 
-- `echo` and `new_console` print for people, in the encoding of the stream; what it cannot represent is escaped.
-- `print_data` and `print_json` print for programs: into a pipe or file exactly, in UTF-8 whatever the locale.
+- `echo` and `new_console` print for people, in the encoding of the stream; what it cannot represent
+  is escaped.
+- `print_data` and `print_json` print for programs: into a pipe or file exactly, in UTF-8 whatever
+  the locale.
 """
 
 from __future__ import annotations
@@ -24,15 +28,17 @@ if TYPE_CHECKING:
 def prepare() -> None:
     """Make the standard streams safe to use, at the start of a process.
 
-    A closed stream is replaced by the null device, so that no file which is opened later takes its number and receives
-    what this process or its children print. `sys.stdin` stays None then. Characters that a stream cannot encode are
-    escaped. An error of writing names the stream.
+    A closed stream is replaced by the null device, so that no file which is opened later takes its
+    number and receives what this process or its children print. `sys.stdin` stays None then.
+    Characters that a stream cannot encode are escaped. An error of writing names the stream.
     """
     for number, mode in ((0, os.O_RDONLY), (1, os.O_WRONLY), (2, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            os.set_inheritable(os.open(os.devnull, mode), True)  # open takes the lowest free number, which is this one
+            os.set_inheritable(
+                os.open(os.devnull, mode), True
+            )  # open takes the lowest free number, which is this one
     sys.stdout = _prepared(sys.stdout, 1, "standard output")
     sys.stderr = _prepared(sys.stderr, 2, "standard error")
 
@@ -49,7 +55,9 @@ def _prepared(stream: TextIO | None, number: int, name: str) -> TextIO:
         stream.flush()
     buffer = io.BufferedWriter(_Descriptor(number, name))
     encoding = stream.encoding if stream else "utf-8"
-    return io.TextIOWrapper(buffer, encoding, "backslashreplace", line_buffering=number == 2 or buffer.isatty())
+    return io.TextIOWrapper(
+        buffer, encoding, "backslashreplace", line_buffering=number == 2 or buffer.isatty()
+    )
 
 
 class _Descriptor(io.FileIO):
@@ -68,7 +76,9 @@ class _Descriptor(io.FileIO):
 
 
 def finish() -> None:
-    """Flush the streams; discard text that cannot be written, which Python would report once more at exit."""
+    """Flush the streams; discard text that cannot be written, which Python would report once more
+    at exit.
+    """
     for number, stream in ((1, sys.stdout), (2, sys.stderr)):
         try:
             stream.flush()
@@ -89,25 +99,32 @@ def echo(text: object = "", *, err: bool = False) -> None:
 
 
 def print_data(text: str) -> None:
-    """Print text without a line break: into a pipe or file as it is, in UTF-8; on a terminal with escapes."""
+    """Print text without a line break: into a pipe or file as it is, in UTF-8; on a terminal with
+    escapes.
+    """
     stream = sys.stdout
     if stream.isatty() or not hasattr(stream, "buffer"):
         stream.write(visible(text))
     else:
         stream.flush()  # what was printed before comes first
-        stream.buffer.write(text.encode(errors="backslashreplace"))  # a lone surrogate has no bytes in UTF-8
+        stream.buffer.write(
+            text.encode(errors="backslashreplace")
+        )  # a lone surrogate has no bytes in UTF-8
     stream.flush()
 
 
 def print_json(value: object) -> None:
-    """Print JSON; harmful characters have its escapes, on a terminal without Unicode all beyond ASCII."""
+    """Print JSON; harmful characters have its escapes, on a terminal without Unicode all beyond
+    ASCII.
+    """
     stream = sys.stdout
     is_unicode = (stream.encoding or "utf-8").lower().startswith("utf")
     print_data(json_text(value, ascii_only=stream.isatty() and not is_unicode) + "\n")
 
 
 def new_console(*, err: bool = False, **settings: Any) -> Console:
-    """Return a console of rich that prints text as it is: no markup, no emoji, no highlighting, no control characters.
+    """Return a console of rich that prints text as it is: no markup, no emoji, no highlighting, no
+    control characters.
 
     Args:
         err: print on standard error.
@@ -119,10 +136,14 @@ def new_console(*, err: bool = False, **settings: Any) -> Console:
 
     class SafeConsole(Console):
         def render_str(self, text: str, **settings: Any) -> Text:
-            """Escape text before its width is measured; rich would drop some control characters without a trace."""
+            """Escape text before its width is measured; rich would drop some control characters
+            without a trace.
+            """
             return super().render_str(visible(text), **settings)
 
-        def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        def render(
+            self, renderable: RenderableType, options: ConsoleOptions | None = None
+        ) -> Iterator[Segment]:
             """Escape what comes from a `Text`, before rich adds the codes of its styles."""
             for segment in super().render(renderable, options):
                 yield segment if segment.control else Segment(visible(segment.text), segment.style)

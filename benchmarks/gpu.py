@@ -1,24 +1,26 @@
-"""Training, decoding and saving on a GPU: one JSON line for each measurement, and a table at the end.
+"""Training, decoding and saving on a GPU: one JSON line for each measurement, and a table at the
+end.
 
-    python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--jobs 1 8] [--ids FILE] [--vocab 37000]
-                             [--precision bf16] [--peak TFLOPS] [--device cuda|cpu] [--seconds 20] [--deterministic]
-                             [--graphs]
+    python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--jobs 1 8] [--ids FILE]
+                             [--vocab 37000] [--precision bf16] [--peak TFLOPS] [--device cuda|cpu]
+                             [--seconds 20] [--deterministic] [--graphs]
 
-The ceilings of the device come first: a large copy and a large product. Then, for each size and batch:
+The ceilings of the device come first: a large copy and a large product. Then, for each size and
+batch:
 
-- `train`: seconds of the first step; milliseconds of a step with shapes that are new, and with shapes met before; of
-  the latter the time that the host needs for launching; kernels; target tokens per second without padding; model FLOP
-  utilization, as a share of the data sheet's peak (`--peak` sets another) and of the measured product; peak memory, and
-  its estimate.
+- `train`: seconds of the first step; milliseconds of a step with shapes that are new, and with
+  shapes met before; of the latter the time that the host needs for launching; kernels; target
+  tokens per second without padding; model FLOP utilization, as a share of the data sheet's peak
+  (`--peak` sets another) and of the measured product; peak memory, and its estimate.
 - `save`: seconds that a checkpoint stops training, and seconds until it is written.
 - `jobs`: several processes that train at once, and their sum of tokens per second.
 - `decode`: sentences and tokens per second, for 1000 sentences.
 
-`--graphs` trains with `cuda_graphs: true`. Steps with shapes met before are then those of graphs, `graphs` is their
-number, and `recording_s` the seconds of the steps that record them.
+`--graphs` trains with `cuda_graphs: true`. Steps with shapes met before are then those of graphs,
+`graphs` is their number, and `recording_s` the seconds of the steps that record them.
 
-FLOPs are those of matrix products (`ablate/config/cost.py`), without padding. `--device cpu` tries the script without
-a GPU.
+FLOPs are those of matrix products (`ablate/config/cost.py`), without padding. `--device cpu` tries
+the script without a GPU.
 """
 
 from __future__ import annotations
@@ -102,7 +104,12 @@ class Bench:
     def trainer(self, size: str, tokens: int) -> Trainer:
         """A trainer on the workload; ids reach the whole vocabulary."""
         config = row(size, self.a.precision, batch_tokens=tokens, cuda_graphs=self.a.graphs)
-        return trainer(config, split(self.a.ids, TRAIN, vocab_size=self.a.vocab), str(self.device), self.a.vocab)
+        return trainer(
+            config,
+            split(self.a.ids, TRAIN, vocab_size=self.a.vocab),
+            str(self.device),
+            self.a.vocab,
+        )
 
     def train(self, size: str, tokens: int) -> None:
         """Measure steps with new shapes, then with shapes met before."""
@@ -111,7 +118,10 @@ class Bench:
             torch.cuda.reset_peak_memory_stats()
         t = self.trainer(size, tokens)
         first = self.seconds(lambda: t._step(1))
-        new = [self.seconds(lambda step=step: t._step(step)) for step in range(2, 2 + self.a.new_shapes)]  # type: ignore[misc]
+        new = [
+            self.seconds(lambda step=step: t._step(step))
+            for step in range(2, 2 + self.a.new_shapes)
+        ]  # type: ignore[misc]
         steps = range(1, 2 + self.a.new_shapes)
         # A shape is recorded at the beginning of the step after the second one that has it.
         record = [*steps, 1] if self.a.graphs else []
@@ -167,7 +177,9 @@ class Bench:
             for step in (1, 2, 3):
                 t._step(step)
             self.wait()
-        return sum(event.device_type == torch.autograd.DeviceType.CUDA for event in found.events()) / 3
+        return (
+            sum(event.device_type == torch.autograd.DeviceType.CUDA for event in found.events()) / 3
+        )
 
     def save(self, size: str, tokens: int, t: Trainer) -> None:
         """Measure a checkpoint: the time that training waits, and the time until it is written."""
@@ -176,7 +188,13 @@ class Bench:
         t._save(scheduled=False)
         stopped = time.perf_counter() - start
         t.saving.flush()
-        self.emit("save", size=size, tokens=tokens, stopped_s=stopped, written_s=time.perf_counter() - start)
+        self.emit(
+            "save",
+            size=size,
+            tokens=tokens,
+            stopped_s=stopped,
+            written_s=time.perf_counter() - start,
+        )
 
     def jobs(self, size: str, count: int) -> None:
         """Measure several processes that train at once, each for the same time."""
@@ -189,7 +207,10 @@ class Bench:
             *(["--graphs"] if self.a.graphs else []),
         ]  # fmt: skip
         environment = worker_environment(1, (str(self.device),))
-        started = [subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(count)]
+        started = [
+            subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, text=True)
+            for _ in range(count)
+        ]
         rates = []
         for process in started:
             out, _ = process.communicate()
@@ -200,14 +221,18 @@ class Bench:
         self.emit("jobs", size=size, jobs=count, tokens_per_s=sum(rates))
 
     def decode(self, size: str, beam: int) -> None:
-        """Measure translating sentences. With random weights, translations end at the length limit."""
+        """Measure translating sentences. With random weights, translations end at the length
+        limit.
+        """
         model = build(row(size), self.a.vocab, 1, self.device).eval()
         source = split(self.a.ids, TEST, self.a.sentences, vocab_size=self.a.vocab)["source"]
         sentences = [source[i].tolist() for i in range(len(source))]
         settings = DecodingConfig(beam=beam, alpha=0.6, max_extra_length=0)
         translate_ids(model, sentences[:64], settings, self.device)
         found: list[list[int]] = []
-        seconds = self.seconds(lambda: found.extend(translate_ids(model, sentences, settings, self.device)))
+        seconds = self.seconds(
+            lambda: found.extend(translate_ids(model, sentences, settings, self.device))
+        )
         self.emit(
             "decode",
             size=size,
@@ -219,12 +244,18 @@ class Bench:
     def table(self) -> None:
         """Print all measurements again, those of a kind below each other."""
         for kind in dict.fromkeys(line["kind"] for line in self.lines):
-            rows = [{k: v for k, v in line.items() if k != "kind"} for line in self.lines if line["kind"] == kind]
+            rows = [
+                {k: v for k, v in line.items() if k != "kind"}
+                for line in self.lines
+                if line["kind"] == kind
+            ]
             texts = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
             widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
             print(f"\n{kind}")
             for line in texts:
-                print("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)))
+                print(
+                    "  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True))
+                )
 
 
 def _text(value: Any) -> str:
@@ -239,7 +270,9 @@ def _text(value: Any) -> str:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="+", choices=["ceiling", "train", "jobs", "decode"])
     parser.add_argument("--sizes", nargs="+", default=["XS", "S", "base", "big"])
     parser.add_argument("--tokens", type=int, nargs="+", default=[4096, 25_000])

@@ -1,4 +1,5 @@
-"""Time and memory of `plan`, `status` and `table` for studies of 10, 1,000 and 10,000 finished runs.
+"""Time and memory of `plan`, `status` and `table` for studies of 10, 1,000 and 10,000 finished
+runs.
 
     python benchmarks/grid.py [--runs 10 1000 10000]
 
@@ -30,8 +31,10 @@ def study_of(runs: int, folder: Path) -> Path:
     rates = ", ".join(f"{i / 10_000:.4f}" for i in range(1001, 1001 + runs // SEEDS - 1))
     path = folder / f"grid-{runs}.yaml"
     path.write_text(
-        f"study: grid-{runs}\ndata: {{corpus: toy, vocab_size: 350}}\nbase: {{N: 2, d_model: 64, d_ff: 256, h: 4}}\n"
-        f"seeds: [{', '.join(map(str, range(1, SEEDS + 1)))}]\nrows:\n  D: {{each: {{dropout: [{rates}]}}}}\n"
+        f"study: grid-{runs}\ndata: {{corpus: toy, vocab_size: 350}}\nbase: "
+        f"{{N: 2, d_model: 64, d_ff: 256, h: 4}}\n"
+        f"seeds: [{', '.join(map(str, range(1, SEEDS + 1)))}]\nrows:\n  D: "
+        f"{{each: {{dropout: [{rates}]}}}}\n"
     )
     return path
 
@@ -62,7 +65,17 @@ def finish(study: Path, results: Results) -> int:
 
 def measure(verb: str, study: Path, root: Path) -> tuple[float, float]:
     """Measure one command: (wall-clock seconds, peak resident memory in MB)."""
-    command = [sys.executable, "-m", "ablate", verb, str(study), "--results", str(root), "--format", "json"]
+    command = [
+        sys.executable,
+        "-m",
+        "ablate",
+        verb,
+        str(study),
+        "--results",
+        str(root),
+        "--format",
+        "json",
+    ]
     start = time.perf_counter()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
@@ -73,7 +86,9 @@ def measure(verb: str, study: Path, root: Path) -> tuple[float, float]:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, nargs="+", default=[10, 1000, 10_000])
     for runs in parser.parse_args().runs:
         with tempfile.TemporaryDirectory() as folder:
@@ -81,7 +96,10 @@ def main() -> None:
             runs_written = finish(study, Results(root))
             for verb in VERBS:
                 seconds, memory = measure(verb, study, root)
-                print(f"{runs_written:6,} runs  {verb:7} {seconds:6.2f} s  {memory:5.0f} MB", flush=True)
+                print(
+                    f"{runs_written:6,} runs  {verb:7} {seconds:6.2f} s  {memory:5.0f} MB",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""Mutation run: plant small bugs in the package, one at a time, and list those that no direct test notices.
+"""Mutation run: plant small bugs in the package, one at a time, and list those that no direct test
+notices.
 
-    python -m benchmarks.mutation [MODULE ...] [--sample N] [--seed S] [--timeout SECONDS] [--json FILE]
+    python -m benchmarks.mutation [MODULE ...] [--sample N] [--seed S] [--timeout SECONDS] [--json
+    FILE]
 
-Each mutant is one change to one file: a comparison, an arithmetic operator, a constant, a condition, the order of two
-arguments, a returned value, or a statement that is left out. The direct tests of the file (`TESTS`) run on a temporary
-copy of the repository. The mutant is killed if a test fails, or uses more processor time than the limit; the latter are
-also counted apart. The others survive: a test is missing, or the change has no effect. `EQUIVALENT` lists those without
-an effect, with the reason; they do not count in the score, which is the share of killed mutants.
+Each mutant is one change to one file: a comparison, an arithmetic operator, a constant, a
+condition, the order of two arguments, a returned value, or a statement that is left out. The direct
+tests of the file (`TESTS`) run on a temporary copy of the repository. The mutant is killed if a
+test fails, or uses more processor time than the limit; the latter are also counted apart. The
+others survive: a test is missing, or the change has no effect. `EQUIVALENT` lists those without an
+effect, with the reason; they do not count in the score, which is the share of killed mutants.
 
-Tests of a mutant run in a fork of a process that has collected them (`Server`), so that a mutant costs little beyond
-the tests up to the first that fails. Hypothesis does not simplify an example that fails.
+Tests of a mutant run in a fork of a process that has collected them (`Server`), so that a mutant
+costs little beyond the tests up to the first that fails. Hypothesis does not simplify an example
+that fails.
 """
 
 from __future__ import annotations
@@ -48,13 +52,23 @@ ALL_TESTS = 10  # times the limit for one test: the limit for all tests of a fil
 LOADED = ("torch", "numpy", "pandas", "pydantic", "sacrebleu", "sentencepiece", "pyarrow", "matplotlib", "pytest",
           "scipy.stats", "scipy.special", "statsmodels.stats.multitest", "rich.console", "typer",
           "yaml", "jinja2")  # fmt: skip
-COPIED = ("ablate", "tests", "benchmarks", "docs", "studies", "pyproject.toml", "README.md", "CHANGELOG.md")
+COPIED = (
+    "ablate",
+    "tests",
+    "benchmarks",
+    "docs",
+    "studies",
+    "pyproject.toml",
+    "README.md",
+    "CHANGELOG.md",
+)
 
 # Without tests/tasks/test_own_task.py, which trains in processes of its own for a minute.
 TASKS = ("tests/tasks/test_translation.py", "tests/tasks/test_task_check.py", "tests/tasks/test_parsing.py",
          "tests/tasks/test_language_model.py", "tests/tasks/test_masked_lm.py")  # fmt: skip
 
-# The direct tests of each module, the fastest and most specific first. The first failure ends the tests of a mutant.
+# The direct tests of each module, the fastest and most specific first. The first failure ends the
+# tests of a mutant.
 TESTS: dict[str, tuple[str, ...]] = {
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
     "stats/comparison": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py"),
@@ -76,8 +90,8 @@ TESTS: dict[str, tuple[str, ...]] = {
     "store/layout": ("tests/store/test_layout.py", "tests/store/test_status.py"),
     "store/lease": ("tests/store/test_lease.py",),
     "store/machine": ("tests/store/test_machine.py", "tests/store/test_status.py"),
-    "store/records": ("tests/store/test_records.py", "tests/store/test_files.py", "tests/launch/test_pilot.py"),
-    "store/score_cache": ("tests/store/test_score_cache.py", "tests/report/test_missing_scores.py"),
+    "store/records": ("tests/store/test_records.py", "tests/store/test_files.py", "tests/cluster/test_pilot.py"),
+    "store/score_cache": ("tests/store/test_score_cache.py", "tests/analysis/test_missing_scores.py"),
     "store/status": ("tests/store/test_status.py",),
     "tasks/__init__": ("tests/tasks/test_base.py", *TASKS),
     "tasks/base": ("tests/tasks/test_base.py", *TASKS, "tests/metrics/test_perplexity.py"),
@@ -104,7 +118,8 @@ TESTS: dict[str, tuple[str, ...]] = {
                          "tests/training/test_step_graphs.py"),
 }  # fmt: skip
 
-# Mutants without an effect that a test could see: (file, its line, the mutant as it is printed) and the reason.
+# Mutants without an effect that a test could see: (file, its line, the mutant as it is printed) and
+# the reason.
 EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/bootstrap", "RESAMPLES = 1000  # sacreBLEU's default", "1000 -> (1001)"): "any large number serves",
     ("stats/bootstrap", "RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run",
@@ -120,7 +135,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/comparison", "diverges_more = row.diverged > row.base_diverged",
      "row.diverged > row.base_diverged -> (row.diverged >= row.base_diverged)"): "equal numbers have returned before",
     ("stats/comparison",
-     "p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended) if row.base_ended else 1.0",
+     "p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended) if "
+     "row.base_ended else 1.0",
      "1.0 -> (2.0)"): "the other p value is at most 1",
     ("stats/comparison", "low, high = high, min(2 * high, MAX_SEEDS)", "2 -> (3)"):
         "the bisection finds the same seeds",
@@ -179,7 +195,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("stats/noise", "inverse = np.linalg.pinv(normal, hermitian=True)", "True -> (False)"):
         "numpy's other method gives the same inverse",
     ("stats/distributions",
-     "_LARGE_DF = 1e7  # t with more degrees of freedom equals the normal distribution to about 1e-7",
+     "_LARGE_DF = 1e7  # t with more degrees of freedom equals the normal distribution to about "
+     "1e-7",
      "1e7 -> (10000001.0)"): "any large number serves",
     ("stats/distributions", "if df > _LARGE_DF:", "df > _LARGE_DF -> (df >= _LARGE_DF)"): "both forms serve there",
     ("stats/distributions",
@@ -295,7 +312,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()", "1 -> (2)"):
         "any seed serves",
     ("tasks/task_check",
-     "if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault too",
+     "if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault "
+     "too",
      "abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)) -> "
      "(abs(together.loss - total) < _TOLERANCE * max(1.0, abs(total)))"): "losses do not meet the limit",
     ("training/context", "best_step: int = 0", "0 -> (1)"): "the first evaluation sets it",
@@ -314,7 +332,8 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ("training/schedule", "if step < warmup:", "step < warmup -> (step <= warmup)"):
         "both forms have the peak at the end of the warm-up",
     ("training/step_graphs",
-     "MAX_SHAPES = 256  # Multi30k has 135 in batches of 4096 tokens. Each takes the memory of the gradients.",
+     "MAX_SHAPES = 256  # Multi30k has 135 in batches of 4096 tokens. Each takes the memory of the "
+     "gradients.",
      "256 -> (257)"): "any large number serves",
     ("training/trainer", "LOG_EVERY = 50  # steps between log lines; divergence is noticed this often", "50 -> (51)"):
         "any such interval serves",
@@ -334,7 +353,9 @@ _BLOCKED = (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
 @dataclass(frozen=True)
 class Mutant:
-    """One change: the text between two offsets of a file, in bytes of UTF-8, and its replacement."""
+    """One change: the text between two offsets of a file, in bytes of UTF-8, and its
+    replacement.
+    """
 
     file: str
     line: int
@@ -373,16 +394,21 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
         end = starts[node.end_lineno - 1] + node.end_col_offset
         before = source.encode()[start:end].decode()
         for after in _changes(node):
-            yield Mutant(file, node.lineno, start, end, before, after, lines[node.lineno - 1].strip())
+            yield Mutant(
+                file, node.lineno, start, end, before, after, lines[node.lineno - 1].strip()
+            )
 
 
 def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    """Yield the expressions and statements that may be changed; no annotations, docstrings, messages or imports.
+    """Yield the expressions and statements that may be changed; no annotations, docstrings,
+    messages or imports.
 
-    Assertions are not changed, nor is `zip(..., strict=True)`, which is one: they hold for every input. Nor are waits
-    (`time.sleep`), because no test depends on time, and the text of log lines.
+    Assertions are not changed, nor is `zip(..., strict=True)`, which is one: they hold for every
+    input. Nor are waits (`time.sleep`), because no test depends on time, and the text of log lines.
     """
-    if isinstance(node, _BLOCKED) or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)):
+    if isinstance(node, _BLOCKED) or (
+        isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test)
+    ):
         return
     if (isinstance(node, ast.keyword) and node.arg == "strict") or _is_call(node, "time.sleep"):
         return
@@ -459,13 +485,19 @@ def _has_order(call: ast.Call) -> bool:
     """Whether the first two arguments can be exchanged, and the value may then be another."""
     name = call.func.id if isinstance(call.func, ast.Name) else getattr(call.func, "attr", "")
     symmetric = name in ("max", "min", "hypot")
-    if len(call.args) < 2 or symmetric or any(isinstance(node, ast.Starred) for node in call.args[:2]):
+    if (
+        len(call.args) < 2
+        or symmetric
+        or any(isinstance(node, ast.Starred) for node in call.args[:2])
+    ):
         return False
     return ast.dump(call.args[0]) != ast.dump(call.args[1])
 
 
 def modules_of(name: str) -> list[str]:
-    """The modules with direct tests of a package, such as `store`, or the module itself, such as `store/lease`."""
+    """The modules with direct tests of a package, such as `store`, or the module itself, such as
+    `store/lease`.
+    """
     return [module for module in TESTS if name in (module, module.split("/")[0])]
 
 
@@ -502,7 +534,9 @@ class Copy:
         for name in COPIED:
             source = ROOT / name
             if source.is_dir():
-                shutil.copytree(source, self.folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(
+                    source, self.folder / name, ignore=shutil.ignore_patterns("__pycache__")
+                )
             elif source.exists():
                 shutil.copy(source, self.folder / name)
 
@@ -511,7 +545,8 @@ class Copy:
         """The file with the bug, for processes that start in the meantime."""
         path = self.folder / mutant.file
         source = path.read_text(encoding="utf-8")
-        # A compiled file is known by the time and the size of its source, which a mutant may share with the original.
+        # A compiled file is known by the time and the size of its source, which a mutant may share
+        # with the original.
         for compiled in (path.parent / "__pycache__").glob(f"{path.stem}.*"):
             compiled.unlink()
         path.write_text(mutated(source, mutant), encoding="utf-8")
@@ -521,15 +556,22 @@ class Copy:
             path.write_text(source, encoding="utf-8")
 
     def outcome(self, mutant: Mutant) -> Outcome:
-        """Run the direct tests of the mutant's file in an interpreter that loads the file with the bug."""
+        """Run the direct tests of the mutant's file in an interpreter that loads the file with the
+        bug.
+        """
         with self.planted(mutant):
             return in_fork(lambda: self.run_pytest(mutant.tests, ("-x",)), ALL_TESTS * self.timeout)
 
-    def run_pytest(self, tests: Sequence[str], options: Sequence[str] = (), *plugins: object) -> int:
+    def run_pytest(
+        self, tests: Sequence[str], options: Sequence[str] = (), *plugins: object
+    ) -> int:
         """Run tests in this process, which must be a fork; returns the exit code of pytest."""
         os.chdir(self.folder)
         sys.dont_write_bytecode = True
-        sys.path[:] = [str(self.folder), *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT)]
+        sys.path[:] = [
+            str(self.folder),
+            *(entry for entry in sys.path if Path(entry or ".").resolve() != ROOT),
+        ]
         os.environ.update(PYTHONPATH=str(self.folder), PYTHONDONTWRITEBYTECODE="1")
         sink = os.open(os.devnull, os.O_RDWR)
         for stream in (0, 1, 2):
@@ -537,7 +579,12 @@ class Copy:
         import pytest
 
         plain = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "no:randomly")
-        return int(pytest.main([*plain, f"--basetemp={self.temporary}", *options, *tests], [FirstExample(), *plugins]))
+        return int(
+            pytest.main(
+                [*plain, f"--basetemp={self.temporary}", *options, *tests],
+                [FirstExample(), *plugins],
+            )
+        )
 
 
 def in_fork(call: Callable[[], int], limit: int) -> Outcome:
@@ -573,7 +620,9 @@ def _end_group(pid: int) -> None:
 
 
 class FirstExample:
-    """A plugin of pytest: Hypothesis searches the same examples each time, and reports the first that fails."""
+    """A plugin of pytest: Hypothesis searches the same examples each time, and reports the first
+    that fails.
+    """
 
     def pytest_configure(self) -> None:
         import hypothesis  # after pytest, which rewrites its assertions
@@ -589,9 +638,10 @@ class FirstExample:
 class Server:
     """A process that has collected the direct tests of a file, and forks for each of its mutants.
 
-    The fork replaces the code of the function with the mutant, and runs the tests, those first that have killed others.
-    A value that the function has computed when the file was loaded stays as it was, so that a mutant may survive here
-    that tests of a new process would kill. A test that fails must pass without a mutant.
+    The fork replaces the code of the function with the mutant, and runs the tests, those first that
+    have killed others. A value that the function has computed when the file was loaded stays as it
+    was, so that a mutant may survive here that tests of a new process would kill. A test that fails
+    must pass without a mutant.
     """
 
     def __init__(self, tree: Copy, tests: tuple[str, ...]) -> None:
@@ -653,7 +703,9 @@ class Server:
             while True:
                 mutant, doubtful = self._inner.recv(), None
                 function = self._function(mutant)
-                outcome = None if function is None else self._in_fork(session, order, write, *function)
+                outcome = (
+                    None if function is None else self._in_fork(session, order, write, *function)
+                )
                 with contextlib.suppress(BlockingIOError):
                     killer = int.from_bytes(os.read(read, 4), "big")
                     doubtful = None if killer in sound else killer
@@ -663,14 +715,22 @@ class Server:
                 self._inner.send((outcome, doubtful))
                 if doubtful is not None and self._inner.recv() == doubtful:
                     passes = self._in_fork(session, [doubtful], write) == "survived"
-                    self._inner.send("" if passes else f"{session.items[doubtful].nodeid} fails without a mutant")
+                    self._inner.send(
+                        "" if passes else f"{session.items[doubtful].nodeid} fails without a mutant"
+                    )
         os._exit(0)
 
     def _function(self, mutant: Mutant) -> tuple[list[FunctionType], CodeType] | None:
-        """(the loaded function with the mutant, its code with the mutant); None outside of functions."""
+        """(the loaded function with the mutant, its code with the mutant); None outside of
+        functions.
+        """
         path = self.tree.folder / mutant.file
         found = _function_code(mutant, (ROOT / mutant.file).read_text(encoding="utf-8"))
-        return None if found is None else (self._functions[str(path), found[0], found[1].co_name], found[1])
+        return (
+            None
+            if found is None
+            else (self._functions[str(path), found[0], found[1].co_name], found[1])
+        )
 
     def _in_fork(
         self,
@@ -688,7 +748,9 @@ class Server:
                 function.__code__ = code
             for index, following in itertools.zip_longest(order, order[1:]):
                 limit = math.ceil(time.process_time() + self.tree.timeout)
-                resource.setrlimit(resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+                resource.setrlimit(
+                    resource.RLIMIT_CPU, (limit, resource.getrlimit(resource.RLIMIT_CPU)[1])
+                )
                 item = session.items[index]
                 item.config.hook.pytest_runtest_protocol(
                     item=item, nextitem=None if following is None else session.items[following]
@@ -702,12 +764,18 @@ class Server:
 
 
 def _function_code(mutant: Mutant, source: str) -> tuple[int, CodeType] | None:
-    """(first line, code with the bug) of the outermost function with the mutant in its body; None outside of them."""
+    """(first line, code with the bug) of the outermost function with the mutant in its body; None
+    outside of them.
+    """
     names: list[str] = []
     scope: ast.AST = ast.parse(source)
     line = 0
     while not line:
-        definitions = [one for one in ast.iter_child_nodes(scope) if isinstance(one, (ast.ClassDef, ast.FunctionDef))]
+        definitions = [
+            one
+            for one in ast.iter_child_nodes(scope)
+            if isinstance(one, (ast.ClassDef, ast.FunctionDef))
+        ]
         inner = [one for one in definitions if one.lineno <= mutant.line <= (one.end_lineno or 0)]
         if not inner:
             return None
@@ -719,7 +787,9 @@ def _function_code(mutant: Mutant, source: str) -> tuple[int, CodeType] | None:
             line = min(scope.lineno, *(node.lineno for node in scope.decorator_list), scope.lineno)
     code = compile(mutated(source, mutant), mutant.file, "exec", dont_inherit=True)
     for name in names:
-        inner_codes = [one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name]
+        inner_codes = [
+            one for one in code.co_consts if isinstance(one, CodeType) and one.co_name == name
+        ]
         code = next(one for one in inner_codes if one.co_firstlineno == line or name != names[-1])
     return line, code
 
@@ -741,13 +811,21 @@ def outcomes_of(mutants: Sequence[Mutant], timeout: int) -> Iterator[tuple[Mutan
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     packages = ", ".join(dict.fromkeys(module.split("/")[0] for module in TESTS))
-    parser.add_argument("names", nargs="*", metavar="MODULE", help=f"such as store/lease, or all of {packages}")
-    parser.add_argument("--sample", type=int, metavar="N", help="test N mutants drawn at random; default: all")
+    parser.add_argument(
+        "names", nargs="*", metavar="MODULE", help=f"such as store/lease, or all of {packages}"
+    )
+    parser.add_argument(
+        "--sample", type=int, metavar="N", help="test N mutants drawn at random; default: all"
+    )
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
     parser.add_argument("--timeout", type=int, default=20, help="processor seconds for one test")
-    parser.add_argument("--json", type=Path, help="also write the outcome of each mutant to this file")
+    parser.add_argument(
+        "--json", type=Path, help="also write the outcome of each mutant to this file"
+    )
     options = parser.parse_args()
     if unknown := [name for name in options.names if not modules_of(name)]:
         parser.error(f"{', '.join(unknown)}: no module with direct tests; packages: {packages}")
@@ -772,14 +850,18 @@ def main() -> None:
     for package, found in counts.items():
         print(f"{package}: {share(found)}")
     total = sum(counts.values(), Counter())
-    print(f"{share(total)}; {len(candidates):,} mutants in all, {len(candidates) - n_testable} of them equivalent")
+    print(
+        f"{share(total)}; {len(candidates):,} mutants in all, {len(candidates) - n_testable} of "
+        f"them equivalent"
+    )
 
 
 def share(outcomes: Counter[str]) -> str:
     """The score, and the numbers that it is based on."""
     n, caught = outcomes.total(), outcomes["killed"] + outcomes["timeout"]
     return (
-        f"{caught} of {n} mutants killed ({caught / max(1, n):.1%}), {outcomes['timeout']} of them by the limit of time"
+        f"{caught} of {n} mutants killed ({caught / max(1, n):.1%}), {outcomes['timeout']} of "
+        f"them by the limit of time"
     )
 
 

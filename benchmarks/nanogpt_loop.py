@@ -1,13 +1,15 @@
-"""A plain torch loop at nanoGPT's documented settings for Tiny Shakespeare on a CPU: the peer of shakespeare.yaml.
+"""A plain torch loop at nanoGPT's documented settings for Tiny Shakespeare on a CPU: the peer of
+shakespeare.yaml.
 
     python benchmarks/nanogpt_loop.py input.txt --threads 1
 
-Written from those settings: 4 layers, 4 heads, d_model 128, contexts of 64 characters, 12 of them in a step, 2,000
-steps, no dropout, AdamW with betas 0.9 and 0.99, weight decay 0.1 of matrices, gradient clipping at 1.0, a peak rate of
-1e-3 after 100 steps of warm-up that falls to 1e-4 along a cosine. The model is GPT-2 without biases: learned positions,
-pre-norm, GELU, tied embeddings, torch's fused attention. Contexts are drawn at random from the first nine tenths of
-the text. Prints one line of JSON: the seconds of the training loop, tokens per second, and the loss of the last tenth
-in nats.
+Written from those settings: 4 layers, 4 heads, d_model 128, contexts of 64 characters, 12 of them
+    in a step, 2,000
+steps, no dropout, AdamW with betas 0.9 and 0.99, weight decay 0.1 of matrices, gradient clipping at
+1.0, a peak rate of 1e-3 after 100 steps of warm-up that falls to 1e-4 along a cosine. The model is
+GPT-2 without biases: learned positions, pre-norm, GELU, tied embeddings, torch's fused attention.
+Contexts are drawn at random from the first nine tenths of the text. Prints one line of JSON: the
+seconds of the training loop, tokens per second, and the loss of the last tenth in nats.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ INIT = 0.02  # standard deviation of initial weights
 
 
 class Block(nn.Module):
-    """Causal self-attention and a feed-forward network, each after a norm and within a residual connection."""
+    """Causal self-attention and a feed-forward network, each after a norm and within a residual
+    connection.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +46,10 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
         B, T, _ = x.shape
-        Q, K, V = (part.view(B, T, HEADS, -1).transpose(1, 2) for part in self.heads(self.norm_1(x)).chunk(3, -1))
+        Q, K, V = (
+            part.view(B, T, HEADS, -1).transpose(1, 2)
+            for part in self.heads(self.norm_1(x)).chunk(3, -1)
+        )
         attended = F.scaled_dot_product_attention(Q, K, V, is_causal=True)
         x = x + self.project(attended.transpose(1, 2).reshape(B, T, D_MODEL))
         out: Tensor = x + self.outer(F.gelu(self.inner(self.norm_2(x))))

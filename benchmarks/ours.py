@@ -24,8 +24,9 @@ from ablate.decoding.translate import translate_ids
 from ablate.model import Transformer, build
 
 SEGMENTS = 3  # parts of the measured time; their median is reported
-# (seconds, minimum number of steps). Many steps, because batches differ in their share of padding, and because in bf16
-# each new number of rows takes up to a second at size base, for oneDNN's compilation and for memory.
+# (seconds, minimum number of steps). Many steps, because batches differ in their share of padding,
+# and because in bf16 each new number of rows takes up to a second at size base, for oneDNN's
+# compilation and for memory.
 WARM_UP, MEASURED = (6.0, 10), (12.0, 9)
 FORCED = 16  # tokens of every translation, so that all models do the same work
 REPETITIONS = 3
@@ -41,13 +42,19 @@ def train(size: str, precision: str, ids: Path | None) -> dict[str, Any]:
 
 
 def _steps(trainer_: Any, seconds: float, least: int) -> float:
-    start, tokens, last = time.perf_counter(), trainer_.progress.tokens, trainer_.progress.step + least
+    start, tokens, last = (
+        time.perf_counter(),
+        trainer_.progress.tokens,
+        trainer_.progress.step + least,
+    )
     while time.perf_counter() - start < seconds or trainer_.progress.step < last:
         trainer_._step(trainer_.progress.step + 1)
     return float(trainer_.progress.tokens - tokens) / (time.perf_counter() - start)
 
 
-def curve(size: str, precision: str, ids: Path | None, steps: int, dropout: float) -> dict[str, Any]:
+def curve(
+    size: str, precision: str, ids: Path | None, steps: int, dropout: float
+) -> dict[str, Any]:
     """Record the training loss in nats per token: the mean over the last 10 of every 50 steps."""
     trainer_, losses = trainer(row(size, precision, dropout=dropout), split(ids, TRAIN)), []
     for step in range(1, steps + 1):
@@ -75,7 +82,9 @@ class Forced:
         return self.model.step(tokens, cache)
 
     def logits(self, states: torch.Tensor) -> torch.Tensor:
-        """The model's logits, but the end mark has probability 0 before the last token, and 1 there."""
+        """The model's logits, but the end mark has probability 0 before the last token, and 1
+        there.
+        """
         logits = self.model.logits(states)
         logits[..., EOS] = 1e9 if self.length == FORCED else -1e9
         return logits
@@ -94,7 +103,11 @@ def decode(size: str, ids: Path | None, beam: int) -> dict[str, Any]:
         translations = translate_ids(model, sentences, settings, device)
         times.append(time.perf_counter() - start)
     assert all(len(tokens) == FORCED - 1 for tokens in translations)
-    return {"sentences_per_s": len(sentences) / statistics.median(times), "low": min(times), "high": max(times)}
+    return {
+        "sentences_per_s": len(sentences) / statistics.median(times),
+        "low": min(times),
+        "high": max(times),
+    }
 
 
 def main() -> None:
@@ -118,7 +131,11 @@ def main() -> None:
     else:
         result = decode(a.size, a.ids, a.beam)
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"peer": "ablate", "task": a.task, "size": a.size, **result, "rss_mb": round(rss)}))
+    print(
+        json.dumps(
+            {"peer": "ablate", "task": a.task, "size": a.size, **result, "rss_mb": round(rss)}
+        )
+    )
 
 
 if __name__ == "__main__":

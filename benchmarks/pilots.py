@@ -1,10 +1,12 @@
-"""Many pilots on one results root: file operations a second, time to hand out a run, nothing done twice or left.
+"""Many pilots on one results root: file operations a second, time to hand out a run, nothing done
+twice or left.
 
 python benchmarks/pilots.py --pilots 64 --slots 8 --runs 10000
 
-Pilots are processes with the scheduler of ablate. Their jobs sleep and publish a result in the place of training, under
-the same leases. File operations are counted by wrapping `os` and `pathlib` in each pilot, so reads of libraries count,
-too. All pilots share this machine, so the times are those of a machine that is busier than any node of a cluster.
+Pilots are processes with the scheduler of ablate. Their jobs sleep and publish a result in the
+place of training, under the same leases. File operations are counted by wrapping `os` and `pathlib`
+in each pilot, so reads of libraries count, too. All pilots share this machine, so the times are
+those of a machine that is busier than any node of a cluster.
 """
 
 from __future__ import annotations
@@ -31,11 +33,22 @@ from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
 
 SPAWN = multiprocessing.get_context("fork")
-COUNTED = {"open", "os.link", "os.rename", "os.remove", "os.listdir", "os.scandir", "os.mkdir", "os.utime"}
+COUNTED = {
+    "open",
+    "os.link",
+    "os.rename",
+    "os.remove",
+    "os.listdir",
+    "os.scandir",
+    "os.mkdir",
+    "os.utime",
+}
 
 
 class SleepingExecutor:
-    """A thread for each slot: takes the lease of a run, sleeps, publishes once, gives the lease back."""
+    """A thread for each slot: takes the lease of a run, sleeps, publishes once, gives the lease
+    back.
+    """
 
     def __init__(self, slots: int, seconds: float) -> None:
         self._slots = [Slot(f"{i}", "cpu", 1, 1e9) for i in range(slots)]
@@ -107,7 +120,9 @@ class Timing:
         self.free_since.clear()  # a slot that stays free waits for nothing that could be handed out
 
 
-def pilot(index: int, pilots: int, slots: int, root: Path, ids: list[str], seconds: float, reports: Any) -> None:
+def pilot(
+    index: int, pilots: int, slots: int, root: Path, ids: list[str], seconds: float, reports: Any
+) -> None:
     """One pilot; reports its counts at its end."""
     operations: Counter[str] = Counter()
 
@@ -129,7 +144,9 @@ def pilot(index: int, pilots: int, slots: int, root: Path, ids: list[str], secon
     own = ids[first:] + ids[:first]
 
     def job_for(id: str, slot: Slot, halve: bool) -> Job:
-        request = RunRequest(folder=results.run(id).path, corpus=root, test="", decodings={}, settings={})
+        request = RunRequest(
+            folder=results.run(id).path, corpus=root, test="", decodings={}, settings={}
+        )
         return Job(run=request, device="cpu", threads=1, micro_batch_tokens=1)
 
     def outcome_of(id: str) -> str | None:
@@ -145,7 +162,9 @@ def pilot(index: int, pilots: int, slots: int, root: Path, ids: list[str], secon
 
 def main() -> None:
     """Simulate, and print the counts."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     for name, value in (("pilots", 64), ("slots", 8), ("runs", 10_000)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--seconds", type=float, default=10.0, help="mean length of a run")
@@ -176,18 +195,24 @@ def main() -> None:
     for each in found:
         kinds.update(each[4])
     print(
-        f"{given.pilots} pilots x {given.slots} slots, {given.runs:,} runs of {given.seconds:g} s, in {elapsed:.0f} s"
+        f"{given.pilots} pilots x {given.slots} slots, {given.runs:,} runs of {given.seconds:g} s, "
+        f"in {elapsed:.0f} s"
     )
     print(
-        f"published {published:,}, twice {published - given.runs + left}, refused second results {refused}, left {left}"
+        f"published {published:,}, twice {published - given.runs + left}, refused second results "
+        f"{refused}, left {left}"
     )
     print(f"looks at runs of others: {busy:,} ({busy / elapsed:.1f} a second)")
     print(
-        f"file operations: {operations:,} ({operations / elapsed:,.0f} a second, {operations / given.runs:.1f} a run)"
+        f"file operations: {operations:,} ({operations / elapsed:,.0f} a second, "
+        f"{operations / given.runs:.1f} a run)"
     )
     print(", ".join(f"{name} {count:,}" for name, count in kinds.most_common()))
     middle, last = statistics.median(waits), waits[int(0.99 * len(waits))]
-    print(f"from a free slot to the next run: median {1000 * middle:.1f} ms, 99 % below {1000 * last:.0f} ms")
+    print(
+        f"from a free slot to the next run: median {1000 * middle:.1f} ms, 99 % below "
+        f"{1000 * last:.0f} ms"
+    )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,13 @@
-"""Preparation of a corpus: time and peak memory by number of pairs, compared with SentencePiece's batch encoder.
+"""Preparation of a corpus: time and peak memory by number of pairs, compared with SentencePiece's
+batch encoder.
 
     python benchmarks/prepare.py --text DIR --pairs 100000 1000000 5000000
 
-DIR contains train.en and train.de (or .gz). Its pairs are repeated as often as needed. From the second repetition on,
-one word per side is changed, so that sentences differ and the number of distinct words grows. Each measurement is a
-separate process; its peak memory is the resident set of the process and its children, sampled 20 times a second. Phases
-begin at the log lines of the preparation. The first batch is the median of five processes in a worker's environment.
+DIR contains train.en and train.de (or .gz). Its pairs are repeated as often as needed. From the
+second repetition on, one word per side is changed, so that sentences differ and the number of
+distinct words grows. Each measurement is a separate process; its peak memory is the resident set of
+the process and its children, sampled 20 times a second. Phases begin at the log lines of the
+preparation. The first batch is the median of five processes in a worker's environment.
 """
 
 from __future__ import annotations
@@ -41,7 +43,9 @@ HELD = 1000  # pairs of dev and of test
 
 
 def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
-    """The folder's pairs, repeated to this number, with a word changed at random from the second time on."""
+    """The folder's pairs, repeated to this number, with a word changed at random from the second
+    time on.
+    """
     draw = random.Random(1)
     originals = [texts for _, texts in files_source(str(folder / "train"), FIELDS).records()]
     for number in range(pairs):
@@ -55,7 +59,11 @@ def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
 def _changed(text: str, other: str, draw: random.Random) -> str:
     """Replace a random word by a word of another sentence or by a number."""
     words, others = text.split(), other.split()
-    word = others[int(draw.random() * len(others))] if draw.random() < 0.9 else str(int(draw.random() * 1_000_000))
+    word = (
+        others[int(draw.random() * len(others))]
+        if draw.random() < 0.9
+        else str(int(draw.random() * 1_000_000))
+    )
     words[int(draw.random() * len(words))] = word
     return " ".join(words)
 
@@ -64,7 +72,9 @@ def write(folder: Path, text: Path, pairs: int) -> None:
     """Write a corpus of this many training pairs as files."""
     folder.mkdir()
     for split, size in (("train", pairs), ("dev", HELD), ("test", HELD)):
-        files = [(folder / f"{split}.{language}").open("w", encoding="utf-8") for language in LANGUAGES]
+        files = [
+            (folder / f"{split}.{language}").open("w", encoding="utf-8") for language in LANGUAGES
+        ]
         with files[0], files[1]:
             for pair in perturbed(text, size):
                 for file, sentence in zip(files, pair, strict=True):
@@ -73,7 +83,13 @@ def write(folder: Path, text: Path, pairs: int) -> None:
 
 def settings(folder: Path, vocab_size: int) -> dict[str, object]:
     names = {split: split for split in ("train", "dev", "test")}
-    return {"corpus": "files", "direction": "en-de", "folder": str(folder), "vocab_size": vocab_size, **names}
+    return {
+        "corpus": "files",
+        "direction": "en-de",
+        "folder": str(folder),
+        "vocab_size": vocab_size,
+        **names,
+    }
 
 
 def ours(folder: Path, vocab_size: int) -> dict[str, float]:
@@ -96,7 +112,9 @@ def ours(folder: Path, vocab_size: int) -> dict[str, float]:
 
 
 def first_batch(folder: Path) -> dict[str, float]:
-    """Seconds from opening a prepared corpus to its first batch of 25,000 tokens, imports left out."""
+    """Seconds from opening a prepared corpus to its first batch of 25,000 tokens, imports left
+    out.
+    """
     from ablate.data.batches import BatchOrder, collate
 
     (folder_of_corpus,) = (path.parent for path in (folder / "corpora").glob("*/corpus.json"))
@@ -108,7 +126,9 @@ def first_batch(folder: Path) -> dict[str, float]:
 
 
 def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
-    """Seconds in which SentencePiece's batch encoder encodes the training split, without reading it."""
+    """Seconds in which SentencePiece's batch encoder encodes the training split, without reading
+    it.
+    """
     from sentencepiece import SentencePieceProcessor
 
     (model,) = (folder / "corpora").glob("*/tokenizer.model")
@@ -136,9 +156,11 @@ WORK = {"ours": ours, "first_batch": first_batch, "sentencepiece": sentencepiece
 
 
 def in_a_process(work: str, *given: object) -> dict[str, float]:
-    """Run a measurement in a new process; returns its values and peak memory in megabytes, including children.
+    """Run a measurement in a new process; returns its values and peak memory in megabytes,
+    including children.
 
-    The first batch is measured in a worker's environment; everything else in the current one, as in a launcher.
+    The first batch is measured in a worker's environment; everything else in the current one, as in
+    a launcher.
     """
     command = [sys.executable, __file__, "--work", work, *map(str, given)]
     environment = worker_environment(cores()) if work == "first_batch" else dict(os.environ)
@@ -160,18 +182,23 @@ def measure(text: Path, scratch: Path, pairs: int, vocab_size: int, threads: int
         write(folder, text, pairs)
         found = in_a_process("ours", folder, vocab_size)
         found |= in_a_process("sentencepiece", folder, threads)
-        first = statistics.median(in_a_process("first_batch", folder)["first_batch"] for _ in range(5))
+        first = statistics.median(
+            in_a_process("first_batch", folder)["first_batch"] for _ in range(5)
+        )
     rate, theirs = pairs / found["encoding"], pairs / found["sentencepiece"]
     print(
         f"| {pairs:,} | {found['seconds']:.1f} | {found['hashing']:.1f} | {found['reading']:.1f} "
-        f"| {found['learning']:.1f} | {found['encoding']:.1f} | {found['ours_mb']:.0f} | {rate:,.0f} | {theirs:,.0f} "
+        f"| {found['learning']:.1f} | {found['encoding']:.1f} | {found['ours_mb']:.0f} | "
+        f"{rate:,.0f} | {theirs:,.0f} "
         f"| {rate / theirs:.2f} | {found['again']:.2f} | {first:.2f} |",
         flush=True,
     )
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", type=Path, required=True, metavar="DIR")
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 250_000, 1_000_000])
     parser.add_argument("--vocab-size", type=int, default=8000)

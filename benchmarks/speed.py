@@ -1,24 +1,26 @@
 """Speed of training and decoding on this machine, optionally compared with other tools.
 
-    python benchmarks/speed.py [--work train decode start] [--sizes XS S base] [--grid XS] [--rounds 3]
-                               [--peers FOLDER --ids FILE] [--kept-peers] [--busy N]
+    python benchmarks/speed.py [--work train decode start] [--sizes XS S base] [--grid XS] [--rounds
+                               3] [--peers FOLDER --ids FILE] [--kept-peers] [--busy N]
 
-ablate runs in the environment of its workers, with an allocator that keeps freed memory. Peers run in the default
-environment, and with `--kept-peers` also with that allocator. All contenders take turns within every round; the median
-over rounds is reported. ablate warms up for at least 6 s and 10 steps; peers warm up by themselves. For the sizes of
-`--grid`, ablate also trains one run per core at once.
+ablate runs in the environment of its workers, with an allocator that keeps freed memory. Peers run
+in the default environment, and with `--kept-peers` also with that allocator. All contenders take
+turns within every round; the median over rounds is reported. ablate warms up for at least 6 s and
+10 steps; peers warm up by themselves. For the sizes of `--grid`, ablate also trains one run per
+core at once.
 
-Training is measured in target tokens per second without padding, decoding in sentences per second over 1000 sentences
-with translations of 16 tokens. Each figure of ablate is followed by two ratios: to the best peer (fp32 only to fp32),
-and to the best peer with the same allocator.
+Training is measured in target tokens per second without padding, decoding in sentences per second
+over 1000 sentences with translations of 16 tokens. Each figure of ablate is followed by two ratios:
+to the best peer (fp32 only to fp32), and to the best peer with the same allocator.
 
-With `--busy N`, N processes that never wait run beside every measurement, and ablate is also measured with threads that
-spin when they are idle (OMP_WAIT_POLICY=active) instead of threads that sleep, as its workers have them. Only ratios
-within one call say something.
+With `--busy N`, N processes that never wait run beside every measurement, and ablate is also
+measured with threads that spin when they are idle (OMP_WAIT_POLICY=active) instead of threads that
+sleep, as its workers have them. Only ratios within one call say something.
 
-FOLDER contains `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and `hf.py`
-(`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`), which print one JSON line
-with `tokens_per_s` or `sentences_per_s`, `rss_mb` and `s_to_first_step`. FILE contains the token ids for training.
+FOLDER contains `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and
+`hf.py` (`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`),
+which print one JSON line with `tokens_per_s` or `sentences_per_s`, `rss_mb` and `s_to_first_step`.
+FILE contains the token ids for training.
 """
 
 from __future__ import annotations
@@ -63,16 +65,28 @@ class Contender:
         return self.name.startswith("ablate")
 
     def ratio(self, unit: str, others: list[Contender], kept: bool) -> str:
-        """Ratio of ablate to the best peer with or without the allocator: fp32 to fp32, bf16 to either."""
-        peers = [other for other in others if not other.ours and other.name.endswith("kept") is kept]
-        values = [peer.median(unit) or 0 for peer in peers if "bf16" in self.name or "bf16" not in peer.name]
+        """Ratio of ablate to the best peer with or without the allocator: fp32 to fp32, bf16 to
+        either.
+        """
+        peers = [
+            other for other in others if not other.ours and other.name.endswith("kept") is kept
+        ]
+        values = [
+            peer.median(unit) or 0
+            for peer in peers
+            if "bf16" in self.name or "bf16" not in peer.name
+        ]
         return f"{(self.median(unit) or 0) / max(values):5.2f} x" if self.ours and values else ""
 
     def measure(self, unit: str) -> None:
         """Measure one more round. Rates of concurrent processes are added up."""
         started = [
             subprocess.Popen(
-                self.command, env=self.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+                self.command,
+                env=self.environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
             )
             for _ in range(self.processes)
         ]
@@ -106,7 +120,12 @@ def neighbors(count: int) -> Iterator[None]:
 def _spinning(contenders: list[Contender]) -> list[Contender]:
     """The contenders of ablate, with threads that spin when they are idle."""
     return [
-        Contender(f"{one.name}, spinning", one.command, {**one.environment, "OMP_WAIT_POLICY": "active"}, one.processes)
+        Contender(
+            f"{one.name}, spinning",
+            one.command,
+            {**one.environment, "OMP_WAIT_POLICY": "active"},
+            one.processes,
+        )
         for one in contenders
         if one.ours
     ]
@@ -123,7 +142,9 @@ def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str
 
 
 def _trainers(a: argparse.Namespace, size: str, plain: dict[str, str]) -> list[Contender]:
-    """Contenders of training: ablate as one run and as one run per core, peers with and without its allocator."""
+    """Contenders of training: ablate as one run and as one run per core, peers with and without its
+    allocator.
+    """
     whole, single = worker_environment(cores()), worker_environment(1)
     kept = {**plain, **allocator()}
     found = []
@@ -133,7 +154,9 @@ def _trainers(a: argparse.Namespace, size: str, plain: dict[str, str]) -> list[C
         if size in a.grid:
             at_once = f"ablate, {precision}, {cores()} runs at once"
             found.append(Contender(at_once, [*task, "--threads", "1"], single, cores()))
-    for name, script in (("nn.Transformer", "plain.py"), ("Hugging Face", "hf.py")) if a.peers else ():
+    for name, script in (
+        (("nn.Transformer", "plain.py"), ("Hugging Face", "hf.py")) if a.peers else ()
+    ):
         for precision, flag in (("fp32", []), ("bf16", ["--bf16"])):
             command = [sys.executable, str(a.peers / script), "train", size, *flag]
             found.append(Contender(f"{name}, {precision}", command, plain))
@@ -153,20 +176,41 @@ def _decoders(
         ids = ["--ids", str(a.ids)] if a.ids else []
         found = [Contender("ablate", [*OURS, *task, *ids], worker_environment(cores()))]
         for name, verb in (("CTranslate2", "ct2"), ("Hugging Face", "decode")) if a.peers else ():
-            command = [sys.executable, str(a.peers / "hf.py"), verb, size, str(models), "--beam", str(beam)]
+            command = [
+                sys.executable,
+                str(a.peers / "hf.py"),
+                verb,
+                size,
+                str(models),
+                "--beam",
+                str(beam),
+            ]
             found.append(Contender(name, command, plain))
         yield "decode", f"decode {size} beam {beam}", found
 
 
 def first_step(scratch: Path) -> float:
-    """Measure seconds from `ablate run` to the end of the first optimizer step, for size S on a prepared corpus."""
+    """Measure seconds from `ablate run` to the end of the first optimizer step, for size S on a
+    prepared corpus.
+    """
     study = scratch / "start.yaml"
     study.write_text(
         "study: start\ndata: {corpus: toy, vocab_size: 500}\n"
-        "base: {n_layers: 3, d_model: 256, d_ff: 1024, n_heads: 4, train_steps: 1, batch_tokens: 4096, beam: 1}\n"
+        "base: {n_layers: 3, d_model: 256, d_ff: 1024, n_heads: 4, train_steps: 1, batch_tokens: "
+        "4096, beam: 1}\n"
     )
     results = scratch / "results"
-    run = [sys.executable, "-m", "ablate", "run", str(study), "--results", str(results), "--device", "cpu"]
+    run = [
+        sys.executable,
+        "-m",
+        "ablate",
+        "run",
+        str(study),
+        "--results",
+        str(results),
+        "--device",
+        "cpu",
+    ]
     if not results.exists():  # prepares the corpus
         subprocess.run(run, check=True, capture_output=True)
     shutil.rmtree(results / "runs")
@@ -184,7 +228,9 @@ def first_step(scratch: Path) -> float:
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--work", nargs="+", choices=WORK, default=list(WORK))
     parser.add_argument("--sizes", nargs="+", choices=["XS", "S", "base"], default=["XS", "S"])
     parser.add_argument("--grid", nargs="*", choices=["XS", "S", "base"], default=["XS"])
@@ -212,14 +258,20 @@ def main() -> None:
 
 
 def _print(name: str, unit: str, contenders: list[Contender]) -> None:
-    """Print one line per contender: its rate, the two ratios, memory of a process, seconds to the first step."""
+    """Print one line per contender: its rate, the two ratios, memory of a process, seconds to the
+    first step.
+    """
     print(f"\n{name}", flush=True)
     for contender in contenders:
         ratios = [contender.ratio(unit, contenders, kept) for kept in (False, True)]
         first = contender.median("s_to_first_step")
-        also = f"{contender.median('rss_mb'):6,.0f} MB" + (f", first step after {first:.1f} s" if first else "")
+        also = f"{contender.median('rss_mb'):6,.0f} MB" + (
+            f", first step after {first:.1f} s" if first else ""
+        )
         print(
-            f"  {contender.median(unit) or 0:9,.0f} {ratios[0]:7} {ratios[1]:7}  {contender.name} ({also})", flush=True
+            f"  {contender.median(unit) or 0:9,.0f} {ratios[0]:7} {ratios[1]:7}  {contender.name} "
+            f"({also})",
+            flush=True,
         )
 
 

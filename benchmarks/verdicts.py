@@ -2,10 +2,11 @@
 
 python benchmarks/verdicts.py [--draws 20000] [--seed 1] [--only looks]
 
-A study is drawn as score = row + seed + noise of the run + noise of the sentences, which all seeds of a row share. The
-family-wise error is the share of studies without any true difference in which some row is worse or better; the power is
-the share in which the first row is, when it is 3 geometric mean sds of a run away from base. Whole studies are drawn
-and judged as arrays; `judge` restates `ablate.stats.judge` for that, and tests hold the two equal.
+A study is drawn as score = row + seed + noise of the run + noise of the sentences, which all seeds
+of a row share. The family-wise error is the share of studies without any true difference in which
+some row is worse or better; the power is the share in which the first row is, when it is 3
+geometric mean sds of a run away from base. Whole studies are drawn and judged as arrays; `judge`
+restates `ablate.stats.judge` for that, and tests hold the two equal.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ def _f_threshold(level: float, df1: float, df2: float) -> float:
 
 
 def residual_variances(scores: Array) -> tuple[Array, Array]:
-    """Each row's variance around the seeds' effects, and which rows are pooled: (studies, rows + base) each."""
+    """Each row's variance around the seeds' effects, and which rows are pooled: (studies, rows +
+    base) each.
+    """
     studies, rows, n = scores.shape
     pooled = np.ones((studies, rows), bool)
     centered = scores - scores.mean(axis=2, keepdims=True)
@@ -60,14 +63,19 @@ def residual_variances(scores: Array) -> tuple[Array, Array]:
         noisiest = of_pool.argmax(axis=1)
         largest = of_pool.max(axis=1)
         rest = (np.where(pooled, own, 0.0).sum(axis=1) - largest) / np.maximum(count - 1, 1)
-        limits = [_f_threshold(LEVEL / k, n - 1, (n - 1) * (k - 1)) if k > 2 else math.inf for k in range(rows + 1)]
+        limits = [
+            _f_threshold(LEVEL / k, n - 1, (n - 1) * (k - 1)) if k > 2 else math.inf
+            for k in range(rows + 1)
+        ]
         out = largest > np.array(limits)[count] * rest
         if not out.any():
             return own, pooled
         pooled[np.arange(studies)[out], noisiest[out]] = False
 
 
-def _step_down(reaches: Callable[[Array], Array], studies: int, rows: int, settled: Array | None = None) -> Array:
+def _step_down(
+    reaches: Callable[[Array], Array], studies: int, rows: int, settled: Array | None = None
+) -> Array:
     """Holm's method: rows that reach the level / (rows not yet significant), until no more do."""
     significant = np.zeros((studies, rows), bool) if settled is None else settled.copy()
     for _ in range(rows):
@@ -80,7 +88,11 @@ def _step_down(reaches: Callable[[Array], Array], studies: int, rows: int, settl
 
 
 def judge(
-    scores: Array, sentences: float = 0.0, gate: bool = True, level: float = LEVEL, settled: Array | None = None
+    scores: Array,
+    sentences: float = 0.0,
+    gate: bool = True,
+    level: float = LEVEL,
+    settled: Array | None = None,
 ) -> Array:
     """Which rows are worse or better than base, the first row: (studies, rows).
 
@@ -109,7 +121,9 @@ def judge(
         own_t = np.array([0.0] + [_t(level / factor, n - 1.0) for factor in range(1, rows + 1)])
         z = np.array([0.0] + [_t(level / factor, math.inf) for factor in range(1, rows + 1)])
         factor = np.maximum(left, 1)
-        squares = table[factor, count][:, None] ** 2 * together + own_t[factor][:, None] ** 2 * alone
+        squares = (
+            table[factor, count][:, None] ** 2 * together + own_t[factor][:, None] ** 2 * alone
+        )
         return np.asarray(mean**2 > squares + z[factor][:, None] ** 2 * sentences)
 
     before = np.zeros((studies, rows), bool) if settled is None else settled
@@ -118,14 +132,22 @@ def judge(
         return significant
     apart = rows + 1 - count
     levels = [level / (1 + k) for k in range(rows + 2)]
-    t, z = np.array([_t(level, n - 1.0) for level in levels]), np.array([_t(level, math.inf) for level in levels])
+    t, z = (
+        np.array([_t(level, n - 1.0) for level in levels]),
+        np.array([_t(level, math.inf) for level in levels]),
+    )
     of_row = np.where((own[:, :1] > shared[:, None]) & pooled[:, 1:], larger[:, 1:], own[:, 1:])
-    squares = t[apart][:, None] ** 2 * (of_row + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
+    squares = (
+        t[apart][:, None] ** 2 * (of_row + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
+    )
     return np.asarray(before | (significant & (mean**2 > squares)))
 
 
-def judge_over_looks(scores: Array, levels: Sequence[float], plan: Sequence[int]) -> tuple[Array, Array]:
-    """Which rows are worse or better at the look at which each study ends, and the seeds that it has trained.
+def judge_over_looks(
+    scores: Array, levels: Sequence[float], plan: Sequence[int]
+) -> tuple[Array, Array]:
+    """Which rows are worse or better at the look at which each study ends, and the seeds that it
+    has trained.
 
     Args:
         scores: (studies, rows + base, seeds), without noise of the sentences.
@@ -145,7 +167,9 @@ def judge_over_looks(scores: Array, levels: Sequence[float], plan: Sequence[int]
 
 
 def judge_at_8c9acca(scores: Array, sentences: float = 0.0) -> Array:
-    """The former rule: paired t tests, and the bootstrap with sacreBLEU's p value, each with Holm's correction."""
+    """The former rule: paired t tests, and the bootstrap with sacreBLEU's p value, each with Holm's
+    correction.
+    """
     from scipy.stats import norm
 
     studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
@@ -160,14 +184,21 @@ def judge_at_8c9acca(scores: Array, sentences: float = 0.0) -> Array:
     if not sentences:
         return significant
     sd, size = math.sqrt(sentences), abs(mean)
-    expected = sd * math.sqrt(2 / math.pi) * np.exp(-(size**2) / (2 * sentences)) + size * (1 - 2 * norm.sf(size / sd))
+    expected = sd * math.sqrt(2 / math.pi) * np.exp(-(size**2) / (2 * sentences)) + size * (
+        1 - 2 * norm.sf(size / sd)
+    )
     # P(|d*| - mean |d*| > |d|) for a resampled difference d* around d, and at most 1000 resamples.
     p = np.maximum(norm.sf(expected / sd) + norm.cdf((-2 * size - expected) / sd), 1 / 1001)
-    return np.asarray(significant & _step_down(lambda left: p < LEVEL / np.maximum(left, 1)[:, None], studies, rows))
+    return np.asarray(
+        significant
+        & _step_down(lambda left: p < LEVEL / np.maximum(left, 1)[:, None], studies, rows)
+    )
 
 
 def judge_pooled(scores: Array, sentences: float = 0.0) -> Array:
-    """A simpler rule: residual variance of all rows with Holm's correction, and the paired t test of the row."""
+    """A simpler rule: residual variance of all rows with Holm's correction, and the paired t test
+    of the row.
+    """
     studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
     differences = scores[:, 1:] - scores[:, :1]
     mean, own = differences.mean(axis=2), differences.var(axis=2, ddof=1) / n
@@ -178,9 +209,14 @@ def judge_pooled(scores: Array, sentences: float = 0.0) -> Array:
 
     def reaches(left: Array) -> Array:
         t = np.array([0.0] + [_t(LEVEL / factor, df) for factor in range(1, rows + 1)])
-        return np.asarray(abs(mean) > t[np.maximum(left, 1)][:, None] * np.sqrt(pooled + sentences)[:, None])
+        return np.asarray(
+            abs(mean) > t[np.maximum(left, 1)][:, None] * np.sqrt(pooled + sentences)[:, None]
+        )
 
-    return np.asarray(_step_down(reaches, studies, rows) & (mean**2 > _t(LEVEL, n - 1.0) ** 2 * own + Z**2 * sentences))
+    return np.asarray(
+        _step_down(reaches, studies, rows)
+        & (mean**2 > _t(LEVEL, n - 1.0) ** 2 * own + Z**2 * sentences)
+    )
 
 
 Spread = Callable[[np.random.Generator, int, int], Array]
@@ -241,7 +277,11 @@ RULES: dict[str, Callable[[Array, float], Array]] = {
 
 def complete_studies(draws: int, seed: int) -> Iterator[str]:
     """Error and power with complete studies, for every rule."""
-    yield "| noise of the rows | rows | seeds | " + " | ".join(f"{name}: error | power" for name in RULES) + " |"
+    yield (
+        "| noise of the rows | rows | seeds | "
+        + " | ".join(f"{name}: error | power" for name in RULES)
+        + " |"
+    )
     yield "| --- | ---: | ---: |" + " ---: | ---: |" * len(RULES)
     draw = np.random.default_rng(seed)
     for name, spread in SPREADS.items():
@@ -250,7 +290,11 @@ def complete_studies(draws: int, seed: int) -> Iterator[str]:
                 sds = spread(draw, draws, rows)
                 scores = draw_study(draw, draws, rows, n, sds)
                 found = [error_and_power(rule, scores, sds) for rule in RULES.values()]
-                yield f"| {name} | {rows} | {n} | " + " | ".join(f"{e:.3f} | {p:.2f}" for e, p in found) + " |"
+                yield (
+                    f"| {name} | {rows} | {n} | "
+                    + " | ".join(f"{e:.3f} | {p:.2f}" for e, p in found)
+                    + " |"
+                )
 
 
 def _uniform(level: float, share: float) -> float:
@@ -279,7 +323,8 @@ def spent_levels(spending: Callable[[float, float], float], plan: Sequence[int])
 def joint_normal_levels(
     spending: Callable[[float, float], float], plan: Sequence[int], draws: int = 4_000_000
 ) -> list[float]:
-    """Levels with which z tests, whose looks have their joint normal distribution, spend the same error.
+    """Levels with which z tests, whose looks have their joint normal distribution, spend the same
+    error.
 
     From simulation; `draws` gives them to about 1 %.
     """
@@ -296,14 +341,19 @@ def joint_normal_levels(
 
 
 def looks(draws: int, seed: int) -> Iterator[str]:
-    """Error with looks, power for a row of EFFECT, and seeds and power where every row differs by twice as much."""
+    """Error with looks, power for a row of EFFECT, and seeds and power where every row differs by
+    twice as much.
+    """
     rules: dict[str, tuple[list[float], tuple[int, ...]]] = {
         f"{PLAN[-1]} seeds at once": ([LEVEL], PLAN[-1:]),
         **{name: (spent_levels(spending, PLAN), PLAN) for name, spending in SPENDING.items()},
         "Pocock, joint normal": (joint_normal_levels(_pocock, PLAN), PLAN),
         "0.05 at each look": ([LEVEL] * len(PLAN), PLAN),
     }
-    yield "| noise of the rows | rows | error spent | error | power | power, all rows differ | seeds |"
+    yield (
+        "| noise of the rows | rows | error spent | error | power | power, all rows differ | "
+        "seeds |"
+    )
     yield "| --- | ---: | --- | ---: | ---: | ---: | ---: |"
     for name, spread in SPREADS.items():
         for rows in (1, 5, 13):
@@ -324,7 +374,11 @@ def looks(draws: int, seed: int) -> Iterator[str]:
 
 def crossed_null(draws: int, seed: int) -> Iterator[str]:
     """Error if seeds and sentences make noise and nothing is different."""
-    yield "| sd over seeds | seeds | " + " | ".join(f"{rows} rows: 8c9acca | now" for rows in (1, 10, 20)) + " |"
+    yield (
+        "| sd over seeds | seeds | "
+        + " | ".join(f"{rows} rows: 8c9acca | now" for rows in (1, 10, 20))
+        + " |"
+    )
     yield "| ---: | ---: |" + " ---: | ---: |" * 3
     draw = np.random.default_rng(seed)
     for sd in (0.1, 0.3, 0.5):
@@ -350,18 +404,27 @@ def incomplete_studies(draws: int, seed: int) -> Iterator[str]:
                 ("5 % of the runs diverged", 0.0, 0.05),
                 ("20 % of the runs diverged", 0.0, 0.2),
             ):
-                error = sum(_any_verdict(draw, rows, n, missing, diverged) for _ in range(draws)) / draws
+                error = (
+                    sum(_any_verdict(draw, rows, n, missing, diverged) for _ in range(draws))
+                    / draws
+                )
                 yield f"| {name} | {rows} | {n} | {error:.3f} |"
 
 
-def _any_verdict(draw: np.random.Generator, rows: int, n: int, missing: float, diverged: float) -> bool:
+def _any_verdict(
+    draw: np.random.Generator, rows: int, n: int, missing: float, diverged: float
+) -> bool:
     scores = draw.normal(size=(rows + 1, n))
     fate = draw.random(size=(rows + 1, n))
     lost, pending = fate < diverged, (fate >= diverged) & (fate < diverged + missing)
     ended = (~pending).sum(axis=1)
     pairs = [
         PairedScores(
-            {s: float(scores[row, s] - scores[0, s]) for s in range(n) if not (lost | pending)[[0, row], s].any()},
+            {
+                s: float(scores[row, s] - scores[0, s])
+                for s in range(n)
+                if not (lost | pending)[[0, row], s].any()
+            },
             diverged=int(lost[row].sum()),
             base_diverged=int(lost[0].sum()),
             ended=int(ended[row]),
@@ -374,13 +437,20 @@ def _any_verdict(draw: np.random.Generator, rows: int, n: int, missing: float, d
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", choices=("complete", "looks", "crossed", "incomplete"))
     options = parser.parse_args()
     assert APART_LEVEL == LEVEL
-    tables = {"complete": complete_studies, "looks": looks, "crossed": crossed_null, "incomplete": incomplete_studies}
+    tables = {
+        "complete": complete_studies,
+        "looks": looks,
+        "crossed": crossed_null,
+        "incomplete": incomplete_studies,
+    }
     for name, table in tables.items():
         if options.only in (None, name):
             draws = options.draws // 10 if name == "incomplete" else options.draws

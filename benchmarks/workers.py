@@ -2,9 +2,9 @@
 
     python benchmarks/workers.py [--size XS|S] [--rounds 3]
 
-Every arrangement trains on the same synthetic batches (Multi30k's lengths, V = 8000) for the same time, one after
-another in every round. Reported is the median over rounds of target tokens per second without padding, summed over
-workers.
+Every arrangement trains on the same synthetic batches (Multi30k's lengths, V = 8000) for the same
+time, one after another in every round. Reported is the median over rounds of target tokens per
+second without padding, summed over workers.
 """
 
 from __future__ import annotations
@@ -92,10 +92,22 @@ def measure(arrangement: Arrangement, size: str, cores: int) -> float:
 
     threads = cores // arrangement.processes
     kept = worker_environment(threads)
-    environment = kept if arrangement.kept else {k: v for k, v in kept.items() if k not in allocator()}
-    command = [sys.executable, __file__, "--worker", arrangement.precision, str(threads), "--size", size]
+    environment = (
+        kept if arrangement.kept else {k: v for k, v in kept.items() if k not in allocator()}
+    )
+    command = [
+        sys.executable,
+        __file__,
+        "--worker",
+        arrangement.precision,
+        str(threads),
+        "--size",
+        size,
+    ]
     workers = [
-        subprocess.Popen(command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            command, env={**os.environ, **environment}, stdout=subprocess.PIPE, text=True
+        )
         for _ in range(arrangement.processes)
     ]
     return sum(float(json.loads(worker.communicate()[0])) for worker in workers)
@@ -119,7 +131,10 @@ def main() -> None:
     first = statistics.median(found[contenders[0].name])
     print(f"{arguments.size}, batches of 4096 tokens, {arguments.rounds} rounds, {cores} cores")
     for name, values in found.items():
-        print(f"{statistics.median(values):9,.0f} tokens/s  {statistics.median(values) / first:5.2f} x  {name}")
+        print(
+            f"{statistics.median(values):9,.0f} tokens/s  {statistics.median(values) / first:5.2f} "
+            f"x  {name}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""The workload of all benchmarks: Multi30k's token ids, models of four sizes, batches of 4096 tokens."""
+"""The workload of all benchmarks: Multi30k's token ids, models of four sizes, batches of 4096
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -31,29 +33,43 @@ TRAIN, TEST = "train", "test_2016_flickr"
 
 def row(size: str, precision: str = "fp32", **fields: Any) -> RowConfig:
     """Configuration of a model size; `fields` override it."""
-    return resolve_row({**SIZES[size], "batch_tokens": BATCH_TOKENS, "precision": precision, **fields})
+    return resolve_row(
+        {**SIZES[size], "batch_tokens": BATCH_TOKENS, "precision": precision, **fields}
+    )
 
 
 def split(ids: Path | None, name: str, pairs: int = 29_000, vocab_size: int = V) -> Split:
-    """Load a split from a JSON file `{"train.en": [[id, ...], ...], "train.de": ...}`; without a file, draw random ids.
+    """Load a split from a JSON file `{"train.en": [[id, ...], ...], "train.de": ...}`; without a
+    file, draw random ids.
 
     Random sentences have Multi30k's mean length and spread.
     """
     if ids is not None:
         content = json.loads(ids.read_text())
-        return Split({"source": _sequences(content[f"{name}.en"]), "target": _sequences(content[f"{name}.de"])})
+        return Split(
+            {
+                "source": _sequences(content[f"{name}.en"]),
+                "target": _sequences(content[f"{name}.de"]),
+            }
+        )
     random = np.random.default_rng(1)
     sides = []
     for _ in ("source", "target"):
         lengths = np.clip(random.normal(14, 5, pairs), 4, 40).astype(np.int64)
         offsets = np.concatenate([[0], np.cumsum(lengths)])
-        sides.append(TokenSequences(random.integers(4, vocab_size, int(offsets[-1])).astype(np.uint32), offsets))
+        sides.append(
+            TokenSequences(
+                random.integers(4, vocab_size, int(offsets[-1])).astype(np.uint32), offsets
+            )
+        )
     return Split(dict(zip(("source", "target"), sides, strict=True)))
 
 
 def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: int = V) -> Trainer:
     """ablate's trainer on a corpus in memory, without evaluation and checkpoints."""
-    corpus: Any = SimpleNamespace(tokenizer=SimpleNamespace(vocab_size=vocab_size), split=lambda name: train)
+    corpus: Any = SimpleNamespace(
+        tokenizer=SimpleNamespace(vocab_size=vocab_size), split=lambda name: train
+    )
     folder = Path(tempfile.mkdtemp())
     on_gpu = device != "cpu"
     return Trainer(
@@ -64,4 +80,6 @@ def trainer(config: RowConfig, train: Split, device: str = "cpu", vocab_size: in
 
 def _sequences(sentences: list[list[int]]) -> TokenSequences:
     offsets = np.concatenate([[0], np.cumsum([len(s) for s in sentences])])
-    return TokenSequences(np.fromiter((i for s in sentences for i in s), np.uint32, int(offsets[-1])), offsets)
+    return TokenSequences(
+        np.fromiter((i for s in sentences for i in s), np.uint32, int(offsets[-1])), offsets
+    )

@@ -1,8 +1,9 @@
 """MkDocs hooks: pages made at build time from files outside of docs/, and links to such files.
 
-The gallery is made from the files in results/*/, as `ablate publish` writes them, and the comment at the top of each
-study, the contributing guide and the changes from the files at the top of the repository. Documents link to each other
-as on disk, so that links work in a checkout too; on_page_markdown points them to the pages of the site.
+The gallery is made from the files in results/*/, as `ablate publish` writes them, and the comment
+at the top of each study, the contributing guide and the changes from the files at the top of the
+repository. Documents link to each other as on disk, so that links work in a checkout too;
+on_page_markdown points them to the pages of the site.
 """
 
 from __future__ import annotations
@@ -47,8 +48,8 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the comment at the top of a study file.
 
-    Its first line is the title. Indented lines are commands. Paragraphs that begin with "Results:" and "Limits:" say
-    what the study shows and what it cannot; all others describe it.
+    Its first line is the title. Indented lines are commands. Paragraphs that begin with "Results:"
+    and "Limits:" say what the study shows and what it cannot; all others describe it.
     """
     comment = path.read_text(encoding="utf-8").split("\nstudy:")[0]
     lines = [line.removeprefix("#").removeprefix(" ") for line in comment.splitlines()]
@@ -59,30 +60,42 @@ def read_header(path: Path) -> Header:
     limits = [text.removeprefix("Limits: ") for text in others if text.startswith("Limits: ")]
     about = [text for text in others if not text.startswith(("Results: ", "Limits: "))]
     command = "\n".join(re.sub(r"^  ", "", line) for text in commands for line in text.splitlines())
-    return Header(" ".join(title.split()), command, *("\n\n".join(part) for part in (about, shows, limits)))
+    return Header(
+        " ".join(title.split()), command, *("\n\n".join(part) for part in (about, shows, limits))
+    )
 
 
 def published() -> list[str]:
-    """Names of the studies whose results are in the repository, with a study file of the same name."""
+    """Names of the studies whose results are in the repository, with a study file of the same
+    name.
+    """
     return sorted(path.parent.name for path in ROOT.glob("results/*/table.md"))
 
 
 def figures(name: str) -> dict[str, str]:
     """Captions of a study's published figures, by file."""
     folder = ROOT / "results" / name
-    return {path.name: caption for pattern, caption in FIGURES.items() for path in sorted(folder.glob(pattern))}
+    return {
+        path.name: caption
+        for pattern, caption in FIGURES.items()
+        for path in sorted(folder.glob(pattern))
+    }
 
 
 def scores_first(name: str) -> str:
-    """The table of a study in Markdown with scores and verdicts beside the rows' names; settings are left out.
+    """The table of a study in Markdown with scores and verdicts beside the rows' names; settings
+    are left out.
 
-    The published table has a column for each setting, as Table 3 has, and its verdicts are beyond the edge of a page.
+    The published table has a column for each setting, as Table 3 has, and its verdicts are beyond
+    the edge of a page.
     """
     return "\n".join(" | ".join(["", *cells, ""]).strip() for cells in _scores(name))
 
 
 def headline(name: str) -> str:
-    """The main result of a study in words, from its published table: base's score, and the rows that differ most."""
+    """The main result of a study in words, from its published table: base's score, and the rows
+    that differ most.
+    """
     heads, _, *rows = _scores(name)
     verdict = heads.index("verdict")
     difference = verdict - 1  # of the metric that the verdicts are by
@@ -98,7 +111,9 @@ def headline(name: str) -> str:
         if found:
             most = max(found, key=lambda cells: abs(means[cells[0]]))
             which = ", most of all" if len(found) > 1 else ":"
-            count = f"{len(found)} of {len(judged)} rows {'is' if len(found) == 1 else 'are'} {word}"
+            count = (
+                f"{len(found)} of {len(judged)} rows {'is' if len(found) == 1 else 'are'} {word}"
+            )
             sentences.append(f"{count}{which} **{most[0]}** ({most[difference]} {metric}).")
     if len(sentences) == 1:
         sentences.append(f"None of {len(judged)} rows is shown to be worse or better.")
@@ -108,7 +123,9 @@ def headline(name: str) -> str:
 def _differences(name: str) -> dict[str, float]:
     """The mean difference of each row from base in the main metric, in full precision."""
     rows = _table(name)["rows"]
-    main = next(key.removeprefix("delta_") for row in rows for key in row if key.startswith("delta_"))
+    main = next(
+        key.removeprefix("delta_") for row in rows for key in row if key.startswith("delta_")
+    )
     found = {row["row"]: row.get("against_base", {}).get(main, {}).get("mean") for row in rows}
     return {row: mean for row, mean in found.items() if mean is not None}
 
@@ -126,10 +143,13 @@ def _scores(name: str) -> list[list[str]]:
     lines = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8").split("\n")
     table = [
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in itertools.takewhile(_is_row, itertools.dropwhile(lambda line: not _is_row(line), lines))
+        for line in itertools.takewhile(
+            _is_row, itertools.dropwhile(lambda line: not _is_row(line), lines)
+        )
     ]
     header = table[0]
-    # `other` is the last column of settings. Sorting keeps the order of columns with the same place.
+    # `other` is the last column of settings. Sorting keeps the order of columns with the same
+    # place.
     shown = sorted(range(header.index("other") + 1, len(header)), key=lambda i: _place(header[i]))
     names = ["row", "---", *(row["row"] for row in _table(name)["rows"])]
     return [[label, *(cells[i] for i in shown)] for label, cells in zip(names, table, strict=True)]
@@ -162,12 +182,15 @@ def _machine(provenance: dict[str, Any]) -> str:
 
 
 def gallery_page(name: str) -> str:
-    """Page of one study: question, conclusions, table, figures, limits, command, description, cost and the study."""
+    """Page of one study: question, conclusions, table, figures, limits, command, description, cost
+    and the study.
+    """
     study = ROOT / "studies" / f"{name}.yaml"
     header = read_header(study)
     table = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8")
     drawn = "\n\n".join(
-        f"<figure markdown>\n![{caption}]({name}/{file})\n<figcaption>{caption}.</figcaption>\n</figure>"
+        f"<figure "
+        f"markdown>\n![{caption}]({name}/{file})\n<figcaption>{caption}.</figcaption>\n</figure>"
         for file, caption in figures(name).items()
     )
     body = study.read_text(encoding="utf-8").split("\nstudy:")[1]
@@ -177,7 +200,8 @@ def gallery_page(name: str) -> str:
             f"# {header.title}",
             f"## What it shows\n\n{header.shows}",
             f'## Table\n\n<div class="results" markdown>\n\n{scores_first(name)}\n\n</div>',
-            f'<details class="results" markdown><summary>All settings, and how to read the columns</summary>'
+            f'<details class="results" markdown><summary>All settings, and how to read the '
+            f"columns</summary>"
             f"\n\n{table}\n</details>",
             *([f"## Figures\n\n{drawn}"] if drawn else []),
             f"## What it cannot show\n\n{header.limits}",
@@ -188,19 +212,24 @@ def gallery_page(name: str) -> str:
 
 
 def gallery_index() -> str:
-    """Overview of all committed studies: a card with the main result of each published one, and a list of the others.
+    """Overview of all committed studies: a card with the main result of each published one, and a
+    list of the others.
 
     The cards have the order of the navigation.
     """
-    order = re.findall(r" gallery/(?!index)([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+    order = re.findall(
+        r" gallery/(?!index)([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M
+    )
     others = [path for path in sorted(ROOT.glob("studies/*.yaml")) if path.stem not in published()]
     return "\n".join(
         [
             "---\nhide: [toc]\n---",
             "# Gallery",
             "",
-            "Studies whose results are in the repository, with their main result. Each page has the table with a",
-            "verdict for each row, the figures, the conclusions in words, the cost, the command that repeats it,",
+            "Studies whose results are in the repository, with their main result. Each page has "
+            "the table with a",
+            "verdict for each row, the figures, the conclusions in words, the cost, the command "
+            "that repeats it,",
             "and what it cannot show.",
             "",
             '<div class="grid cards" markdown>',
@@ -224,7 +253,11 @@ def _card(name: str) -> str:
     title = read_header(ROOT / "studies" / f"{name}.yaml").title
     drawn = [f"![{caption}]({name}/{file})" for file, caption in figures(name).items()][:1]
     return "\n\n".join(
-        [f"-   [{title}]({name}.md)", *(f"    {part}" for part in (*drawn, headline(name), cost(name))), ""]
+        [
+            f"-   [{title}]({name}.md)",
+            *(f"    {part}" for part in (*drawn, headline(name), cost(name))),
+            "",
+        ]
     )
 
 
@@ -254,7 +287,8 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
-    """Point links between files of the repository to pages of the site; name files that are not part of it.
+    """Point links between files of the repository to pages of the site; name files that are not
+    part of it.
 
     Tables on GitHub need a backslash before a pipe in code, which Python-Markdown would show.
     """
@@ -269,7 +303,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
             return f"{text} (`{path}`)" if f"`{path}`" != text else text
         return f"[{text}]({posixpath.relpath(uri, posixpath.dirname(here) or '.')}{anchor})"
 
-    lines = (CODE.sub(_plain_pipes, line) if line.startswith("|") else line for line in markdown.split("\n"))
+    lines = (
+        CODE.sub(_plain_pipes, line) if line.startswith("|") else line
+        for line in markdown.split("\n")
+    )
     return LINK.sub(link, "\n".join(lines))
 
 

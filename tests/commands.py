@@ -45,7 +45,12 @@ def _section(name: str, command: Any) -> str:
     options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
     usage = " ".join([f"ablate {name}", *(_argument(p) for p in arguments)])
     example = re.sub(r"\[/?bold\]", "", command.epilog.removeprefix("Example: "))
-    lines = [f"\n## {name}\n", f"`{usage}`\n", f"{command.help.strip()}\n", f"```sh\n{example}\n```\n"]
+    lines = [
+        f"\n## {name}\n",
+        f"`{usage}`\n",
+        f"{command.help.strip()}\n",
+        f"```sh\n{example}\n```\n",
+    ]
     if arguments or options:
         lines += ["| | default | |", "| --- | --- | --- |"]
         lines += [f"| `{_escaped(p.metavar)}` | {_default(p)} | {p.help} |" for p in arguments]

@@ -1,7 +1,7 @@
 """Write the meaning of every field into the tables of docs/study.md: `python -m tests.fields`.
 
-The meaning is the description of the field in ablate/config/. Other columns are written by hand and checked by
-test_docs.py.
+The meaning is the description of the field in ablate/config/. Other columns are written by hand and
+checked by test_docs.py.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ from ablate.config.data import RowDataConfig
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 SECTIONS = (TranslationData, RowDataConfig, ModelConfig, TrainingConfig, DecodingConfig)
-ROW = re.compile(r"^(\| `(\w+)`[^|]* \|(?:[^|\\]|\\.)*\|(?:[^|\\]|\\.)*\| )((?:[^|\\]|\\.)*) \|$", re.MULTILINE)
+ROW = re.compile(
+    r"^(\| `(\w+)`[^|]* \|(?:[^|\\]|\\.)*\|(?:[^|\\]|\\.)*\| )((?:[^|\\]|\\.)*) \|$", re.MULTILINE
+)
 
 
 def page(text: str) -> str:
     """The page with the current description of each field in the last column."""
-    fields = {name: field for section in reversed(SECTIONS) for name, field in section.model_fields.items()}
+    fields = {
+        name: field
+        for section in reversed(SECTIONS)
+        for name, field in section.model_fields.items()
+    }
 
     def row(match: re.Match[str]) -> str:
         field = fields.get(match.group(2))

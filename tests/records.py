@@ -1,7 +1,7 @@
 """Builders of the store's records, with plausible values; any field can be set by keyword.
 
-Tests write files with these, and never by hand, so that a renamed or mistyped field fails at once. Only tests of
-damaged or foreign files write JSON themselves.
+Tests write files with these, and never by hand, so that a renamed or mistyped field fails at once.
+Only tests of damaged or foreign files write JSON themselves.
 """
 
 import hashlib
@@ -45,7 +45,13 @@ def a_run(id: str = RUN, **fields: object) -> RunRecord:
 def an_execution(**fields: object) -> Execution:
     """execution.json of a run on a CPU."""
     return Execution(
-        **{"training": "e" * 12, "device": "cpu", "threads": 1, "micro_batch_tokens": 1024, **fields},
+        **{
+            "training": "e" * 12,
+            "device": "cpu",
+            "threads": 1,
+            "micro_batch_tokens": 1024,
+            **fields,
+        },
     )
 
 
@@ -95,7 +101,9 @@ def a_result(id: str = RUN, **fields: object) -> Result:
     return Result(**{"id": id, **defaults, **fields})
 
 
-def a_measurement(value: float = 25.0, resamples: tuple[float, ...] = (24.0, 26.0), **fields: object) -> Measurement:
+def a_measurement(
+    value: float = 25.0, resamples: tuple[float, ...] = (24.0, 26.0), **fields: object
+) -> Measurement:
     """A score with its values on resampled test sets."""
     return Measurement(**{"value": value, "signature": SIGNATURE, "resamples": resamples, **fields})
 
@@ -110,7 +118,11 @@ def a_training_state(step: int, **fields: object) -> TrainingState:
 
 
 def save_checkpoint(
-    folder: Path, step: int, weights: bytes = b"weights", state: bytes = b"state", scheduled: bool = True
+    folder: Path,
+    step: int,
+    weights: bytes = b"weights",
+    state: bytes = b"state",
+    scheduled: bool = True,
 ) -> None:
     """Save a checkpoint of these bytes."""
     checkpoints.save(folder, weights, state, a_training_state(step), scheduled)

@@ -36,7 +36,9 @@ from tests.fields import SECTIONS
 ROOT = Path(__file__).parent.parent
 KUBERNETES = "1.31"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
-DOCUMENTS = [page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")]  # without names of earlier versions
+DOCUMENTS = [
+    page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")
+]  # without names of earlier versions
 PUBLIC_OF_TASKS = (
     "Task", "SequenceToSequence", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "Metric", "PPL",
     "Measurement", "Score",
@@ -54,7 +56,11 @@ FIELDS = [(section, name) for section in SECTIONS for name in section.model_fiel
 def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(section, name):
     field = section.model_fields[name]
     page = (ROOT / "docs/study.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith(f"| `{name}`") and len(line.split(" | ")) == 4]
+    lines = [
+        line
+        for line in page.splitlines()
+        if line.startswith(f"| `{name}`") and len(line.split(" | ")) == 4
+    ]
     assert len(lines) == 1
     line = lines[0].replace("\\|", "|")
     assert field.description in line
@@ -102,7 +108,9 @@ def test_every_field_of_a_treebank_is_documented_there_or_with_translation():
     page = (ROOT / "docs/tasks.md").read_text().split("### Treebanks")[1].split("### Scores")[0]
     lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
     shared = re.search(r"^((?:`\w+`[, and]*)+) are as for", page, re.MULTILINE)[1]
-    assert lines.keys() - NAMED_TREEBANKS.keys() | set(re.findall(r"\w+(?=`)", shared)) == set(ParsingData.model_fields)
+    assert lines.keys() - NAMED_TREEBANKS.keys() | set(re.findall(r"\w+(?=`)", shared)) == set(
+        ParsingData.model_fields
+    )
     assert all(lines[name].endswith(f"| {field.description} |")
                for name, field in ParsingData.model_fields.items() if name in lines)  # fmt: skip
     assert lines.keys() >= NAMED_TREEBANKS.keys()
@@ -118,15 +126,29 @@ def test_the_calls_of_a_model_that_a_task_may_use_are_those_of_its_architecture(
     calls = dict(re.findall(r"^\| `(model.*?)` \| ([^|]+) \|", page, re.MULTILINE))
     tokens = torch.tensor([[1, 5, 4], [1, 6, 0]])
     for name in ("encoder-decoder", "decoder-only", "encoder-only"):
-        model = build(resolve_row({"architecture": name, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}), 9, 1)
-        values = {"model": model, "source": tokens, "target": tokens, "tokens": tokens, "states": torch.zeros(2, 3, 8)}
+        model = build(
+            resolve_row(
+                {"architecture": name, "d_model": 8, "d_ff": 8, "n_heads": 2, "n_layers": 1}
+            ),
+            9,
+            1,
+        )
+        values = {
+            "model": model,
+            "source": tokens,
+            "target": tokens,
+            "tokens": tokens,
+            "states": torch.zeros(2, 3, 8),
+        }
         for call, architectures in calls.items():
             if architectures != "all" and name not in architectures:
                 with pytest.raises((NotImplementedError, AttributeError)):
                     eval(call, values)
                 continue
             shape = eval(call, values).shape
-            assert shape == {"model.output_matrix": (9, 8), "model.logits(states)": (2, 3, 9)}.get(call, (2, 3, 8))
+            assert shape == {"model.output_matrix": (9, 8), "model.logits(states)": (2, 3, 9)}.get(
+                call, (2, 3, 8)
+            )
 
 
 def section(title):
@@ -138,7 +160,12 @@ def section(title):
 def test_the_source_of_each_variant_is_documented():
     """Except for variants of the paper's base model, and variants that remove a part."""
     table = section("Sources of the variants")
-    named = {name for field in ModelConfig.model_fields.values() for name in choices(field) if isinstance(name, str)}
+    named = {
+        name
+        for field in ModelConfig.model_fields.values()
+        for name in choices(field)
+        if isinstance(name, str)
+    }
     base = {str(field.default) for field in ModelConfig.model_fields.values()} - {"sinusoidal"}
     others = {"all", "decoder", "pre", "none"}
     assert [name for name in sorted(named - base - others) if f"| {name} |" not in table] == []
@@ -169,11 +196,17 @@ def test_every_link_to_a_file_resolves(page):
 
 @pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: page.name)
 def test_every_file_of_the_repository_that_is_named_exists(page):
-    """Paths from the top of the repository, and names of modules: `ablate/model/norms.py`, `norms.py`."""
+    """Paths from the top of the repository, and names of modules: `ablate/model/norms.py`,
+    `norms.py`.
+    """
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     paths = re.findall(r"`((?:ablate|tests|benchmarks|docs|studies)/[\w./-]*)`", text)
     assert [path for path in paths if not (ROOT / path).exists()] == []
-    modules = {path.name for folder in ("ablate", "tests", "benchmarks") for path in (ROOT / folder).rglob("*.py")}
+    modules = {
+        path.name
+        for folder in ("ablate", "tests", "benchmarks")
+        for path in (ROOT / folder).rglob("*.py")
+    }
     names = set(re.findall(r"`(\w+\.py)`", text)) - {
         "cosine.py",
         "classification.py",
@@ -207,11 +240,15 @@ def test_the_pinned_revisions_of_the_hubs_data_sets_are_on_the_page():
     from ablate.config.translation_data import NAMED_CORPORA
 
     page = (ROOT / "docs/data.md").read_text()
-    published = [each for each in NAMED_CORPORA.values() if each.repository and each.revision != "main"]
+    published = [
+        each for each in NAMED_CORPORA.values() if each.repository and each.revision != "main"
+    ]
     assert all(each.repository in page and each.revision in page for each in published)
 
 
-@pytest.mark.parametrize("study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_study_reads_and_its_comment_has_a_title_its_command_and_limits(study):
     from ablate.study import read_study
 
@@ -246,48 +283,71 @@ def test_the_gallery_has_a_page_for_every_table_in_results():
         page = hooks().gallery_page(name)
         assert (ROOT / f"results/{name}/table.md").read_text() in page
         assert hooks().read_header(ROOT / f"studies/{name}.yaml").shows
-        seconds = [run["seconds"] for run in json.loads(published(name, "provenance.json"))["runs"].values()]
+        seconds = [
+            run["seconds"]
+            for run in json.loads(published(name, "provenance.json"))["runs"].values()
+        ]
         assert f"{len(seconds)} runs, {sum(seconds) / 3600:.1f} hours of work in all, on " in page
         for figure in (ROOT / "results" / name).glob("*.svg"):
             assert f"]({name}/{figure.name})" in page
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip")))
+@pytest.mark.parametrize(
+    "name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip"))
+)
 def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name):
     """The oracle is table.json, which has the same numbers by name."""
     content = json.loads(published(name, "table.json"))
     header, _, *lines = (
-        [cell.strip() for cell in line.strip("|").split("|")] for line in hooks().scores_first(name).split("\n")
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in hooks().scores_first(name).split("\n")
     )
     assert [line[0] for line in lines] == [row["row"] for row in content["rows"]]
-    main = next(key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_"))
+    main = next(
+        key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_")
+    )
     metric = 1 + content["metrics"].index(main)
     for line, row in zip(lines, content["rows"], strict=True):
         cells = dict(zip(header, line, strict=True))
-        assert float(line[metric].strip("*").split()[0]) == pytest.approx(row[main]["mean"], abs=0.051)
+        assert float(line[metric].strip("*").split()[0]) == pytest.approx(
+            row[main]["mean"], abs=0.051
+        )
         verdict = row.get("against_base", {}).get(main, {}).get("verdict", "")
         assert cells["verdict"].startswith(verdict)
         assert bool(verdict) == bool(cells["verdict"])
         p = row.get("against_base", {}).get(main, {}).get("p_adjusted")
         assert cells["p (adj.)"] == ("" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}")
-    assert [name for name in header if name.startswith("Δ")][-1] == header[header.index("verdict") - 1]
+    assert [name for name in header if name.startswith("Δ")][-1] == header[
+        header.index("verdict") - 1
+    ]
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip")))
+@pytest.mark.parametrize(
+    "name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip"))
+)
 def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     """The oracle is table.json: its verdicts, and its conclusion in words."""
     content, text = json.loads(published(name, "table.json")), hooks().headline(name)
-    main = next(key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_"))
+    main = next(
+        key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_")
+    )
     against_base = {row["row"]: row["against_base"].get(main, {}) for row in content["rows"]}
     judged = {row: one for row, one in against_base.items() if one.get("verdict")}
     for word in ("worse", "better"):
         means = {row: one["mean"] for row, one in judged.items() if one["verdict"] == word}
-        found = re.search(rf"(\d+) of (\d+) rows (?:is|are) {word}(?:, most of all|:) \*\*(.+?)\*\* \((\S+) \[", text)
+        found = re.search(
+            rf"(\d+) of (\d+) rows (?:is|are) {word}(?:, most of all|:) \*\*(.+?)\*\* \((\S+) \[",
+            text,
+        )
         assert bool(found) == bool(means)
         if found:
             assert (int(found[1]), int(found[2])) == (len(means), len(judged))
             assert abs(means[found[3]]) == max(map(abs, means.values()))
-            first = next(line for line in content["conclusion"] if line.startswith(f"{word.capitalize()} than base: "))
+            first = next(
+                line
+                for line in content["conclusion"]
+                if line.startswith(f"{word.capitalize()} than base: ")
+            )
             assert f"{found[3]} ({found[4]} " in re.split(r"\]\)", first)[0]
     bases = [row[main]["mean"] for row in content["rows"] if row["row"] not in judged]
     shown = re.findall(r"([\d.]+) ±", text.partition(". ")[0])
@@ -300,19 +360,25 @@ def test_the_gallery_shows_the_main_result_of_a_published_study(name):
 
 
 DERIVED = {
-    "factorial": lambda value: 2 * value,  # the sum of two gains against both together is twice the interaction
+    "factorial": lambda value: (
+        2 * value
+    ),  # the sum of two gains against both together is twice the interaction
     "shakespeare": lambda value: value * math.log(2),  # nats
 }  # study -> a quantity in its comment that is computed from one in its table
 SIGNED_OR_DECIMAL = re.compile(r"(?<![\w.-])[-+]?\d+\.\d+(?![\w.])|(?<![\w.])[-+]\d+(?![\w.])")
 
 
-@pytest.mark.parametrize("name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip")))
+@pytest.mark.parametrize(
+    "name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip"))
+)
 def test_the_numbers_in_the_results_of_a_studys_comment_are_those_of_its_table(name):
     numbers = list(numbers_in(json.loads(published(name, "table.json"))))
     pool = numbers + [DERIVED[name](value) for value in numbers if name in DERIVED]
     for text in SIGNED_OR_DECIMAL.findall(hooks().read_header(ROOT / f"studies/{name}.yaml").shows):
         half_a_digit = 0.5 * 10.0 ** -len(text.partition(".")[2])
-        assert any(abs(abs(value) - abs(float(text))) <= 1.000001 * half_a_digit for value in pool), text
+        assert any(
+            abs(abs(value) - abs(float(text))) <= 1.000001 * half_a_digit for value in pool
+        ), text
 
 
 def numbers_in(content):
@@ -325,8 +391,12 @@ def numbers_in(content):
 
 
 def test_the_site_builds_without_warnings_and_without_a_network(tmp_path):
-    """mkdocs.yml turns broken links and anchors, and pages missing from the navigation, into warnings."""
-    pytest.importorskip("material", reason="mkdocs-material is not installed: pip install -e '.[docs]'")
+    """mkdocs.yml turns broken links and anchors, and pages missing from the navigation, into
+    warnings.
+    """
+    pytest.importorskip(
+        "material", reason="mkdocs-material is not installed: pip install -e '.[docs]'"
+    )
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT)}
     for proxy in ("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"):
         environment[proxy] = "http://127.0.0.1:9"  # refuses every connection
@@ -349,7 +419,9 @@ def test_the_site_builds_without_warnings_and_without_a_network(tmp_path):
 
 
 def test_the_glossary_has_at_most_15_entries():
-    entries = (ROOT / "docs/glossary.md").read_text().split("| --- | --- |\n")[1].strip().splitlines()
+    entries = (
+        (ROOT / "docs/glossary.md").read_text().split("| --- | --- |\n")[1].strip().splitlines()
+    )
     assert 1 <= len(entries) <= 15
 
 
@@ -374,13 +446,17 @@ def test_every_public_name_is_in_the_api_reference():
 def test_every_study_in_a_document_can_be_read(tmp_path):
     from ablate.study import read_study
 
-    blocks = [b for page in PAGES for b in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
+    blocks = [
+        b for page in PAGES for b in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
     studies = [block for block in blocks if block.startswith("study:")]
     assert len(studies) >= 3
     (tmp_path / "cosine.py").write_text(
         "class Cosine: pass\n"
     )  # the class of docs/components.md, which end_to_end/test_own.py trains
-    shutil.copy(ROOT / "tests/tasks/classification.py", tmp_path)  # of docs/tasks.md, which test_own_task.py trains
+    shutil.copy(
+        ROOT / "tests/tasks/classification.py", tmp_path
+    )  # of docs/tasks.md, which test_own_task.py trains
     for text in studies:
         path = tmp_path / "study.yaml"
         path.write_text(text)
@@ -392,7 +468,9 @@ def test_the_study_in_the_readme_has_the_runs_and_rows_of_the_published_one(tmp_
 
     (text,) = re.findall(r"```yaml\n(study:.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     (tmp_path / "study.yaml").write_text(text)
-    shown, published = (read_study(path) for path in (tmp_path / "study.yaml", ROOT / "studies/multi30k.yaml"))
+    shown, published = (
+        read_study(path) for path in (tmp_path / "study.yaml", ROOT / "studies/multi30k.yaml")
+    )
     assert [run.id for run in shown.runs()] == [run.id for run in published.runs()]
     assert [row.label for row in shown.rows] == [row.label for row in published.rows]
 
@@ -400,7 +478,12 @@ def test_the_study_in_the_readme_has_the_runs_and_rows_of_the_published_one(tmp_
 def test_the_table_in_the_readme_has_every_row_of_the_quickstart():
     from ablate.study import read_study
 
-    shown = (ROOT / "README.md").read_text().split("<!-- quickstart -->")[1].split("<!-- /quickstart -->")[0]
+    shown = (
+        (ROOT / "README.md")
+        .read_text()
+        .split("<!-- quickstart -->")[1]
+        .split("<!-- /quickstart -->")[0]
+    )
     lines = [line for line in shown.splitlines() if line.startswith("| ")]
     assert len(lines) == 2 + len(read_study(ROOT / "studies/quickstart.yaml").rows)
 
@@ -410,13 +493,19 @@ def test_the_page_of_commands_is_up_to_date():
 
 
 def command_lines(text):
-    """The arguments of every `ablate ...` command in a document: in shell blocks and in inline code."""
+    """The arguments of every `ablate ...` command in a document: in shell blocks and in inline
+    code.
+    """
     blocks = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines()]
     lines += re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", text, flags=re.DOTALL))
     for line in lines:
         for part in re.split(r"&&|\|(?!\|)|\s#\s", line.replace(".venv/bin/", "")):
-            words = shlex.split(re.split(r"\s[<>]", part)[0]) if part.strip().startswith("ablate ") else []
+            words = (
+                shlex.split(re.split(r"\s[<>]", part)[0])
+                if part.strip().startswith("ablate ")
+                else []
+            )
             if words and not words[1].isupper():
                 yield words[1:]
 
@@ -434,8 +523,14 @@ def test_every_command_line_in_a_document_has_an_existing_command_and_options(fi
                 continue  # the group itself is named
             command = f"{command} {words.pop(0)}"
         assert command in known, command
-        options = {name for parameter in known[command].params for name in parameter.opts} | {"--help", "-h"}
-        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, (command, words)
+        options = {name for parameter in known[command].params for name in parameter.opts} | {
+            "--help",
+            "-h",
+        }
+        assert {word.partition("=")[0] for word in words if word.startswith("-")} <= options, (
+            command,
+            words,
+        )
 
 
 @pytest.fixture
@@ -459,9 +554,13 @@ def test_the_command_lines_of_the_guides_run_in_order(tmp_path, monkeypatch, no_
         for block in re.findall(r"```sh\n(.*?)```", text, re.DOTALL):
             for line in block.splitlines():
                 words = shlex.split(line)
-                if words[0] == "ablate" and words[-1] != "--watch":  # which ends when the study does: test_live.py
+                if (
+                    words[0] == "ablate" and words[-1] != "--watch"
+                ):  # which ends when the study does: test_live.py
                     done = inside(*(word.replace("/tmp", str(tmp_path)) for word in words[1:]))
-                    begun = done.code == 0 or "--budget" in words  # on a machine that nothing is known of
+                    begun = (
+                        done.code == 0 or "--budget" in words
+                    )  # on a machine that nothing is known of
                     assert begun, (line, done)
                     ran[words[1]] += 1
     assert ran["run"] >= 6
@@ -476,7 +575,9 @@ def test_the_live_table_in_the_guide_has_the_current_legend():
 
 def test_the_kubernetes_manifest_fits_the_schema_of_kubernetes():
     text = (ROOT / "docs/clusters.md").read_text()
-    (manifest,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Job" in block]
+    (manifest,) = [
+        block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Job" in block
+    ]
     job = yaml.safe_load(manifest)
     kubernetes_validate.validate(job, KUBERNETES, strict=True)
     job["spec"]["completion_mode"] = job["spec"].pop("completionMode")

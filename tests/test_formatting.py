@@ -107,7 +107,15 @@ def test_printable_escapes_only_control_characters(text, escaped):
 
 @pytest.mark.parametrize(
     ("piece", "text"),
-    [("a", "a"), (" ", '" "'), (" dog", '" dog"'), ("", '""'), ("\n", r"\n"), ("new york", "new york"), ('"', '"')],
+    [
+        ("a", "a"),
+        (" ", '" "'),
+        (" dog", '" dog"'),
+        ("", '""'),
+        ("\n", r"\n"),
+        ("new york", "new york"),
+        ('"', '"'),
+    ],
 )
 def test_a_token_of_spaces_is_in_quotes(piece, text):
     assert token_text(piece) == text
@@ -119,14 +127,17 @@ def test_ellipsis_keeps_the_width(width, text):
 
 
 @pytest.mark.parametrize(
-    ("value", "text"), [(0.1, "0.1"), (4, "4"), (True, "true"), (False, "false"), ("none", "none"), (None, "unset")]
+    ("value", "text"),
+    [(0.1, "0.1"), (4, "4"), (True, "true"), (False, "false"), ("none", "none"), (None, "unset")],
 )
 def test_a_setting_is_written_as_in_a_study(value, text):
     assert setting_text(value) == text
     assert setting_text(None, unset="null") == "null"
 
 
-@pytest.mark.parametrize(("width", "text"), [(9, "D 0.3 abc"), (8, "D 0.…abc"), (7, "D 0…abc"), (4, "D …c"), (1, "…")])
+@pytest.mark.parametrize(
+    ("width", "text"), [(9, "D 0.3 abc"), (8, "D 0.…abc"), (7, "D 0…abc"), (4, "D …c"), (1, "…")]
+)
 def test_middle_ellipsis_keeps_both_ends(width, text):
     assert middle_ellipsis("D 0.3 abc", width) == text
 
@@ -150,7 +161,11 @@ def test_the_ends_of_an_interval_are_not_rounded_to_zero(low, high, digits, text
     ("text", "width", "lines"),
     [
         ("A h=1 d_k=512 d_v=512", 12, ["A h=1", "d_k=512", "d_v=512"]),
-        ("big d_ff=512 positional_encoding=learned", 20, ["big d_ff=512", "positional_encoding=", "learned"]),
+        (
+            "big d_ff=512 positional_encoding=learned",
+            20,
+            ["big d_ff=512", "positional_encoding=", "learned"],
+        ),
         ("E positional_encoding=learned", 12, ["E", "positional_", "encoding=", "learned"]),
         ("cannot tell (24.8)", 12, ["cannot tell", "(24.8)"]),
         ("abcdefgh", 3, ["abc", "def", "gh"]),

@@ -13,7 +13,10 @@ from benchmarks.mutation import EQUIVALENT, TESTS, all_mutants
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "ablate"
-MODULES = {path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path for path in PACKAGE.rglob("*.py")}
+MODULES = {
+    path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."): path
+    for path in PACKAGE.rglob("*.py")
+}
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
@@ -25,8 +28,10 @@ FLOORS = (
     ("metrics",),
     ("tasks",),
     ("study", "training"),
-    ("run", "report"),
-    ("launch", "loggers", "export", "analysis", "page"),
+    ("analysis", "run"),
+    ("plan",),
+    ("report", "launch", "loggers", "export"),
+    ("cluster", "page", "attention"),
     ("cli",),
     ("__init__", "__main__"),  # what `import ablate` and `python -m ablate` offer
 )
@@ -34,12 +39,16 @@ FLOOR = {name: floor for floor, names in enumerate(FLOORS) for name in names}
 
 
 def part(module):
-    """The package, or the module at the top, that a module belongs to: `study` for `ablate.study.rows`."""
+    """The package, or the module at the top, that a module belongs to: `study` for
+    `ablate.study.rows`.
+    """
     return module.split(".")[1]
 
 
 def imports(module):
-    """Yield (line, imported module of ablate) for every import in a module, those inside functions too."""
+    """Yield (line, imported module of ablate) for every import in a module, those inside functions
+    too.
+    """
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, f"{module}:{node.lineno}: imports are written in full"
@@ -72,8 +81,11 @@ def test_no_modules_import_each_other_in_a_circle():
     while leaves := [module for module, imported in graph.items() if not imported & graph.keys()]:
         for module in leaves:
             del graph[module]
-    # Modules that are left import each other, or import such a module: only the former are in a circle.
-    while roots := [module for module in graph if not any(module in imported for imported in graph.values())]:
+    # Modules that are left import each other, or import such a module: only the former are in a
+    # circle.
+    while roots := [
+        module for module in graph if not any(module in imported for imported in graph.values())
+    ]:
         for module in roots:
             del graph[module]
     assert sorted(graph) == []
@@ -86,16 +98,24 @@ def resolved(name):
 
 def test_no_command_imports_another_command():
     commands = {
-        module for module, path in MODULES.items() if part(module) == "cli" and "\ndef command(" in path.read_text()
+        module
+        for module, path in MODULES.items()
+        if part(module) == "cli" and "\ndef command(" in path.read_text()
     }
     assert len(commands) > 10
-    found = {(module, name) for module in commands for _, name in imports(module) if name in commands}
+    found = {
+        (module, name) for module in commands for _, name in imports(module) if name in commands
+    }
     assert found == set()
 
 
 def test_the_page_of_the_architecture_lists_the_floors():
     page = (ROOT / "docs/architecture.md").read_text()
-    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ") and line[2].isdigit()]
+    rows = [
+        line.split(" | ")
+        for line in page.splitlines()
+        if line.startswith("| ") and line[2].isdigit()
+    ]
     listed = {(int(floor.strip("| ")), name.strip("`/").removesuffix(".py")) for floor, names, _ in rows
               for name in names.split(", ")}  # fmt: skip
     there = {part(module) for module in MODULES} - {"__init__", "__main__"}
@@ -105,7 +125,9 @@ def test_the_page_of_the_architecture_lists_the_floors():
 def imported_by(*names):
     """Modules that are loaded after importing these modules in a new process."""
     script = f"import sys; import {', '.join(names)}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
+    )
     return set(done.stdout.split())
 
 
@@ -113,7 +135,10 @@ def imported_by(*names):
 def test_modules_for_plans_and_tables_never_load_torch_or_pandas(name):
     modules = sorted(module.removesuffix(".__init__") for module in MODULES if part(module) == name)
     if name == "cli":  # of its commands, those that answer at once
-        modules = ["ablate.cli", *(f"ablate.cli.{command}" for command in ("app", "plan", "status", "table"))]
+        modules = [
+            "ablate.cli",
+            *(f"ablate.cli.{command}" for command in ("app", "plan", "status", "table")),
+        ]
     assert not imported_by(*modules) & {"torch", "pandas", "sentencepiece", "sacrebleu"}
 
 
@@ -123,10 +148,18 @@ def test_the_code_never_unpickles_evaluates_or_calls_a_shell(module):
     for node in ast.walk(ast.parse(MODULES[module].read_text())):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             names = [alias.name for alias in node.names] + [getattr(node, "module", None) or ""]
-            found += [name for name in names if name.split(".")[0] in ("pickle", "marshal", "shelve", "dill")]
+            found += [
+                name
+                for name in names
+                if name.split(".")[0] in ("pickle", "marshal", "shelve", "dill")
+            ]
         elif isinstance(node, ast.Call):
             called = ast.unparse(node.func)
-            found += [called] if called in ("eval", "exec", "compile", "os.system", "os.popen", "torch.load") else []
+            found += (
+                [called]
+                if called in ("eval", "exec", "compile", "os.system", "os.popen", "torch.load")
+                else []
+            )
             found += [f"{called}(shell=...)" for keyword in node.keywords if keyword.arg == "shell"]
     assert found == []
 
@@ -144,7 +177,10 @@ def committed():
 
 
 def test_no_file_holds_a_path_of_a_machine():
-    paths = ["/".join(("", *words)) for words in (("work", ""), ("root", ""), ("home", ""), ("tmp", "bash"))]
+    paths = [
+        "/".join(("", *words))
+        for words in (("work", ""), ("root", ""), ("home", ""), ("tmp", "bash"))
+    ]
     assert [(name, path) for name, text in committed() for path in paths if path in text] == []
 
 
@@ -153,7 +189,9 @@ def run(*words):
     if importlib.util.find_spec(words[0]) is None:
         pytest.skip(f"{words[0]} is not installed")
     environment = {**os.environ, "NO_COLOR": "1"}
-    done = subprocess.run([sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-m", *words], cwd=ROOT, capture_output=True, text=True, env=environment
+    )
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -24,7 +24,10 @@ def hostile(tmp_path):
     """A folder with modules that must not be executed; each would leave a line in `executed`."""
     folder = tmp_path / "hostile"
     folder.mkdir()
-    trap = f"with open({str(tmp_path / 'executed')!r}, 'a') as file:\n    file.write(__name__ + '\\n')\n"
+    trap = (
+        f"with open({str(tmp_path / 'executed')!r}, 'a') as file:\n    file.write(__name__ + "
+        f"'\\n')\n"
+    )
     for name in TRAPS:
         (folder / f"{name}.py").write_text(trap)
     (folder / "ablate").mkdir()
@@ -49,15 +52,20 @@ def script(folder):
     return path
 
 
-# An empty part of PYTHONPATH means the current folder; `PYTHONPATH=$PYTHONPATH:folder` makes one. Modules that Python
-# and editable installs load when they start come from there before any code of this package is executed.
-@pytest.mark.parametrize(("path", "names"), [("{}", TRAPS), (":{}", ("torch", "numpy", "rich", "yaml", "random"))])
+# An empty part of PYTHONPATH means the current folder; `PYTHONPATH=$PYTHONPATH:folder` makes one.
+# Modules that Python and editable installs load when they start come from there before any code of
+# this package is executed.
+@pytest.mark.parametrize(
+    ("path", "names"), [("{}", TRAPS), (":{}", ("torch", "numpy", "rich", "yaml", "random"))]
+)
 def test_a_study_runs_in_a_folder_with_modules_of_any_name(hostile, path, names):
     for name in set(TRAPS) - set(names):
         (hostile / f"{name}.py").unlink()
     if path != "{}":
         shutil.rmtree(hostile / "ablate")
-    study = write_study(hostile, TINY.partition("seeds:")[0].replace("train_steps: 30", "train_steps: 2"))
+    study = write_study(
+        hostile, TINY.partition("seeds:")[0].replace("train_steps: 30", "train_steps: 2")
+    )
     done = start([script(hostile), "run", study, "--results", "results"], hostile, path)
     assert done.returncode == 0, done.stderr
     assert "PPL" in done.stdout
@@ -90,7 +98,10 @@ if __name__ == "__main__":
 
 def test_a_folder_that_pythonpath_names_is_searched(hostile):
     (hostile / "mine.py").write_text("")
-    code = "import sys; sys.argv[0] = 'ablate'; import ablate, mine, os; print(os.environ['PYTHONPATH'] == sys.argv[1])"
+    code = (
+        "import sys; sys.argv[0] = 'ablate'; import ablate, mine, os; "
+        "print(os.environ['PYTHONPATH'] == sys.argv[1])"
+    )
     path = f"{Path(ablate.__file__).parents[1]}{os.pathsep}{hostile}"
     for name in TRAPS:
         (hostile / f"{name}.py").unlink()
@@ -101,7 +112,9 @@ def test_a_folder_that_pythonpath_names_is_searched(hostile):
 def test_a_process_that_only_imports_the_package_keeps_its_path(tmp_path):
     (tmp_path / "mine.py").write_text("")
     done = start(
-        ["-c", "import ablate, mine, sys, os; print(sys.path[0], 'PYTHONSAFEPATH' in os.environ)"], tmp_path, "{}"
+        ["-c", "import ablate, mine, sys, os; print(sys.path[0], 'PYTHONSAFEPATH' in os.environ)"],
+        tmp_path,
+        "{}",
     )
     assert (done.stdout, done.stderr) == (" False\n", "")
 
@@ -113,10 +126,18 @@ def test_a_worker_loads_nothing_from_the_current_folder(hostile):
 
 
 def test_a_worker_is_the_package_of_its_launcher_and_exits_with_its_code(tmp_path):
-    done = start([*python_command("ablate.interpreter")[1:-2], tmp_path / "ablate", "ablate.mine"], tmp_path, "{}")
+    done = start(
+        [*python_command("ablate.interpreter")[1:-2], tmp_path / "ablate", "ablate.mine"],
+        tmp_path,
+        "{}",
+    )
     assert "No such file" in done.stderr  # and not the package on the path
     (tmp_path / "ablate").mkdir()
     (tmp_path / "ablate" / "__init__.py").write_text("")
     (tmp_path / "ablate" / "mine.py").write_text("def main():\n    return 7\n")
-    done = start([*python_command("ablate.interpreter")[1:-2], tmp_path / "ablate", "ablate.mine"], tmp_path, "{}")
+    done = start(
+        [*python_command("ablate.interpreter")[1:-2], tmp_path / "ablate", "ablate.mine"],
+        tmp_path,
+        "{}",
+    )
     assert (done.returncode, done.stderr) == (7, "")

@@ -50,7 +50,9 @@ def test_a_linear_axis_holds_every_value(values):
 @example([5.0])
 @example([2.1, 2.2])
 @example([9.0, 11.0])
-def test_a_logarithmic_axis_holds_every_value_and_has_at_least_three_ticks_with_different_labels(values):
+def test_a_logarithmic_axis_holds_every_value_and_has_at_least_three_ticks_with_different_labels(
+    values,
+):
     axis = axis_of(values, log=True)
     low, high = axis.get_view_interval()
     assert low < min(values) <= max(values) < high
@@ -102,7 +104,10 @@ def test_text_is_broken_at_spaces_then_after_punctuation_then_anywhere_without_l
         return wrap(text, SMALL, text_width(widest, SMALL) + 0.001)
 
     assert lines("one two three", "one two") == ["one two", "three"]
-    assert lines("positional_encoding=rope", "positional_encoding=") == ["positional_encoding=", "rope"]
+    assert lines("positional_encoding=rope", "positional_encoding=") == [
+        "positional_encoding=",
+        "rope",
+    ]
     assert "".join(lines("m" * 50, "m" * 12)) == "m" * 50
     assert max(map(len, lines("m" * 50, "m" * 12))) == 12
     assert lines("", "m") == [""]
@@ -128,7 +133,12 @@ def test_the_same_figure_gives_the_same_bytes_without_a_date(tmp_path, kind):
 
 
 def test_a_users_matplotlib_settings_are_ignored_and_unchanged():
-    user = {"font.family": ["DejaVu Serif"], "axes.linewidth": 9, "savefig.facecolor": "red", "xtick.color": "red"}
+    user = {
+        "font.family": ["DejaVu Serif"],
+        "axes.linewidth": 9,
+        "savefig.facecolor": "red",
+        "xtick.color": "red",
+    }
     plain = render(drawn(), "png")
     with matplotlib.rc_context(user):
         before = dict(matplotlib.rcParams)
@@ -149,7 +159,9 @@ def test_a_very_large_figure_has_fewer_dots_per_inch():
 
 def test_an_installed_font_is_used_for_characters_that_the_default_lacks(monkeypatch):
     entries = [
-        entry for entry in font_manager.fontManager.ttflist if entry.name in ("DejaVu Sans", "STIXNonUnicode", "cmr10")
+        entry
+        for entry in font_manager.fontManager.ttflist
+        if entry.name in ("DejaVu Sans", "STIXNonUnicode", "cmr10")
     ]
     monkeypatch.setattr(font_manager.fontManager, "ttflist", entries)
     private = "\ue000"  # of a private use area, where STIXNonUnicode has glyphs

@@ -1,4 +1,6 @@
-"""The examples in docs/report.md, docs/verdict.md, docs/index.md and the README agree with code and results."""
+"""The examples in docs/report.md, docs/verdict.md, docs/index.md and the README agree with code and
+results.
+"""
 
 import json
 import re
@@ -11,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.settle import settle
 from ablate.store import Results
-from ablate.study import read_study, settle
+from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.page.conftest import Whole
 
@@ -27,18 +30,32 @@ def folder(tmp_path_factory):
     (folder / "studies").mkdir()
     shutil.copy(ROOT / "studies/anatomy.yaml", folder / "studies")
     results = Whole(folder / "results", read_study(folder / "studies/anatomy.yaml"))
-    results.corpus(["a b", "c d"], ["the old dog sleeps near a tree", "a king writes a long letter"])
+    results.corpus(
+        ["a b", "c d"], ["the old dog sleeps near a tree", "a king writes a long letter"]
+    )
     for place, row in enumerate(results.study.rows):
         for seed in results.study.seeds:
             results.done(row.label, seed, 2.0 + place + seed / 10, 30.0 - place - seed / 10)
-            results.translated(row.label, seed, ["the old dog sleeps" + " near" * (place % 3), "a king writes"])
-            results.logged(row.label, seed, {"step": 5, "dev_perplexity": 3.0}, {"step": 9, "dev_perplexity": 2.0})
-    for copy in ("unpacked", "again"):  # as the archive of `publish` would be, and as the runs repeated
+            results.translated(
+                row.label, seed, ["the old dog sleeps" + " near" * (place % 3), "a king writes"]
+            )
+            results.logged(
+                row.label,
+                seed,
+                {"step": 5, "dev_perplexity": 3.0},
+                {"step": 9, "dev_perplexity": 2.0},
+            )
+    for copy in (
+        "unpacked",
+        "again",
+    ):  # as the archive of `publish` would be, and as the runs repeated
         shutil.copytree(folder / "results", folder / copy)
     return folder
 
 
-@pytest.mark.parametrize("line", re.findall(r"^ablate .*", "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.S)), re.M))
+@pytest.mark.parametrize(
+    "line", re.findall(r"^ablate .*", "\n".join(re.findall(r"```sh\n(.*?)```", PAGE, re.S)), re.M)
+)
 def test_every_command_of_the_page_runs(folder, monkeypatch, line):
     monkeypatch.chdir(folder)
     words, _, file = line.partition(" > ")
@@ -51,7 +68,11 @@ def test_every_command_of_the_page_runs(folder, monkeypatch, line):
 def test_the_notebook_example_runs(folder):
     (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-"], input=example, cwd=folder, capture_output=True, text=True
+        [sys.executable, "-W", "error", "-"],
+        input=example,
+        cwd=folder,
+        capture_output=True,
+        text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert "residual residual=false" in done.stdout
@@ -62,23 +83,34 @@ def test_the_page_names_existing_options_and_all_formats():
     from ablate.cli.table import Format
 
     assert set(re.findall(r"^\| `(\w+)` \|", PAGE, re.M)) == {form.value for form in Format}
-    helps = "".join(inside(verb, "--help").out for verb in ("table", "report", "compare", "publish"))
+    helps = "".join(
+        inside(verb, "--help").out for verb in ("table", "report", "compare", "publish")
+    )
     assert [option for option in set(re.findall(r"--[a-z]+", PAGE)) if option not in helps] == []
 
 
 def example(document, study):
     """The cells of the excerpt from results/<study>/table.md that a document shows."""
-    shown = (ROOT / document).read_text().split(f"<!-- {study} -->")[1].split(f"<!-- /{study} -->")[0]
+    shown = (
+        (ROOT / document).read_text().split(f"<!-- {study} -->")[1].split(f"<!-- /{study} -->")[0]
+    )
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in shown.strip().splitlines()]
 
 
 @pytest.mark.parametrize(
-    ("document", "study"), [("docs/verdict.md", "anatomy"), ("docs/index.md", "multi30k"), ("README.md", "multi30k")]
+    ("document", "study"),
+    [("docs/verdict.md", "anatomy"), ("docs/index.md", "multi30k"), ("README.md", "multi30k")],
 )
 def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(document, study):
     rows = example(document, study)
-    assert [row[0] for row in rows[2:]] == [row.label for row in read_study(ROOT / f"studies/{study}.yaml").rows]
-    table = [line for line in (ROOT / f"results/{study}/table.md").read_text().splitlines() if line.startswith("|")]
+    assert [row[0] for row in rows[2:]] == [
+        row.label for row in read_study(ROOT / f"studies/{study}.yaml").rows
+    ]
+    table = [
+        line
+        for line in (ROOT / f"results/{study}/table.md").read_text().splitlines()
+        if line.startswith("|")
+    ]
     published = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
     columns = [published[0].index(name) for name in rows[0][1:]]
     assert [row[1:] for row in rows[2:]] == [[row[at] for at in columns] for row in published[2:]]
@@ -93,18 +125,28 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     from ablate.stats.noise import seed_noise
 
     text = " ".join(
-        (ROOT / "docs/verdict.md").read_text().split("**Worked example.**")[1].split("**Intervals.**")[0].split()
+        (ROOT / "docs/verdict.md")
+        .read_text()
+        .split("**Worked example.**")[1]
+        .split("**Intervals.**")[0]
+        .split()
     )
     base, *rows = json.loads((ROOT / "results/anatomy/table.json").read_text())["rows"]
     by_seed = [list(row["bleu"]["values"]) for row in (base, *rows)]
     differences = [
-        {seed: a - b for seed, (a, b) in enumerate(zip(row, by_seed[0], strict=True))} for row in by_seed[1:]
+        {seed: a - b for seed, (a, b) in enumerate(zip(row, by_seed[0], strict=True))}
+        for row in by_seed[1:]
     ]
     noise = seed_noise(differences)
     names = [row["row"].split()[-1] for row in rows]
     scale, dropout = names.index("attention_scale=1"), names.index("dropout=0.0")
-    assert {names[index - 1] for index in noise.apart} == {"attention_scale=1", "label_smoothing=0.0"}
-    smaller = sum(row["against_base"]["bleu"]["p"] < rows[scale]["against_base"]["bleu"]["p"] for row in rows)
+    assert {names[index - 1] for index in noise.apart} == {
+        "attention_scale=1",
+        "label_smoothing=0.0",
+    }
+    smaller = sum(
+        row["against_base"]["bleu"]["p"] < rows[scale]["against_base"]["bleu"]["p"] for row in rows
+    )
     assert (smaller, len(rows)) == (3, 8)
 
     own, pooled, n = noise.own[scale + 1], noise.pooled, 5
@@ -128,7 +170,10 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     )
     assert f"must exceed {first:.1f} in the first test" in text
     assert f"variances {variances[0]:.2f} and {variances[1]:.2f}" in text
-    assert f"sqrt( {t:.2f}² {sum(variances):.2f} / {n} + {z:.2f}² {sentences:.2f} ) = {half:.1f}" in text
+    assert (
+        f"sqrt( {t:.2f}² {sum(variances):.2f} / {n} + {z:.2f}² {sentences:.2f} ) = {half:.1f}"
+        in text
+    )
 
 
 def test_every_verdict_of_the_example_is_explained():
@@ -162,7 +207,9 @@ def test_the_published_tables_follow_from_the_published_records(archive, tmp_pat
         lines = [line for line in done.out.splitlines() if "from an archive of records" not in line]
         assert lines == (archive.parent / name).read_text().splitlines()
     settled = settle(read_study(study), Results(tmp_path))
-    ids = {run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()}
+    ids = {
+        run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()
+    }
     assert ids == json.loads((archive.parent / "provenance.json").read_text())["runs"].keys()
 
 
@@ -172,4 +219,6 @@ def test_the_table_of_power_is_that_of_the_plan():
     page = (ROOT / "docs/verdict.md").read_text()
     (head,) = re.findall(r"^\| seeds \| (2 .*) \|$", page, re.M)
     (found,) = re.findall(r"^\| found with 80 % probability \| (.*) \|$", page, re.M)
-    assert found.split(" | ") == [f"{detectable(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")]
+    assert found.split(" | ") == [
+        f"{detectable(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")
+    ]

@@ -25,7 +25,13 @@ from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 ROOT = Path(__file__).parents[1]
 # The oracle: Unicode's own classes. Bidirectional controls have classes of their own, or are marks.
 _BIDI = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-_MARKS = {"LEFT-TO-RIGHT MARK", "RIGHT-TO-LEFT MARK", "ARABIC LETTER MARK", "LINE SEPARATOR", "PARAGRAPH SEPARATOR"}
+_MARKS = {
+    "LEFT-TO-RIGHT MARK",
+    "RIGHT-TO-LEFT MARK",
+    "ARABIC LETTER MARK",
+    "LINE SEPARATOR",
+    "PARAGRAPH SEPARATOR",
+}
 HARMFUL = {
     c for c in map(chr, range(sys.maxunicode + 1))
     if unicodedata.category(c) in ("Cc", "Cs") or unicodedata.bidirectional(c) in _BIDI
@@ -69,7 +75,9 @@ def test_every_character_that_acts_on_a_terminal_is_escaped_and_no_letter_is():
         assert printable(character) == repr(character)[1:-1]
     assert visible(f"{GOOD}\ta\nb\r\n") == f"{GOOD}\ta\nb\r\n"
     changed = {c for c in map(chr, range(sys.maxunicode + 1)) if visible(c) != c}
-    assert changed - HARMFUL == set(map(chr, range(0x206A, 0x2070)))  # deprecated marks of the same block
+    assert changed - HARMFUL == set(
+        map(chr, range(0x206A, 0x2070))
+    )  # deprecated marks of the same block
 
 
 def test_json_keeps_its_value_without_a_raw_character():
@@ -100,7 +108,9 @@ def test_a_table_escapes_heads_and_cells_before_it_measures_them(cell):
     assert r"\u202eabc" in shown
 
 
-@pytest.mark.parametrize("label", ["E norm=nope:Zero:", ":fire:", ":smiley:", "A [bold]x[/bold]", "[/]", "[link=x]y"])
+@pytest.mark.parametrize(
+    "label", ["E norm=nope:Zero:", ":fire:", ":smiley:", "A [bold]x[/bold]", "[/]", "[link=x]y"]
+)
 def test_rich_takes_no_label_for_an_emoji_or_markup(label):
     table = plain_table(label, f"+{label}")
     table.add_row(label, label)
@@ -109,7 +119,9 @@ def test_rich_takes_no_label_for_an_emoji_or_markup(label):
 
 
 def test_only_streams_prints():
-    """One factory of consoles, and one function that prints: every other call would go around the escapes."""
+    """One factory of consoles, and one function that prints: every other call would go around the
+    escapes.
+    """
     found = []
     for path in sorted((ROOT / "ablate").rglob("*.py")):
         if path.name == "streams.py":
@@ -117,14 +129,21 @@ def test_only_streams_prints():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call):
                 name = ast.unparse(node.func)
-                if name in ("Console", "print", "typer.echo", "click.echo", "typer.secho") or name.startswith(
+                if name in (
+                    "Console",
+                    "print",
+                    "typer.echo",
+                    "click.echo",
+                    "typer.secho",
+                ) or name.startswith(
                     ("sys.stdout.write", "sys.stderr.write", "Text.from_markup", "Text.from_ansi")
                 ):
                     found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
     assert found == []
 
 
-# --- text of a stranger, by every command that shows some ----------------------------------------------------------
+# --- text of a stranger, by every command that shows some
+# ----------------------------------------------------------
 
 SENTENCE = f"a dog \x1b]0;taken\x07\x9b2J\x08\x7f \u202egnp.exe\u2066 {GOOD.partition(';')[0]}"
 
@@ -181,8 +200,8 @@ def test_the_view_in_a_terminal_escapes_too(hostile):
 def _compare(fake):
     from dataclasses import replace
 
+    from ablate.analysis.results import predictions_of
     from ablate.report.compare import compare, differing_most
-    from ablate.report.results import predictions_of
 
     table = fake.table()
     rows = {row.row.label: row for row in table.rows}
@@ -192,7 +211,9 @@ def _compare(fake):
 
     corpus = Corpus(fake.results.corpus(CORPUS))
     scores = ([1.0, 0.0], [0.0, 0.0])
-    most = differing_most(texts, scores, 1, True, lambda items: fake.study.task.samples(corpus, items))
+    most = differing_most(
+        texts, scores, 1, True, lambda items: fake.study.task.samples(corpus, items)
+    )
     print_comparison(replace(found, seed=1, sentences=most))
 
 
@@ -201,11 +222,14 @@ def test_a_corpus_is_shown_with_its_escapes(tmp_path):
         train=[(SENTENCE, SENTENCE), *PAIRS["train"]], test=[(SENTENCE, SENTENCE)] * 3
     )
     (tmp_path / "s.yaml").write_text(
-        "study: s\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 120, "
+        "study: s\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, "
+        "vocab_size: 120, "
         "folder: text}\n"
     )
     for form in ("rich", "json"):
-        done = inside("data", "show", tmp_path / "s.yaml", "--results", tmp_path / "results", "--format", form)
+        done = inside(
+            "data", "show", tmp_path / "s.yaml", "--results", tmp_path / "results", "--format", form
+        )
         assert done.code == 0
         assert not raw(done.out + done.err)
         assert "שלום" in done.out
@@ -228,20 +252,28 @@ def test_the_page_of_a_study_escapes_sentences(hostile):
     from ablate.page.page import page, samples
 
     table = hostile.table()
-    text = page(table, hostile.results, [], samples(table, hostile.results, Corpus(hostile.results.corpus(CORPUS)), 2))
+    text = page(
+        table,
+        hostile.results,
+        [],
+        samples(table, hostile.results, Corpus(hostile.results.corpus(CORPUS)), 2),
+    )
     assert not raw(text)
     assert r"\u202egnp.exe" in text
     assert "שלום" in text
 
 
-# --- streams that are closed, full, narrow or gone ------------------------------------------------------------------
+# --- streams that are closed, full, narrow or gone
+# ------------------------------------------------------------------
 
 
 def shell(command, folder, **environment):
     """Run a command line of bash in which `ablate` is this program."""
     script = f'ablate() {{ "{sys.executable}" -m ablate "$@"; }}; {command}'
     variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(["bash", "-c", script], cwd=folder, capture_output=True, errors="replace", env=variables)
+    return subprocess.run(
+        ["bash", "-c", script], cwd=folder, capture_output=True, errors="replace", env=variables
+    )
 
 
 @pytest.fixture(scope="module")
@@ -282,7 +314,11 @@ def test_a_stream_that_is_closed_full_or_gone_gives_no_traceback(small, command,
     ],
 )
 def test_an_encoding_without_a_character_gets_its_escape_and_data_are_utf_8(small, environment):
-    done = shell("ablate table study.yaml; ablate table study.yaml --format markdown > table.md", small, **environment)
+    done = shell(
+        "ablate table study.yaml; ablate table study.yaml --format markdown > table.md",
+        small,
+        **environment,
+    )
     assert (done.returncode, done.stderr) == (0, "")
     assert r"\u0394BLEU" in done.stdout
     assert "ΔBLEU" in (small / "table.md").read_text("utf-8")

@@ -8,14 +8,21 @@ from contextlib import suppress
 from types import FrameType
 
 from ablate import streams
-from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, EXIT_READER_GONE, AblateError, Interrupted
+from ablate.errors import (
+    EXIT_BAD_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_READER_GONE,
+    AblateError,
+    Interrupted,
+)
 from ablate.formatting import printable
 
 
 def main() -> None:
     """Run the command line and exit.
 
-    0 done, 1 a run failed or diverged, 2 bad usage or input, 130 interrupted, 141 the reader of a pipe has ended.
+    0 done, 1 a run failed or diverged, 2 bad usage or input, 130 interrupted, 141 the reader of a
+    pipe has ended.
     """
     streams.prepare()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -39,7 +46,9 @@ def _exit_code() -> int:
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
         return EXIT_READER_GONE
     except UnicodeEncodeError as error:  # of a file's name: text that is printed is escaped instead
-        return _refused(f'"{error.object}": is not a file name in the encoding {error.encoding} of this process')
+        return _refused(
+            f'"{error.object}": is not a file name in the encoding {error.encoding} of this process'
+        )
     except OSError as error:  # a folder without write permission, a full disk
         return _refused(f"{error.filename or 'ablate'}: {error.strerror or error}")
 

@@ -44,7 +44,8 @@ GROUPS = {
 
 app = typer.Typer(
     name="ablate",
-    help="Train the variations of a Transformer that a study lists, and print a table like the paper's Table 3.",
+    help="Train the variations of a Transformer that a study lists, and print a table like the "
+    "paper's Table 3.",
     cls=CommandGroup,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -62,7 +63,10 @@ def _print_version(requested: bool) -> None:
 @app.callback()
 def _options(
     version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
     pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,15 +27,15 @@ from ablate.streams import echo, new_console, print_data
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from ablate.analysis.importance import Importances
-    from ablate.analysis.weights import AttentionLayer
+    from ablate.attention.importance import Importances
+    from ablate.attention.weights import AttentionLayer
     from ablate.run.inference import LoadedRun
 
 
 EXAMPLE = "ablate attention 3f2a --sentence 'a small dog' --out a.png"
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """Kinds of attention."""
 
     encoder = "encoder"
@@ -43,7 +43,7 @@ class Kind(str, Enum):
     cross = "cross"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """Formats of the output."""
 
     rich = "rich"
@@ -67,40 +67,62 @@ def command(
     ] = None,
     translation: Annotated[
         str | None,
-        typer.Option("--translation", metavar="TEXT", help="Target sentence.", show_default="the run's translation"),
+        typer.Option(
+            "--translation",
+            metavar="TEXT",
+            help="Target sentence.",
+            show_default="the run's translation",
+        ),
     ] = None,
     importance: Annotated[
         bool,
-        typer.Option("--importance", help="Show the rise of the dev loss without each head, instead of weights."),
+        typer.Option(
+            "--importance",
+            help="Show the rise of the dev loss without each head, instead of weights.",
+        ),
     ] = False,
     pairs: Annotated[
         int | None,
-        typer.Option("--pairs", min=1, metavar="N", help="With --importance: the first N records of dev only."),
+        typer.Option(
+            "--pairs",
+            min=1,
+            metavar="N",
+            help="With --importance: the first N records of dev only.",
+        ),
     ] = None,
-    kind: Annotated[list[Kind] | None, typer.Option("--kind", help="Only this kind of attention. Repeatable.")] = None,
+    kind: Annotated[
+        list[Kind] | None, typer.Option("--kind", help="Only this kind of attention. Repeatable.")
+    ] = None,
     layer: Annotated[
         list[int] | None, typer.Option("--layer", metavar="N", help="Only this layer. Repeatable.")
     ] = None,
     out: Annotated[
         list[Path] | None,
-        typer.Option("--out", metavar="FILE", help="Also write a figure: .pdf, .png or .svg. Repeatable."),
+        typer.Option(
+            "--out", metavar="FILE", help="Also write a figure: .pdf, .png or .svg. Repeatable."
+        ),
     ] = None,
     format: Annotated[
-        Format, typer.Option("--format", help="Output to read (rich); everything (json); one line per head (csv).")
+        Format,
+        typer.Option(
+            "--format", help="Output to read (rich); everything (json); one line per head (csv)."
+        ),
     ] = Format.rich,
     device: DeviceOption = Device.auto,
 ) -> None:
     """Show attention weights for a sentence, or each head's importance."""
     if importance and (sentence is not None or translation is not None):
-        raise UsageError("--sentence and --translation have no effect with --importance, which uses the dev set")
+        raise UsageError(
+            "--sentence and --translation have no effect with --importance, which uses the dev set"
+        )
     if pairs is not None and not importance:
         raise UsageError("--pairs has no effect without --importance")
-    from ablate.analysis.figures import check_paths
+    from ablate.attention.figures import check_paths
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
     folder, named = find_finished_row(Results(results), run, row, seed)
-    from ablate.analysis.weights import attention_layers
+    from ablate.attention.weights import attention_layers
     from ablate.run.inference import attention_run
 
     opened = attention_run(folder, Results(results), torch_device(device), named)
@@ -121,12 +143,12 @@ def _weights(
     out: list[Path],
 ) -> None:
     """Print and draw the weights for a sentence."""
-    from ablate.analysis import formats
-    from ablate.analysis.weights import attention_weights
+    from ablate.attention import formats
+    from ablate.attention.weights import attention_weights
 
     weights = attention_weights(opened, sentence, translation, selected)
     if out:  # before printing, which stops if the reader of a pipe exits
-        from ablate.analysis.figures import draw_weights
+        from ablate.attention.figures import draw_weights
 
         _save(draw_weights(weights, run), out)
     _print(
@@ -138,7 +160,9 @@ def _weights(
 
 
 def _save(figure: Figure, paths: list[Path]) -> None:
-    """Write the figure; the paths are reported on standard error, because standard output may be read by a program."""
+    """Write the figure; the paths are reported on standard error, because standard output may be
+    read by a program.
+    """
     from ablate.plotting import save
 
     save(figure, paths)
@@ -148,10 +172,10 @@ def _save(figure: Figure, paths: list[Path]) -> None:
 
 def _importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
     """Print and draw the importance of heads."""
-    from ablate.analysis import formats
+    from ablate.attention import formats
 
     if out:  # before printing, which stops if the reader of a pipe exits
-        from ablate.analysis.figures import draw_importances
+        from ablate.attention.figures import draw_importances
 
         _save(draw_importances(importances, run), out)
     _print(
@@ -162,7 +186,9 @@ def _importance(run: str, importances: Importances, format: Format, out: list[Pa
     )
 
 
-def _print(format: Format, json: Callable[[], str], csv: Callable[[], str], rich: Callable[[], None]) -> None:
+def _print(
+    format: Format, json: Callable[[], str], csv: Callable[[], str], rich: Callable[[], None]
+) -> None:
     """Print in one of the formats; only this one is made."""
     if format is Format.rich:
         rich()
@@ -174,7 +200,7 @@ def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | Non
     """Measure the importance of heads; a terminal shows a progress bar."""
     from rich.progress import Progress
 
-    from ablate.analysis.importance import count_passes, measure_importances
+    from ablate.attention.importance import count_passes, measure_importances
 
     dev = opened.task.items(opened.corpus, "dev", opened.config)
     dev = dev if pairs is None else dev.first(pairs)
@@ -182,4 +208,6 @@ def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | Non
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("passes over the dev split", total=count_passes(selected))
         device = opened.model.output_matrix.device
-        return measure_importances(opened.task, opened.model, dev, device, selected, lambda: progress.advance(task))
+        return measure_importances(
+            opened.task, opened.model, dev, device, selected, lambda: progress.advance(task)
+        )

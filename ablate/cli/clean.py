@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, Overrides, ResultsRoot, Rows, Seeds, StudyFile, study_and_results
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    Overrides,
+    ResultsRoot,
+    Rows,
+    Seeds,
+    StudyFile,
+    study_and_results,
+)
 from ablate.formatting import plural, size
 from ablate.streams import echo
 
@@ -23,10 +31,13 @@ def command(
         bool,
         typer.Option(
             "--weights",
-            help="Include the weights of finished runs. The table stays; translate and export need them.",
+            help="Include the weights of finished runs. The table stays; translate and export need "
+            "them.",
         ),
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove the files. Without this option they are listed.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Remove the files. Without this option they are listed.")
+    ] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""
     from ablate.store.cleaning import removable_files, remove, size_of
@@ -38,7 +49,9 @@ def command(
         if not removable.paths:
             continue
         kinds = [plural(len(removable.leftovers), "leftover")] if removable.leftovers else []
-        kinds += [plural(len(removable.weights), "file") + " of weights"] if removable.weights else []
+        kinds += (
+            [plural(len(removable.weights), "file") + " of weights"] if removable.weights else []
+        )
         line = f"{removable.folder.path}: {', '.join(kinds)}, {size(size_of(removable.paths))}"
         if not yes:
             freed += size_of(removable.paths)

@@ -1,4 +1,6 @@
-"""Options and messages of `ablate run --on` and `ablate plan --on`: submit a study to a cluster, and follow it."""
+"""Options and messages of `ablate run --on` and `ablate plan --on`: submit a study to a cluster,
+and follow it.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,10 @@ from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 
 if TYPE_CHECKING:
+    from ablate.cluster.profiles import Profile
+    from ablate.cluster.submission import Submitted
     from ablate.launch.executor import Device
-    from ablate.launch.profiles import Profile
-    from ablate.launch.submission import Submitted
-    from ablate.report.plan import Plan
+    from ablate.plan.plan import Plan
     from ablate.store import Results
     from ablate.store.jobs import JobFolder
     from ablate.store.records import Setting
@@ -24,22 +26,35 @@ if TYPE_CHECKING:
 On = Annotated[
     str | None,
     typer.Option(
-        "--on", metavar="PROFILE", help="Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml."
+        "--on",
+        metavar="PROFILE",
+        help="Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.",
     ),
 ]
 Workers = Annotated[
-    int | None, typer.Option("--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node.")
+    int | None,
+    typer.Option(
+        "--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node."
+    ),
 ]
-PartitionName = Annotated[str | None, typer.Option("--partition", metavar="NAME", help="With --on: the partition.")]
+PartitionName = Annotated[
+    str | None, typer.Option("--partition", metavar="NAME", help="With --on: the partition.")
+]
 TimeLimit = Annotated[
-    str | None, typer.Option("--time", metavar="TIME", help="With --on: time limit of a pilot, such as 4h.")
+    str | None,
+    typer.Option("--time", metavar="TIME", help="With --on: time limit of a pilot, such as 4h."),
 ]
 GpusPerNode = Annotated[
-    int | None, typer.Option("--gpus-per-node", min=1, metavar="N", help="With --on: GPUs of each pilot.")
+    int | None,
+    typer.Option("--gpus-per-node", min=1, metavar="N", help="With --on: GPUs of each pilot."),
 ]
 SbatchOptions = Annotated[
     list[str] | None,
-    typer.Option("--sbatch", metavar="OPTION=VALUE", help="With --on: any other option of sbatch. Repeatable."),
+    typer.Option(
+        "--sbatch",
+        metavar="OPTION=VALUE",
+        help="With --on: any other option of sbatch. Repeatable.",
+    ),
 ]
 GpusPerRun = Annotated[
     str | None,
@@ -84,11 +99,15 @@ class PerRun:
             UsageError: the number is no power of two, or there are no such devices.
         """
         if self.gpus is not None and self.processes is not None:
-            raise UsageError("--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them")
+            raise UsageError(
+                "--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them"
+            )
         if self.processes is not None:
             _refuse_other_than_powers("--processes-per-run", str(self.processes))
             if self.processes > 1 and (device == "cuda" or (device == "auto" and here)):
-                raise UsageError("--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run")
+                raise UsageError(
+                    "--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run"
+                )
             return self.processes, "cpu" if self.processes > 1 else device
         if self.gpus == "auto":
             return None, device
@@ -96,10 +115,14 @@ class PerRun:
         if count > 1 and (device == "cpu" or here == 0):
             reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
             raise UsageError(
-                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run by {count} processes "
+                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run by "
+                f"{count} processes "
                 "on the CPU"
             )
-        return count, "cuda" if count > 1 else device  # a broken driver must not make them train on the CPU
+        return (
+            count,
+            "cuda" if count > 1 else device,
+        )  # a broken driver must not make them train on the CPU
 
 
 def _refuse_other_than_powers(option: str, text: str) -> int:
@@ -122,8 +145,15 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
     each = gpus_for_run(processes, gpus, runs)
     if each == 1:
-        return None if processes else "--gpus-per-run auto: 1, because there are not two GPUs for each run."
-    return f"Each run is trained on {each} GPUs, {plural(gpu_groups(gpus, each), 'run')} at once on {gpus} GPUs."
+        return (
+            None
+            if processes
+            else "--gpus-per-run auto: 1, because there are not two GPUs for each run."
+        )
+    return (
+        f"Each run is trained on {each} GPUs, {plural(gpu_groups(gpus, each), 'run')} at once on "
+        f"{gpus} GPUs."
+    )
 
 
 @dataclass(frozen=True)
@@ -149,11 +179,15 @@ class ClusterOptions:
         }  # fmt: skip
         options = {name: value for name, value in named.items() if value is not None}
         if self.on is None:
-            given = [*options, *(["workers"] if self.workers else []), *(["sbatch"] if self.sbatch else [])]
+            given = [
+                *options,
+                *(["workers"] if self.workers else []),
+                *(["sbatch"] if self.sbatch else []),
+            ]
             if given:
                 raise UsageError(f"--{given[0]} has an effect only with --on")
             return None
-        from ablate.launch.profiles import find_profile
+        from ablate.cluster.profiles import find_profile
 
         for text in self.sbatch:
             name, equals, value = text.partition("=")
@@ -161,40 +195,50 @@ class ClusterOptions:
         return find_profile(self.on, self.workers, options)
 
 
-def check(profile: Profile, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
-    """Check that the cluster can give what a profile asks for, and that its pilots have the GPUs of a run.
+def check(
+    profile: Profile, study: Study, processes: int | None = 1, device: Device = "auto"
+) -> None:
+    """Check that the cluster can give what a profile asks for, and that its pilots have the GPUs of
+    a run.
 
     Raises:
         UsageError: it cannot; a line for each reason.
     """
+    from ablate.cluster.slurm import asked_gpus, partitions, refusals, require_slurm
     from ablate.launch.devices import SMALLEST_MICRO_BATCH, sizing_memory
-    from ablate.launch.slurm import asked_gpus, partitions, refusals, require_slurm
 
     if profile.engine == "manual":
         return
     gpus = asked_gpus(profile)
     if device == "cuda" and (processes or 1) > gpus:
         option = "gpus-per-node" if profile.engine == "slurm" else "each: {gpus: N} in its profile"
-        raise UsageError(f"--gpus-per-run {processes}: a pilot has {plural(gpus, 'GPU')}; set {option}")
+        raise UsageError(
+            f"--gpus-per-run {processes}: a pilot has {plural(gpus, 'GPU')}; set {option}"
+        )
     if profile.engine == "ray":
-        from ablate.launch.ray_cluster import needed_memory, require_ray
+        from ablate.cluster.ray_cluster import needed_memory, require_ray
 
         require_ray()
         needed_memory(profile, study)
         return
     require_slurm()
-    needed = max(sizing_memory(run.config, run.data.vocab_size, SMALLEST_MICRO_BATCH) for run in study.all_runs())
+    needed = max(
+        sizing_memory(run.config, run.data.vocab_size, SMALLEST_MICRO_BATCH)
+        for run in study.all_runs()
+    )
     faults = refusals(profile, partitions(), needed)
     if faults:
         raise UsageError(*faults)
 
 
-def describe(name: str, profile: Profile, plan: Plan, results: Results, processes: int | None = 1) -> str:
+def describe(
+    name: str, profile: Profile, plan: Plan, results: Results, processes: int | None = 1
+) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""
+    from ablate.cluster.profiles import sbatch_arguments
+    from ablate.cluster.slurm import asked_gpus
     from ablate.launch.devices import gpus_for_run, runs_of_pilot
-    from ablate.launch.profiles import sbatch_arguments
-    from ablate.launch.slurm import asked_gpus
-    from ablate.report.plan import seconds_elsewhere
+    from ablate.plan.plan import seconds_elsewhere
 
     missing = plan.totals().missing
     tuning = plan.missing_tuning
@@ -214,7 +258,10 @@ def describe(name: str, profile: Profile, plan: Plan, results: Results, processe
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
     per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
     together = f", {per_run} {'GPUs' if gpus else 'processes'} for each run" if per_run > 1 else ""
-    return f"--on {name}: {plural(pilots, 'pilot')} ({options}) for {plural(missing, 'run')}{together}, {time}"
+    return (
+        f"--on {name}: {plural(pilots, 'pilot')} ({options}) for "
+        f"{plural(missing, 'run')}{together}, {time}"
+    )
 
 
 def submit_study(
@@ -235,9 +282,9 @@ def submit_study(
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
+    from ablate.cluster.submission import freeze, submit
     from ablate.launch.missing import missing_in_stages, stages_of
     from ablate.launch.preparation import prepare
-    from ablate.launch.submission import freeze, submit
     from ablate.store.jobs import open_jobs
 
     if missing_in_stages(study, results, retry_failed).ids:  # else the cluster is not needed
@@ -253,7 +300,16 @@ def submit_study(
     for other in open_jobs(results, study.name):
         log(f"note: job {other.id} of this study is open, too; both work on the same runs")
     assert options.on is not None
-    folder = freeze(study, results, selection, options.on, profile, device=device, slots=jobs, processes=processes)
+    folder = freeze(
+        study,
+        results,
+        selection,
+        options.on,
+        profile,
+        device=device,
+        slots=jobs,
+        processes=processes,
+    )
     try:
         submitted = submit(folder, folder.read_job(), study)
     except BaseException as error:
@@ -269,7 +325,9 @@ def _arrays(ids: tuple[str, ...]) -> str:
     return f"{'array' if len(ids) == 1 else 'arrays'} {', '.join(ids)}"
 
 
-def submission_lines(submitted: Submitted, profile: str, study: Study, folder: JobFolder) -> list[str]:
+def submission_lines(
+    submitted: Submitted, profile: str, study: Study, folder: JobFolder
+) -> list[str]:
     """Lines printed after a submission."""
     if not submitted.ids:
         return [
@@ -279,16 +337,22 @@ def submission_lines(submitted: Submitted, profile: str, study: Study, folder: J
     if submitted.closing is None:
         cluster = f"driver {submitted.ids[0]} on this host prints the table at the end"
     else:
-        cluster = f"{_arrays(submitted.ids)} of Slurm; job {submitted.closing} prints the table at the end"
+        cluster = (
+            f"{_arrays(submitted.ids)} of Slurm; job {submitted.closing} prints the table at the "
+            f"end"
+        )
     return [
         f"job {folder.id}: {plural(submitted.pilots, 'pilot')} on {profile}, {cluster}",
         f"logs: {folder.logs}",
-        f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and ends it",
+        f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and "
+        f"ends it",
     ]
 
 
 def job_lines(results: Results, study: str) -> list[str]:
-    """The jobs of a study on clusters: those that are open, and the last one, each with its pilots."""
+    """The jobs of a study on clusters: those that are open, and the last one, each with its
+    pilots.
+    """
     from ablate.store.jobs import jobs_of
 
     lines: list[str] = []
@@ -312,5 +376,8 @@ def job_lines(results: Results, study: str) -> list[str]:
                 what = f"{report.phase}, {', '.join(report.running) or 'no run'}"
             else:
                 what = f"left: {report.reason}" if report.phase == "left" else "lost"
-            lines.append(f"  {report.name} on {report.host}: {what}; {plural(report.ended, 'run')} ended{starts}")
+            lines.append(
+                f"  {report.name} on {report.host}: {what}; {plural(report.ended, 'run')} "
+                f"ended{starts}"
+            )
     return lines

@@ -30,7 +30,10 @@ if TYPE_CHECKING:
 
 EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"
 
-RowName = Annotated[str, typer.Argument(metavar="ROW", help="A row's label, or a pattern for one.", show_default=False)]
+RowName = Annotated[
+    str,
+    typer.Argument(metavar="ROW", help="A row's label, or a pattern for one.", show_default=False),
+]
 
 
 def command(
@@ -41,19 +44,24 @@ def command(
     set: Overrides = None,
     seeds: Seeds = None,
     sentences: Annotated[
-        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Example sentences per direction.")
+        int,
+        typer.Option(
+            "--sentences", min=0, max=1000, metavar="N", help="Example sentences per direction."
+        ),
     ] = 3,
     format: Format = OutputFormat.rich,
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
+    from ablate.analysis.table import table_of
     from ablate.report.compare import compare
-    from ablate.report.table import table_of
     from ablate.study.select import find_row
 
     content, root = study_and_results(study, results, set, None, seeds)
     before, after = find_row(content, first), find_row(content, second)
     if before is after:
-        raise UsageError(f'"{first}" and "{second}" are the same row, {before.label}; give two rows')
+        raise UsageError(
+            f'"{first}" and "{second}" are the same row, {before.label}; give two rows'
+        )
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)
@@ -73,9 +81,11 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
     """Add the sentences that differ most, from the first seed that both rows have translated."""
     table, pair = found.table, (found.first, found.second)
     has_corpus = len(table.corpora) == 1 and root.has_corpus(table.corpora[0])
-    if not has_corpus:  # sentences of different corpora cannot be paired, so that the rows must share one
+    if (
+        not has_corpus
+    ):  # sentences of different corpora cannot be paired, so that the rows must share one
         return found
-    from ablate.report.results import predictions_of
+    from ablate.analysis.results import predictions_of
 
     for seed in table.study.seeds:
         runs = [next(run for run in row.runs if run.run.seed == seed) for row in pair]
@@ -90,7 +100,11 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
 
 
 def _of_seed(
-    found: Comparison, root: Results, seed: int, count: int, predictions: tuple[Sequence[str], Sequence[str]]
+    found: Comparison,
+    root: Results,
+    seed: int,
+    count: int,
+    predictions: tuple[Sequence[str], Sequence[str]],
 ) -> Comparison:
     from ablate.data.corpus import Corpus
     from ablate.report.compare import differing_most
@@ -100,6 +114,10 @@ def _of_seed(
     task, metric = table.study.task, table.main
     first, second = (task.measure_items(metric.name, texts, corpus) for texts in (before, after))
     most = differing_most(
-        (before, after), (first, second), count, metric.more_is_better, lambda items: task.samples(corpus, items)
+        (before, after),
+        (first, second),
+        count,
+        metric.more_is_better,
+        lambda items: task.samples(corpus, items),
     )
     return replace(found, seed=seed, sentences=most)

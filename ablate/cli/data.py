@@ -21,21 +21,37 @@ from ablate.formatting import plural
 from ablate.store import Results
 from ablate.streams import echo, print_json
 
-app = typer.Typer(help="List, describe and prepare corpora.", cls=CommandGroup, rich_markup_mode="rich")
+app = typer.Typer(
+    help="List, describe and prepare corpora.", cls=CommandGroup, rich_markup_mode="rich"
+)
 
 
 @app.command(name="list", cls=Command, epilog="Example: [bold]ablate data list[/bold]")
-def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich) -> None:
+def list_corpora(
+    results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich
+) -> None:
     """List named corpora, and corpora that are already prepared."""
     from ablate.config.language_data import NAMED_TEXTS
     from ablate.config.parsing_data import NAMED_TREEBANKS
     from ablate.config.translation_data import NAMED_CORPORA
-    from ablate.report.data_text import named_corpora, named_texts, named_treebanks, prepared_corpora
+    from ablate.report.data_text import (
+        named_corpora,
+        named_texts,
+        named_treebanks,
+        prepared_corpora,
+    )
 
-    named = [*named_corpora(NAMED_CORPORA), *named_texts(NAMED_TEXTS), *named_treebanks(NAMED_TREEBANKS)]
+    named = [
+        *named_corpora(NAMED_CORPORA),
+        *named_texts(NAMED_TEXTS),
+        *named_treebanks(NAMED_TREEBANKS),
+    ]
     prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
-        lists = {"named": [one.as_json() for one in named], "prepared": [one.as_json() for one in prepared]}
+        lists = {
+            "named": [one.as_json() for one in named],
+            "prepared": [one.as_json() for one in prepared],
+        }
         print_json(lists)
         return
     from ablate.report.data_text import print_list
@@ -84,7 +100,10 @@ def prepare(
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)
-        echo(f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, V={data.vocab_size:,}")
+        echo(
+            f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, "
+            f"V={data.vocab_size:,}"
+        )
 
 
 def _print_note(line: str) -> None:

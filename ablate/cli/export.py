@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +16,7 @@ from ablate.streams import echo
 EXAMPLE = "ablate export 3f2a model --to huggingface"
 
 
-class Target(str, Enum):
+class Target(StrEnum):
     """Formats to export to."""
 
     huggingface = "huggingface"
@@ -28,11 +28,14 @@ def command(
         list[str],
         typer.Argument(
             metavar="RUN|STUDY [ROW]",
-            help="A run's id or its first characters, or a study's YAML file and the row (base if it is left out).",
+            help="A run's id or its first characters, or a study's YAML file and the row (base if "
+            "it is left out).",
             show_default=False,
         ),
     ],
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.", show_default=False)],
+    folder: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.", show_default=False)
+    ],
     to: Annotated[Target, typer.Option("--to", help="Target format.", show_default=False)],
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
@@ -40,7 +43,8 @@ def command(
     """Convert a trained run to a model of another library."""
     if len(run) > 2:
         raise UsageError(
-            f"got {len(run) + 1} arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in quotes)"
+            f"got {len(run) + 1} arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in "
+            f"quotes)"
         )
     source = find_finished_run(Results(results), run[0], run[1] if len(run) == 2 else None, seed)
     # Imported after the check, since it loads torch.

@@ -30,16 +30,23 @@ def command(
     run: RunOrStudy,
     row_and_text: Annotated[
         list[str],
-        typer.Argument(metavar="[ROW] TEXT", help="The study's row, base by default; a text with <mask> in it."),
+        typer.Argument(
+            metavar="[ROW] TEXT", help="The study's row, base by default; a text with <mask> in it."
+        ),
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
-    top: Annotated[int, typer.Option("--top", metavar="K", min=1, max=1000, help="Candidates for each mask.")] = 5,
+    top: Annotated[
+        int, typer.Option("--top", metavar="K", min=1, max=1000, help="Candidates for each mask.")
+    ] = 5,
     format: Format = OutputFormat.rich,
 ) -> None:
     """Fill the masks of a text with a trained masked language model."""
     if len(row_and_text) > 2:
-        raise UsageError(f"expected a row and a text, or a text alone; got {len(row_and_text)} words: quote the text")
+        raise UsageError(
+            f"expected a row and a text, or a text alone; got {len(row_and_text)} words: quote the "
+            f"text"
+        )
     row, text = row_and_text[0] if len(row_and_text) == 2 else None, row_and_text[-1]
     root = Results(results)
     folder = find_finished_run(root, run, row, seed)
@@ -47,7 +54,12 @@ def command(
 
     filled = fill(folder, root, text, top)
     if format is OutputFormat.json:
-        content = {"run": folder.id, "text": text, "filled": filled.text, "masks": [*map(_as_json, filled.masks)]}
+        content = {
+            "run": folder.id,
+            "text": text,
+            "filled": filled.text,
+            "masks": [*map(_as_json, filled.masks)],
+        }
         print_json(content)
         return
     _print(filled)
@@ -63,5 +75,7 @@ def _print(filled: FilledText) -> None:
 
     print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
-        candidates = (f"{token_text(candidate.piece)} {candidate.probability:.3f}" for candidate in mask)
+        candidates = (
+            f"{token_text(candidate.piece)} {candidate.probability:.3f}" for candidate in mask
+        )
         echo(f"mask {number}:  {'   '.join(candidates)}")

@@ -28,24 +28,49 @@ def command(
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
     prompt: Annotated[
-        str, typer.Option("--prompt", metavar="TEXT", help="Text to continue.", show_default="a new document")
+        str,
+        typer.Option(
+            "--prompt", metavar="TEXT", help="Text to continue.", show_default="a new document"
+        ),
     ] = "",
     tokens: Annotated[
         int | None,
-        typer.Option("--tokens", metavar="N", min=1, max=100_000, help="Length of a text.", show_default="the row's"),
+        typer.Option(
+            "--tokens",
+            metavar="N",
+            min=1,
+            max=100_000,
+            help="Length of a text.",
+            show_default="the row's",
+        ),
     ] = None,
-    count: Annotated[int, typer.Option("--count", metavar="N", min=1, max=1000, help="Number of texts.")] = 1,
+    count: Annotated[
+        int, typer.Option("--count", metavar="N", min=1, max=1000, help="Number of texts.")
+    ] = 1,
     temperature: Annotated[
         float | None,
         typer.Option(
-            "--temperature", metavar="T", min=0.0, max=100.0, help="0: most likely tokens.", show_default="the row's"
+            "--temperature",
+            metavar="T",
+            min=0.0,
+            max=100.0,
+            help="0: most likely tokens.",
+            show_default="the row's",
         ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option("--top-k", metavar="K", min=1, help="Draw from the K likeliest.", show_default="the row's"),
+        typer.Option(
+            "--top-k",
+            metavar="K",
+            min=1,
+            help="Draw from the K likeliest.",
+            show_default="the row's",
+        ),
     ] = None,
-    draw: Annotated[int, typer.Option("--draw", metavar="N", min=0, help="Seed of the first text's draws.")] = 1,
+    draw: Annotated[
+        int, typer.Option("--draw", metavar="N", min=0, help="Seed of the first text's draws.")
+    ] = 1,
     format: Format = OutputFormat.rich,
 ) -> None:
     """Generate text with a trained language model."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -16,10 +16,16 @@ EXAMPLE = "ablate init captions.yaml --template own-data"
 TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "ablate.schema.json"  # beside the study, whose first line names it
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_RESERVED = ("null", "true", "false", "runs", "corpora")  # words of YAML, folders of the results root
+_RESERVED = (
+    "null",
+    "true",
+    "false",
+    "runs",
+    "corpora",
+)  # words of YAML, folders of the results root
 
 
-class Template(str, Enum):
+class Template(StrEnum):
     """Studies to start from."""
 
     quickstart = "quickstart"
@@ -30,23 +36,31 @@ class Template(str, Enum):
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")] = Path("study.yaml"),
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")] = Path(
+        "study.yaml"
+    ),
     template: Annotated[
         Template,
         typer.Option(
-            "--template", help="Translation of generated text, the paper's Table 3, your own text, or another task."
+            "--template",
+            help="Translation of generated text, the paper's Table 3, your own text, or another "
+            "task.",
         ),
     ] = Template.quickstart,
 ) -> None:
     """Write a commented study to start from."""
     if str(file) in {kind.value for kind in Template}:
-        raise UsageError(f"{file}: is a template; write `ablate init {file}.yaml --template {file}`")
+        raise UsageError(
+            f"{file}: is a template; write `ablate init {file}.yaml --template {file}`"
+        )
     # UTF-8 whatever the locale: readers of studies expect it.
     content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
     try:
         # "x" fails if the file exists, so that no study is ever overwritten.
         with file.open("x", encoding="utf-8") as out:
-            out.write(content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem)))
+            out.write(
+                content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem))
+            )
         _write_schema(file.with_name(SCHEMA))
     except FileExistsError:
         raise UsageError(f"{file} already exists; choose another name") from None
@@ -64,6 +78,8 @@ def _write_schema(file: Path) -> None:
 
 
 def _study_name(stem: str) -> str:
-    """The file's name as a name for the study; `study` if YAML or the results root has another use for the word."""
+    """The file's name as a name for the study; `study` if YAML or the results root has another use
+    for the word.
+    """
     stem = re.sub("[^A-Za-z0-9_-]+", "-", stem).strip("-")
     return stem if _NAME.fullmatch(stem) and stem.lower() not in _RESERVED else "study"

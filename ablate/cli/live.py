@@ -1,4 +1,6 @@
-"""Live progress of a study: its table filling in a terminal (rich.live), plain lines in a pipe or file."""
+"""Live progress of a study: its table filling in a terminal (rich.live), plain lines in a pipe or
+file.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +9,11 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ablate.analysis.scores import describe_scores
 from ablate.errors import Interrupted, StoreError
 from ablate.formatting import duration, plural
-from ablate.report.progress import ENDED, ProgressReader, StudyProgress, run_labels, summary_line
+from ablate.plan.progress import ENDED, ProgressReader, StudyProgress, run_labels, summary_line
 from ablate.report.run_text import progress_line
-from ablate.report.scores import describe_scores
 from ablate.store import Results
 from ablate.store.records import Result, evaluation_at
 from ablate.store.status import read_failure, read_progress
@@ -29,11 +31,15 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
 LOOK_EVERY_SECONDS = 0.5  # while watching
-REST = 9.0  # a frame that took t seconds to make stays for 9 t, so that watching costs at most a tenth of a core
+# a frame that took t seconds to make stays for 9 t, so that watching costs at most a tenth of a
+# core
+REST = 9.0
 
 
 class LiveView:
-    """Shows the progress of a study, as the watcher of a launch or by itself from files alone (`watch`)."""
+    """Shows the progress of a study, as the watcher of a launch or by itself from files alone
+    (`watch`).
+    """
 
     def __init__(self, study: Study, results: Results, console: Console) -> None:
         self.study, self.results, self.console = study, results, console
@@ -49,20 +55,29 @@ class LiveView:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         if self.frame is not None:
             if kind is Interrupted:  # the runs have saved their state meanwhile
                 self.rest_until = 0.0
                 self._draw(self.frame)
-            self.frame.stop(keep=kind is not None)  # a launch that completes prints the final table instead
+            self.frame.stop(
+                keep=kind is not None
+            )  # a launch that completes prints the final table instead
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the corpus and the devices, then start the view."""
-        left_out = "".join(f", {count} left out ({why})" for why, count in corpus.manifest.left_out.items())
+        left_out = "".join(
+            f", {count} left out ({why})" for why, count in corpus.manifest.left_out.items()
+        )
         pairs = corpus.manifest.pairs
         train = plural(pairs["train"], "record")
-        self.log(f"corpus {corpus.id}: {train}{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}")
+        self.log(
+            f"corpus {corpus.id}: {train}{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
+        )
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
         from ablate.launch.executor import devices_text
@@ -70,7 +85,8 @@ class LiveView:
         device, threads = devices_text(slots[0]), slots[0].threads
         each = " each" if len(slots) * len(slots[0].devices) > 1 else ""
         self.log(
-            f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on {device}, "
+            f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on "
+            f"{device}, "
             f"{plural(threads, 'thread')}{each}"
         )
         self.begin()
@@ -89,7 +105,9 @@ class LiveView:
         self.running.add(run)
 
     def held(self, run: str) -> None:
-        """Another process trains a run that was started here; said once, although it is tried again and again."""
+        """Another process trains a run that was started here; said once, although it is tried again
+        and again.
+        """
         if self.frame is None and run not in self.held_elsewhere:
             self.log(f"waiting  {self.labels[run]}: another process trains it")
         self.held_elsewhere.add(run)
@@ -123,7 +141,9 @@ class LiveView:
                     self.log(f"running  {self.labels[run]}: {self._progress(run)}{_left(current)}")
 
     def _draw(self, frame: Frame) -> None:
-        """Draw the table; less often for a study of thousands of runs, which takes long to look through."""
+        """Draw the table; less often for a study of thousands of runs, which takes long to look
+        through.
+        """
         from ablate.report.live_table import lines
 
         start, size = time.monotonic(), self.console.size
@@ -132,12 +152,18 @@ class LiveView:
             end = time.monotonic()
             self.rest_until = end + REST * (end - start)
 
-    def watch(self, until: Callable[[], bool] = lambda: False, is_retried: Callable[[], bool] = lambda: False) -> None:
-        """Show the study until every run has ended, and keep the last frame. Events are changes between two looks.
+    def watch(
+        self,
+        until: Callable[[], bool] = lambda: False,
+        is_retried: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Show the study until every run has ended, and keep the last frame. Events are changes
+        between two looks.
 
         Args:
             until: ends the view earlier: nothing works on the study any more.
-            is_retried: whether a run that has failed is to be tried again; asked when every run has ended.
+            is_retried: whether a run that has failed is to be tried again; asked when every run has
+                ended.
         """
         self.begin()
         before = self._look()
@@ -165,7 +191,10 @@ class LiveView:
             self._draw(self.frame)
             self.frame.stop(keep=True)
         else:
-            self.log(f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, nothing left to do")
+            self.log(
+                f"{self.study.name}: {before.ended} of {plural(len(before.states), 'run')}, "
+                f"nothing left to do"
+            )
 
     def _look(self) -> StudyProgress:
         """Read the study's progress from its files."""
@@ -179,7 +208,9 @@ class LiveView:
         self.console.print(line, soft_wrap=True)
 
     def _result(self, run: str) -> Result | None:
-        """The result of a run; None if there is none, or if it cannot be read, which must not end a launch."""
+        """The result of a run; None if there is none, or if it cannot be read, which must not end a
+        launch.
+        """
         try:
             return self.results.run(run).read_result()
         except StoreError:
@@ -189,12 +220,17 @@ class LiveView:
         result = self._result(run)
         if result is None:  # damaged since: the table says so
             return ""
-        decoding = next((d for id, d in result.decodings.items() if id in self.study.decodings[run]), None)
+        decoding = next(
+            (d for id, d in result.decodings.items() if id in self.study.decodings[run]), None
+        )
         if decoding is None:  # a tuning run
             perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
             return "" if perplexity is None else f": PPL {perplexity:.2f}"
         names = dict.fromkeys(("ppl", *self.study.metrics))
-        return f": {describe_scores(decoding.scores, (self.study.task.metrics[name] for name in names))}"
+        return (
+            f": "
+            f"{describe_scores(decoding.scores, (self.study.task.metrics[name] for name in names))}"
+        )
 
     def _reason(self, run: str, reason: str) -> str:
         folder, result = self.results.run(run), self._result(run)
@@ -211,11 +247,15 @@ class LiveView:
 
 def _left(progress: StudyProgress) -> str:
     """`, about 2 min left`; empty if it is not known."""
-    return "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    return (
+        "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
+    )
 
 
 class Frame:
-    """Lines at the bottom of a terminal that are drawn again in place; printed lines scroll by above them."""
+    """Lines at the bottom of a terminal that are drawn again in place; printed lines scroll by
+    above them.
+    """
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -231,10 +271,14 @@ class Frame:
 
         if self.console.width != self.width:
             self._erase_wrapped_rows()
-        elif [line.markup for line in lines] == [line.markup for line in self.lines]:  # == ignores styles
+        elif [line.markup for line in lines] == [
+            line.markup for line in self.lines
+        ]:  # == ignores styles
             return
         self.lines = lines
-        self.live.update(Group(*lines, ""), refresh=True)  # the cursor waits on the empty line, where ^C is echoed
+        self.live.update(
+            Group(*lines, ""), refresh=True
+        )  # the cursor waits on the empty line, where ^C is echoed
 
     def stop(self, keep: bool) -> None:
         """Leave the last frame in the terminal, or remove it."""
@@ -245,7 +289,9 @@ class Frame:
         self.live.stop()
 
     def _erase_wrapped_rows(self) -> None:
-        """Erase the rows that a terminal adds when it becomes narrower than the frame; rich does not count them."""
+        """Erase the rows that a terminal adds when it becomes narrower than the frame; rich does
+        not count them.
+        """
         from rich.control import Control
         from rich.segment import ControlType
 
@@ -256,5 +302,7 @@ class Frame:
 
 
 def is_interactive(console: Console) -> bool:
-    """Whether output goes to a terminal that can redraw: no pipe, no file, no dumb terminal, no CI."""
+    """Whether output goes to a terminal that can redraw: no pipe, no file, no dumb terminal, no
+    CI.
+    """
     return console.file.isatty() and not console.is_dumb_terminal and not os.environ.get("CI")

@@ -17,10 +17,16 @@ def command(
     study: StudyFile,
     row: Annotated[
         str | None,
-        typer.Argument(metavar="[ROW]", help="A row: the logs of its runs instead of the pilots'.", show_default=False),
+        typer.Argument(
+            metavar="[ROW]",
+            help="A row: the logs of its runs instead of the pilots'.",
+            show_default=False,
+        ),
     ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
-    lines: Annotated[int, typer.Option("--lines", min=1, metavar="N", help="Lines of each log.")] = 20,
+    lines: Annotated[
+        int, typer.Option("--lines", min=1, metavar="N", help="Lines of each log.")
+    ] = 20,
 ) -> None:
     """Show the last lines of the logs of pilots, or of a row's runs."""
     from ablate.store.jobs import jobs_of
@@ -29,7 +35,10 @@ def command(
     content, root = study_and_results(study, results, None, None, None)
     if row is not None:
         found = find_row(content, row)
-        logs = [(f"{found.label} seed {run.seed}", root.run(run.id).log) for run in content.runs_of(found)]
+        logs = [
+            (f"{found.label} seed {run.seed}", root.run(run.id).log)
+            for run in content.runs_of(found)
+        ]
     else:
         logs = [
             (f"job {job.id}", log)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from enum import Enum
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     import torch
     from rich.progress import Progress, TaskID
 
-    from ablate.report.table import Table
+    from ablate.analysis.table import Table
     from ablate.study import Row, Study
 
 
-class OutputFormat(str, Enum):
+class OutputFormat(StrEnum):
     """Formats of a command's output."""
 
     rich = "rich"
     json = "json"
 
 
-class Device(str, Enum):
+class Device(StrEnum):
     """Devices to compute on."""
 
     auto = "auto"
@@ -38,29 +38,46 @@ class Device(str, Enum):
     cuda = "cuda"
 
 
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)]
+StudyFile = Annotated[
+    Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)
+]
 RunOrStudy = Annotated[
     str,
     typer.Argument(
-        metavar="RUN|STUDY", help="A run's id or its first characters, or a study's YAML file.", show_default=False
+        metavar="RUN|STUDY",
+        help="A run's id or its first characters, or a study's YAML file.",
+        show_default=False,
     ),
 ]
 RowOfStudy = Annotated[
     str | None,
-    typer.Argument(metavar="ROW", help="Row of the study: its label, or a pattern for one.", show_default="base"),
+    typer.Argument(
+        metavar="ROW",
+        help="Row of the study: its label, or a pattern for one.",
+        show_default="base",
+    ),
 ]
 SeedOfRow = Annotated[
     int | None,
     typer.Option(
-        "--seed", metavar="N", min=0, max=2**32 - 1, help="Seed of the row.", show_default="the study's first"
+        "--seed",
+        metavar="N",
+        min=0,
+        max=2**32 - 1,
+        help="Seed of the row.",
+        show_default="the study's first",
     ),
 ]
 
 
 def _local_folder(folder: Path) -> Path:
-    """Refuse the address of a server, which would silently become a folder `s3:` beside the study."""
+    """Refuse the address of a server, which would silently become a folder `s3:` beside the
+    study.
+    """
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
-        raise typer.BadParameter(f'"{folder}" is an address; results are in a folder of this machine')
+        raise typer.BadParameter(
+            f'"{folder}" is an address; results are in a folder of this machine'
+        )
     return folder
 
 
@@ -77,22 +94,39 @@ ResultsRoot = Annotated[
 Overrides = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="FIELD=VALUE", help="Set a field of base, or data.FIELD, for this command. Repeatable."
+        "--set",
+        metavar="FIELD=VALUE",
+        help="Set a field of base, or data.FIELD, for this command. Repeatable.",
     ),
 ]
 Rows = Annotated[
     list[str] | None,
-    typer.Option("--rows", metavar="ROWS", help="Base and these rows only: groups, labels, patterns; with commas."),
+    typer.Option(
+        "--rows",
+        metavar="ROWS",
+        help="Base and these rows only: groups, labels, patterns; with commas.",
+    ),
 ]
 Seeds = Annotated[
-    str | None, typer.Option("--seeds", metavar="SEEDS", help="Seeds instead of the study's: 1,2,3 or 1-3.")
+    str | None,
+    typer.Option("--seeds", metavar="SEEDS", help="Seeds instead of the study's: 1,2,3 or 1-3."),
 ]
-Format = Annotated[OutputFormat, typer.Option("--format", help="Output to read (rich) or for scripts (json).")]
-DeviceOption = Annotated[Device, typer.Option("--device", help="Device; auto uses a GPU if there is one.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Download nothing; use files that are already here.")]
+Format = Annotated[
+    OutputFormat, typer.Option("--format", help="Output to read (rich) or for scripts (json).")
+]
+DeviceOption = Annotated[
+    Device, typer.Option("--device", help="Device; auto uses a GPU if there is one.")
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", help="Download nothing; use files that are already here.")
+]
 BudgetText = Annotated[
     str | None,
-    typer.Option("--budget", metavar="TIME", help="Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows."),
+    typer.Option(
+        "--budget",
+        metavar="TIME",
+        help="Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.",
+    ),
 ]
 DEFAULT_RESULTS = Path("results")
 
@@ -106,15 +140,18 @@ def study_and_results(
     *,
     may_be_new: bool = False,
 ) -> tuple[Study, Results]:
-    """Read the study, select its rows and seeds, open its results root, and settle the rows that are tuned.
+    """Read the study, select its rows and seeds, open its results root, and settle the rows that
+    are tuned.
 
-    A note says if the results root does not exist; if it may be new, only where a folder has a similar name.
+    A note says if the results root does not exist; if it may be new, only where a folder has a
+    similar name.
 
     Raises:
         StudyError: a fault in the study or in --set.
         UsageError: a fault in --rows or --seeds.
     """
-    from ablate.study import Selection, read_study, settle  # slow to import: `--help` does without
+    from ablate.analysis.settle import settle
+    from ablate.study import Selection, read_study  # slow to import: `--help` does without
 
     content = read_study(study, Selection(overrides or (), rows or (), seeds))
     if results != DEFAULT_RESULTS and not results.exists():
@@ -135,23 +172,27 @@ def study_so_far(study: Study, results: Results) -> Study:
     """The study with the seeds up to the look that it is at; the whole study without looks."""
     if study.looks is None:
         return study
-    from ablate.report.looks import position_of
+    from ablate.analysis.looks import position_of
 
     return position_of(study, results).study
 
 
 def study_to_plan(study: Study, results: Results) -> Study:
-    """The study with all seeds that it may need: those of its last look, or of the look that has settled every row."""
+    """The study with all seeds that it may need: those of its last look, or of the look that has
+    settled every row.
+    """
     if study.looks is None:
         return study
-    from ablate.report.looks import position_of
+    from ablate.analysis.looks import position_of
 
     position = position_of(study, results)
     return position.study if position.stopped_early else study
 
 
 def warn_of_changed_data(study: Study, results: Results) -> None:
-    """Warn if the study's files have changed since its base was trained; `ablate run` refuses to mix them."""
+    """Warn if the study's files have changed since its base was trained; `ablate run` refuses to
+    mix them.
+    """
     from ablate.data.resolve_sources import is_other_text
 
     used: set[str] = set()
@@ -164,13 +205,16 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
         used |= {decoding.corpus for decoding in result.decodings.values()} if result else set()
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
         echo(
-            f"note: the files in {study.data_folder} may have changed since these results were made; "
+            f"note: the files in {study.data_folder} may have changed since these results were "
+            f"made; "
             "`ablate run` compares their content",
             err=True,
         )
 
 
-def find_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
+def find_run(
+    results: Results, run: str, row: str | None = None, seed: int | None = None
+) -> RunFolder:
     """Find a run by its id or the first characters of its id, or by study, row and seed.
 
     Args:
@@ -186,12 +230,17 @@ def find_run(results: Results, run: str, row: str | None = None, seed: int | Non
     return _find(results, run, row, seed)[0]
 
 
-def _find(results: Results, run: str, row: str | None, seed: int | None) -> tuple[RunFolder, Row | None, str]:
+def _find(
+    results: Results, run: str, row: str | None, seed: int | None
+) -> tuple[RunFolder, Row | None, str]:
     """The run, the row that names it (None if its id does), and the command that trains it."""
     if row is not None or Path(run).is_file() or Path(run).suffix in (".yaml", ".yml"):
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
-        raise UsageError("--seed has no effect with a run's id, which has one seed; name a run by STUDY ROW --seed N")
+        raise UsageError(
+            "--seed has no effect with a run's id, which has one seed; name a run by STUDY ROW "
+            "--seed N"
+        )
     matches = [id for id in results.run_ids() if id.startswith(run)]
     if len(matches) != 1 or not run:
         count = "no run" if not matches else f"{len(matches)} runs"
@@ -202,8 +251,11 @@ def _find(results: Results, run: str, row: str | None, seed: int | None) -> tupl
     return results.run(matches[0]), None, "ablate run STUDY"
 
 
-def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tuple[RunFolder, Row, str]:
-    from ablate.study import Selection, read_study, settle
+def _run_of_row(
+    results: Results, path: Path, name: str, seed: int | None
+) -> tuple[RunFolder, Row, str]:
+    from ablate.analysis.settle import settle
+    from ablate.study import Selection, read_study
     from ablate.study.select import find_row
 
     study, command = read_study(path), f"ablate run {path}"
@@ -214,11 +266,16 @@ def _run_of_row(results: Results, path: Path, name: str, seed: int | None) -> tu
     run = next(run for run in study.runs_of(row) if seed in (None, run.seed))
     folder = results.run(run.id)
     if not folder.path.is_dir():
-        raise UsageError(f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `{command}` trains it')
+        raise UsageError(
+            f'{results.root}: row "{row.label}" with seed {run.seed} is pending; `{command}` '
+            f"trains it"
+        )
     return folder, row, command
 
 
-def find_finished_run(results: Results, run: str, row: str | None = None, seed: int | None = None) -> RunFolder:
+def find_finished_run(
+    results: Results, run: str, row: str | None = None, seed: int | None = None
+) -> RunFolder:
     """Find a finished run by its id or the first characters of its id, or by study, row and seed.
 
     Raises:
@@ -233,7 +290,8 @@ def find_finished_row(
 ) -> tuple[RunFolder, Row | None]:
     """Find a finished run, and the row that names it; None if the run's id was given.
 
-    Rows that differ in decoding share a run, so that its id does not name a row. Errors as for `find_finished_run`.
+    Rows that differ in decoding share a run, so that its id does not name a row. Errors as for
+    `find_finished_run`.
     """
     folder, named, command = _find(results, run, row, seed)
     result = folder.read_result()
@@ -241,9 +299,13 @@ def find_finished_row(
         return folder, named
     what = f'row "{named.label}": ' if named else ""
     if result is not None:
-        raise UsageError(f"{what}run {folder.id} has diverged, so there is no trained model; choose another run")
+        raise UsageError(
+            f"{what}run {folder.id} has diverged, so there is no trained model; choose another run"
+        )
     failure = read_failure(folder)
-    if failure is not None and not failure.killed:  # as the scheduler sees it: only such runs are not repeated
+    if (
+        failure is not None and not failure.killed
+    ):  # as the scheduler sees it: only such runs are not repeated
         command += " --retry-failed"
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
 
@@ -275,12 +337,13 @@ def print_faults(table: Table) -> None:
 
 
 def score_missing(study: Study, results: Results) -> list[str]:
-    """Score finished translations in the study's metrics where a score is missing, with a progress bar.
+    """Score finished translations in the study's metrics where a score is missing, with a progress
+    bar.
 
     Returns:
         A line for each fault on account of which scores are missing, for the table.
     """
-    from ablate.report import missing_scores
+    from ablate.analysis import missing_scores
 
     bar: list[tuple[Progress, TaskID]] = []
 

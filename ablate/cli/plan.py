@@ -43,10 +43,10 @@ from ablate.errors import EXIT_BAD_INPUT, UsageError
 from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
-    from ablate.report.budget import Budget, Fit
-    from ablate.report.looks import Position
-    from ablate.report.plan import Plan
-    from ablate.report.power import Power
+    from ablate.analysis.looks import Position
+    from ablate.plan.budget import Budget, Fit
+    from ablate.plan.plan import Plan
+    from ablate.plan.power import Power
 
 DeviceName = Enum("DeviceName", {name: name for name in ("cpu", *GPUS)}, type=str)  # type: ignore[misc]
 
@@ -64,18 +64,25 @@ def command(
         DeviceName | None,
         typer.Option(
             "--device",
-            help="Estimate time and memory for this machine's CPU, or for one GPU of this model (not measured).",
+            help="Estimate time and memory for this machine's CPU, or for one GPU of this model "
+            "(not measured).",
             show_default="this machine",
         ),
     ] = None,
     to_see: Annotated[
         float | None,
-        typer.Option("--to-see", metavar="DIFFERENCE", help="Number of seeds that find a difference of this size."),
+        typer.Option(
+            "--to-see",
+            metavar="DIFFERENCE",
+            help="Number of seeds that find a difference of this size.",
+        ),
     ] = None,
     spread: Annotated[
         float | None,
         typer.Option(
-            "--spread", metavar="SD", help="Standard deviation over seeds, if no runs exist to estimate it from."
+            "--spread",
+            metavar="SD",
+            help="Standard deviation over seeds, if no runs exist to estimate it from.",
         ),
     ] = None,
     format: Format = OutputFormat.rich,
@@ -88,21 +95,27 @@ def command(
     gpus_per_node: GpusPerNode = None,
     sbatch: SbatchOptions = None,
 ) -> None:
-    """Show every row with its parameters, FLOPs, memory, disk and time, and the differences that the study can find."""
+    """Show every row with its parameters, FLOPs, memory, disk and time, and the differences that
+    the study can find.
+    """
+    from ablate.analysis.looks import position_of
     from ablate.data.resolve_sources import source_faults
-    from ablate.report.budget import Budget, fit
-    from ablate.report.looks import position_of
-    from ablate.report.plan import plan_of
-    from ablate.report.power import power_of
+    from ablate.plan.budget import Budget, fit
+    from ablate.plan.plan import plan_of
+    from ablate.plan.power import power_of
     from ablate.store.machine import visible_gpus
 
     if device is not None and on is not None:
-        raise UsageError("--device estimates the time on one device, and --on on a cluster; give one of them")
+        raise UsageError(
+            "--device estimates the time on one device, and --on on a cluster; give one of them"
+        )
     for option, value in (("--to-see", to_see), ("--spread", spread)):
         if value is not None and not 0 < value < math.inf:
             raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
-    profile = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())).profile()
+    profile = ClusterOptions(
+        on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())
+    ).profile()
     per_run = PerRun(gpus_per_run, processes_per_run)
     on_cpu = device is not None and device.value == "cpu"
     gpus = 0 if on_cpu else visible_gpus()
@@ -123,9 +136,15 @@ def command(
     plan = plan_of(content, root, None if device is None else device.value, each)
     power = power_of(content, root, spread)
     if to_see is not None and not power:
-        raise UsageError("--to-see: no row has finished with two seeds, so the spread is unknown; give --spread SD")
+        raise UsageError(
+            "--to-see: no row has finished with two seeds, so the spread is unknown; give --spread "
+            "SD"
+        )
     if to_see is not None and not power[0].sd:
-        raise UsageError(f"--to-see: the runs show no spread of {power[0].metric.title} over seeds; give --spread SD")
+        raise UsageError(
+            f"--to-see: the runs show no spread of {power[0].metric.title} over seeds; give "
+            f"--spread SD"
+        )
     submission = None
     if profile is not None and on is not None:
         if plan.totals().missing:
@@ -155,7 +174,8 @@ class _Output:
 
     position: of a study with looks.
     to_see: the difference of `--to-see`.
-    limit, fitting: the budget, and the part of the study that fits; None also if the time is not known.
+    limit, fitting: the budget, and the part of the study that fits; None also if the time is not
+        known.
     devices: a line on the devices of each run.
     submission: a line on the submission to a cluster.
     """
@@ -176,7 +196,10 @@ class _Output:
             output["looks"] = self.position.as_json()
         output["power"] = {one.metric.name: one.as_json() for one in self.power}
         if self.to_see is not None:
-            output["to_see"] = {"difference": self.to_see, "seeds": self.power[0].seeds_to_see(self.to_see)}
+            output["to_see"] = {
+                "difference": self.to_see,
+                "seeds": self.power[0].seeds_to_see(self.to_see),
+            }
         if self.limit is not None:
             fits = None if self.fitting is None else self.fitting.as_json()
             output["budget"] = {"seconds": self.limit.seconds, "fits": fits}
@@ -188,7 +211,7 @@ class _Output:
 
     def print(self) -> None:
         """Print the output for people."""
-        from ablate.report.plan import print_plan
+        from ablate.report.plan_text import print_plan
         from ablate.report.terminal import text_console
 
         print_plan(self.plan)
@@ -197,7 +220,8 @@ class _Output:
             console.print(self.fitting.summary(self.limit))
         elif self.limit is not None:
             console.print(
-                f"--budget {self.limit.text}: the runs that fit are unknown until one has finished on this machine; "
+                f"--budget {self.limit.text}: the runs that fit are unknown until one has finished "
+                f"on this machine; "
                 "`ablate run` trains base first and measures its time."
             )
         if self.position is not None:

@@ -1,4 +1,6 @@
-"""`ablate publish`: the results of a study as one folder of small files, for a repository or a supplement."""
+"""`ablate publish`: the results of a study as one folder of small files, for a repository or a
+supplement.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,18 @@ def command(
     study: StudyFile,
     to: Annotated[
         Path,
-        typer.Option("--to", metavar="DIR", file_okay=False, help="Folder for the files.", show_default=False),
+        typer.Option(
+            "--to", metavar="DIR", file_okay=False, help="Folder for the files.", show_default=False
+        ),
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:
     """Write tables, figures and records, from which others recompute the results."""
+    from ablate.analysis.curves import curves_of
+    from ablate.analysis.table import table_of
     from ablate.page.figures import write_figures
     from ablate.report.archive import ARCHIVE, write_archive
-    from ablate.report.curves import curves_of
     from ablate.report.render import publish
-    from ablate.report.table import table_of
 
     content, root = study_and_results(study, results, None, None, None)
     warn_of_changed_data(content, root)

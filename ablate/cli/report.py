@@ -25,8 +25,8 @@ from ablate.store.files import write_bytes
 from ablate.streams import echo
 
 if TYPE_CHECKING:
+    from ablate.analysis.table import Table
     from ablate.page.page import Attention, Sample
-    from ablate.report.table import Table
     from ablate.study import Study
 
 EXAMPLE = "ablate report study.yaml --figures figures"
@@ -42,31 +42,46 @@ def command(
     seeds: Seeds = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Output file.", show_default="report.html in the study's results"),
+        typer.Option(
+            "--out",
+            metavar="FILE",
+            help="Output file.",
+            show_default="report.html in the study's results",
+        ),
     ] = None,
     figures: Annotated[
         Path | None,
-        typer.Option("--figures", metavar="DIR", help="Also write the figures here, as PDF, PNG and SVG."),
+        typer.Option(
+            "--figures", metavar="DIR", help="Also write the figures here, as PDF, PNG and SVG."
+        ),
     ] = None,
     sentences: Annotated[
-        int, typer.Option("--sentences", min=0, max=1000, metavar="N", help="Number of sample translations.")
+        int,
+        typer.Option(
+            "--sentences", min=0, max=1000, metavar="N", help="Number of sample translations."
+        ),
     ] = 5,
     attention: Annotated[
         str | None,
-        typer.Option("--attention", metavar="TEXT", help="Add base's attention weights for this sentence."),
+        typer.Option(
+            "--attention", metavar="TEXT", help="Add base's attention weights for this sentence."
+        ),
     ] = None,
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
+    from ablate.analysis.curves import curves_of
+    from ablate.analysis.table import table_of
     from ablate.page.page import page
     from ablate.report import render
-    from ablate.report.curves import curves_of
-    from ablate.report.table import table_of
 
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures)
     _refuse_unwritable(out, content)
     if content.is_modified and out is None:
-        raise UsageError("--set, --rows and --seeds change the study: give --out FILE, to keep the report of the study")
+        raise UsageError(
+            "--set, --rows and --seeds change the study: give --out FILE, to keep the report of "
+            "the study"
+        )
     if out is None:
         render.claim(content, root)
     warn_of_changed_data(content, root)
@@ -96,7 +111,9 @@ def _refuse_undrawable(figures: Path | None) -> None:
     if figures.exists() and not figures.is_dir():
         raise UsageError(f"--figures {figures}: not a folder")
     if figures.suffix.lower().removeprefix(".") in FIGURE_KINDS:
-        raise UsageError(f"--figures {figures}: give a folder; every figure is written there as {kinds}")
+        raise UsageError(
+            f"--figures {figures}: give a folder; every figure is written there as {kinds}"
+        )
 
 
 def _refuse_unwritable(out: Path | None, study: Study) -> None:
@@ -110,7 +127,9 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
 
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:
-    """Samples where the one corpus of the results is there; results of several have no common sentences."""
+    """Samples where the one corpus of the results is there; results of several have no common
+    sentences.
+    """
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
         return []
     from ablate.data.corpus import Corpus
@@ -132,9 +151,12 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     base = table.rows[0].row
     run = table.study.runs_of(base)[0]
     if table.rows[0].states[run.seed] != "done":
-        raise UsageError("--attention: base is not done with the study's first seed; `ablate run STUDY` finishes it")
-    from ablate.analysis.figures import draw_weights
-    from ablate.analysis.weights import attention_layers, attention_weights
+        raise UsageError(
+            "--attention: base is not done with the study's first seed; `ablate run STUDY` "
+            "finishes it"
+        )
+    from ablate.attention.figures import draw_weights
+    from ablate.attention.weights import attention_layers, attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
     from ablate.run.inference import attention_run

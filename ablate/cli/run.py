@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.cli.live import LiveView
+    from ablate.cluster.profiles import Profile
     from ablate.launch import Launch
-    from ablate.launch.profiles import Profile
     from ablate.loggers import Logger
-    from ablate.report.budget import Budget
+    from ablate.plan.budget import Budget
     from ablate.store import Results
     from ablate.store.jobs import JobFolder
     from ablate.study import Selection, Study
@@ -91,26 +91,32 @@ def command(
             help="Also log to tensorboard, mlflow or wandb. Repeatable.",
         ),
     ] = None,
-    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run failed runs again.")] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Run failed runs again.")
+    ] = False,
     on: On = None,
     workers: Workers = None,
     partition: PartitionName = None,
     time_limit: TimeLimit = None,
     gpus_per_node: GpusPerNode = None,
     sbatch: SbatchOptions = None,
-    detach: Annotated[bool, typer.Option("--detach", help="With --on: return after the submission.")] = False,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="With --on: return after the submission.")
+    ] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
+    from ablate.analysis.looks import record_judgment
+    from ablate.analysis.settle import settle
+    from ablate.analysis.table import table_of
     from ablate.loggers import select_loggers
+    from ablate.plan.budget import Budget
     from ablate.report import render
-    from ablate.report.budget import Budget
-    from ablate.report.looks import record_judgment
-    from ablate.report.table import table_of
     from ablate.store.machine import visible_gpus
-    from ablate.study import Selection, settle
+    from ablate.study import Selection
 
     go_offline(offline)
-    # Options are checked before the study is read, and the study before anything is downloaded or trained.
+    # Options are checked before the study is read, and the study before anything is downloaded or
+    # trained.
     loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
     cluster = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ()))
@@ -125,7 +131,9 @@ def command(
     print_notes(content)
     console = new_console()
     if content.custom_classes:
-        named = ", ".join(f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes)
+        named = ", ".join(
+            f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes
+        )
         echo(f"Executing the custom classes of the study: {named}")
     launcher = _Launcher(content, root, console, loggers, used, at_once, processes, retry_failed)
     try:
@@ -137,7 +145,9 @@ def command(
         else:
             outcome = _train_within(limit, launcher.gpus, content, root, launcher.train)
     except Interrupted:
-        console.print(_interrupted_line(content, root, on_cluster=profile is not None), soft_wrap=True)
+        console.print(
+            _interrupted_line(content, root, on_cluster=profile is not None), soft_wrap=True
+        )
         raise typer.Exit(EXIT_INTERRUPTED) from None
     content = settle(content, root)
     faults = score_missing(content, root)
@@ -145,7 +155,9 @@ def command(
     render.print_rich(table, console, against_paper=False)
     if content.is_modified:  # the published table belongs to the whole study
         console.print(
-            f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the study.", soft_wrap=True
+            f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the "
+            f"study.",
+            soft_wrap=True,
         )
     else:
         render.claim(content, root)
@@ -157,7 +169,8 @@ def command(
 
 @dataclass(frozen=True)
 class _Launcher:
-    """Executes parts of a study on this machine, or submits the study to a cluster, with live progress.
+    """Executes parts of a study on this machine, or submits the study to a cluster, with live
+    progress.
 
     at_once: number of jobs at once; None for the executor's default.
     processes: for each run; None for as many as leave no GPU idle.
@@ -180,17 +193,28 @@ class _Launcher:
 
         gpus = 0 if self.device == "cpu" else visible_gpus()
         if isinstance(self.at_once, int):  # which may leave some GPUs unused
-            gpus = min(gpus, self.at_once * gpus_for_run(self.processes, gpus, self.study.total_runs))
+            gpus = min(
+                gpus, self.at_once * gpus_for_run(self.processes, gpus, self.study.total_runs)
+            )
         return gpus
 
     def train(self, part: Study) -> Launch:
-        """Execute the tuning runs, if some are missing, and then the runs of the chosen configurations."""
+        """Execute the tuning runs, if some are missing, and then the runs of the chosen
+        configurations.
+        """
         from ablate.launch import launch_stages
 
         if part.pending_tuning is not None:
-            runs, rows = part.pending_tuning.total_runs, sum(row.tuning is not None for row in part.rows)
-            self.console.print(f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves.")
-        return launch_stages(part, self.root, self._execute, lambda line: self.console.print(line, soft_wrap=True))
+            runs, rows = (
+                part.pending_tuning.total_runs,
+                sum(row.tuning is not None for row in part.rows),
+            )
+            self.console.print(
+                f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves."
+            )
+        return launch_stages(
+            part, self.root, self._execute, lambda line: self.console.print(line, soft_wrap=True)
+        )
 
     def _execute(self, part: Study) -> Launch:
         from ablate.launch import launch
@@ -208,11 +232,15 @@ class _Launcher:
                 log=view.log,
             )
 
-    def submit_and_watch(self, cluster: ClusterOptions, profile: Profile, selection: Selection, detach: bool) -> Launch:
-        """Submit the study to a cluster and follow its job to the end; with `detach`, exit after the submission."""
+    def submit_and_watch(
+        self, cluster: ClusterOptions, profile: Profile, selection: Selection, detach: bool
+    ) -> Launch:
+        """Submit the study to a cluster and follow its job to the end; with `detach`, exit after
+        the submission.
+        """
+        from ablate.analysis.settle import settle
         from ablate.launch import outcome_of_launch
         from ablate.report import render
-        from ablate.study import settle
 
         render.claim(self.study, self.root)  # the closing job publishes
         first = self.study.pending_tuning or self.study
@@ -241,16 +269,23 @@ class _Launcher:
 
     @contextmanager
     def _view(self, part: Study) -> Iterator[LiveView]:
-        """Live progress of a part of the study, whose metrics are copied to the loggers meanwhile."""
+        """Live progress of a part of the study, whose metrics are copied to the loggers
+        meanwhile.
+        """
         from ablate.cli.live import LiveView
         from ablate.loggers import Mirror
 
-        with LiveView(part, self.root, self.console) as view, Mirror(part, self.root, self.loggers, view.log):
+        with (
+            LiveView(part, self.root, self.console) as view,
+            Mirror(part, self.root, self.loggers, view.log),
+        ):
             yield view
 
 
 def _is_retried(job: JobFolder, part: Study) -> bool:
-    """Whether a pilot of a job may try a failed run of a part of its study once more, on another host."""
+    """Whether a pilot of a job may try a failed run of a part of its study once more, on another
+    host.
+    """
     from ablate.store.status import read_failure
 
     if not any(report.is_alive for report in job.read_pilots()):
@@ -261,8 +296,8 @@ def _is_retried(job: JobFolder, part: Study) -> bool:
 
 def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
     """The last line of an interrupted command: what is saved, and how to go on."""
-    from ablate.report.progress import saved_line
-    from ablate.study import settle
+    from ablate.analysis.settle import settle
+    from ablate.plan.progress import saved_line
 
     if on_cluster:
         return f"The job goes on without this command; `ablate stop {study.path}` ends it."
@@ -271,7 +306,9 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
     return f"Interrupted: {saved}. The same command resumes."
 
 
-def parse_jobs(text: str | None, processes: int | None, on_cluster: bool) -> int | Literal["auto"] | None:
+def parse_jobs(
+    text: str | None, processes: int | None, on_cluster: bool
+) -> int | Literal["auto"] | None:
     """The value of `--jobs`.
 
     Args:
@@ -286,17 +323,26 @@ def parse_jobs(text: str | None, processes: int | None, on_cluster: bool) -> int
         return None
     if text == "auto":
         if on_cluster:
-            raise UsageError("--jobs auto looks at the GPUs of this machine; with --on, give a number")
+            raise UsageError(
+                "--jobs auto looks at the GPUs of this machine; with --on, give a number"
+            )
         if processes != 1:
-            raise UsageError("--jobs auto puts several runs on a GPU; leave out --gpus-per-run and --processes-per-run")
+            raise UsageError(
+                "--jobs auto puts several runs on a GPU; leave out --gpus-per-run and "
+                "--processes-per-run"
+            )
         return "auto"
     number = int(text) if text.isascii() and text.isdecimal() else 0
     if not 1 <= number <= MAX_JOBS:
-        raise UsageError(f'--jobs: "{text}" is not allowed: must be a number from 1 to {MAX_JOBS}, or auto')
+        raise UsageError(
+            f'--jobs: "{text}" is not allowed: must be a number from 1 to {MAX_JOBS}, or auto'
+        )
     return number
 
 
-def _refuse_without_effect(on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool) -> None:
+def _refuse_without_effect(
+    on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool
+) -> None:
     """Refuse options that would be without effect.
 
     Raises:
@@ -306,27 +352,34 @@ def _refuse_without_effect(on_cluster: bool, detach: bool, has_budget: bool, has
         raise UsageError("--detach has an effect only with --on")
     if on_cluster and has_budget:
         raise UsageError(
-            "--budget is for this machine; the time of a job on a cluster is --time for each of its pilots, "
+            "--budget is for this machine; the time of a job on a cluster is --time for each of "
+            "its pilots, "
             "and --rows and --seeds make it smaller"
         )
     if detach and has_loggers:
         raise UsageError("--log needs this command to go on; leave out --detach")
 
 
-def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]) -> Launch:
-    """Train the part of the study that fits; on an unknown machine train base first and measure its time.
+def _train_within(
+    budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]
+) -> Launch:
+    """Train the part of the study that fits; on an unknown machine train base first and measure its
+    time.
 
     Raises:
         UsageError: base alone does not fit, or the time of some rows cannot be estimated.
     """
-    from ablate.report.budget import base_alone, fit, unknown_rows
-    from ablate.report.plan import plan_of
-    from ablate.study import settle
+    from ablate.analysis.settle import settle
+    from ablate.plan.budget import base_alone, fit, unknown_rows
+    from ablate.plan.plan import plan_of
 
     study = study_to_plan(study, root)
     fitting = fit(plan_of(study, root), budget.available(gpus))
     if fitting is None:
-        echo(f"--budget {budget.text}: no run has finished on this machine yet; base is trained first.")
+        echo(
+            f"--budget {budget.text}: no run has finished on this machine yet; base is trained "
+            f"first."
+        )
         start = time.monotonic()
         outcome = train(base_alone(study))
         if not outcome.complete:
@@ -338,7 +391,8 @@ def _train_within(budget: Budget, gpus: int, study: Study, root: Results, train:
         if fitting is None:
             rows = ", ".join(unknown_rows(plan))
             raise UsageError(
-                f"--budget {budget.text}: cannot estimate rows without a last step, or in another precision: {rows}"
+                f"--budget {budget.text}: cannot estimate rows without a last step, or in another "
+                f"precision: {rows}"
             )
     echo(fitting.summary(budget))
     return train(fitting.study)

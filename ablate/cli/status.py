@@ -36,7 +36,9 @@ EXAMPLE = "ablate status study.yaml --watch"
 
 StudyOrRun = Annotated[
     Path,
-    typer.Argument(metavar="STUDY|RUN", help="The study's YAML file, or the id of one run.", show_default=False),
+    typer.Argument(
+        metavar="STUDY|RUN", help="The study's YAML file, or the id of one run.", show_default=False
+    ),
 ]
 _RUN_ID = re.compile(r"[0-9a-f]{3,12}")
 LOG_LINES = 3  # shown for a failed run
@@ -55,7 +57,10 @@ def command(
     seed: SeedOfRow = None,
     format: Format = OutputFormat.rich,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Show live progress until every run has ended; Ctrl-C stops watching.")
+        bool,
+        typer.Option(
+            "--watch", help="Show live progress until every run has ended; Ctrl-C stops watching."
+        ),
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
@@ -63,7 +68,9 @@ def command(
     of_studies = [f"--{name}" for name, value in options if value]
     if row is not None or (seed is not None and study.exists()):
         if of_studies:
-            raise UsageError(f"{of_studies[0]} has no effect on one run, which is named by STUDY ROW --seed N")
+            raise UsageError(
+                f"{of_studies[0]} has no effect on one run, which is named by STUDY ROW --seed N"
+            )
         _show_run(find_run(Results(results), str(study), row, seed), format)
         return
     # Ids have no suffix. A study file without a suffix is recognized because it exists.
@@ -71,7 +78,9 @@ def command(
         from ablate.study.yaml_nodes import nearest_study
 
         if not _RUN_ID.fullmatch(str(study)):
-            raise UsageError(f'"{study}" is neither a study file nor a run id{nearest_study(study)}')
+            raise UsageError(
+                f'"{study}" is neither a study file nor a run id{nearest_study(study)}'
+            )
         if of_studies:
             raise UsageError(f"{of_studies[0]} has no effect on one run; give the study's file")
         _show_run(find_run(Results(results), str(study), None, seed), format)
@@ -85,20 +94,30 @@ def command(
 
 
 def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
-    """Show the state of every run, the jobs on clusters, and the end of the log of each failed run."""
-    from ablate.report.looks import position_of
-    from ablate.report.plan import Plan, RunStatus, plan_of, print_status
+    """Show the state of every run, the jobs on clusters, and the end of the log of each failed
+    run.
+    """
+    from ablate.analysis.looks import position_of
+    from ablate.plan.plan import Plan, RunStatus, plan_of
+    from ablate.report.plan_text import print_status
 
     position = position_of(study, root) if study.looks else None
     plan: Plan = plan_of(position.study if position else study, root)
     details = [
-        RunStatus(row.row.label, run.seed, "" if run.awaits_tuning else run.id, state, _detail(root, run, state))
+        RunStatus(
+            row.row.label,
+            run.seed,
+            "" if run.awaits_tuning else run.id,
+            state,
+            _detail(root, run, state),
+        )
         for row in (*plan.tuning, *plan.rows)
         for run, state in row.runs
     ]
     if format is OutputFormat.json:
         runs = [
-            {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)} for one in details
+            {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)}
+            for one in details
         ]
         looks = {} if position is None else {"looks": position.as_json()}
         print_json({"study": plan.study.name, **looks, "runs": runs, "seconds_left": plan.seconds})
@@ -134,8 +153,8 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 def _watch(study: Study, results: Results, format: OutputFormat) -> None:
     if format is not OutputFormat.rich:
         raise UsageError(f"--format {format.value} has no effect with --watch")
+    from ablate.analysis.settle import settle
     from ablate.cli.live import LiveView
-    from ablate.study import settle
 
     console = new_console()
     if study.pending_tuning is not None:

@@ -22,7 +22,7 @@ def command(
     ] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""
-    from ablate.launch import slurm
+    from ablate.cluster import slurm
     from ablate.store.jobs import STOPPED, open_jobs
 
     content, root = study_and_results(study, results, None, None, None)
@@ -36,7 +36,9 @@ def command(
         alive = sum(report.is_alive for report in job.read_pilots())
         echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
         if job.read_job().engine != "slurm":
-            if not alive:  # the last pilot closes the job, or the driver of Ray, which may be gone, too
+            if (
+                not alive
+            ):  # the last pilot closes the job, or the driver of Ray, which may be gone, too
                 job.close(STOPPED)
             continue
         submissions = job.read_submissions()

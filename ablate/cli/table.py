@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -26,7 +26,7 @@ from ablate.streams import new_console, print_data
 EXAMPLE = "ablate table study.yaml --format latex --against paper"
 
 
-class Format(str, Enum):
+class Format(StrEnum):
     """Formats of the table."""
 
     rich = "rich"
@@ -37,7 +37,7 @@ class Format(str, Enum):
     json = "json"
 
 
-class Against(str, Enum):
+class Against(StrEnum):
     """Published results to compare with."""
 
     paper = "paper"
@@ -50,19 +50,29 @@ def command(
     rows: Rows = None,
     seeds: Seeds = None,
     format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.rich,
-    against: Annotated[Against | None, typer.Option("--against", help="Add the paper's table for the task.")] = None,
-    cost: Annotated[bool, typer.Option("--cost", help="Add training time, tokens per second and FLOPs.")] = False,
-    wide: Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")] = False,
+    against: Annotated[
+        Against | None, typer.Option("--against", help="Add the paper's table for the task.")
+    ] = None,
+    cost: Annotated[
+        bool, typer.Option("--cost", help="Add training time, tokens per second and FLOPs.")
+    ] = False,
+    wide: Annotated[
+        bool, typer.Option("--wide", help="All columns, however narrow the terminal.")
+    ] = False,
 ) -> None:
     """Print the results table from finished runs."""
+    from ablate.analysis.table import table_of
     from ablate.report import render
-    from ablate.report.table import table_of
 
     selected, root = study_and_results(study, results, set, rows, seeds)
     if against is not None and format in (Format.csv, Format.json):
-        raise UsageError(f"--against has no effect with --format {format.value}, which always includes it")
+        raise UsageError(
+            f"--against has no effect with --format {format.value}, which always includes it"
+        )
     if wide and format is not Format.rich:
-        raise UsageError(f"--wide has no effect with --format {format.value}, which always has all columns")
+        raise UsageError(
+            f"--wide has no effect with --format {format.value}, which always has all columns"
+        )
     warn_of_changed_data(selected, root)
     faults = score_missing(selected, root)
     content = table_of(selected, root, faults)

@@ -1,4 +1,6 @@
-"""Usage errors of the command line in one line: the error, the allowed values, the nearest match."""
+"""Usage errors of the command line in one line: the error, the allowed values, the nearest
+match.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typer.core import TyperCommand, TyperGroup
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
 
-# Recent versions of typer contain a copy of click and export the base of its exceptions; older ones use click itself.
+# Recent versions of typer contain a copy of click and export the base of its exceptions; older ones
+# use click itself.
 ClickException: type[Exception]
 if hasattr(typer, "TyperException"):
     ClickException = typer.TyperException
@@ -81,7 +84,9 @@ def usage_error(error: Any) -> UsageError:
     if isinstance(error, typer.BadParameter) and error.param is not None:
         if hasattr(error, "param_type"):  # click's MissingParameter
             choices = _choices(error)
-            return _one_line_error(ctx, f"{_name(error.param)} is missing{f': {listed(choices)}' if choices else ''}")
+            return _one_line_error(
+                ctx, f"{_name(error.param)} is missing{f': {listed(choices)}' if choices else ''}"
+            )
         return _one_line_error(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
     message = error.message.rstrip(".")
     return _one_line_error(ctx, message[:1].lower() + message[1:])
@@ -89,7 +94,9 @@ def usage_error(error: Any) -> UsageError:
 
 def _one_line_error(ctx: Any, message: str) -> UsageError:
     command = "ablate" if ctx is None else ctx.command_path
-    return UsageError(f"{command}: {ellipsis(printable(message), MAX_LENGTH)}; see `{command} --help`")
+    return UsageError(
+        f"{command}: {ellipsis(printable(message), MAX_LENGTH)}; see `{command} --help`"
+    )
 
 
 def _name(parameter: Any) -> str:
@@ -98,7 +105,9 @@ def _name(parameter: Any) -> str:
 
 
 def _wrong_value(error: typer.BadParameter) -> str:
-    """Message with the given and the allowed values. The given one is in the pydantic exception that caused typer's."""
+    """Message with the given and the allowed values. The given one is in the pydantic exception
+    that caused typer's.
+    """
     from pydantic import ValidationError
 
     from ablate.config.fields import field_errors

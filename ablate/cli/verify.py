@@ -1,4 +1,6 @@
-"""`ablate verify`: check stored files against their hashes, and exact resumption on this machine."""
+"""`ablate verify`: check stored files against their hashes, and exact resumption on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -53,19 +55,35 @@ def command(
             show_default=str(STEPS),
         ),
     ] = None,
-    stored: Annotated[bool, typer.Option("--stored", help="Check stored files only; train nothing.")] = False,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Check stored files only; train nothing.")
+    ] = False,
     filesystem: Annotated[
         Path | None,
-        typer.Option("--filesystem", metavar="DIR", file_okay=False, help="Check that DIR can hold a results root."),
+        typer.Option(
+            "--filesystem",
+            metavar="DIR",
+            file_okay=False,
+            help="Check that DIR can hold a results root.",
+        ),
     ] = None,
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""
     of_training = [("device", device is not Device.auto), ("steps", steps)]
     if filesystem is not None:
-        of_study = (("results", results != DEFAULT_RESULTS), ("set", set), ("rows", rows), ("seeds", seeds))
-        given = [f"--{name}" for name, value in (*of_study, *of_training, ("stored", stored)) if value]
+        of_study = (
+            ("results", results != DEFAULT_RESULTS),
+            ("set", set),
+            ("rows", rows),
+            ("seeds", seeds),
+        )
+        given = [
+            f"--{name}" for name, value in (*of_study, *of_training, ("stored", stored)) if value
+        ]
         if study is not None or given:
-            raise UsageError(f"--filesystem checks a folder and no study; leave out {study or given[0]}")
+            raise UsageError(
+                f"--filesystem checks a folder and no study; leave out {study or given[0]}"
+            )
         _check_filesystem(filesystem)
         return
     if study is None:
@@ -97,7 +115,9 @@ def _check_filesystem(folder: Path) -> None:
 
 
 def _stored(study: Study, results: Results) -> int:
-    """Check the files of the study's runs and corpora against their hashes; the number of faults."""
+    """Check the files of the study's runs and corpora against their hashes; the number of
+    faults.
+    """
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import names_other_files
@@ -126,19 +146,27 @@ def _stored(study: Study, results: Results) -> int:
     ended = f", of which {unfinished} not finished," if unfinished else ""
     prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
     checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}{ended} and {prepared}"
-    echo(f"stored: {checked}: {f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}")
+    echo(
+        f"stored: {checked}: "
+        f"{f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}"
+    )
     return len(report.faults)
 
 
 def _manifests(study: Study, results: Results) -> list[Path]:
-    """The manifests of the corpora that the study's settings name, and of those that its results name and are here."""
+    """The manifests of the corpora that the study's settings name, and of those that its results
+    name and are here.
+    """
     from ablate.store.corpora import MANIFEST, known_corpus
 
     # Sets, because most rows share one corpus.
     known = {known_corpus(run.data, results.corpora) for run in study.runs()}
-    # Without its pointer, which the next `run` writes again, a corpus is known by the results alone.
+    # Without its pointer, which the next `run` writes again, a corpus is known by the results
+    # alone.
     used = {_corpus_of(results.run(run.id)) for run in study.runs()}
-    here = {results.corpus(id) / MANIFEST for id in used if id is not None and results.has_corpus(id)}
+    here = {
+        results.corpus(id) / MANIFEST for id in used if id is not None and results.has_corpus(id)
+    }
     return sorted(here.union(path for path in known if path is not None))
 
 
@@ -151,7 +179,9 @@ def _corpus_of(folder: RunFolder) -> str | None:
 
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
-    """Train a few steps of a row with and without an interruption; 1 if the results differ, else 0."""
+    """Train a few steps of a row with and without an interruption; 1 if the results differ, else
+    0.
+    """
     from ablate.launch import Demand
     from ablate.launch.devices import local_slots, micro_batch
     from ablate.run.resume_check import check_resume
@@ -168,9 +198,12 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
         corpus,
         steps=steps,
         device=chosen,
-        micro_batch_tokens=row.config.micro_batch_tokens or micro_batch(row.config, run.data.vocab_size, slot),
+        micro_batch_tokens=row.config.micro_batch_tokens
+        or micro_batch(row.config, run.data.vocab_size, slot),
         sources=study.plugin_sources,
     )
-    compared = f"{row.label}: {steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
+    compared = (
+        f"{row.label}: {steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
+    )
     echo(f"{compared}: {f'DIFFERENT: {difference}' if difference else 'identical'}")
     return int(difference is not None)

@@ -22,17 +22,27 @@ EXAMPLE = "ablate work --job results/table3/jobs/20260102-030405"
 def command(
     job: Annotated[
         Path,
-        typer.Option("--job", metavar="DIR", file_okay=False, help="Folder of the job.", show_default=False),
+        typer.Option(
+            "--job", metavar="DIR", file_okay=False, help="Folder of the job.", show_default=False
+        ),
     ],
     index: Annotated[
-        int, typer.Option("--index", min=0, metavar="N", help="Number of this pilot in the job, from 0.")
+        int,
+        typer.Option(
+            "--index", min=0, metavar="N", help="Number of this pilot in the job, from 0."
+        ),
     ] = 0,
     close: Annotated[
         bool, typer.Option("--close", help="Print the table, and submit the remaining runs again.")
     ] = False,
-    attached: Annotated[bool, typer.Option("--attached", help="Save and leave when standard input ends.")] = False,
+    attached: Annotated[
+        bool, typer.Option("--attached", help="Save and leave when standard input ends.")
+    ] = False,
     pilots: Annotated[
-        int | None, typer.Option("--drive", min=1, metavar="N", help="Run N pilots as tasks of Ray, then --close.")
+        int | None,
+        typer.Option(
+            "--drive", min=1, metavar="N", help="Run N pilots as tasks of Ray, then --close."
+        ),
     ] = None,
 ) -> None:
     """Work on a job of `ablate run --on` until no run is left for this pilot."""
@@ -45,8 +55,8 @@ def command(
     if pilots is not None:
         _drive(folder, pilots)
         return
-    from ablate.launch.pilot import work
-    from ablate.launch.ray_cluster import leave_with_input
+    from ablate.cluster.pilot import work
+    from ablate.cluster.ray_cluster import leave_with_input
 
     if attached:
         threading.Thread(target=leave_with_input, name="input", daemon=True).start()
@@ -63,7 +73,7 @@ def _log(line: str) -> None:
 
 def _drive(folder: JobFolder, pilots: int) -> None:
     """Run pilots on Ray, and close the job unless somebody has ended this driver."""
-    from ablate.launch.ray_cluster import drive
+    from ablate.cluster.ray_cluster import drive
 
     if drive(folder, pilots, _log):
         _close(folder)
@@ -74,11 +84,11 @@ def _drive(folder: JobFolder, pilots: int) -> None:
 
 def _close(folder: JobFolder) -> None:
     """Print the table, submit again if runs are missing, and publish the table."""
-    from ablate.launch.submission import open_job, submit_again
+    from ablate.analysis.looks import record_judgment
+    from ablate.analysis.table import table_of
+    from ablate.cluster.submission import open_job, submit_again
+    from ablate.plan.plan import plan_of
     from ablate.report import render
-    from ablate.report.looks import record_judgment
-    from ablate.report.plan import plan_of
-    from ablate.report.table import table_of
 
     _, study = open_job(folder)
     score_missing(study, folder.results)

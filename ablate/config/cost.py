@@ -1,8 +1,10 @@
-"""Cost of a row in closed form: parameters, FLOPs, disk. Without torch, so that `ablate plan` is fast.
+"""Cost of a row in closed form: parameters, FLOPs, disk. Without torch, so that `ablate plan` is
+fast.
 
-A FLOP is one addition or multiplication: a product of an (m, k) and a (k, n) matrix takes 2mkn. The backward pass costs
-twice the forward pass. Padding, element-wise operations and normalization are not counted. Facts about single variants
-are in variants.py, and memory is in memory.py; a custom class is counted as a variant without costs of its own.
+A FLOP is one addition or multiplication: a product of an (m, k) and a (k, n) matrix takes 2mkn. The
+backward pass costs twice the forward pass. Padding, element-wise operations and normalization are
+not counted. Facts about single variants are in variants.py, and memory is in memory.py; a custom
+class is counted as a variant without costs of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ ASSUMED_LENGTH = 30
 
 @dataclass(frozen=True)
 class Lengths:
-    """Sums over a corpus's training pairs. S and T are the lengths of a pair in tokens, with the end token."""
+    """Sums over a corpus's training pairs. S and T are the lengths of a pair in tokens, with the
+    end token.
+    """
 
     pairs: int
     source_tokens: int
@@ -43,7 +47,9 @@ class Lengths:
 
     @staticmethod
     def of_fields(sums: Mapping[str, int], fields: Sequence[str]) -> Lengths:
-        """Lengths from the sums of a corpus manifest; with one field, it is the target and there is no source."""
+        """Lengths from the sums of a corpus manifest; with one field, it is the target and there is
+        no source.
+        """
         if len(fields) == 1:
             (field,) = fields
             tokens, squares = sums[f"{field}_tokens"], sums[f"{field}_squares"]
@@ -86,7 +92,11 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
         total += d * d + d + norm
     if c.output_bias:
         total += vocab_size
-    return total + (_embedding_matrices(c) * vocab_size + c.token_types) * d + _positions(c).parameters(c)
+    return (
+        total
+        + (_embedding_matrices(c) * vocab_size + c.token_types) * d
+        + _positions(c).parameters(c)
+    )
 
 
 def _positions(c: ModelConfig) -> PositionalEncoding:
@@ -98,7 +108,9 @@ def _attention(c: ModelConfig) -> Attention:
 
 
 def _input_projections(c: ModelConfig) -> int:
-    """Projections into the inner layer of the feed-forward network: two with a gated activation, else one."""
+    """Projections into the inner layer of the feed-forward network: two with a gated activation,
+    else one.
+    """
     return 2 if ACTIVATIONS.get(c.activation, Activation()).gated else 1
 
 
@@ -117,7 +129,9 @@ def _norm_parameters(c: ModelConfig) -> int:
 
 
 def _embedding_matrices(c: ModelConfig) -> int:
-    """Number of V x d_model matrices among source and target embedding and pre-softmax, after tying."""
+    """Number of V x d_model matrices among source and target embedding and pre-softmax, after
+    tying.
+    """
     if c.tied_embeddings == "none":
         return 3 if c.has_both_stacks else 2
     return 2 if c.tied_embeddings == "decoder" else 1
@@ -148,11 +162,12 @@ def key_and_value_weights(c: ModelConfig, heads: int) -> int:
 
 
 def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
-    """Mean FLOPs of one optimizer step: forward and backward over batch_tokens tokens of the longer sides.
+    """Mean FLOPs of one optimizer step: forward and backward over batch_tokens tokens of the longer
+    sides.
 
-    Encoder weights are applied to source tokens, decoder weights to target tokens, and the keys and values of attention
-    over the source to source tokens. Causal and local attention are counted in full, as they are computed. A custom
-    class is counted as the paper's variant.
+    Encoder weights are applied to source tokens, decoder weights to target tokens, and the keys and
+    values of attention over the source to source tokens. Causal and local attention are counted in
+    full, as they are computed. A custom class is counted as the paper's variant.
     """
     lengths = _trained(config, lengths)
     batch = config.batch_tokens / lengths.longer_tokens
@@ -160,7 +175,9 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
 
 
 def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float | None:
-    """FLOPs of a whole training; None if its number of steps depends on the corpus or only on patience."""
+    """FLOPs of a whole training; None if its number of steps depends on the corpus or only on
+    patience.
+    """
     number = steps(config, None)
     return None if number is None else number * flops_per_step(config, vocab_size, lengths)
 
@@ -185,22 +202,32 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
         stacks = (encoder + decoder) * (mixing + feed_forward * tokens)
     else:
         h = c.cross_heads
-        cross = _query_and_output_weights(c, h) * n.target_tokens + key_and_value_weights(c, h) * n.source_tokens
+        cross = (
+            _query_and_output_weights(c, h) * n.target_tokens
+            + key_and_value_weights(c, h) * n.source_tokens
+        )
         cross += _score_multiplications(c, h) * n.products
         mixing = _mixer_multiplications(c, False, n.source_tokens, n.source_squares)
         stacks = encoder * (mixing + feed_forward * n.source_tokens)
         mixing = _mixer_multiplications(c, True, n.target_tokens, n.target_squares)
         stacks += decoder * (mixing + feed_forward * n.target_tokens + cross)
-    return 2 * (stacks + (vocab_size + (d if c.output_transform else 0)) * d * predicted_tokens(c, n.target_tokens))
+    return 2 * (
+        stacks
+        + (vocab_size + (d if c.output_transform else 0)) * d * predicted_tokens(c, n.target_tokens)
+    )
 
 
 def predicted_tokens(c: RowConfig, tokens: float) -> float:
-    """Tokens whose logits a step computes: all target tokens, or those that a masked language model predicts."""
+    """Tokens whose logits a step computes: all target tokens, or those that a masked language model
+    predicts.
+    """
     return tokens if c.has_decoder else c.mask_rate * tokens
 
 
 def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
-    """Multiplications of one layer's mixer over sequences with this sum of lengths and of squared lengths."""
+    """Multiplications of one layer's mixer over sequences with this sum of lengths and of squared
+    lengths.
+    """
     mixer, attention = MIXERS[c.mixer], _attention(c)
     if mixer.multiplications:
         return mixer.multiplications(c, causal) * tokens
@@ -211,7 +238,9 @@ def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: i
 
 
 def _score_multiplications(c: ModelConfig, heads: int) -> int:
-    """Multiplications for one query and one key: d_k for the score and d_v for the weighted value, in each head."""
+    """Multiplications for one query and one key: d_k for the score and d_v for the weighted value,
+    in each head.
+    """
     return heads * (c.d_k + c.d_v)
 
 
@@ -222,7 +251,9 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer state of `count` parameters: two each in Adam, one in Muon, one or none in SGD."""
+    """Numbers in the optimizer state of `count` parameters: two each in Adam, one in Muon, one or
+    none in SGD.
+    """
     if config.optimizer == "sgd":
         return count if config.momentum_used else 0
     return 2 * count - (_hidden_matrices(config) if config.optimizer == "muon" else 0)
@@ -241,19 +272,28 @@ def _hidden_matrices(c: RowConfig) -> int:
 
     cross = attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
     transform = c.d_model**2 if c.output_transform else 0
-    layers = encoder * (mixer(causal=False) + feed_forward) + decoder * (mixer(causal=True) + cross + feed_forward)
+    layers = encoder * (mixer(causal=False) + feed_forward) + decoder * (
+        mixer(causal=True) + cross + feed_forward
+    )
     return layers + transform
 
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
-    """Most bytes that one run takes on disk during training: resumable checkpoints and weights to average."""
+    """Most bytes that one run takes on disk during training: resumable checkpoints and weights to
+    average.
+    """
     # Those that can be resumed have their weights already.
-    averaged, count = max(0, config.average_checkpoints - generations), parameters(config, vocab_size)
+    averaged, count = (
+        max(0, config.average_checkpoints - generations),
+        parameters(config, vocab_size),
+    )
     return BYTES * (generations * (count + optimizer_values(config, count)) + averaged * count)
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
-    """Most optimizer steps of a run; None if it depends on a corpus that is not prepared, or only on patience."""
+    """Most optimizer steps of a run; None if it depends on a corpus that is not prepared, or only
+    on patience.
+    """
     ends = [config.train_steps] if config.train_steps is not None else []
     if config.epochs is not None and lengths is not None:
         lengths = _trained(config, lengths)

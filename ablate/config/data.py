@@ -24,8 +24,10 @@ class TextFields:
     """Names of a corpus' text fields, and where files hold them.
 
     names: such as ("source", "target").
-    labels: one per field, such as ("en", "de"): the endings of text files and the default names of columns.
-    columns: one per field, by name or by number from 1, as the study sets them; None: named by the labels.
+    labels: one per field, such as ("en", "de"): the endings of text files and the default names of
+        columns.
+    columns: one per field, by name or by number from 1, as the study sets them; None: named by the
+        labels.
     columns_set_by: the settings that name the columns; by default, such as `source_column`.
     """
 
@@ -37,7 +39,10 @@ class TextFields:
     @property
     def settings(self) -> tuple[str, ...]:
         """The settings that name the columns, for messages."""
-        return tuple(f"data.{name}" for name in self.columns_set_by or [f"{name}_column" for name in self.names])
+        return tuple(
+            f"data.{name}"
+            for name in self.columns_set_by or [f"{name}_column" for name in self.names]
+        )
 
 
 @dataclass(frozen=True)
@@ -45,8 +50,10 @@ class HubData:
     """A data set on the Hugging Face Hub.
 
     repository: `owner/name`.
-    revision: a commit, or a branch; the commit found by the first download of a branch is recorded and kept.
-    files: by split name, how the names of the split's files begin; None: with the split name itself.
+    revision: a commit, or a branch; the commit found by the first download of a branch is recorded
+        and kept.
+    files: by split name, how the names of the split's files begin; None: with the split name
+        itself.
     sha256: of files, where this version knows them.
     """
 
@@ -75,26 +82,36 @@ class CorpusConfig(Section):
 
     Attributes:
         fields: names of the text fields.
-        introduced: defaults of the fields of a task's data settings that are not part of an id; see `identity.py`.
+        introduced: defaults of the fields of a task's data settings that are not part of an id; see
+            `identity.py`.
     """
 
     fields: ClassVar[tuple[str, ...]] = ("text",)
     introduced: ClassVar[Mapping[str, Any]] = {}
 
     corpus: str = Field(description="files, or hf:OWNER/NAME@REVISION")
-    vocab_size: int = Field(37_000, ge=8, le=1_000_000, description="size of the SentencePiece vocabulary")
-    train: str = Field(min_length=1, description="training split: PREFIX, a file with columns, or a folder")
+    vocab_size: int = Field(
+        37_000, ge=8, le=1_000_000, description="size of the SentencePiece vocabulary"
+    )
+    train: str = Field(
+        min_length=1, description="training split: PREFIX, a file with columns, or a folder"
+    )
     dev: str = Field(min_length=1, description="development split, on which perplexity is measured")
-    test: str = Field(min_length=1, description="test split, on which the final scores are measured")
+    test: str = Field(
+        min_length=1, description="test split, on which the final scores are measured"
+    )
     folder: str | None = Field(
         None,
-        description="folder of the splits; unset: named corpora are downloaded, files are read from the study's folder",
+        description="folder of the splits; unset: named corpora are downloaded, files are read "
+        "from the study's folder",
     )
 
     @model_validator(mode="after")
     def _hub_name(self) -> CorpusConfig:
         if self.corpus.startswith(HUB) and not _HUB_NAME.fullmatch(self.corpus):
-            raise ValueError(f'corpus "{self.corpus}" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION')
+            raise ValueError(
+                f'corpus "{self.corpus}" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION'
+            )
         if self.corpus.startswith(HUB) and self.folder is not None:
             raise ValueError(f'"folder" has no effect on {self.corpus}: it is downloaded')
         return self
@@ -116,12 +133,16 @@ class CorpusConfig(Section):
 
     @property
     def is_stream(self) -> bool:
-        """Whether the text is a stream of documents (`data/stream_sources.py`), rather than records of texts."""
+        """Whether the text is a stream of documents (`data/stream_sources.py`), rather than records
+        of texts.
+        """
         return False
 
     @property
     def test_changes_training_text(self) -> bool:
-        """Whether the training text depends on the setting `test`, which is then part of a run's id."""
+        """Whether the training text depends on the setting `test`, which is then part of a run's
+        id.
+        """
         return False
 
     @property
@@ -131,7 +152,9 @@ class CorpusConfig(Section):
 
     @property
     def hub(self) -> HubData | None:
-        """The data set on the Hub that the splits are downloaded from; None: they are files, or generated."""
+        """The data set on the Hub that the splits are downloaded from; None: they are files, or
+        generated.
+        """
         if not self.corpus.startswith(HUB):
             return None
         repository, _, revision = self.corpus.removeprefix(HUB).partition("@")
@@ -147,16 +170,22 @@ class DataConfig(CorpusConfig):
     """Records of texts, and how they become tokens. A task's data settings extend this section."""
 
     max_length: int = Field(
-        256, ge=1, le=60_000, description="maximum number of tokens per text field; longer training records are dropped"
+        256,
+        ge=1,
+        le=60_000,
+        description="maximum number of tokens per text field; longer training records are dropped",
     )
     drop_duplicates: bool = Field(False, description="drop repeated training records")
-    tokenizer: Literal["bpe", "unigram"] = Field("bpe", description="kind of SentencePiece vocabulary")
+    tokenizer: Literal["bpe", "unigram"] = Field(
+        "bpe", description="kind of SentencePiece vocabulary"
+    )
     byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
     tokenizer_pairs: int = Field(
         250_000,
         ge=1,
         le=100_000_000,
-        description="maximum number of training records to learn the vocabulary on; of more, a sample is used",
+        description="maximum number of training records to learn the vocabulary on; of more, a "
+        "sample is used",
     )
 
     @property
@@ -166,7 +195,9 @@ class DataConfig(CorpusConfig):
 
     @property
     def symbol_field(self) -> str | None:
-        """The text field that has symbols: entries of the vocabulary, which is learned on the other fields."""
+        """The text field that has symbols: entries of the vocabulary, which is learned on the other
+        fields.
+        """
         return None
 
     def symbols(self, text: str) -> Iterable[str]:
@@ -179,7 +210,9 @@ class DataConfig(CorpusConfig):
 
     @property
     def is_tokenized(self) -> bool:
-        """Whether texts have spaces between all tokens, which is a fault where scores need plain text."""
+        """Whether texts have spaces between all tokens, which is a fault where scores need plain
+        text.
+        """
         return False
 
 
@@ -188,32 +221,42 @@ class RowDataConfig(Section):
 
     vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
     train_fraction: float = Field(
-        1.0, gt=0, le=1, description="share of the training records; a smaller share is a subset of a larger one"
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the training records; a smaller share is a subset of a larger one",
     )
     context: int | None = Field(
         None,
         ge=2,
         le=MAX_CONTEXT,
-        description="language models, masked or not: number of tokens in a context of training, and by default "
+        description="language models, masked or not: number of tokens in a context of training, "
+        "and by default "
         "of the evaluation",
     )
     stride: int | None = Field(
         None,
         ge=1,
         le=MAX_CONTEXT,
-        description="language models, masked or not: tokens between the beginnings of two training contexts; unset: "
+        description="language models, masked or not: tokens between the beginnings of two training "
+        "contexts; unset: "
         "context",
     )
     mask_rate: float = Field(
-        0.15, gt=0.0, lt=1.0, description="masked language models: share of the tokens that are predicted in training"
+        0.15,
+        gt=0.0,
+        lt=1.0,
+        description="masked language models: share of the tokens that are predicted in training",
     )
     mask_split: str = Field(
         "80/10/10",
-        description="masked language models: percentages of the predicted tokens that the model reads as the mask, as "
+        description="masked language models: percentages of the predicted tokens that the model "
+        "reads as the mask, as "
         "a random token, and unchanged",
     )
     whole_word: bool = Field(
-        False, description="masked language models: choose words in training, with all of their tokens"
+        False,
+        description="masked language models: choose words in training, with all of their tokens",
     )
 
     @field_validator("mask_split")
@@ -221,6 +264,7 @@ class RowDataConfig(Section):
     def _percentages(cls, value: str) -> str:
         if not _SPLIT.fullmatch(value) or sum(map(int, value.split("/"))) != 100:
             raise ValueError(
-                f'"{value}" is not allowed: must be three percentages that add up to 100, such as 80/10/10'
+                f'"{value}" is not allowed: must be three percentages that add up to 100, such as '
+                f"80/10/10"
             )
         return value

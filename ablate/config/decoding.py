@@ -1,4 +1,6 @@
-"""Fields of decoding (section 6.1 of the paper). Not part of a run's id: rows that differ in them share runs."""
+"""Fields of decoding (section 6.1 of the paper). Not part of a run's id: rows that differ in them
+share runs.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,16 @@ class DecodingConfig(Section):
 
     beam: int = Field(4, ge=1, le=1024, description="beam size; 1 is greedy search")
     alpha: float = Field(
-        0.6, ge=0.0, le=10.0, description="exponent of the GNMT length penalty ((5+|Y|)/6)^alpha (Wu et al., 2016)"
+        0.6,
+        ge=0.0,
+        le=10.0,
+        description="exponent of the GNMT length penalty ((5+|Y|)/6)^alpha (Wu et al., 2016)",
     )
     max_extra_length: int = Field(
-        50, ge=0, le=10_000, description="maximum number of tokens by which a translation exceeds its source"
+        50,
+        ge=0,
+        le=10_000,
+        description="maximum number of tokens by which a translation exceeds its source",
     )
     early_stopping: bool = Field(
         True,
@@ -24,7 +32,9 @@ class DecodingConfig(Section):
         "false: only when no unfinished one can become better",
     )
     constrained: bool = Field(
-        False, description="parsing: search only among well-formed trees with as many words as the sentence"
+        False,
+        description="parsing: search only among well-formed trees with as many words as the "
+        "sentence",
     )
     average_checkpoints: int = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
@@ -33,30 +43,49 @@ class DecodingConfig(Section):
         None,
         ge=2,
         le=MAX_CONTEXT,
-        description="language models, masked or not: number of tokens from which a token of the test split is "
+        description="language models, masked or not: number of tokens from which a token of the "
+        "test split is "
         "predicted; unset: context",
     )
     eval_stride: int | None = Field(
         None,
         ge=1,
         le=MAX_CONTEXT,
-        description="language models: tokens scored in each context of the evaluation; unset: eval_context",
+        description="language models: tokens scored in each context of the evaluation; unset: "
+        "eval_context",
     )
     temperature: float = Field(
-        1.0, ge=0.0, le=100.0, description="language models: divides the logits of generated text; 0 is greedy"
+        1.0,
+        ge=0.0,
+        le=100.0,
+        description="language models: divides the logits of generated text; 0 is greedy",
     )
     top_k: int | None = Field(
-        None, ge=1, le=1_000_000, description="language models: generated tokens are among the k most likely"
+        None,
+        ge=1,
+        le=1_000_000,
+        description="language models: generated tokens are among the k most likely",
     )
     generated_tokens: int = Field(
-        200, ge=1, le=100_000, description="language models: length of each sample of generated text"
+        200,
+        ge=1,
+        le=100_000,
+        description="language models: length of each sample of generated text",
     )
     eval_mask_rate: float = Field(
-        0.15, gt=0.0, lt=1.0, description="masked language models: share of the tokens that are masked and scored"
+        0.15,
+        gt=0.0,
+        lt=1.0,
+        description="masked language models: share of the tokens that are masked and scored",
     )
     eval_whole_word: bool = Field(
-        False, description="masked language models: choose words for the evaluation, with all of their tokens"
+        False,
+        description="masked language models: choose words for the evaluation, with all of their "
+        "tokens",
     )
     eval_mask_seed: int = Field(
-        1, ge=0, le=1_000_000, description="masked language models: seed of the masks of the evaluation"
+        1,
+        ge=0,
+        le=1_000_000,
+        description="masked language models: seed of the masks of the evaluation",
     )

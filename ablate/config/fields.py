@@ -15,14 +15,20 @@ _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also m
 
 
 class Section(BaseModel):
-    """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing is converted."""
+    """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing
+    is converted.
+    """
 
-    # Strict, because YAML tells numbers, strings and booleans apart: `dropout: "0.1"` is a mistake, and not 0.1.
+    # Strict, because YAML tells numbers, strings and booleans apart: `dropout: "0.1"` is a mistake,
+    # and not 0.1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-def field_errors(error: ValidationError, section: type[Section] | None = None) -> list[tuple[str, str]]:
-    """Convert a validation error into (field, message) pairs; the field is "" for a rule over several fields.
+def field_errors(
+    error: ValidationError, section: type[Section] | None = None
+) -> list[tuple[str, str]]:
+    """Convert a validation error into (field, message) pairs; the field is "" for a rule over
+    several fields.
 
     Args:
         error: raised by a section.
@@ -38,7 +44,9 @@ def field_errors(error: ValidationError, section: type[Section] | None = None) -
 
 def _message(error: Any, description: str | None) -> str:
     """One line: the value given and the values allowed."""
-    if error["type"] == "value_error":  # raised by a validator of this package, with a complete message
+    if (
+        error["type"] == "value_error"
+    ):  # raised by a validator of this package, with a complete message
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
         return f"must be given ({description})" if description else "must be given"
@@ -46,14 +54,19 @@ def _message(error: Any, description: str | None) -> str:
     if error["type"] == "literal_error":
         names = re.findall(r"'([^']*)'", error["ctx"]["expected"])
         nearest = did_you_mean(error["input"], names) if isinstance(error["input"], str) else ""
-        return f"{value} is not allowed: must be {error['ctx']['expected'].replace(chr(39), '')}{nearest}"
+        return (
+            f"{value} is not allowed: must be "
+            f"{error['ctx']['expected'].replace(chr(39), '')}{nearest}"
+        )
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
     allowed = allowed.replace("must be a valid boolean", "must be true or false")
     return f"{value} is not allowed: {allowed}{_hint(error['type'], str(error['input']).strip())}"
 
 
 def _hint(kind: str, given: str) -> str:
-    """`; write 100000` for a value such as 100_000, 100k, 10% or yes, whose meaning is plain; else ""."""
+    """`; write 100000` for a value such as 100_000, 100k, 10% or yes, whose meaning is plain; else
+    "".
+    """
     if kind.startswith("bool"):
         return f"; write {_BOOLEANS[given.lower()]}" if given.lower() in _BOOLEANS else ""
     is_int = kind in ("int_type", "int_parsing", "int_from_float")
@@ -74,7 +87,14 @@ def _hint(kind: str, given: str) -> str:
     return f"; write {number:.12g}" if math.isfinite(number) else ""
 
 
-_BOOLEANS = {"yes": "true", "on": "true", "true": "true", "no": "false", "off": "false", "false": "false"}
+_BOOLEANS = {
+    "yes": "true",
+    "on": "true",
+    "true": "true",
+    "no": "false",
+    "off": "false",
+    "false": "false",
+}
 _UNITS = {"k": 1e3, "m": 1e6, "%": 0.01}
 
 

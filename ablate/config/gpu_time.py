@@ -1,7 +1,9 @@
-"""Time of a training step on a named GPU, from its arithmetic and its memory traffic. Nothing here is measured.
+"""Time of a training step on a named GPU, from its arithmetic and its memory traffic. Nothing here
+is measured.
 
-A step takes as long as the slower of two: the GPU, which makes the products and moves the tensors between them, and
-the host, which launches one kernel after another. Peaks are those of NVIDIA's data sheets, dense.
+A step takes as long as the slower of two: the GPU, which makes the products and moves the tensors
+between them, and the host, which launches one kernel after another. Peaks are those of NVIDIA's
+data sheets, dense.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from ablate.config.training import resolve_precision
 
 TFLOP = 1e12
 GB = 10**9
-# Assumed, none of them measured here: the shares of a peak that products and copies attain, and the launches of a
-# sub-layer, forward and backward, with the time that the host takes for one.
+# Assumed, none of them measured here: the shares of a peak that products and copies attain, and the
+# launches of a sub-layer, forward and backward, with the time that the host takes for one.
 ATTAINED_FLOPS, ATTAINED_BANDWIDTH = 0.65, 0.8
 KERNELS_PER_SUBLAYER, HOST_SECONDS = 44, 1e-5
 
@@ -54,14 +56,17 @@ def precision_on_gpu(config: RowConfig, gpu: GPU) -> str:
 def seconds_per_step(config: RowConfig, vocab_size: int, lengths: Lengths, gpu: GPU) -> float:
     """Mean seconds of an optimizer step of one run that has the GPU to itself.
 
-    Evaluation, checkpoints, decoding and the start of a run are not counted. Custom classes and variants of attention
-    are counted as in `flops_per_step`, without the traffic of attention scores that they form.
+    Evaluation, checkpoints, decoding and the start of a run are not counted. Custom classes and
+    variants of attention are counted as in `flops_per_step`, without the traffic of attention
+    scores that they form.
     """
     return max(_busy_seconds(config, vocab_size, lengths, gpu), _host_seconds(config))
 
 
 def gpu_share(config: RowConfig, vocab_size: int, lengths: Lengths, gpu: GPU) -> float:
-    """The share of a step's time in which one run keeps the GPU busy, if it has the GPU to itself."""
+    """The share of a step's time in which one run keeps the GPU busy, if it has the GPU to
+    itself.
+    """
     busy = _busy_seconds(config, vocab_size, lengths, gpu)
     return busy / max(busy, _host_seconds(config))
 
@@ -70,7 +75,9 @@ def _busy_seconds(config: RowConfig, vocab_size: int, lengths: Lengths, gpu: GPU
     products = flops_per_step(config, vocab_size, lengths) / (
         ATTAINED_FLOPS * gpu.tflops[precision_on_gpu(config, gpu)] * TFLOP
     )
-    return products + bytes_per_step(config, vocab_size, lengths) / (ATTAINED_BANDWIDTH * gpu.bandwidth)
+    return products + bytes_per_step(config, vocab_size, lengths) / (
+        ATTAINED_BANDWIDTH * gpu.bandwidth
+    )
 
 
 def _host_seconds(config: RowConfig) -> float:
@@ -78,11 +85,13 @@ def _host_seconds(config: RowConfig) -> float:
 
 
 def bytes_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
-    """Bytes that a step reads and writes outside of its products, forward and backward, with bf16 operands.
+    """Bytes that a step reads and writes outside of its products, forward and backward, with bf16
+    operands.
 
-    Per number: 28 for dropout, residual sum and norm; 12 for the conversion of a sub-layer's input and its gradient;
-    10 for ReLU; 16 for Q, K, V and the output of attention; 12 for a logit; 34 for a parameter in Adam and its
-    conversion.
+    Per number: 28 for dropout, residual sum and norm; 12 for the conversion of a sub-layer's input
+        and its gradient;
+    10 for ReLU; 16 for Q, K, V and the output of attention; 12 for a logit; 34 for a parameter in
+    Adam and its conversion.
     """
     c, d = config, config.d_model
     per_pair = config.batch_tokens / lengths.longer_tokens
@@ -93,10 +102,16 @@ def bytes_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     attention = 16 * heads + 40 * d
     if c.has_both_stacks:
         cross = 16 * 2 * c.cross_heads * (c.d_k + c.d_v) + 40 * d
-        layers = encoder * source * (attention + feed_forward) + decoder * target * (attention + cross + feed_forward)
+        layers = encoder * source * (attention + feed_forward) + decoder * target * (
+            attention + cross + feed_forward
+        )
     else:
         layers = (encoder + decoder) * (source + target) * (attention + feed_forward)
-    return layers + 12.0 * predicted_tokens(c, target) * vocab_size + 34.0 * parameters(config, vocab_size)
+    return (
+        layers
+        + 12.0 * predicted_tokens(c, target) * vocab_size
+        + 34.0 * parameters(config, vocab_size)
+    )
 
 
 def _sublayers(c: RowConfig) -> int:

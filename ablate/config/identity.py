@@ -1,8 +1,8 @@
 """Ids of runs and decodings: hashes of the settings that they depend on.
 
-A field at its default is left out of the hash, so that a field added later does not change the ids of old runs. The
-defaults used here are those at the time when a field was introduced, so that a changed default does not either. Never
-edit an entry of INTRODUCED; add one for each new field.
+A field at its default is left out of the hash, so that a field added later does not change the ids
+of old runs. The defaults used here are those at the time when a field was introduced, so that a
+changed default does not either. Never edit an entry of INTRODUCED; add one for each new field.
 """
 
 from __future__ import annotations
@@ -24,42 +24,107 @@ Data = TypeVar("Data", bound=CorpusConfig)
 REQUIRED = object()  # for a field without a default: always in the hash
 
 INTRODUCED: dict[str, Any] = {
-    "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": REQUIRED, "d_v": REQUIRED,
-    "dropout": 0.1, "positional_encoding": "sinusoidal", "max_positions": 1024,
-    "train_steps": 100_000, "epochs": None, "patience": None, "batch_tokens": 25_000,
-    "warmup_steps": 4000, "label_smoothing": 0.1, "precision": "fp32",
-    "eval_every": 1000, "checkpoint_every": 1000,
-    "architecture": "encoder-decoder", "encoder_layers": None, "decoder_layers": None,
-    "n_kv_heads": None, "n_cross_heads": None,
-    "attention_dropout": 0.0, "activation_dropout": 0.0, "relative_clip": 16, "mixer": "attention",
-    "attention": "full", "attention_window": 16, "attention_scale": "1/sqrt(d_k)", "attention_bias": False,
-    "activation": "relu", "norm": "layernorm", "norm_position": "post", "residual": True, "tied_embeddings": "all",
-    "schedule": "inverse_sqrt", "learning_rate": None, "optimizer": "adam", "adam_beta1": 0.9, "adam_beta2": 0.98,
-    "adam_eps": 1e-9, "weight_decay": 0.0, "gradient_clipping": None,
+    "n_layers": 6,
+    "d_model": 512,
+    "d_ff": 2048,
+    "n_heads": 8,
+    "d_k": REQUIRED,
+    "d_v": REQUIRED,
+    "dropout": 0.1,
+    "positional_encoding": "sinusoidal",
+    "max_positions": 1024,
+    "train_steps": 100_000,
+    "epochs": None,
+    "patience": None,
+    "batch_tokens": 25_000,
+    "warmup_steps": 4000,
+    "label_smoothing": 0.1,
+    "precision": "fp32",
+    "eval_every": 1000,
+    "checkpoint_every": 1000,
+    "architecture": "encoder-decoder",
+    "encoder_layers": None,
+    "decoder_layers": None,
+    "n_kv_heads": None,
+    "n_cross_heads": None,
+    "attention_dropout": 0.0,
+    "activation_dropout": 0.0,
+    "relative_clip": 16,
+    "mixer": "attention",
+    "attention": "full",
+    "attention_window": 16,
+    "attention_scale": "1/sqrt(d_k)",
+    "attention_bias": False,
+    "activation": "relu",
+    "norm": "layernorm",
+    "norm_position": "post",
+    "residual": True,
+    "tied_embeddings": "all",
+    "schedule": "inverse_sqrt",
+    "learning_rate": None,
+    "optimizer": "adam",
+    "adam_beta1": 0.9,
+    "adam_beta2": 0.98,
+    "adam_eps": 1e-9,
+    "weight_decay": 0.0,
+    "gradient_clipping": None,
     "momentum": None,
-    "vocab_size": None, "train_fraction": 1.0,
-    "context": None, "stride": None, "feed_forward_bias": True, "embedding_scale": "sqrt(d_model)",
-    "embedding_norm": False, "token_types": 0, "output_transform": False, "output_bias": False,
-    "mask_rate": 0.15, "mask_split": "80/10/10", "whole_word": False,
-}  # fmt: skip
+    "vocab_size": None,
+    "train_fraction": 1.0,
+    "context": None,
+    "stride": None,
+    "feed_forward_bias": True,
+    "embedding_scale": "sqrt(d_model)",
+    "embedding_norm": False,
+    "token_types": 0,
+    "output_transform": False,
+    "output_bias": False,
+    "mask_rate": 0.15,
+    "mask_split": "80/10/10",
+    "whole_word": False,
+}
 INTRODUCED_DATA: dict[str, Any] = {
-    "corpus": REQUIRED, "direction": REQUIRED, "vocab_size": 37_000,
-    "train": REQUIRED, "dev": REQUIRED, "test": REQUIRED, "max_length": 256,
-    "max_ratio": None, "drop_identical": False, "drop_duplicates": False, "tokenizer": "bpe", "vocabulary": "joint",
-    "byte_fallback": False, "tokenizer_pairs": 250_000, "source_column": None, "target_column": None,
-}  # fmt: skip
+    "corpus": REQUIRED,
+    "direction": REQUIRED,
+    "vocab_size": 37_000,
+    "train": REQUIRED,
+    "dev": REQUIRED,
+    "test": REQUIRED,
+    "max_length": 256,
+    "max_ratio": None,
+    "drop_identical": False,
+    "drop_duplicates": False,
+    "tokenizer": "bpe",
+    "vocabulary": "joint",
+    "byte_fallback": False,
+    "tokenizer_pairs": 250_000,
+    "source_column": None,
+    "target_column": None,
+}
 INTRODUCED_DECODING: dict[str, Any] = {
-    "beam": 4, "alpha": 0.6, "max_extra_length": 50, "average_checkpoints": 1,
-    "early_stopping": True, "constrained": False,
-    "eval_context": None, "eval_stride": None, "temperature": 1.0, "top_k": None, "generated_tokens": 200,
-    "eval_mask_rate": 0.15, "eval_whole_word": False, "eval_mask_seed": 1,
-}  # fmt: skip
+    "beam": 4,
+    "alpha": 0.6,
+    "max_extra_length": 50,
+    "average_checkpoints": 1,
+    "early_stopping": True,
+    "constrained": False,
+    "eval_context": None,
+    "eval_stride": None,
+    "temperature": 1.0,
+    "top_k": None,
+    "generated_tokens": 200,
+    "eval_mask_rate": 0.15,
+    "eval_whole_word": False,
+    "eval_mask_seed": 1,
+}
 
 # The test split belongs to a decoding, not to the training.
 OF_DECODING = "test"
 
 # Fields that change how a run is executed or where its files are, but not its result.
-NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens", "deterministic", "cuda_graphs"})
+NOT_IDENTITY = frozenset(
+    {"checkpoint_minutes", "micro_batch_tokens", "deterministic", "cuda_graphs"}
+)
 NOT_IDENTITY_DATA = frozenset({"folder"})
 _NOT_TRAINING = {*NOT_IDENTITY_DATA, OF_DECODING}
 
@@ -72,19 +137,28 @@ def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = "transl
         "data": _training_data(data),
         "config": _significant(_canonical_model(config), INTRODUCED),
         "seed": seed,
-        **({} if task == "translation" else {"task": task}),  # added after runs of translation existed
+        # added after runs of translation existed
+        **({} if task == "translation" else {"task": task}),
     })  # fmt: skip
 
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:
-    """The data settings that training depends on. A field of another task's data without an entry is always part."""
-    values = data.model_dump(exclude=set(NOT_IDENTITY_DATA) if data.test_changes_training_text else _NOT_TRAINING)
+    """The data settings that training depends on. A field of another task's data without an entry
+    is always part.
+    """
+    values = data.model_dump(
+        exclude=set(NOT_IDENTITY_DATA) if data.test_changes_training_text else _NOT_TRAINING
+    )
     introduced = {**INTRODUCED_DATA, **data.introduced}
-    return {name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)}
+    return {
+        name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)
+    }
 
 
 def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
-    """Move the row's vocabulary size, if it sets one, to the data: the run is the same wherever the size is set."""
+    """Move the row's vocabulary size, if it sets one, to the data: the run is the same wherever the
+    size is set.
+    """
     if config.vocab_size is None:
         return data, config
     changed = data.model_copy(update={"vocab_size": config.vocab_size})
@@ -94,19 +168,24 @@ def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
 def decoding_id(config: RowConfig, test: str) -> str:
     """Id of a decoding of the test split `test` (`data.test`), 12 hexadecimal digits."""
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
-    return _digest({"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test})
+    return _digest(
+        {"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test}
+    )
 
 
 def _canonical_model(config: RowConfig) -> dict[str, Any]:
     """Canonical values: one form of a configuration that can be written in several ways."""
     # `encoder_layers=4, decoder_layers=4` is `n_layers=4`: one model, one id.
     values, (encoder, decoder) = config.model_dump(), config.depths
-    # Unset is fp32 on every CPU. A GPU may choose bf16 instead: execution.json has the choice, which never changes
-    # within a run, and a study that asks for fp32 refuses a run in another precision.
+    # Unset is fp32 on every CPU. A GPU may choose bf16 instead: execution.json has the choice,
+    # which never changes within a run, and a study that asks for fp32 refuses a run in another
+    # precision.
     values["precision"] = values["precision"] or "fp32"
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
     values["decoder_layers"] = decoder if config.has_both_stacks and decoder != encoder else None
-    if config.mixer == "lstm" and config.has_both_stacks:  # the only heads are those of attention over the source
+    if (
+        config.mixer == "lstm" and config.has_both_stacks
+    ):  # the only heads are those of attention over the source
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
     return values
 
@@ -116,6 +195,7 @@ def _significant(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> di
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    # Sorted, so that the order of fields in the code has no influence; without NaN, which equals no default.
+    # Sorted, so that the order of fields in the code has no influence; without NaN, which equals no
+    # default.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

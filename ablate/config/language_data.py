@@ -1,4 +1,6 @@
-"""Fields of a text for language models: documents, their cuts into splits, the corpora known by name."""
+"""Fields of a text for language models: documents, their cuts into splits, the corpora known by
+name.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class NamedText:
 
 
 def _wikitext(configuration: str) -> NamedText:
-    """WikiText with rare words in place of `<unk>` (Merity et al., 2016); a row of its files is a line."""
+    """WikiText with rare words in place of `<unk>` (Merity et al., 2016); a row of its files is a
+    line.
+    """
     files = {split: f"{configuration}/{split}" for split in ("train", "validation", "test")}
     return NamedText(repository="Salesforce/wikitext", files=files, rows="pieces")
 
@@ -49,7 +53,9 @@ NAMED_TEXTS = {
     "toy": NamedText(dev="dev"),
     "wikitext-2": _wikitext("wikitext-2-raw-v1"),
     "wikitext-103": _wikitext("wikitext-103-raw-v1"),
-    "text8": NamedText(repository="afmck/text8", files={name: name for name in ("train", "validation", "test")}),
+    "text8": NamedText(
+        repository="afmck/text8", files={name: name for name in ("train", "validation", "test")}
+    ),
     # The first 90 million bytes are for training, as in the literature.
     "enwik8": NamedText(
         dev="5%",
@@ -59,7 +65,10 @@ NAMED_TEXTS = {
         files={"train": "enwik8-raw/train"},
     ),
     "fineweb-edu-sample": NamedText(
-        dev="0.1%", test="0.1%", repository="HuggingFaceFW/fineweb-edu", files={"train": "sample/10BT"}
+        dev="0.1%",
+        test="0.1%",
+        repository="HuggingFaceFW/fineweb-edu",
+        files={"train": "sample/10BT"},
     ),
 }
 TEXTS = (*NAMED_TEXTS, FILES)
@@ -69,40 +78,59 @@ class LanguageData(CorpusConfig):
     """Data section of a language model: text, documents and vocabulary."""
 
     introduced: ClassVar[Mapping[str, Any]] = {
-        "tokenizer": BYTES, "column": "text", "documents": "joined", "rows": "documents", "max_bytes": None,
+        "tokenizer": BYTES,
+        "column": "text",
+        "documents": "joined",
+        "rows": "documents",
+        "max_bytes": None,
         "tokenizer_lines": 250_000,
-    }  # fmt: skip
+    }
 
     corpus: str = Field(description="toy, a corpus known by name, files, or hf:OWNER/NAME@REVISION")
     vocab_size: int = Field(
-        BYTE_VOCABULARY, ge=8, le=1_000_000, description="size of the vocabulary: 260 with tokenizer=bytes, else 8192"
+        BYTE_VOCABULARY,
+        ge=8,
+        le=1_000_000,
+        description="size of the vocabulary: 260 with tokenizer=bytes, else 8192",
     )
     train: str = Field(
-        min_length=1, description="training split: a file (.txt, .jsonl, .parquet, or these with .gz), or a folder"
+        min_length=1,
+        description="training split: a file (.txt, .jsonl, .parquet, or these with .gz), or a "
+        "folder",
     )
     dev: str = Field(
-        min_length=1, description="development split: a file or a folder, or a share of the training text such as 5%"
+        min_length=1,
+        description="development split: a file or a folder, or a share of the training text such "
+        "as 5%",
     )
     test: str = Field(
         SAME_AS_DEV,
         min_length=1,
-        description="test split, on which bits per byte are measured: a file, a share of the training text, or `dev`",
+        description="test split, on which bits per byte are measured: a file, a share of the "
+        "training text, or `dev`",
     )
     tokenizer: Literal["bytes", "bpe", "unigram"] = Field(
         BYTES,
-        description="bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every byte of the text",
+        description="bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every "
+        "byte of the text",
     )
-    column: str = Field("text", min_length=1, description="column of the text in JSON Lines and Parquet")
+    column: str = Field(
+        "text", min_length=1, description="column of the text in JSON Lines and Parquet"
+    )
     rows: Literal["documents", "pieces"] = Field(
         "documents",
-        description="rows of JSON Lines or Parquet are documents, or pieces of the one document of the file; a .txt "
+        description="rows of JSON Lines or Parquet are documents, or pieces of the one document of "
+        "the file; a .txt "
         "file is one document",
     )
     documents: Literal["joined", "separate"] = Field(
-        "joined", description="contexts run over the ends of documents, or each document begins a context"
+        "joined",
+        description="contexts run over the ends of documents, or each document begins a context",
     )
     max_bytes: int | None = Field(
-        None, ge=1, description="read at most this number of bytes from the beginning of the training text"
+        None,
+        ge=1,
+        description="read at most this number of bytes from the beginning of the training text",
     )
     tokenizer_lines: int = Field(
         250_000,
@@ -115,11 +143,15 @@ class LanguageData(CorpusConfig):
     def _shares_and_vocabulary(self) -> LanguageData:
         if self.tokenizer == BYTES and self.vocab_size != BYTE_VOCABULARY:
             raise ValueError(
-                f"vocab_size={self.vocab_size} has no effect with tokenizer=bytes, whose vocabulary has "
+                f"vocab_size={self.vocab_size} has no effect with tokenizer=bytes, whose "
+                f"vocabulary has "
                 f"{BYTE_VOCABULARY} entries; remove it, or set tokenizer to bpe or unigram"
             )
         if share_of(self.train) is not None:
-            raise ValueError(f'train "{self.train}" is a share; only dev and test can be cut from the training text')
+            raise ValueError(
+                f'train "{self.train}" is a share; only dev and test can be cut from the training '
+                f"text"
+            )
         if self.held_out >= 1:
             raise ValueError(f"dev={self.dev} and test={self.test} leave no text for training")
         return self
@@ -141,12 +173,16 @@ class LanguageData(CorpusConfig):
 
     @property
     def test_changes_training_text(self) -> bool:
-        """Whether test is a share of the training text, so that its size decides what is left for training."""
+        """Whether test is a share of the training text, so that its size decides what is left for
+        training.
+        """
         return share_of(self.test) is not None
 
     @property
     def hub(self) -> HubData | None:
-        """The data set of a named text, unless its files are in `folder`; or the one that `corpus` names."""
+        """The data set of a named text, unless its files are in `folder`; or the one that `corpus`
+        names.
+        """
         named = NAMED_TEXTS.get(self.corpus)
         if named is None or named.repository is None or self.folder is not None:
             return super().hub
@@ -174,8 +210,8 @@ def share_of(split: str) -> float | None:
 
 
 def resolve_language_data(settings: Mapping[str, Any]) -> LanguageData:
-    """Resolve the data section of a language model: a named text sets the splits, and the tokenizer sets the
-    vocabulary size.
+    """Resolve the data section of a language model: a named text sets the splits, and the tokenizer
+    sets the vocabulary size.
 
     Raises:
         pydantic.ValidationError: a value is of the wrong type, out of range or missing.
@@ -191,7 +227,9 @@ def resolve_language_data(settings: Mapping[str, Any]) -> LanguageData:
     if isinstance(corpus, str) and corpus.startswith(HUB):
         return LanguageData(**{**defaults, **HUB_SPLITS, **settings})
     if corpus not in TEXTS:
-        raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), TEXTS)}')
+        raise ValueError(
+            f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), TEXTS)}'
+        )
     named = NAMED_TEXTS.get(str(corpus))
     if named is not None:
         defaults |= {"train": named.train, "dev": named.dev, "test": named.test, "rows": named.rows}

@@ -1,7 +1,9 @@
-"""Memory of training in closed form, without torch: what is kept for the backward pass, tensor by tensor.
+"""Memory of training in closed form, without torch: what is kept for the backward pass, tensor by
+tensor.
 
-The counts follow the kernels of this project, which keep different tensors on a CPU and on a GPU, and in bf16 and in
-fp32. tests/config/test_memory.py compares them with the tensors that autograd keeps.
+The counts follow the kernels of this project, which keep different tensors on a CPU and on a GPU,
+and in bf16 and in fp32. tests/config/test_memory.py compares them with the tensors that autograd
+keeps.
 """
 
 from __future__ import annotations
@@ -56,10 +58,11 @@ def peak_memory(
 ) -> int:
     """Estimate the peak memory of training in bytes, of one process.
 
-    It counts weights, gradients and optimizer state, the tensors that one micro-batch keeps for the backward pass, the
-    largest temporary tensors, and the sums of gradients over the parts of a batch. It does not count the interpreter
-    and its libraries, evaluation, the workspaces of libraries, unused memory that an allocator keeps, and what custom
-    classes keep beyond the paper's variant.
+    It counts weights, gradients and optimizer state, the tensors that one micro-batch keeps for the
+    backward pass, the largest temporary tensors, and the sums of gradients over the parts of a
+    batch. It does not count the interpreter and its libraries, evaluation, the workspaces of
+    libraries, unused memory that an allocator keeps, and what custom classes keep beyond the
+    paper's variant.
 
     Args:
         config: of the row.
@@ -68,13 +71,15 @@ def peak_memory(
         device: `cpu` or `cuda`.
         parts: into which each batch is divided.
         processes: that share the parts of a run.
-        length: tokens of a sentence, for tensors with a number for each pair of its tokens; None for the context, or
-            ASSUMED_LENGTH.
+        length: tokens of a sentence, for tensors with a number for each pair of its tokens; None
+            for the context, or ASSUMED_LENGTH.
     """
     count = parameters(config, vocab_size)
     P = BYTES * count
     gradients = P
-    accumulation = gradients + activation_memory(config, vocab_size, micro_batch_tokens, device, length)
+    accumulation = gradients + activation_memory(
+        config, vocab_size, micro_batch_tokens, device, length
+    )
     state = P + BYTES * optimizer_values(config, count)
     if parts == 1:
         return state + accumulation
@@ -82,22 +87,34 @@ def peak_memory(
     waiting = (parts // processes).bit_length() - 1
     # While the last part is added: these, its gradients, and the vector that they are copied into.
     adding = waiting * P + gradients + P
-    # A process holds its own vector (P), the shares that it received (P), their sums by twos (P / 2) and the sums of
-    # those (P / 4).
+    # A process holds its own vector (P), the shares that it received (P), their sums by twos (P /
+    # 2) and the sums of those (P / 4).
     exchange = {1: 1.0, 2: 2.5}.get(processes, 2.75) * P
     return state + max(accumulation + waiting * P, adding, round(exchange))
 
 
 def activation_memory(
-    config: RowConfig, vocab_size: int, micro_batch_tokens: int, device: str = "cpu", length: int | None = None
+    config: RowConfig,
+    vocab_size: int,
+    micro_batch_tokens: int,
+    device: str = "cpu",
+    length: int | None = None,
 ) -> int:
-    """Memory of one micro-batch in bytes: all that `peak_memory` counts beside weights, their gradients and state."""
+    """Memory of one micro-batch in bytes: all that `peak_memory` counts beside weights, their
+    gradients and state.
+    """
     c, n = config, micro_batch_tokens
     bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
     kept = _Kept(c, bf16, device == "cuda", n, _sides(c) * (length or c.context or ASSUMED_LENGTH))
     matrix, predicted = BYTES * vocab_size * c.d_model, round(predicted_tokens(c, n))
-    chunk = min(LOGIT_CHUNK_TOKENS[device], predicted) * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"] * vocab_size
-    loss = matrix + chunk + (matrix // 2 if bf16 else 0)  # the gradient of the output matrix, and its copy in bf16
+    chunk = (
+        min(LOGIT_CHUNK_TOKENS[device], predicted)
+        * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"]
+        * vocab_size
+    )
+    loss = (
+        matrix + chunk + (matrix // 2 if bf16 else 0)
+    )  # the gradient of the output matrix, and its copy in bf16
     # Gradients of the inner layer, before and after the activation.
     network = 2 * n * inner_width(c) * kept.operand_bytes
     states = 2 * BYTES * predicted * c.d_model  # and their gradients
@@ -142,37 +159,52 @@ class _Kept:
         one = encoder * self._layer(causal=False) + decoder * self._layer(causal=True)
         if c.has_both_stacks:
             # In bf16 each layer converts the output of the encoder anew.
-            encoder_output = decoder * self.operand_bytes * c.d_model if self.bf16 else BYTES * c.d_model
+            encoder_output = (
+                decoder * self.operand_bytes * c.d_model if self.bf16 else BYTES * c.d_model
+            )
             return one + decoder * self._cross() + encoder_output + 2 * self._ends()
         return _sides(c) * (one + self._ends())
 
     def weights(self) -> int:
-        """Copies of weights: with bf16, of all; with fp32, on a GPU only, of those stacked for one product."""
+        """Copies of weights: with bf16, of all; with fp32, on a GPU only, of those stacked for one
+        product.
+        """
         c = self.c
         encoder, decoder = c.depths
         layers = encoder + decoder
         with_attention = layers if c.mixer == "attention" else 0
         if self.bf16:
-            matrices = with_attention * attention_weights(c, c.n_heads) + layers * feed_forward_weights(c)
+            matrices = with_attention * attention_weights(
+                c, c.n_heads
+            ) + layers * feed_forward_weights(c)
             cross = decoder * attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
             transform = c.d_model**2 if c.output_transform else 0
             return self.operand_bytes * (matrices + cross + transform)
         if not self.gpu:
             return 0
-        stacked = with_attention * (c.n_heads * c.d_k * c.d_model + key_and_value_weights(c, c.n_heads))
+        stacked = with_attention * (
+            c.n_heads * c.d_k * c.d_model + key_and_value_weights(c, c.n_heads)
+        )
         cross = decoder * key_and_value_weights(c, c.cross_heads) if c.has_both_stacks else 0
         return BYTES * (stacked + cross)
 
     def _output_transform(self) -> int:
-        """Its operand, the input of an activation other than ReLU, and its norm, of the predicted tokens."""
+        """Its operand, the input of an activation other than ReLU, and its norm, of the predicted
+        tokens.
+        """
         c = self.c
         if not c.output_transform:
             return 0
         before = (self.operand_bytes if self.gpu else BYTES) * int(c.activation != "relu")
-        return round(predicted_tokens(c, self.tokens) * ((self.operand_bytes + before) * c.d_model + self._norm()))
+        return round(
+            predicted_tokens(c, self.tokens)
+            * ((self.operand_bytes + before) * c.d_model + self._norm())
+        )
 
     def _ends(self) -> int:
-        """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end of a stack."""
+        """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end
+        of a stack.
+        """
         c = self.c
         norms = (c.norm_position == "pre") + c.embedding_norm
         return TOKEN_ID + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
@@ -183,10 +215,14 @@ class _Kept:
         return mixed + self._feed_forward() + 2 * self._around()
 
     def _around(self) -> int:
-        """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the next sub-layer."""
+        """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the
+        next sub-layer.
+        """
         c = self.c
         bytes_each = 1 if self.gpu and c.residual else BYTES
-        return self._mask(c.d_model, bytes_each, c.dropout) + (self._norm() if c.norm_position != "none" else 0)
+        return self._mask(c.d_model, bytes_each, c.dropout) + (
+            self._norm() if c.norm_position != "none" else 0
+        )
 
     def _norm(self) -> int:
         return BYTES * NORMS.get(self.c.norm, Norm()).kept(self.c)
@@ -194,13 +230,18 @@ class _Kept:
     def _feed_forward(self) -> int:
         c, inner = self.c, inner_width(self.c)
         gated = ACTIVATIONS.get(c.activation, Activation()).gated
-        # Numbers that are kept besides the operand of the second product, which is also the output of ReLU.
+        # Numbers that are kept besides the operand of the second product, which is also the output
+        # of ReLU.
         before = 3 if gated else int(c.activation != "relu" or c.activation_dropout > 0)
         is_packed = not self.gpu and c.activation in ACTIVATIONS and c.activation_dropout == 0
-        inputs = 2 if gated and self.bf16 and not is_packed else 1  # each projection converts the input
+        inputs = (
+            2 if gated and self.bf16 and not is_packed else 1
+        )  # each projection converts the input
         bytes_each = self.operand_bytes if self.gpu or is_packed else BYTES
         mask = self._mask(inner, bytes_each, c.activation_dropout)
-        return self.operand_bytes * (inputs * c.d_model + inner) + before * bytes_each * inner + mask
+        return (
+            self.operand_bytes * (inputs * c.d_model + inner) + before * bytes_each * inner + mask
+        )
 
     def _self_attention(self, causal: bool) -> int:
         c, operand = self.c, self.operand_bytes * self.c.d_model
@@ -223,12 +264,16 @@ class _Kept:
         """Numbers that stay because Q or V is a view of the one tensor with all projections."""
         c = self.c
         heads = c.n_kv_heads or c.n_heads
-        if heads < c.n_heads:  # K and V are repeated, so that Q alone keeps the tensor, unless it is rotated
+        if (
+            heads < c.n_heads
+        ):  # K and V are repeated, so that Q alone keeps the tensor, unless it is rotated
             return 0 if rotates else heads * (c.d_k + c.d_v)
         return 2 * heads * c.d_k if rotates else 0
 
     def _cross(self) -> int:
-        """Attention over the source, with its residual; keys and values are those of a source token."""
+        """Attention over the source, with its residual; keys and values are those of a source
+        token.
+        """
         c, heads = self.c, self.c.cross_heads
         plain = c.d_k == c.d_v and c.attention_dropout == 0
         inner = self._fused(heads) + self._head_bytes if plain else self._scores(heads)
@@ -245,14 +290,18 @@ class _Kept:
         return self.operand_bytes if self.gpu else BYTES
 
     def _fused(self, heads: int, is_copied: bool = False) -> int:
-        """Q, K, V, the heads, the sum of each query's weights, and a copy of the heads for W^O where one is made."""
+        """Q, K, V, the heads, the sum of each query's weights, and a copy of the heads for W^O
+        where one is made.
+        """
         c = self.c
         copied = is_copied or (self.bf16 and not self.gpu)
         output = self.operand_bytes * heads * c.d_v if copied else 0
         return self._head_bytes * 2 * heads * (c.d_k + c.d_v) + BYTES * heads + output
 
     def _scores(self, heads: int) -> int:
-        """Q, K, V, the weights of all keys, with dropout also its mask and its result, and the heads for W^O."""
+        """Q, K, V, the weights of all keys, with dropout also its mask and its result, and the
+        heads for W^O.
+        """
         c = self.c
         weights = (3 if c.attention_dropout else 1) * heads * self.length
         return BYTES * (heads * (2 * c.d_k + c.d_v) + weights) + self.operand_bytes * heads * c.d_v

@@ -38,10 +38,17 @@ PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=Fa
 PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="dev", of_100=False)
 
 # The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
-BITS_PER_BYTE = Metric("bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False, item="block")
-# Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that it ranks first.
-MASKED_LOSS = Metric("masked_loss", "loss", more_is_better=False, digits=4, side="test", of_100=False, item="block")
-MASKED_ACCURACY = Metric("masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block")
+BITS_PER_BYTE = Metric(
+    "bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False, item="block"
+)
+# Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that
+# it ranks first.
+MASKED_LOSS = Metric(
+    "masked_loss", "loss", more_is_better=False, digits=4, side="test", of_100=False, item="block"
+)
+MASKED_ACCURACY = Metric(
+    "masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block"
+)
 
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (
@@ -51,7 +58,8 @@ TRANSLATION_METRICS = (
     Metric("ter", "TER", more_is_better=False, digits=1, side="test", scorer="sacreBLEU"),
 )
 
-# Of constituency trees: EVALB's labeled bracket F1 and complete matches, and the share of predictions that are trees.
+# Of constituency trees: EVALB's labeled bracket F1 and complete matches, and the share of
+# predictions that are trees.
 TREE_METRICS = (
     Metric("f1", "F1", more_is_better=True, digits=1, side="test"),
     Metric("exact_match", "exact %", more_is_better=True, digits=1, side="test"),

@@ -29,47 +29,81 @@ class ModelConfig(Section):
 
     architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = Field(
         "encoder-decoder",
-        description="encoder and decoder (3.1); one causal stack, over source and target as one sequence; or the "
+        description="encoder and decoder (3.1); one causal stack, over source and target as one "
+        "sequence; or the "
         "encoder alone",
     )
-    n_layers: int = Field(6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder")
-    encoder_layers: int | None = Field(None, ge=1, le=256, description="number of encoder layers; unset: N")
-    decoder_layers: int | None = Field(None, ge=1, le=256, description="number of decoder layers; unset: N")
-    d_model: int = Field(512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)")
-    d_ff: int = Field(2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)")
+    n_layers: int = Field(
+        6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder"
+    )
+    encoder_layers: int | None = Field(
+        None, ge=1, le=256, description="number of encoder layers; unset: N"
+    )
+    decoder_layers: int | None = Field(
+        None, ge=1, le=256, description="number of decoder layers; unset: N"
+    )
+    d_model: int = Field(
+        512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)"
+    )
+    d_ff: int = Field(
+        2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)"
+    )
     n_heads: int = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
     n_kv_heads: int | None = Field(
-        None, ge=1, le=1024, description="number of key and value heads, each shared by a group of query heads "
-        "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h"
-    )  # fmt: skip
+        None,
+        ge=1,
+        le=1024,
+        description="number of key and value heads, each shared by a group of query heads "
+        "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h",
+    )
     n_cross_heads: int | None = Field(
         None,
         ge=1,
         le=1024,
         description="number of heads in cross-attention, with unchanged d_k and d_v; unset: h",
     )
-    d_k: int = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
+    d_k: int = Field(
+        ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h"
+    )
     d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
     dropout: float = Field(
-        0.1, ge=0.0, lt=1.0, description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)"
+        0.1,
+        ge=0.0,
+        lt=1.0,
+        description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)",
     )
-    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
-    activation_dropout: float = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
+    attention_dropout: float = Field(
+        0.0, ge=0.0, lt=1.0, description="dropout of attention weights"
+    )
+    activation_dropout: float = Field(
+        0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation"
+    )
     positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS))] = Field(
         "sinusoidal", description="positional encoding (3.5; row E of Table 3)"
     )
     relative_clip: int = Field(
-        16, ge=1, le=MAX_SIZE, description="distance at which `relative` positions are clipped (Shaw et al., 2018)"
+        16,
+        ge=1,
+        le=MAX_SIZE,
+        description="distance at which `relative` positions are clipped (Shaw et al., 2018)",
     )
     max_positions: int = Field(
-        1024, ge=8, le=MAX_SIZE, description="maximum sequence length in tokens; size of a learned position table"
+        1024,
+        ge=8,
+        le=MAX_SIZE,
+        description="maximum sequence length in tokens; size of a learned position table",
     )
-    mixer: Literal["attention", "lstm"] = Field("attention", description="self-attention, or an LSTM in its place")
+    mixer: Literal["attention", "lstm"] = Field(
+        "attention", description="self-attention, or an LSTM in its place"
+    )
     attention: Annotated[str, VariantName(tuple(ATTENTIONS))] = Field(
         "full", description="kind of self-attention; cross-attention is always full"
     )
     attention_window: int = Field(
-        16, ge=1, le=MAX_SIZE, description="number of tokens on either side that `local` attention reaches"
+        16,
+        ge=1,
+        le=MAX_SIZE,
+        description="number of tokens on either side that `local` attention reaches",
     )
     attention_scale: Literal["1/sqrt(d_k)", 1] = Field(
         "1/sqrt(d_k)", description="factor of the attention scores (3.2.1)"
@@ -77,35 +111,46 @@ class ModelConfig(Section):
     attention_bias: bool = Field(False, description="biases in the attention projections")
     activation: Annotated[str, VariantName(tuple(ACTIVATIONS))] = Field(
         "relu",
-        description="activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff",
+        description="activation of the feed-forward network; a gated one uses an inner size of 2/3 "
+        "d_ff",
     )
-    feed_forward_bias: bool = Field(True, description="biases in the feed-forward network (3.3, eq. 2)")
+    feed_forward_bias: bool = Field(
+        True, description="biases in the feed-forward network (3.3, eq. 2)"
+    )
     norm: Annotated[str, VariantName(tuple(NORMS))] = Field(
         "layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)"
     )
     norm_position: Literal["post", "pre", "none"] = Field(
-        "post", description="normalization after the residual sum (3.1), before the sub-layer, or none"
+        "post",
+        description="normalization after the residual sum (3.1), before the sub-layer, or none",
     )
     residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
     embedding_scale: Literal["sqrt(d_model)", 1] = Field(
-        "sqrt(d_model)", description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1"
+        "sqrt(d_model)",
+        description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1",
     )
     tied_embeddings: Literal["all", "decoder", "none"] = Field(
-        "all", description="shared weights: source, target and output embedding (3.4), target and output only, or none"
+        "all",
+        description="shared weights: source, target and output embedding (3.4), target and output "
+        "only, or none",
     )
     embedding_norm: bool = Field(
         False,
-        description="normalization of the sum of embeddings and positions, in `encoder-only` (Devlin et al., 2019)",
+        description="normalization of the sum of embeddings and positions, in `encoder-only` "
+        "(Devlin et al., 2019)",
     )
     token_types: int = Field(
         0,
         ge=0,
         le=16,
-        description="number of token types of `encoder-only`; the vector of the first one is added to every embedding, "
+        description="number of token types of `encoder-only`; the vector of the first one is added "
+        "to every embedding, "
         "as in BERT for a single text",
     )
     output_transform: bool = Field(
-        False, description="linear layer, activation and norm before the output matrix of `encoder-only`, as in BERT"
+        False,
+        description="linear layer, activation and norm before the output matrix of `encoder-only`, "
+        "as in BERT",
     )
     output_bias: bool = Field(False, description="bias of the logits of `encoder-only`, as in BERT")
 
@@ -126,8 +171,13 @@ class ModelConfig(Section):
 
     @property
     def depths(self) -> tuple[int, int]:
-        """Number of layers of the encoder (0 in a decoder-only model) and of the decoder (0 in an encoder-only one)."""
-        encoder, decoder = self.encoder_layers or self.n_layers, self.decoder_layers or self.n_layers
+        """Number of layers of the encoder (0 in a decoder-only model) and of the decoder (0 in an
+        encoder-only one).
+        """
+        encoder, decoder = (
+            self.encoder_layers or self.n_layers,
+            self.decoder_layers or self.n_layers,
+        )
         return (encoder if self.has_encoder else 0), (decoder if self.has_decoder else 0)
 
     @property
@@ -146,7 +196,8 @@ class ModelConfig(Section):
         return self.architecture == "encoder-decoder"
 
     def positions_needed(self, source: int, target: int) -> int:
-        """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both as one sequence.
+        """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both
+        as one sequence.
 
         A model without a decoder reads the source alone, without marks.
         """
@@ -157,7 +208,8 @@ class ModelConfig(Section):
     def inner_width(self, gated: bool) -> int:
         """Inner width of the feed-forward network: d_ff, or 2/3 of it if gated.
 
-        A gated network has three matrices instead of two, and so keeps the number of weights (Shazeer, 2020).
+        A gated network has three matrices instead of two, and so keeps the number of weights
+        (Shazeer, 2020).
         """
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
@@ -170,13 +222,18 @@ class ModelConfig(Section):
 def _incompatible(c: ModelConfig) -> Iterator[str]:
     """Yield the reasons why settings cannot be combined."""
     for field, variants in VARIANTS.items():
-        variant = variants.get(getattr(c, field))  # None for a custom class, which checks its requirements itself
+        variant = variants.get(
+            getattr(c, field)
+        )  # None for a custom class, which checks its requirements itself
         error = variant.error(c) if variant else None
         if error:
             yield error
     uses_all_heads = c.mixer == "attention" or c.n_cross_heads is None
     if c.n_kv_heads is not None and uses_all_heads and c.n_heads % c.n_kv_heads:
-        yield f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must be equal"
+        yield (
+            f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must "
+            f"be equal"
+        )
     if (
         c.n_kv_heads is not None
         and c.n_cross_heads is not None
@@ -190,7 +247,13 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         if "attention" in MIXERS[c.mixer].replaces:
             yield f"{positions} acts inside self-attention, which mixer={c.mixer} replaces"
         if not ATTENTIONS.get(c.attention, Attention()).forms_scores:
-            yield f"{positions} acts on attention scores, which attention={c.attention} does not compute"
+            yield (
+                f"{positions} acts on attention scores, which attention={c.attention} does not "
+                f"compute"
+            )
     if c.tied_embeddings == "decoder" and not c.has_both_stacks:
         missing = "a decoder" if c.has_encoder else "an encoder"
-        yield f"tied_embeddings=decoder does not work without {missing}: there is one embedding; use all or none"
+        yield (
+            f"tied_embeddings=decoder does not work without {missing}: there is one embedding; "
+            f"use all or none"
+        )

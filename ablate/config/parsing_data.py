@@ -13,7 +13,9 @@ from ablate.config.data import FILES, HUB, DataConfig
 from ablate.errors import did_you_mean, listed
 
 SENTENCE, TREE = "sentence", "tree"
-WORD_SYMBOL = "XX"  # the symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
+WORD_SYMBOL = (
+    "XX"  # the symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
+)
 Leaves = Literal["XX", "tags", "words"]
 WSJ = "wsj"
 WSJ_SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`
@@ -38,7 +40,9 @@ class NamedTreebank:
 NAMED_TREEBANKS = {
     "toy": NamedTreebank("train", "dev", "test", vocab_size=150, origin="generated"),
     # The splits and the vocabulary of section 6.3.
-    WSJ: NamedTreebank("02-21", "22", "23", vocab_size=16_000, origin="licensed (LDC99T42): set data.folder"),
+    WSJ: NamedTreebank(
+        "02-21", "22", "23", vocab_size=16_000, origin="licensed (LDC99T42): set data.folder"
+    ),
 }
 TREEBANKS = (*NAMED_TREEBANKS, FILES)
 
@@ -50,17 +54,27 @@ class ParsingData(DataConfig):
 
     corpus: str = Field(description="toy, wsj, or files")
     vocab_size: int = Field(
-        16_000, ge=8, le=1_000_000, description="size of the vocabulary: symbols of trees, and pieces of words"
+        16_000,
+        ge=8,
+        le=1_000_000,
+        description="size of the vocabulary: symbols of trees, and pieces of words",
     )
-    train: str = Field(min_length=1, description="training split: a file of trees in brackets (or .gz), or a folder")
+    train: str = Field(
+        min_length=1,
+        description="training split: a file of trees in brackets (or .gz), or a folder",
+    )
     test: str = Field(min_length=1, description="test split, on which F1 is measured")
     leaves: Leaves = Field(
         "XX",
-        description="symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as XX/NN, or the word "
+        description="symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as "
+        "XX/NN, or the word "
         "itself (Choe and Charniak, 2016)",
     )
     max_length: int = Field(
-        500, ge=1, le=60_000, description="maximum number of tokens per text field; longer training trees are dropped"
+        500,
+        ge=1,
+        le=60_000,
+        description="maximum number of tokens per text field; longer training trees are dropped",
     )
 
     @model_validator(mode="after")
@@ -70,7 +84,9 @@ class ParsingData(DataConfig):
             if sections and sections[2] and sections[2] < sections[1]:
                 raise ValueError(f'sections "{split}" are not in ascending order')
         if self.corpus.startswith(HUB):
-            raise ValueError(f'corpus "{self.corpus}": treebanks are read from files; set corpus to files')
+            raise ValueError(
+                f'corpus "{self.corpus}": treebanks are read from files; set corpus to files'
+            )
         return self
 
     @property
@@ -99,7 +115,8 @@ class ParsingData(DataConfig):
 
 
 def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
-    """Resolve the data section of parsing: a named treebank sets its splits and its vocabulary size.
+    """Resolve the data section of parsing: a named treebank sets its splits and its vocabulary
+    size.
 
     Raises:
         pydantic.ValidationError: a value is of the wrong type, out of range or missing.
@@ -110,11 +127,18 @@ def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
         raise ValueError(f"data needs a corpus: {listed(TREEBANKS)}")
     if corpus not in TREEBANKS and not str(corpus).startswith(HUB):
         known = listed(TREEBANKS)
-        raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), TREEBANKS)}')
+        raise ValueError(
+            f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), TREEBANKS)}'
+        )
     named = NAMED_TREEBANKS.get(str(corpus))
     defaults: dict[str, Any] = {}
     if named is not None:
-        defaults = {"train": named.train, "dev": named.dev, "test": named.test, "vocab_size": named.vocab_size}
+        defaults = {
+            "train": named.train,
+            "dev": named.dev,
+            "test": named.test,
+            "vocab_size": named.vocab_size,
+        }
     data = ParsingData(**{**defaults, **settings})
     if data.generated:
         for name in ("folder", "train", "dev", "test"):
@@ -124,7 +148,9 @@ def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
 
 
 def is_symbol(part: str) -> bool:
-    """Whether a part of a linearized tree is a symbol: a bracket, or the symbol in place of a word."""
+    """Whether a part of a linearized tree is a symbol: a bracket, or the symbol in place of a
+    word.
+    """
     return part[0] in "()" or is_word_symbol(part)
 
 
@@ -136,7 +162,9 @@ def is_word_symbol(part: str) -> bool:
 def with_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
     """Replace the tags of a linearized tree by the symbols that `leaves` asks for."""
     words = iter(sentence.split())
-    return " ".join(part if part[0] in "()" else _leaf(part, next(words), leaves) for part in tree.split())
+    return " ".join(
+        part if part[0] in "()" else _leaf(part, next(words), leaves) for part in tree.split()
+    )
 
 
 def _leaf(tag: str, word: str, leaves: Leaves) -> str:

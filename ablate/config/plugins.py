@@ -1,7 +1,7 @@
 """Find and load a user's own variant of a mechanism: `mypackage.mymodule:MyAttention` in a study.
 
-The module's source is found and hashed without importing it, so that planning stays fast and an edit of the class
-makes a new run. A resolved configuration holds the reference with the hash:
+The module's source is found and hashed without importing it, so that planning stays fast and an
+edit of the class makes a new run. A resolved configuration holds the reference with the hash:
 `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
 """
 
@@ -34,7 +34,9 @@ _REFERENCE = re.compile(REFERENCE_PATTERN)
 
 @dataclass(frozen=True)
 class Reference:
-    """A class in a module. `digest`: hash of the module's source, 12 hexadecimal digits; None until it is pinned."""
+    """A class in a module. `digest`: hash of the module's source, 12 hexadecimal digits; None until
+    it is pinned.
+    """
 
     module: str
     name: str
@@ -56,7 +58,9 @@ class Reference:
 
 
 def parse_reference(value: object) -> Reference | None:
-    """Parse `module:Class` or `module:Class@digest`; None for any other value, such as the name of a variant."""
+    """Parse `module:Class` or `module:Class@digest`; None for any other value, such as the name of
+    a variant.
+    """
     match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return Reference(match[1], match[2], match[3]) if match else None
 
@@ -72,7 +76,11 @@ def references(config: BaseModel) -> tuple[Reference, ...]:
 def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
     """Names of the fields that accept a custom class."""
     fields = section.model_fields.items()
-    return frozenset(name for name, field in fields if any(isinstance(item, VariantName) for item in field.metadata))
+    return frozenset(
+        name
+        for name, field in fields
+        if any(isinstance(item, VariantName) for item in field.metadata)
+    )
 
 
 def without_digest(value: str) -> str:
@@ -94,28 +102,41 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
         folder: searched first; then the working directory and Python's path.
 
     Raises:
-        ValueError: the module or the class does not exist, the module imports one that only these folders have, or the
-            source has another hash than the reference.
+        ValueError: the module or the class does not exist, the module imports one that only these
+            folders have, or the source has another hash than the reference.
     """
     beside = [str(folder), str(Path.cwd())]
     source = _source(reference.module, [*beside, *sys.path])
     try:
-        tree = ast.parse(source, f"{reference.module.rpartition('.')[2]}.py")  # the name that its errors have
+        tree = ast.parse(
+            source, f"{reference.module.rpartition('.')[2]}.py"
+        )  # the name that its errors have
         names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{reference}: module {reference.module} is not valid Python: {error}") from None
+        raise ValueError(
+            f"{reference}: module {reference.module} is not valid Python: {error}"
+        ) from None
     if reference.name not in names:
-        classes = f"it has {listed(names)}{did_you_mean(reference.name, names)}" if names else "it defines no classes"
-        raise ValueError(f"{reference}: module {reference.module} has no class {reference.name}; {classes}")
+        classes = (
+            f"it has {listed(names)}{did_you_mean(reference.name, names)}"
+            if names
+            else "it defines no classes"
+        )
+        raise ValueError(
+            f"{reference}: module {reference.module} has no class {reference.name}; {classes}"
+        )
     _refuse_helpers(reference, tree, beside)
     current = source_hash(source)
     if reference.digest not in (None, current):
-        raise ValueError(f"{reference}: the source of {reference.module} has changed; its hash is now {current}")
+        raise ValueError(
+            f"{reference}: the source of {reference.module} has changed; its hash is now {current}"
+        )
     return Reference(reference.module, reference.name, current), source
 
 
 def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str]) -> None:
-    """Refuse a module that imports another one beside it: only the named module is hashed, stored and executed.
+    """Refuse a module that imports another one beside it: only the named module is hashed, stored
+    and executed.
 
     Raises:
         ValueError: names the line.
@@ -131,8 +152,10 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
             word = name.partition(".")[0]
             if not word or (_find_beside(word, beside) and not _is_installed(word)):
                 raise ValueError(
-                    f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but only the module of the "
-                    "class is stored and executed; move the code into it, or install what it imports"
+                    f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but only "
+                    f"the module of the "
+                    "class is stored and executed; move the code into it, or install what it "
+                    "imports"
                 )
 
 
@@ -142,25 +165,35 @@ def _find_beside(word: str, folders: Sequence[str]) -> bool:
 
 def _is_installed(word: str) -> bool:
     """Whether Python finds a module at the top level by itself."""
-    return word in sys.stdlib_module_names or any(finder.find_spec(word, None) for finder in sys.meta_path)
+    return word in sys.stdlib_module_names or any(
+        finder.find_spec(word, None) for finder in sys.meta_path
+    )
 
 
 def _source(module: str, path: Sequence[str]) -> bytes:
-    """Source of a module, found one package after the other, since `importlib.util.find_spec` would import packages."""
+    """Source of a module, found one package after the other, since `importlib.util.find_spec` would
+    import packages.
+    """
     PathFinder.invalidate_caches()  # the cached listing of a folder may be older than the file
     folders: Sequence[str] | None = path
     for depth, word in enumerate(module.split("."), 1):
         spec = PathFinder.find_spec(word, folders) if folders else None
         if spec is None and depth == 1:  # editable installs may add finders
-            others = (finder.find_spec(word, None) for finder in sys.meta_path if finder is not PathFinder)
+            others = (
+                finder.find_spec(word, None) for finder in sys.meta_path if finder is not PathFinder
+            )
             spec = next((other for other in others if other is not None), None)
         if spec is None:
             part = ".".join(module.split(".")[:depth])
             if word == "py" and depth > 1:
                 raise ValueError(f"module {part} not found; write the module's name without .py")
             # At the top level, suggest only modules beside the study and in the working directory.
-            nearest = did_you_mean(word, _modules((folders or ())[:2] if depth == 1 else folders or ()))
-            raise ValueError(f"module {part} not found beside the study or on Python's path{nearest}")
+            nearest = did_you_mean(
+                word, _modules((folders or ())[:2] if depth == 1 else folders or ())
+            )
+            raise ValueError(
+                f"module {part} not found beside the study or on Python's path{nearest}"
+            )
         folders = spec.submodule_search_locations
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise ValueError(f"module {module} has no Python source file")
@@ -177,7 +210,9 @@ def _modules(folders: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class VariantName:
-    """Annotates the type of a field whose value is one of these names, or a reference to a custom class."""
+    """Annotates the type of a field whose value is one of these names, or a reference to a custom
+    class.
+    """
 
     names: tuple[str, ...]
 
@@ -193,11 +228,20 @@ class VariantName:
         nearest = did_you_mean(value, self.names) if isinstance(value, str) else ""
         raise ValueError(f"{value_text(value)} is not allowed: must be {allowed}{nearest}")
 
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    def __get_pydantic_core_schema__(
+        self, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
         return core_schema.no_info_before_validator_function(self.check, handler(source))
 
-    def __get_pydantic_json_schema__(self, schema: core_schema.CoreSchema, handler: Any) -> dict[str, Any]:
-        return {"anyOf": [{"enum": list(self.names)}, {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"}]}
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: Any
+    ) -> dict[str, Any]:
+        return {
+            "anyOf": [
+                {"enum": list(self.names)},
+                {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"},
+            ]
+        }
 
 
 Interface = TypeVar("Interface")
@@ -219,8 +263,8 @@ class _VerifiedLoader(SourceFileLoader):
 def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
     """Load the class that a pinned reference names.
 
-    The module gets a name made of its hash, so that several versions of it can be in one process. It is imported with
-    absolute imports only.
+    The module gets a name made of its hash, so that several versions of it can be in one process.
+    It is imported with absolute imports only.
 
     Args:
         plugin: module, class and hash.
@@ -239,7 +283,9 @@ def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[In
     return load_source(plugin, path, source, interface)
 
 
-def load_source(plugin: Reference, path: Path, source: bytes, interface: type[Interface]) -> type[Interface]:
+def load_source(
+    plugin: Reference, path: Path, source: bytes, interface: type[Interface]
+) -> type[Interface]:
     """Load the class that a pinned reference names from its source.
 
     Args:
@@ -254,7 +300,9 @@ def load_source(plugin: Reference, path: Path, source: bytes, interface: type[In
     # Loaded once per source, so that classes of two references to one module are the same.
     name = f"{PREFIX}{plugin.digest}"
     if name not in sys.modules:
-        spec: Any = importlib.util.spec_from_file_location(name, path, loader=_VerifiedLoader(name, str(path), source))
+        spec: Any = importlib.util.spec_from_file_location(
+            name, path, loader=_VerifiedLoader(name, str(path), source)
+        )
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         try:
@@ -265,7 +313,9 @@ def load_source(plugin: Reference, path: Path, source: bytes, interface: type[In
     cls = getattr(sys.modules[name], plugin.name, None)
     if not (isinstance(cls, type) and issubclass(cls, interface)):
         where = place_of(plugin, source)
-        raise StudyError(f"{where}: {plugin.module}:{plugin.name} does not derive from {public_name(interface)}")
+        raise StudyError(
+            f"{where}: {plugin.module}:{plugin.name} does not derive from {public_name(interface)}"
+        )
     return cls
 
 
@@ -273,7 +323,11 @@ def public_name(interface: type) -> str:
     """The name under which an author imports an interface."""
     package = interface.__module__.partition(".")[0]
     if package == "ablate":
-        package = "ablate.tasks" if interface.__module__.startswith("ablate.tasks.") else "ablate.components"
+        package = (
+            "ablate.tasks"
+            if interface.__module__.startswith("ablate.tasks.")
+            else "ablate.components"
+        )
     elif package == "torch":
         package = "torch.nn"
     return f"{package}.{interface.__qualname__}"
@@ -294,17 +348,30 @@ def describe(plugins: Sequence[Reference], error: BaseException, place: str = ""
     """
     classes = ", ".join(f"{plugin.module}:{plugin.name}" for plugin in plugins)
     modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
-    frames = [(modules.get(Path(f.filename).name), f.lineno) for f in traceback.extract_tb(error.__traceback__)]
+    frames = [
+        (modules.get(Path(f.filename).name), f.lineno)
+        for f in traceback.extract_tb(error.__traceback__)
+    ]
     lines = [f"{file}:{line}" for file, line in frames if file is not None]
     where, message = lines[-1] if lines else place, " ".join(str(error).split())
-    return f"{where}{': ' * bool(where)}{classes}: {type(error).__name__}{': ' * bool(message)}{message}"
+    return (
+        f"{where}{': ' * bool(where)}{classes}: "
+        f"{type(error).__name__}{': ' * bool(message)}{message}"
+    )
 
 
 def place_of(plugin: Reference, source: bytes, method: str = "") -> str:
     """File and line of a class, or of a method that it defines, for messages: `mymodule.py:12`."""
-    classes = [node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == plugin.name]
+    classes = [
+        node
+        for node in ast.parse(source).body
+        if isinstance(node, ast.ClassDef) and node.name == plugin.name
+    ]
     methods = [
-        node for cls in classes for node in cls.body if isinstance(node, ast.FunctionDef) and node.name == method
+        node
+        for cls in classes
+        for node in cls.body
+        if isinstance(node, ast.FunctionDef) and node.name == method
     ]
     line = next((node.lineno for node in (*methods, *classes)), 1)
     return f"{plugin.written_file}:{line}"

@@ -1,4 +1,6 @@
-"""Resolve the settings of a study into complete configurations: symbols, presets, derived fields."""
+"""Resolve the settings of a study into complete configurations: symbols, presets, derived
+fields.
+"""
 
 from __future__ import annotations
 
@@ -25,32 +27,60 @@ SYMBOLS = {
 }
 SYMBOL_OF = {name: symbol for symbol, name in SYMBOLS.items()}
 
-# d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of base.
+# d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of
+# base.
 _BASE: dict[str, Any] = {
     "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
     "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
 }  # fmt: skip
 _CAUSAL: dict[str, Any] = {
-    "architecture": "decoder-only", "d_k": None, "d_v": None, "label_smoothing": 0.0, "norm_position": "pre",
-    "tied_embeddings": "all", "embedding_scale": 1,
-}  # fmt: skip
+    "architecture": "decoder-only",
+    "d_k": None,
+    "d_v": None,
+    "label_smoothing": 0.0,
+    "norm_position": "pre",
+    "tied_embeddings": "all",
+    "embedding_scale": 1,
+}
 # GPT-2 (Radford et al., 2019), with the exact GELU.
 _GPT: dict[str, Any] = {
-    **_CAUSAL, "dropout": 0.1, "positional_encoding": "learned", "norm": "layernorm", "activation": "gelu",
+    **_CAUSAL,
+    "dropout": 0.1,
+    "positional_encoding": "learned",
+    "norm": "layernorm",
+    "activation": "gelu",
     "attention_bias": True,
-}  # fmt: skip
+}
 # Llama (Touvron et al., 2023): no biases; the inner width of its gated network is 2/3 d_ff.
 _LLAMA: dict[str, Any] = {
-    **_CAUSAL, "dropout": 0.0, "positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu",
+    **_CAUSAL,
+    "dropout": 0.0,
+    "positional_encoding": "rope",
+    "norm": "rmsnorm",
+    "activation": "swiglu",
     "feed_forward_bias": False,
-}  # fmt: skip
+}
 # BERT (Devlin et al., 2019), for masked tokens: without its sentence pairs.
 _BERT: dict[str, Any] = {
-    "architecture": "encoder-only", "d_k": None, "d_v": None, "dropout": 0.1, "attention_dropout": 0.1,
-    "label_smoothing": 0.0, "positional_encoding": "learned", "max_positions": 512, "norm": "layernorm",
-    "norm_position": "post", "activation": "gelu", "attention_bias": True, "tied_embeddings": "all",
-    "embedding_scale": 1, "embedding_norm": True, "token_types": 2, "output_transform": True, "output_bias": True,
-}  # fmt: skip
+    "architecture": "encoder-only",
+    "d_k": None,
+    "d_v": None,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "label_smoothing": 0.0,
+    "positional_encoding": "learned",
+    "max_positions": 512,
+    "norm": "layernorm",
+    "norm_position": "post",
+    "activation": "gelu",
+    "attention_bias": True,
+    "tied_embeddings": "all",
+    "embedding_scale": 1,
+    "embedding_norm": True,
+    "token_types": 2,
+    "output_transform": True,
+    "output_bias": True,
+}
 PRESETS: dict[str, dict[str, Any]] = {
     "base": _BASE,
     "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
@@ -74,17 +104,21 @@ def standard_name(name: str) -> str | None:
 
 
 def resolve_row(
-    settings: Mapping[str, Any], written: Collection[str] = (), unused: Mapping[str, str] | None = None
+    settings: Mapping[str, Any],
+    written: Collection[str] = (),
+    unused: Mapping[str, str] | None = None,
 ) -> RowConfig:
     """Resolve settings into a complete configuration.
 
     Args:
         settings: values by standard name, `preset` included; later ones override earlier ones.
-        written: the fields that the study writes for this row itself. Each must have an effect; others need not.
+        written: the fields that the study writes for this row itself. Each must have an effect;
+            others need not.
         unused: fields that the task of the study does not use, and why.
 
     Raises:
-        pydantic.ValidationError: a value has the wrong type or is out of range, or values are incompatible.
+        pydantic.ValidationError: a value has the wrong type or is out of range, or values are
+            incompatible.
         ValueError: h does not divide d_model, and d_k or d_v is not set.
         InactiveSettings: a field in `written` has no effect.
     """
@@ -104,7 +138,11 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     An unset head size is d_model / h, possibly a fraction.
     """
-    defaults = {name: field.default for name, field in RowConfig.model_fields.items() if name not in ("d_k", "d_v")}
+    defaults = {
+        name: field.default
+        for name, field in RowConfig.model_fields.items()
+        if name not in ("d_k", "d_v")
+    }
     merged = {**defaults, **_merged(settings)}
     for head_size in ("d_k", "d_v"):
         if merged.get(head_size) is None:
@@ -127,8 +165,15 @@ def _head_size(merged: Mapping[str, Any], name: str) -> int:
     """Default of d_k and d_v: d_model / h (section 3.2.2)."""
     d_model = merged.get("d_model", ModelConfig.model_fields["d_model"].default)
     heads = merged.get("n_heads", ModelConfig.model_fields["n_heads"].default)
-    if type(d_model) is not int or type(heads) is not int or heads < 1 or not 1 <= d_model <= MAX_SIZE:
+    if (
+        type(d_model) is not int
+        or type(heads) is not int
+        or heads < 1
+        or not 1 <= d_model <= MAX_SIZE
+    ):
         return 1  # a placeholder: RowConfig reports the invalid value itself
     if d_model % heads:
-        raise ValueError(f"h={heads} does not divide d_model={d_model}: set {name}, or change h or d_model")
+        raise ValueError(
+            f"h={heads} does not divide d_model={d_model}: set {name}, or change h or d_model"
+        )
     return d_model // heads

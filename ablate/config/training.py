@@ -11,7 +11,8 @@ from ablate.config.fields import Section
 MAX_STEPS = 100_000_000
 MAX_SEEDS = 1000  # of a study
 
-# Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to occupy a GPU.
+# Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to
+# occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95}
@@ -36,7 +37,10 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     """A note on a precision that is slow or without effect on a device; else None."""
     name = "processor" if device == "cpu" else "GPU"
     if precision == "bf16" and not has_bf16:
-        return f"precision=bf16: this {name} has no bf16 instructions; products are rounded to bf16 at no gain in speed"
+        return (
+            f"precision=bf16: this {name} has no bf16 instructions; products are rounded to bf16 "
+            f"at no gain in speed"
+        )
     if precision == "tf32" and device == "cpu":
         return "precision=tf32 has an effect on GPUs only; this run is in fp32"
     if precision == "fp32" and device != "cpu" and has_bf16:
@@ -58,7 +62,10 @@ def graphs_note(device: str, processes: int, mixer: str, custom: bool) -> str | 
     if processes > 1:
         return "cuda_graphs has no effect where several GPUs train a run"
     if mixer == "lstm":
-        return "cuda_graphs has no effect with mixer=lstm, which reads the lengths of sentences on the host"
+        return (
+            "cuda_graphs has no effect with mixer=lstm, which reads the lengths of sentences on "
+            "the host"
+        )
     if custom:
         return "cuda_graphs has no effect with custom classes, which may read tensors on the host"
     return None
@@ -71,42 +78,66 @@ class TrainingConfig(Section):
         100_000,
         ge=1,
         le=MAX_STEPS,
-        description="number of optimizer steps; with epochs or patience, the first limit reached counts",
+        description="number of optimizer steps; with epochs or patience, the first limit reached "
+        "counts",
     )
-    epochs: int | None = Field(None, ge=1, le=1_000_000, description="number of passes over the training data")
+    epochs: int | None = Field(
+        None, ge=1, le=1_000_000, description="number of passes over the training data"
+    )
     patience: int | None = Field(
         None,
         ge=1,
         le=1_000_000,
-        description="stop after this number of evaluations without a better dev perplexity, and use the best weights",
+        description="stop after this number of evaluations without a better dev perplexity, and "
+        "use the best weights",
     )
     batch_tokens: int = Field(
-        25_000, ge=1, le=100_000_000, description="tokens per step, counted on the longer side (5.1)"
+        25_000,
+        ge=1,
+        le=100_000_000,
+        description="tokens per step, counted on the longer side (5.1)",
     )
-    warmup_steps: int = Field(4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)")
+    warmup_steps: int = Field(
+        4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)"
+    )
     schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = Field(
         "inverse_sqrt",
-        description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end",
+        description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 "
+        "at the end",
     )
     learning_rate: float | None = Field(
-        None, gt=0.0, le=100.0, description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"
+        None,
+        gt=0.0,
+        le=100.0,
+        description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper",
     )
     optimizer: Literal["adam", "adamw", "sgd", "muon"] = Field(
         "adam",
-        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; or Muon for the matrices of "
+        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; or Muon "
+        "for the matrices of "
         "hidden layers and AdamW for the other parameters",
     )
     momentum: float | None = Field(
-        None, ge=0.0, lt=1.0, description="momentum of sgd and muon; unset: 0.9 in sgd, 0.95 in muon"
+        None,
+        ge=0.0,
+        lt=1.0,
+        description="momentum of sgd and muon; unset: 0.9 in sgd, 0.95 in muon",
     )
-    adam_beta1: float = Field(0.9, ge=0.0, lt=1.0, description="decay rate of Adam's first moment (5.3)")
-    adam_beta2: float = Field(0.98, ge=0.0, lt=1.0, description="decay rate of Adam's second moment (5.3)")
-    adam_eps: float = Field(1e-9, gt=0.0, le=1.0, description="epsilon of Adam, added to the denominator (5.3)")
+    adam_beta1: float = Field(
+        0.9, ge=0.0, lt=1.0, description="decay rate of Adam's first moment (5.3)"
+    )
+    adam_beta2: float = Field(
+        0.98, ge=0.0, lt=1.0, description="decay rate of Adam's second moment (5.3)"
+    )
+    adam_eps: float = Field(
+        1e-9, gt=0.0, le=1.0, description="epsilon of Adam, added to the denominator (5.3)"
+    )
     weight_decay: float = Field(
         0.0,
         ge=0.0,
         le=10.0,
-        description="weight decay of matrices, not of gains and biases; in adam and sgd it is added to the gradient",
+        description="weight decay of matrices, not of gains and biases; in adam and sgd it is "
+        "added to the gradient",
     )
     gradient_clipping: float | None = Field(
         None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
@@ -116,31 +147,40 @@ class TrainingConfig(Section):
     )
     precision: Literal["auto", "bf16", "tf32", "fp32"] | None = Field(
         None,
-        description="precision of matrix products; weights and optimizer state are fp32. auto: bf16 where the device "
+        description="precision of matrix products; weights and optimizer state are fp32. auto: "
+        "bf16 where the device "
         "has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
     )
     deterministic: bool = Field(
         False,
-        description="sum in a fixed order on a GPU, so that a resumed run has the bits of an uninterrupted one; slower",
+        description="sum in a fixed order on a GPU, so that a resumed run has the bits of an "
+        "uninterrupted one; slower",
     )
     cuda_graphs: bool = Field(
         False,
-        description="launch the kernels of a model together on a GPU, where the shape of a batch comes back; not tried "
+        description="launch the kernels of a model together on a GPU, where the shape of a batch "
+        "comes back; not tried "
         "on a GPU yet",
     )
-    eval_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev")
-    checkpoint_every: int = Field(1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints")
+    eval_every: int = Field(
+        1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev"
+    )
+    checkpoint_every: int = Field(
+        1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints"
+    )
     checkpoint_minutes: float = Field(
         10.0,
         gt=0.0,
         le=100_000.0,
-        description="also save a checkpoint after so many minutes, to resume from; averaging does not use it",
+        description="also save a checkpoint after so many minutes, to resume from; averaging does "
+        "not use it",
     )
     micro_batch_tokens: int | None = Field(
         None,
         ge=1,
         le=100_000_000,
-        description="tokens per forward pass; larger batches are accumulated. Unset: chosen by available memory",
+        description="tokens per forward pass; larger batches are accumulated. Unset: chosen by "
+        "available memory",
     )
 
     @property
@@ -156,8 +196,16 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:
-        if self.schedule in ("linear", "cosine") and self.train_steps is None and self.epochs is None:
-            raise ValueError(f"schedule={self.schedule} falls to 0 at the last step: set train_steps or epochs")
+        if (
+            self.schedule in ("linear", "cosine")
+            and self.train_steps is None
+            and self.epochs is None
+        ):
+            raise ValueError(
+                f"schedule={self.schedule} falls to 0 at the last step: set train_steps or epochs"
+            )
         if self.optimizer == "adamw" and self.weight_decay == 0.0:
-            raise ValueError("optimizer=adamw without weight_decay is adam: set weight_decay above 0")
+            raise ValueError(
+                "optimizer=adamw without weight_decay is adam: set weight_decay above 0"
+            )
         return self

@@ -1,4 +1,6 @@
-"""Fields of a translation corpus: directions, columns and filters of sentence pairs; the corpora known by name."""
+"""Fields of a translation corpus: directions, columns and filters of sentence pairs; the corpora
+known by name.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ class NamedCorpus:
     """A parallel corpus known by name: its splits and directions, and where it is published.
 
     train, dev, test: names of the splits in the literature.
-    directions: the first is the default. Each maps to its configuration on the Hub, empty if the data set has only one.
+    directions: the first is the default. Each maps to its configuration on the Hub, empty if the
+        data set has only one.
     vocab_size: the default.
     repository: `owner/name` on the Hub; None: the corpus is generated.
     revision: a commit, or a branch; given only where it is known for certain, as are hashes.
-    files: prefix of the split's file names, by split name; `{config}` is replaced by the direction's configuration.
+    files: prefix of the split's file names, by split name; `{config}` is replaced by the
+        direction's configuration.
     sha256: of files, where they are known.
     """
 
@@ -63,7 +67,11 @@ NAMED_CORPORA = {
         directions={pair: f"iwslt2017-{pair}" for pair in ("en-de", "de-en", "en-fr", "fr-en")},
         repository="IWSLT/iwslt2017",
         revision="refs/convert/parquet",
-        files={"train": "{config}/train", "dev2010": "{config}/validation", "tst2010-2015": "{config}/test"},
+        files={
+            "train": "{config}/train",
+            "dev2010": "{config}/validation",
+            "tst2010-2015": "{config}/test",
+        },
     ),
     "wmt14": NamedCorpus(
         "train",
@@ -73,7 +81,11 @@ NAMED_CORPORA = {
         directions={"en-de": "de-en", "de-en": "de-en", "en-fr": "fr-en", "fr-en": "fr-en"},
         repository="wmt/wmt14",
         revision="b199e406369ec1b7634206d3ded5ba45de2fe696",
-        files={"train": "{config}/train", "newstest2013": "{config}/validation", "newstest2014": "{config}/test"},
+        files={
+            "train": "{config}/train",
+            "newstest2013": "{config}/validation",
+            "newstest2014": "{config}/test",
+        },
     ),
 }
 CORPORA = (*NAMED_CORPORA, FILES)
@@ -84,37 +96,54 @@ class TranslationData(DataConfig):
 
     fields: ClassVar[tuple[str, ...]] = (SOURCE, TARGET)
 
-    corpus: str = Field(description="toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION")
+    corpus: str = Field(
+        description="toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION"
+    )
     direction: str = Field(description="languages as source-target, for example en-de")
     train: str = Field(
         min_length=1,
-        description="training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with columns, or a folder",
+        description="training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with "
+        "columns, or a folder",
     )
-    test: str = Field(min_length=1, description="test split, on which BLEU is measured; also sacrebleu:NAME")
+    test: str = Field(
+        min_length=1, description="test split, on which BLEU is measured; also sacrebleu:NAME"
+    )
     max_ratio: float | None = Field(
         None,
         ge=1,
         le=1000,
-        description="maximum ratio of the longer to the shorter side in tokens; other training pairs are dropped",
+        description="maximum ratio of the longer to the shorter side in tokens; other training "
+        "pairs are dropped",
     )
     drop_identical: bool = Field(False, description="drop training pairs with identical sides")
     vocabulary: Literal["joint", "separate"] = Field(
         "joint", description="one vocabulary for both languages, or one for each"
     )
-    source_column: int | str | None = Field(None, description="column of the source, by name or by number from 1")
-    target_column: int | str | None = Field(None, description="column of the target, by name or by number from 1")
+    source_column: int | str | None = Field(
+        None, description="column of the source, by name or by number from 1"
+    )
+    target_column: int | str | None = Field(
+        None, description="column of the target, by name or by number from 1"
+    )
 
     @model_validator(mode="after")
     def _direction_and_columns(self) -> TranslationData:
         if not _DIRECTION.fullmatch(self.direction):
-            raise ValueError(f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de')
+            raise ValueError(
+                f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de'
+            )
         if (self.source_column is None) != (self.target_column is None):
             raise ValueError("source_column and target_column go together: name both, or neither")
         if type(self.source_column) is not type(self.target_column):
-            raise ValueError("source_column and target_column are both names, or both numbers from 1")
+            raise ValueError(
+                "source_column and target_column are both names, or both numbers from 1"
+            )
         if self.source_column is not None and self.source_column == self.target_column:
             raise ValueError("source_column and target_column are the same column")
-        if any(type(column) is int and column < 1 for column in (self.source_column, self.target_column)):
+        if any(
+            type(column) is int and column < 1
+            for column in (self.source_column, self.target_column)
+        ):
             raise ValueError("columns are counted from 1")
         return self
 
@@ -142,7 +171,9 @@ class TranslationData(DataConfig):
 
     @property
     def hub(self) -> HubData | None:
-        """The data set of a named corpus, unless its files are in `folder`; or the one that `corpus` names."""
+        """The data set of a named corpus, unless its files are in `folder`; or the one that
+        `corpus` names.
+        """
         named = NAMED_CORPORA.get(self.corpus)
         if named is None or named.repository is None or self.folder is not None:
             return super().hub
@@ -157,7 +188,8 @@ class TranslationData(DataConfig):
 
 
 def resolve_data(settings: Mapping[str, Any]) -> TranslationData:
-    """Resolve the study's data section: a named corpus sets its splits, direction and vocabulary size.
+    """Resolve the study's data section: a named corpus sets its splits, direction and vocabulary
+    size.
 
     Raises:
         pydantic.ValidationError: a value is of the wrong type, out of range or missing.
@@ -170,7 +202,9 @@ def resolve_data(settings: Mapping[str, Any]) -> TranslationData:
     if isinstance(corpus, str) and corpus.startswith(HUB):
         return TranslationData(**{**HUB_SPLITS, **settings})
     if corpus not in CORPORA:
-        raise ValueError(f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}')
+        raise ValueError(
+            f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}'
+        )
     named = NAMED_CORPORA.get(str(corpus))
     if named is None:
         return TranslationData(**settings)
@@ -183,7 +217,9 @@ def resolve_data(settings: Mapping[str, Any]) -> TranslationData:
     }
     data = TranslationData(**{**defaults, **settings})
     if data.direction not in named.directions:
-        raise ValueError(f'corpus "{corpus}" has no direction "{data.direction}": {listed(named.directions)}')
+        raise ValueError(
+            f'corpus "{corpus}" has no direction "{data.direction}": {listed(named.directions)}'
+        )
     if data.generated:
         for name in ("folder", "train", "dev", "test", "source_column", "target_column"):
             if name in settings:

@@ -1,8 +1,10 @@
 """Tables of the variants of each mechanism: their costs, requirements and export formats.
 
-A new variant is a class in model/ and an entry here; `VARIANTS` lists the tables by the field that selects a variant.
-Validation, inactive settings, parameters, FLOPs, memory and export all read these tables. A custom class (plugins.py)
-has no entry and is counted with the defaults of its kind: `PositionalEncoding()`, `Attention()` and so on.
+A new variant is a class in model/ and an entry here; `VARIANTS` lists the tables by the field that
+selects a variant. Validation, inactive settings, parameters, FLOPs, memory and export all read
+these tables. A custom class (plugins.py)
+has no entry and is counted with the defaults of its kind: `PositionalEncoding()`, `Attention()` and
+so on.
 """
 
 from __future__ import annotations
@@ -73,8 +75,10 @@ class Variant:
 class PositionalEncoding(Variant):
     """Facts about a positional encoding.
 
-    in_attention: whether it acts inside self-attention; otherwise it is added to the embeddings, or absent.
-    adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one fused operation.
+    in_attention: whether it acts inside self-attention; otherwise it is added to the embeddings, or
+        absent.
+    adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one
+        fused operation.
     parameters: trained parameters in the whole model.
     score_factor: multiplications per attention score, relative to attention without positions.
     kept: numbers per token, beside scores and weights, that the backward pass of attention needs.
@@ -89,12 +93,14 @@ class PositionalEncoding(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class Attention(Variant):
-    """Facts about a kind of self-attention. Its projections are the same for all kinds and counted in cost.py.
+    """Facts about a kind of self-attention. Its projections are the same for all kinds and counted
+    in cost.py.
 
     forms_scores: whether it computes a score for every pair of tokens.
-    multiplications: between the projections, by (sizes, causal, tokens, sum of squared lengths); None: of scores.
-    kept: fp32 numbers per token, between the projections, that the backward pass needs, by (sizes, causal, length of
-        a sentence); None: of scores.
+    multiplications: between the projections, by (sizes, causal, tokens, sum of squared lengths);
+        None: of scores.
+    kept: fp32 numbers per token, between the projections, that the backward pass needs, by (sizes,
+        causal, length of a sentence); None: of scores.
     """
 
     forms_scores: bool = True
@@ -104,7 +110,9 @@ class Attention(Variant):
 
 @dataclass(frozen=True, kw_only=True)
 class Activation(Variant):
-    """Facts about the activation of the feed-forward network. `gated`: it multiplies two projections."""
+    """Facts about the activation of the feed-forward network. `gated`: it multiplies two
+    projections.
+    """
 
     gated: bool = False
 
@@ -128,7 +136,8 @@ class Mixer(Variant):
     replaces: fields of self-attention that have no effect with it.
     parameters: trained parameters of one layer, by (sizes, causal); None: of self-attention.
     multiplications: per token, by (sizes, causal); None: of self-attention.
-    kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of self-attention.
+    kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of
+        self-attention.
     """
 
     replaces: tuple[str, ...] = ()
@@ -138,7 +147,9 @@ class Mixer(Variant):
 
 
 def _relative_parameters(s: Sizes) -> int:
-    """A vector of d_k and one of d_v for each clipped distance: 2 clip + 1 in the encoder, clip + 1 in the decoder."""
+    """A vector of d_k and one of d_v for each clipped distance: 2 clip + 1 in the encoder, clip + 1
+    in the decoder.
+    """
     encoder, decoder = s.depths
     return (encoder * (2 * s.relative_clip + 1) + decoder * (s.relative_clip + 1)) * (s.d_k + s.d_v)
 
@@ -148,27 +159,39 @@ def _stacks(s: Sizes) -> int:
 
 
 def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -> int:
-    """Sums of phi(K)^T V and phi(Q) times them; if causal, also the scores within a chunk of LINEAR_CHUNK tokens."""
+    """Sums of phi(K)^T V and phi(Q) times them; if causal, also the scores within a chunk of
+    LINEAR_CHUNK tokens.
+    """
     sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
     chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1) if causal else 0
     return sums + chunks
 
 
 def _linear_kept(s: Sizes, causal: bool, length: int) -> int:
-    """Inputs and outputs of phi, V and the sums with their divisors; if causal, also Q by chunks and their scores."""
-    chunks, scores = (-(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k) if causal else (1, 0)
+    """Inputs and outputs of phi, V and the sums with their divisors; if causal, also Q by chunks
+    and their scores.
+    """
+    chunks, scores = (
+        (-(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k) if causal else (1, 0)
+    )
     sums = chunks * s.d_k * (s.d_v + 1) // length
     return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
 
 def _lstm_weights(s: Sizes, causal: bool, biases: int = 0) -> int:
-    """Four gates over input and state: one direction of d_model if causal, else two directions of half of it."""
+    """Four gates over input and state: one direction of d_model if causal, else two directions of
+    half of it.
+    """
     width, directions = (s.d_model, 1) if causal else (s.d_model // 2, 2)
     return directions * 4 * width * (s.d_model + width + biases)
 
 
 def _odd_d_model(s: Sizes) -> str | None:
-    return f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine" if s.d_model % 2 else None
+    return (
+        f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
+        if s.d_model % 2
+        else None
+    )
 
 
 def _odd_d_k(s: Sizes) -> str | None:
@@ -177,17 +200,27 @@ def _odd_d_k(s: Sizes) -> str | None:
 
 def _odd_halves(s: Sizes) -> str | None:
     if s.has_encoder and s.d_model % 2:
-        return f"d_model={s.d_model} is odd, and the encoder's mixer=lstm gives half of it to each direction"
+        return (
+            f"d_model={s.d_model} is odd, and the encoder's mixer=lstm gives half of it to each "
+            f"direction"
+        )
     return None
 
 
-MARIAN, LLAMA, GPT2, BERT = "MarianMTModel", "LlamaForCausalLM", "GPT2LMHeadModel", "BertForMaskedLM"
+MARIAN, LLAMA, GPT2, BERT = (
+    "MarianMTModel",
+    "LlamaForCausalLM",
+    "GPT2LMHeadModel",
+    "BertForMaskedLM",
+)
 TRANSLATOR, GENERATOR = "ctranslate2's Translator", "ctranslate2's Generator"
 _CTRANSLATE2 = frozenset({TRANSLATOR, GENERATOR})
 _ALL = frozenset({MARIAN, LLAMA, GPT2, BERT}) | _CTRANSLATE2
 
 POSITIONAL_ENCODINGS = {
-    "sinusoidal": PositionalEncoding(error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
+    "sinusoidal": PositionalEncoding(
+        error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}
+    ),
     "learned": PositionalEncoding(
         parameters=lambda s: _stacks(s) * s.max_positions * s.d_model,
         exports=_CTRANSLATE2 | {GPT2, BERT},
@@ -209,7 +242,9 @@ POSITIONAL_ENCODINGS = {
         parameters=lambda s: _stacks(s) * T5_BUCKETS * s.n_heads,
         exports=frozenset({TRANSLATOR}),
     ),
-    "alibi": PositionalEncoding(in_attention=True, adds_to_scores=True, exports=frozenset({GENERATOR})),
+    "alibi": PositionalEncoding(
+        in_attention=True, adds_to_scores=True, exports=frozenset({GENERATOR})
+    ),
 }
 ATTENTIONS = {
     "full": Attention(exports=_ALL),
@@ -236,8 +271,8 @@ MIXERS = {
         error=_odd_halves,
         parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
         multiplications=_lstm_weights,
-        # Inputs, outputs, gates and cells of a packed batch; for a batch without padding, the larger workspace of
-        # oneDNN, measured at d_model 48 to 512.
+        # Inputs, outputs, gates and cells of a packed batch; for a batch without padding, the
+        # larger workspace of oneDNN, measured at d_model 48 to 512.
         kept=lambda s, causal: (19 if causal else 8) * s.d_model,
     ),
 }
@@ -253,4 +288,6 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
 
 def exportable(field: str, export_format: str) -> tuple[str, ...]:
     """Variants of a field that an export format can represent."""
-    return tuple(name for name, variant in VARIANTS[field].items() if export_format in variant.exports)
+    return tuple(
+        name for name, variant in VARIANTS[field].items() if export_format in variant.exports
+    )

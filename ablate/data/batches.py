@@ -1,6 +1,8 @@
-"""Token-budget batches of records of similar lengths (section 5.1), padding, and batches of sentence pairs.
+"""Token-budget batches of records of similar lengths (section 5.1), padding, and batches of
+sentence pairs.
 
-The order of records serves every task; `Batch` and `collate` serve tasks that read one text and predict another.
+The order of records serves every task; `Batch` and `collate` serve tasks that read one text and
+predict another.
 """
 
 from __future__ import annotations
@@ -18,15 +20,18 @@ from torch import Tensor
 from ablate.data.corpus import Split, TokenSequences, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-LENGTH_NOISE = 2.0  # tokens; records whose shorter fields differ by less may swap places between epochs
+LENGTH_NOISE = (
+    2.0  # tokens; records whose shorter fields differ by less may swap places between epochs
+)
 
 
 class BatchOrder:
-    """Assigns records to batches: a pure function of (lengths, batch_tokens, seed, epoch, index, fraction).
+    """Assigns records to batches: a pure function of (lengths, batch_tokens, seed, epoch, index,
+    fraction).
 
-    Within an epoch, records are sorted so that neighbors have similar lengths in every field, cut where their longest
-    fields add up to batch_tokens, and the batches are shuffled. Every epoch has the same number of batches. A batch
-    exceeds its budget by less than one record.
+    Within an epoch, records are sorted so that neighbors have similar lengths in every field, cut
+    where their longest fields add up to batch_tokens, and the batches are shuffled. Every epoch has
+    the same number of batches. A batch exceeds its budget by less than one record.
     """
 
     def __init__(self, split: Split, batch_tokens: int, seed: int, fraction: float = 1.0) -> None:
@@ -38,7 +43,10 @@ class BatchOrder:
         self.kept = None if fraction == 1 else subset(len(split), fraction)  # None: all
         self.first, self.last, self.longest = _lengths(split, self.kept)
         if int(self.longest.max()) > batch_tokens:
-            raise ValueError(f"a sentence of {self.longest.max()} tokens does not fit in batch_tokens={batch_tokens}")
+            raise ValueError(
+                f"a sentence of {self.longest.max()} tokens does not fit in "
+                f"batch_tokens={batch_tokens}"
+            )
         self.batch_tokens = batch_tokens
         self.seed = seed
         self._epoch: tuple[int, list[NDArray[np.int64]]] = (-1, [])
@@ -58,7 +66,8 @@ class BatchOrder:
 
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
-        # Counter-based, so that any epoch can be made without those before it: resuming needs no state.
+        # Counter-based, so that any epoch can be made without those before it: resuming needs no
+        # state.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         difference = random.random(len(self.longest))
         difference *= LENGTH_NOISE  # in place: a copy for 5 million records takes 40 MB
@@ -66,7 +75,8 @@ class BatchOrder:
         difference -= self.last
         order = _by_lengths(self.longest, difference)
         ends = np.cumsum(self.longest[order], dtype=np.int64)
-        # The k-th batch starts at the first record that ends beyond k budgets, so that all epochs have as many batches.
+        # The k-th batch starts at the first record that ends beyond k budgets, so that all epochs
+        # have as many batches.
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
         batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
@@ -75,8 +85,9 @@ class BatchOrder:
 def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0) -> int:
     """Padded tokens of the longest field in the largest batch of every epoch.
 
-    An epoch sorts by the longest field before all else, and cuts at multiples of batch_tokens: only records of equal
-    lengths change places between epochs, so all have batches of the same padded sizes.
+    An epoch sorts by the longest field before all else, and cuts at multiples of batch_tokens: only
+    records of equal lengths change places between epochs, so all have batches of the same padded
+    sizes.
     """
     _, _, longest = _lengths(split, None if fraction == 1 else subset(len(split), fraction))
     ordered = np.sort(longest).astype(np.int64)
@@ -88,19 +99,25 @@ def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0)
 
 
 def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Divide a batch into `count` parts of neighbors with about as many tokens each; some may be empty."""
+    """Divide a batch into `count` parts of neighbors with about as many tokens each; some may be
+    empty.
+    """
     if count == 1:
         return [records]
     ends = np.cumsum(split.lengths(records).max(axis=0), dtype=np.int64)
     # In whole numbers: the cuts must be the same on every machine.
-    return np.split(records, np.searchsorted(ends * count, ends[-1] * np.arange(1, count), side="right"))
+    return np.split(
+        records, np.searchsorted(ends * count, ends[-1] * np.arange(1, count), side="right")
+    )
 
 
-def micro_batches(split: Split, records: NDArray[np.int64] | Sequence[int], limit: int) -> Iterator[NDArray[np.int64]]:
+def micro_batches(
+    split: Split, records: NDArray[np.int64] | Sequence[int], limit: int
+) -> Iterator[NDArray[np.int64]]:
     """Divide a batch into parts of at most `limit` padded tokens per field, or of single records.
 
-    The parts are as few as possible, and then as even as possible: a small last part would cost as many calls as a
-    large one.
+    The parts are as few as possible, and then as even as possible: a small last part would cost as
+    many calls as a large one.
 
     Yields:
         The indices of each part's records.
@@ -109,13 +126,17 @@ def micro_batches(split: Split, records: NDArray[np.int64] | Sequence[int], limi
     longest = split.lengths(records).max(axis=0)
     fewest = len(_parts(longest, limit))
     if fewest > 1:  # the smallest limit with this number of parts makes them as even as possible
-        limit = 1 + bisect_left(range(1, limit), True, key=lambda lower: len(_parts(longest, lower)) == fewest)
+        limit = 1 + bisect_left(
+            range(1, limit), True, key=lambda lower: len(_parts(longest, lower)) == fewest
+        )
     for part in _parts(longest, limit):
         yield records[part]
 
 
 def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Every record once, in batches of about `tokens` tokens and of similar lengths; yields their indices."""
+    """Every record once, in batches of about `tokens` tokens and of similar lengths; yields their
+    indices.
+    """
     first, last, longest = _lengths(split, None)
     order = _by_lengths(longest, np.subtract(first, last, dtype=np.float64))
     # A cut wherever the running sum passes a multiple of `tokens`.
@@ -125,7 +146,8 @@ def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
 
 def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     """Lists of token ids as one tensor (B, longest), padded with 0 at the end."""
-    # Filled by numpy: sequences of a split are read-only, and torch warns of each tensor over such memory.
+    # Filled by numpy: sequences of a split are read-only, and torch warns of each tensor over such
+    # memory.
     out = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
     for row, sequence in enumerate(sequences):
         out[row, : len(sequence)] = sequence
@@ -155,7 +177,9 @@ def pad_sequences(
     is_token = columns < lengths[:, None]  # (B, longest)
     before, after = int(start is not None), int(end is not None)
     out = np.full((len(lengths), before + len(columns) + after), PAD, dtype=np.int64)
-    out[:, before : before + len(columns)][is_token] = sequences.ids[(starts[:, None] + columns)[is_token]]
+    out[:, before : before + len(columns)][is_token] = sequences.ids[
+        (starts[:, None] + columns)[is_token]
+    ]
     if start is not None:
         out[:, 0] = start
     if end is not None:
@@ -166,7 +190,9 @@ def pad_sequences(
 def _lengths(
     split: Split, kept: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
-    """Lengths of the first field, of the last and of the longest; 16 bits hold the longest sequence, 60,001 tokens."""
+    """Lengths of the first field, of the last and of the longest; 16 bits hold the longest
+    sequence, 60,001 tokens.
+    """
     fields = [split[field].lengths.astype(np.uint16) for field in split.fields]
     if kept is not None:
         fields = [lengths[kept] for lengths in fields]
@@ -179,9 +205,10 @@ def _lengths(
 def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) -> NDArray[np.int64]:
     """An order in which neighbors have similar lengths in both fields.
 
-    Sorted by the longest field, and among equals by the difference of two fields: ascending where the longest is even
-    and descending where it is odd, so that neighbors are alike where the longest changes as well. Half as much
-    padding results as from sorting by target and then by source (benchmarks/LOG.md).
+    Sorted by the longest field, and among equals by the difference of two fields: ascending where
+    the longest is even and descending where it is odd, so that neighbors are alike where the
+    longest changes as well. Half as much padding results as from sorting by target and then by
+    source (benchmarks/LOG.md).
 
     Args:
         longest: length of each record's longest field.
@@ -192,7 +219,9 @@ def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) ->
 
 
 def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDArray[np.int64]:
-    """np.lexsort((secondary, primary)), several times as fast for 5 million: a radix sort, then many small sorts."""
+    """np.lexsort((secondary, primary)), several times as fast for 5 million: a radix sort, then
+    many small sorts.
+    """
     order = np.argsort(primary, kind="stable")  # a radix sort, for 16 bits
     sizes = np.bincount(primary)
     ends = np.cumsum(sizes)
@@ -200,7 +229,9 @@ def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDA
         group = order[end - size : end]
         keys = secondary[group]
         by_key = np.argsort(keys)
-        if np.any(np.diff(keys[by_key]) == 0):  # rare in training; the fast sort leaves ties in any order
+        if np.any(
+            np.diff(keys[by_key]) == 0
+        ):  # rare in training; the fast sort leaves ties in any order
             by_key = np.argsort(keys, kind="stable")
         order[end - size : end] = group[by_key]
     return order
@@ -210,7 +241,8 @@ def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
     """Cut records into slices, in their order, each as long as `limit` padded tokens allow."""
     parts, start = [], 0
     while start < len(lengths):
-        # A part is padded to its longest record, so its size is this width times its number of records.
+        # A part is padded to its longest record, so its size is this width times its number of
+        # records.
         widths = np.maximum.accumulate(lengths[start:])
         fits = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
         parts.append(slice(start, start + max(1, fits)))
@@ -223,8 +255,10 @@ class Batch:
     """Padded token ids of sentence pairs, and the positions of the target tokens that count.
 
     source: (B, S), each sentence followed by EOS.
-    target_in: (B, T), each sentence preceded by BOS; target_out: (B, T), each followed by EOS; both padded with 0.
-    positions: (n), indices of the n target tokens that are not padding, into target_out flattened to (B * T).
+    target_in: (B, T), each sentence preceded by BOS; target_out: (B, T), each followed by EOS; both
+        padded with 0.
+    positions: (n), indices of the n target tokens that are not padding, into target_out flattened
+        to (B * T).
     """
 
     source: Tensor
@@ -253,7 +287,9 @@ class Batch:
         return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
-def collate(split: Split, records: Sequence[int] | NDArray[np.int64], source: str, target: str) -> Batch:
+def collate(
+    split: Split, records: Sequence[int] | NDArray[np.int64], source: str, target: str
+) -> Batch:
     """Make the padded batch of some records.
 
     Args:

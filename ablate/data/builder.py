@@ -1,8 +1,11 @@
 """Build a corpus in a working folder, resuming an interrupted build.
 
-First the vocabulary: the training split is read once, checked and counted, and the vocabulary is learned on a seeded
-sample. Then the ids: the training split is read again, encoded in chunks and written chunk by chunk. Memory does not
-grow with the corpus. An interrupted preparation keeps its vocabulary and everything up to the last commit.
+First the vocabulary: the training split is read once, checked and counted, and the vocabulary is
+    learned on a seeded
+sample. Then the ids: the training split is read again, encoded in chunks and written chunk by
+    chunk. Memory does not
+grow with the corpus. An interrupted preparation keeps its vocabulary and everything up to the last
+commit.
 """
 
 from __future__ import annotations
@@ -47,8 +50,18 @@ COMMIT_EVERY = 50  # chunks: 500,000 records
 PARALLEL_FROM = 200_000  # records; encoding fewer takes less time than starting processes
 _READ, _STATE = "read.json", "state.json"  # progress, in the working folder
 
-# The hash of the text already identifies these settings, and the first version's corpus ids contain those of _FIRST.
-_BY_CONTENT = {"corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder"}
+# The hash of the text already identifies these settings, and the first version's corpus ids contain
+# those of _FIRST.
+_BY_CONTENT = {
+    "corpus",
+    "direction",
+    "train",
+    "dev",
+    "test",
+    "source_column",
+    "target_column",
+    "folder",
+}
 _FIRST = ("vocab_size", "max_length")
 
 
@@ -72,9 +85,18 @@ class CorpusBuilder:
             origins: by split, with the hashes of its text.
             log: receives a line at the start of each phase.
         """
-        self.folder, self.data, self.sources, self.origins, self.log = folder, data, sources, origins, log
+        self.folder, self.data, self.sources, self.origins, self.log = (
+            folder,
+            data,
+            sources,
+            origins,
+            log,
+        )
         separate = data.separate_vocabularies
-        self._models = [folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER) for field in data.fields]
+        self._models = [
+            folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER)
+            for field in data.fields
+        ]
 
     def build(self) -> None:
         """Complete the build; afterwards the folder holds a prepared corpus.
@@ -91,8 +113,12 @@ class CorpusBuilder:
             (self.folder / name).unlink(missing_ok=True)
 
     def _prepare(self) -> None:
-        # Dev and test first: they are small, and a fault in them should not show after hours of reading.
-        held_out = {split: complete_records(self.sources[split], self.data, split) for split in ("dev", "test")}
+        # Dev and test first: they are small, and a fault in them should not show after hours of
+        # reading.
+        held_out = {
+            split: complete_records(self.sources[split], self.data, split)
+            for split in ("dev", "test")
+        }
         similar = self._similar()
         if similar is not None:
             self._reuse(similar, held_out["test"])
@@ -106,7 +132,10 @@ class CorpusBuilder:
             self._write_held_out(split, records, encoders)
         sums, left_out = self._write_train(read.pairs)
         counts = CorpusCounts(
-            pairs={"train": sums.records, **{split: len(records) for split, records in held_out.items()}},
+            pairs={
+                "train": sums.records,
+                **{split: len(records) for split, records in held_out.items()},
+            },
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
             noticed=read.noticed,
@@ -133,15 +162,20 @@ class CorpusBuilder:
     def _differs_in_test_only(self, manifest: CorpusManifest) -> bool:
         # A manifest without sources is read, too, and is like no other.
         known = {split: origin.sha256 for split, origin in manifest.sources.items()}
-        same_text = all(known.get(split) == self.origins[split].sha256 for split in ("train", "dev"))
+        same_text = all(
+            known.get(split) == self.origins[split].sha256 for split in ("train", "dev")
+        )
         settings = _preparation(manifest.data, fields_of(manifest))
-        return same_text and settings == _preparation(self.data.model_dump(mode="json"), self.data.fields)
+        return same_text and settings == _preparation(
+            self.data.model_dump(mode="json"), self.data.fields
+        )
 
     def _reuse(self, similar: Corpus, test: list[Record]) -> None:
         """Link or copy everything but the test split from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
-            # Links share the blocks: a corpus of gigabytes is prepared for another test set in almost no space.
+            # Links share the blocks: a corpus of gigabytes is prepared for another test set in
+            # almost no space.
             if not name.startswith("test."):
                 (self.folder / name).unlink(missing_ok=True)
                 try:
@@ -157,7 +191,10 @@ class CorpusBuilder:
             pairs={**before.pairs, "test": len(test)},
             left_out=before.left_out,
             repaired={**others, **({"test": repaired} if repaired else {})},
-            noticed=[*warnings.lines(), *(line for line in before.noticed if not line.startswith("test "))],
+            noticed=[
+                *warnings.lines(),
+                *(line for line in before.noticed if not line.startswith("test ")),
+            ],
             longest=before.longest,
             lengths=before.lengths,
         )
@@ -166,7 +203,9 @@ class CorpusBuilder:
     # The vocabulary
 
     def _read(self, held_out: dict[str, list[Record]]) -> TrainingText:
-        """Read the training split once and learn the vocabulary; returns counts and warnings for the manifest."""
+        """Read the training split once and learn the vocabulary; returns counts and warnings for
+        the manifest.
+        """
         source, left_out, warnings = self.sources["train"], Counter[str](), CorpusWarnings()
         for split, records in held_out.items():
             self._check(split, records, warnings)
@@ -181,14 +220,23 @@ class CorpusBuilder:
         records = sample.items()
         self._look_for_markup("train", records, warnings)
         self._learn(records, sample.added)
-        repaired = {split: dict(source.repaired) for split, source in self.sources.items() if source.repaired}
-        return TrainingText(pairs=sample.added, left_out=dict(left_out), repaired=repaired, noticed=warnings.lines())
+        repaired = {
+            split: dict(source.repaired)
+            for split, source in self.sources.items()
+            if source.repaired
+        }
+        return TrainingText(
+            pairs=sample.added, left_out=dict(left_out), repaired=repaired, noticed=warnings.lines()
+        )
 
     def _check(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
         """Add warnings about dev or test; each line begins with the split's name."""
         self._look_for_markup(split, records, warnings)
         if self.origins[split].sha256 == self.origins["train"].sha256:
-            warnings.add(f"{split} is the same text as the training split: scores on it do not apply to other text")
+            warnings.add(
+                f"{split} is the same text as the training split: scores on it do not apply to "
+                f"other text"
+            )
 
     def _look_for_markup(self, split: str, records: list[Record], warnings: CorpusWarnings) -> None:
         """Add warnings about text that is not plain, unless it is expected."""
@@ -209,7 +257,9 @@ class CorpusBuilder:
             symbols = self._symbols(records, fields)
             learned = [field for field in fields if data.fields[field] != data.symbol_field]
             texts = (texts[field] for _, texts in records for field in learned)
-            trained = train_tokenizer(texts, data.vocab_size, data.tokenizer, data.byte_fallback, symbols=symbols)
+            trained = train_tokenizer(
+                texts, data.vocab_size, data.tokenizer, data.byte_fallback, symbols=symbols
+            )
             write_bytes(path, trained.model)
 
     def _symbols(self, records: list[Record], fields: Sequence[int]) -> list[str]:
@@ -217,7 +267,9 @@ class CorpusBuilder:
         found: set[str] = set()
         for field in fields:
             if self.data.fields[field] == self.data.symbol_field:
-                found.update(*(self.data.symbols(self.data.as_encoded(texts)[field]) for _, texts in records))
+                found.update(
+                    *(self.data.symbols(self.data.as_encoded(texts)[field]) for _, texts in records)
+                )
         return sorted(found)
 
     def _as_encoded(self, records: Iterable[Record]) -> Iterable[Record]:
@@ -228,16 +280,22 @@ class CorpusBuilder:
 
     # The ids
 
-    def _write_held_out(self, split: str, records: list[Record], encoders: Sequence[TextEncoder]) -> None:
+    def _write_held_out(
+        self, split: str, records: list[Record], encoders: Sequence[TextEncoder]
+    ) -> None:
         """Write all records of dev or test, as ids and as text."""
         texts = _by_field(records)
         fields = _by_field(list(self._as_encoded(records)))
         encoded = [encoder(field) for encoder, field in zip(encoders, fields, strict=True)]
-        refuse_long(self.sources[split], records, np.stack([each.lengths for each in encoded]), self.data)
+        refuse_long(
+            self.sources[split], records, np.stack([each.lengths for each in encoded]), self.data
+        )
         for name, ids, field in zip(self.data.fields, encoded, texts, strict=True):
             with SequenceWriter(self.folder, split, name) as writer:
                 writer.add(ids)
-            write_bytes(self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in field).encode())
+            write_bytes(
+                self.folder / f"{split}.{name}.txt", "".join(f"{text}\n" for text in field).encode()
+            )
 
     def _write_train(self, total: int) -> tuple[LengthSums, Counter[str]]:
         """Write the training split, starting at the last commit.
@@ -246,12 +304,22 @@ class CorpusBuilder:
             Sums of lengths, and the number of records left out for their length, by reason.
         """
         fields = self.data.fields
-        state = EncodingState.read(self.folder / _STATE) or EncodingState(ends=(None,) * len(fields))
-        sums, left_out, read = LengthSums(fields, state.sums), Counter[str](state.left_out), state.done
-        # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from the last commit on.
+        state = EncodingState.read(self.folder / _STATE) or EncodingState(
+            ends=(None,) * len(fields)
+        )
+        sums, left_out, read = (
+            LengthSums(fields, state.sums),
+            Counter[str](state.left_out),
+            state.done,
+        )
+        # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from
+        # the last commit on.
         records = islice(training_records(self.sources["train"], self.data, Counter()), read, None)
         self.log(f"encoding {plural(total, 'record')}")
-        writers = [SequenceWriter(self.folder, "train", *each) for each in zip(fields, state.ends, strict=True)]
+        writers = [
+            SequenceWriter(self.folder, "train", *each)
+            for each in zip(fields, state.ends, strict=True)
+        ]
         # What is left decides, since a resumed build may have few records to go.
         processes = cores() if total - read >= PARALLEL_FROM else 1
         with ExitStack() as stack:
@@ -268,7 +336,9 @@ class CorpusBuilder:
                 if chunk % COMMIT_EVERY == 0:
                     self.log(f"encoding: {read:,} of {total:,} records done")
                     ends = tuple(writer.commit() for writer in writers)
-                    state = EncodingState(done=read, ends=ends, sums=sums.totals, left_out=dict(left_out))
+                    state = EncodingState(
+                        done=read, ends=ends, sums=sums.totals, left_out=dict(left_out)
+                    )
                     state.write(self.folder / _STATE)
         if not sums.records:
             raise DataError(f"{self.sources['train'].files()[0]}: every record is {self._limits()}")
@@ -276,13 +346,18 @@ class CorpusBuilder:
 
     def _limits(self) -> str:
         """The limits on length, for an error message."""
-        limits, rules = f"longer than data.max_length={self.data.max_length} tokens", self.data.pair_rules
+        limits, rules = (
+            f"longer than data.max_length={self.data.max_length} tokens",
+            self.data.pair_rules,
+        )
         if rules is not None and rules.max_ratio is not None:
             limits += f", or more uneven than data.max_ratio={rules.max_ratio:g}"
         return limits
 
     def _publish(self, counts: CorpusCounts) -> None:
-        """Write the manifest last, once all other files are on disk: a folder with a manifest is a complete corpus."""
+        """Write the manifest last, once all other files are on disk: a folder with a manifest is a
+        complete corpus.
+        """
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = {path.name: sha256(path) for path in files}
         manifest = CorpusManifest(
@@ -303,7 +378,9 @@ class CorpusBuilder:
         manifest.write(self.folder / MANIFEST)
 
     def _training_id(self, hashes: dict[str, str]) -> str:
-        """Hash of all but the test split. The ids of the training split follow from its text and the vocabulary."""
+        """Hash of all but the test split. The ids of the training split follow from its text and
+        the vocabulary.
+        """
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
         vocabulary = [hashes[path.name] for path in self._models]
         settings = _preparation(self.data.model_dump(mode="json"), self.data.fields)
@@ -312,26 +389,40 @@ class CorpusBuilder:
 
 
 def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Settings of preparation added after the first version and not at their default, so that old ids stay the same.
+    """Settings of preparation added after the first version and not at their default, so that old
+    ids stay the same.
 
     Args:
         data: values of the data settings. A setting that only other tasks have is always included.
         fields: the text fields.
     """
-    later = {name: default for name, default in INTRODUCED_DATA.items() if name not in (*_FIRST, *_BY_CONTENT)}
-    changed = {name: data[name] for name, default in later.items() if data.get(name, default) != default}
-    others = {name: data[name] for name in data if name not in INTRODUCED_DATA and name not in NOT_IDENTITY_DATA}
+    later = {
+        name: default
+        for name, default in INTRODUCED_DATA.items()
+        if name not in (*_FIRST, *_BY_CONTENT)
+    }
+    changed = {
+        name: data[name] for name, default in later.items() if data.get(name, default) != default
+    }
+    others = {
+        name: data[name]
+        for name in data
+        if name not in INTRODUCED_DATA and name not in NOT_IDENTITY_DATA
+    }
     return {**changed, **others, **fields_entry(fields)}
 
 
 def _preparation(data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
     """The settings that determine how text is prepared."""
-    # A text of a language model has no max_length; its other settings differ from those of every other task.
+    # A text of a language model has no max_length; its other settings differ from those of every
+    # other task.
     return [data["vocab_size"], data.get("max_length"), later_settings(data, fields)]
 
 
 def _in_order(data: dict[str, Any]) -> dict[str, Any]:
-    """Settings in the order of INTRODUCED_DATA, then others: the same corpus has the same manifest byte for byte."""
+    """Settings in the order of INTRODUCED_DATA, then others: the same corpus has the same manifest
+    byte for byte.
+    """
     return {name: data[name] for name in (*INTRODUCED_DATA, *data) if name in data}
 
 

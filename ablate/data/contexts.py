@@ -1,7 +1,8 @@
 """Contexts of a language model: a stream of tokens cut into windows, and their batches.
 
-A context predicts each of its tokens from those before it in the context, and from the one before the context. At the
-beginning of the stream, and of a document that begins a context, that is the begin mark.
+A context predicts each of its tokens from those before it in the context, and from the one before
+the context. At the beginning of the stream, and of a document that begins a context, that is the
+begin mark.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ class Contexts(TokenSequences):
     """Contexts over a stream of token ids; `offsets` are those of the documents.
 
     starts, ends: the first token of each context, and the one after its last.
-    scored: the first token that counts; those before it only predict, because an earlier context has scored them.
+    scored: the first token that counts; those before it only predict, because an earlier context
+        has scored them.
     begins: whether a begin mark is before the context, rather than the token before it.
     """
 
@@ -59,9 +61,11 @@ class Contexts(TokenSequences):
 class ContextBatch:
     """Padded token ids of contexts, and the positions of the tokens that count.
 
-    inputs: (B, T), each the token before the context and all of its tokens but the last, padded with 0.
+    inputs: (B, T), each the token before the context and all of its tokens but the last, padded
+        with 0.
     targets: the n tokens that count.
-    positions: (n), their indices into the inputs flattened to (B * T): the state there predicts the token.
+    positions: (n), their indices into the inputs flattened to (B * T): the state there predicts the
+        token.
     """
 
     inputs: Tensor
@@ -83,8 +87,11 @@ class ContextBatch:
         return ContextBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
-def cut(sequences: TokenSequences, context: int, stride: int, joined: bool, score_once: bool) -> Contexts:
-    """Cut a stream into contexts. The last one of a stretch is shorter than the others, and none is dropped.
+def cut(
+    sequences: TokenSequences, context: int, stride: int, joined: bool, score_once: bool
+) -> Contexts:
+    """Cut a stream into contexts. The last one of a stretch is shorter than the others, and none is
+    dropped.
 
     Args:
         sequences: the documents.
@@ -100,7 +107,9 @@ def cut(sequences: TokenSequences, context: int, stride: int, joined: bool, scor
     lengths = ends - begins
     counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # of each stretch
     stretch = np.repeat(np.arange(len(counts)), counts)
-    index = np.arange(len(stretch)) - np.repeat(np.cumsum(counts) - counts, counts)  # of a context in its stretch
+    index = np.arange(len(stretch)) - np.repeat(
+        np.cumsum(counts) - counts, counts
+    )  # of a context in its stretch
     starts = begins[stretch] + stride * index
     stops = np.minimum(starts + context, ends[stretch])
     # What earlier contexts reach ends at the start of the one before, plus a context.

@@ -1,4 +1,6 @@
-"""A prepared corpus on disk: memory-mapped token ids of every split, the tokenizers and the manifest."""
+"""A prepared corpus on disk: memory-mapped token ids of every split, the tokenizers and the
+manifest.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ _SUBSET_KEY = 20170612
 
 @dataclass(frozen=True)
 class TokenSequences:
-    """Token ids of one text field, without BOS and EOS: all sequences concatenated, and where each begins."""
+    """Token ids of one text field, without BOS and EOS: all sequences concatenated, and where each
+    begins.
+    """
 
     ids: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -80,34 +84,51 @@ class Split:
 
 
 def subset(records: int, fraction: float) -> NDArray[np.int64]:
-    """Indices of a random share of the records, in ascending order; a smaller share is contained in a larger one.
+    """Indices of a random share of the records, in ascending order; a smaller share is contained in
+    a larger one.
 
-    The share is the same for every seed, so that runs differ in the amount of training data and not in its choice.
+    The share is the same for every seed, so that runs differ in the amount of training data and not
+    in its choice.
     """
     if fraction == 1:
         return np.arange(records)
-    # One rank for each record, whatever the share: the records of a smaller share have the smallest ranks of a larger
-    # one.
+    # One rank for each record, whatever the share: the records of a smaller share have the smallest
+    # ranks of a larger one.
     ranks = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
     return np.sort(np.argsort(ranks, kind="stable")[: max(1, round(fraction * records))])
 
 
 class LengthSums:
-    """Sums of lengths, squared lengths and products of lengths over records, in tokens with EOS; for cost estimates.
+    """Sums of lengths, squared lengths and products of lengths over records, in tokens with EOS;
+    for cost estimates.
 
-    `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
-    record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of more) and `longest` (a maximum,
-    not a sum).
+    `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest
+    field of each record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of
+    more) and `longest` (a maximum, not a sum).
     """
 
     def __init__(self, fields: Sequence[str], totals: Mapping[str, int] | None = None) -> None:
         """Start at zero, or continue from the `totals` of an interrupted preparation."""
         self._products = [
-            (f"{fields[i]}_squares" if i == j else "products" if len(fields) == 2 else f"{fields[i]}_{fields[j]}", i, j)
+            (
+                f"{fields[i]}_squares"
+                if i == j
+                else "products"
+                if len(fields) == 2
+                else f"{fields[i]}_{fields[j]}",
+                i,
+                j,
+            )
             for i, j in combinations_with_replacement(range(len(fields)), 2)
         ]
         self._tokens = [f"{field}_tokens" for field in fields]
-        names = ["pairs", *self._tokens, "longer_tokens", *(name for name, _, _ in self._products), "longest"]
+        names = [
+            "pairs",
+            *self._tokens,
+            "longer_tokens",
+            *(name for name, _, _ in self._products),
+            "longest",
+        ]
         self.totals = {name: (totals or {}).get(name, 0) for name in names}
 
     @property
@@ -137,7 +158,9 @@ class LengthSums:
 
 
 class Corpus:
-    """A prepared corpus on disk. Every file is compared with its hash before it is used; large ones with their size."""
+    """A prepared corpus on disk. Every file is compared with its hash before it is used; large ones
+    with their size.
+    """
 
     def __init__(self, folder: Path) -> None:
         """Open a corpus written by `prepare`.
@@ -242,14 +265,18 @@ class Corpus:
 def open_sequences(folder: Path, split: str, field: str) -> TokenSequences:
     """One field of a split, memory-mapped: FOLDER/SPLIT.FIELD.ids and .offsets."""
     path = folder / f"{split}.{field}.ids"
-    ids = np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)  # no map of 0 bytes
+    ids = (
+        np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)
+    )  # no map of 0 bytes
     return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
 
 
 class SequenceWriter:
     """Writes one field of a split chunk by chunk: FOLDER/SPLIT.FIELD.ids and .offsets."""
 
-    def __init__(self, folder: Path, split: str, field: str, end: Sequence[int] | None = None) -> None:
+    def __init__(
+        self, folder: Path, split: str, field: str, end: Sequence[int] | None = None
+    ) -> None:
         """Start anew, or continue from the file sizes that `commit` returned."""
         self._paths = [folder / f"{split}.{field}.{kind}" for kind in ("ids", "offsets")]
         self._files: list[BinaryIO] = []

@@ -1,7 +1,9 @@
 """Text to token ids, many texts at once, in this process or in several.
 
-A BPE vocabulary merges within words only, so a text's ids are its words' ids one after another, and each word is
-encoded once: three times as fast as SentencePiece's batch encoder on Tatoeba (V=8000, one core; benchmarks/prepare.py).
+A BPE vocabulary merges within words only, so a text's ids are its words' ids one after another, and
+each word is
+encoded once: three times as fast as SentencePiece's batch encoder on Tatoeba (V=8000, one core;
+    benchmarks/prepare.py).
 A unigram vocabulary scores a text as a whole, so SentencePiece encodes every text.
 """
 
@@ -47,7 +49,11 @@ class Encoded:
 
     def only(self, keep: NDArray[np.bool_]) -> Encoded:
         """The texts selected by a mask."""
-        return self if keep.all() else Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])
+        return (
+            self
+            if keep.all()
+            else Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])
+        )
 
 
 class TextEncoder:
@@ -55,7 +61,9 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.words: dict[str, bytes] = {"": b""}  # two spaces in a row have an empty word between them
+        self.words: dict[str, bytes] = {
+            "": b""
+        }  # two spaces in a row have an empty word between them
 
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Token ids of the texts, without BOS and EOS."""
@@ -104,7 +112,8 @@ class EncoderPool:
     """Encodes chunks of records in order, in several processes."""
 
     def __init__(self, models: Sequence[Path], processes: int) -> None:
-        """Store the settings; processes start on entering the context. With `processes=1` this process encodes.
+        """Store the settings; processes start on entering the context. With `processes=1` this
+        process encodes.
 
         Args:
             models: the vocabulary file of each field.
@@ -116,7 +125,8 @@ class EncoderPool:
 
     def __enter__(self) -> EncoderPool:
         if self.processes > 1:
-            # Spawned and not forked: the caller may have threads, whose locks a fork would copy in any state.
+            # Spawned and not forked: the caller may have threads, whose locks a fork would copy in
+            # any state.
             context = multiprocessing.get_context("spawn")
             self._exit.enter_context(_spawning_without_current_folder())
             pool = ProcessPoolExecutor(self.processes, context, _start_worker, (self.models,))
@@ -147,7 +157,8 @@ class EncoderPool:
                 texts = ["\n".join(field).encode() for field in chunk]
                 with _sigint_blocked():  # submit() may start a process, which inherits the mask
                     pending.append(self._pool.submit(_encode, texts))
-                # The oldest first, so that the order of records does not depend on which process is faster.
+                # The oldest first, so that the order of records does not depend on which process is
+                # faster.
                 if len(pending) > 2 * self.processes:
                     yield pending.popleft().result()
             while pending:
@@ -160,26 +171,29 @@ class EncoderPool:
 
 @contextmanager
 def _spawning_without_current_folder() -> Iterator[None]:
-    """Start spawned processes without the current folder on their path, so that no file there is taken for a module.
+    """Start spawned processes without the current folder on their path, so that no file there is
+    taken for a module.
 
-    From Python 3.11 on, a variable does that. On Python 3.10, isolated mode does, and multiprocessing restores the path
-    of this process afterwards. It takes an executable without options, so the executable is a script.
+    From Python 3.11 on, a variable does that. On Python 3.10, isolated mode does, and
+    multiprocessing restores the path of this process afterwards. It takes an executable without
+    options, so the executable is a script.
     """
-    if sys.version_info >= (3, 11):
-        before = os.environ.get("PYTHONSAFEPATH")
-        os.environ["PYTHONSAFEPATH"] = "1"
-        try:
-            yield
-        finally:
-            if before is None:
-                del os.environ["PYTHONSAFEPATH"]
-        return
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+    return
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "python"
         script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I "$@"\n')
         script.chmod(0o700)
         if not os.access(script, os.X_OK):
-            raise StoreError(f"{folder}: files cannot be executed there; set TMPDIR to another folder")
+            raise StoreError(
+                f"{folder}: files cannot be executed there; set TMPDIR to another folder"
+            )
         multiprocessing.set_executable(str(script))
         try:
             yield
@@ -189,7 +203,9 @@ def _spawning_without_current_folder() -> Iterator[None]:
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT in processes started within the context: Ctrl-C must not reach them before `os.setsid`."""
+    """Block SIGINT in processes started within the context: Ctrl-C must not reach them before
+    `os.setsid`.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -202,7 +218,8 @@ _worker_encoders: list[TextEncoder] = []  # of a worker process; set once by _st
 
 def _start_worker(models: Sequence[Path]) -> None:
     """Initialize a worker process: load the vocabularies, and exit when the parent does."""
-    # In a new session, Ctrl-C in the terminal reaches the parent only. Linux also shares CPU time fairly by session.
+    # In a new session, Ctrl-C in the terminal reaches the parent only. Linux also shares CPU time
+    # fairly by session.
     os.setsid()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _worker_encoders[:] = load_encoders(models)
@@ -218,4 +235,7 @@ def _exit_with_parent() -> None:
 
 
 def _encode(texts: Sequence[bytes]) -> list[Encoded]:
-    return [encoder(field.decode().split("\n")) for encoder, field in zip(_worker_encoders, texts, strict=True)]
+    return [
+        encoder(field.decode().split("\n"))
+        for encoder, field in zip(_worker_encoders, texts, strict=True)
+    ]

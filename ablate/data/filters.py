@@ -1,4 +1,5 @@
-"""Filters and checks of a corpus: dropped training records, suspicious text, test text that occurs in training.
+"""Filters and checks of a corpus: dropped training records, suspicious text, test text that occurs
+in training.
 
 Dropped records are counted by reason. Invalid records in dev and test are errors instead.
 """
@@ -26,7 +27,9 @@ EMPTY, IDENTICAL, DUPLICATE = "empty", "identical sides", "duplicate"  # names i
 LONG, UNEVEN = "too long", "uneven"
 
 
-def training_records(source: TextSource, data: DataConfig, left_out: Counter[str]) -> Iterator[Record]:
+def training_records(
+    source: TextSource, data: DataConfig, left_out: Counter[str]
+) -> Iterator[Record]:
     """The training records that pass the filters of text; the others are counted in `left_out`.
 
     Raises:
@@ -34,7 +37,11 @@ def training_records(source: TextSource, data: DataConfig, left_out: Counter[str
     """
     repeated = _repeated(source) if data.drop_duplicates else None
     rules = data.pair_rules
-    pair = (data.fields.index(rules.first), data.fields.index(rules.second)) if rules and rules.drop_identical else None
+    pair = (
+        (data.fields.index(rules.first), data.fields.index(rules.second))
+        if rules and rules.drop_identical
+        else None
+    )
     for index, record in enumerate(source.records()):
         texts = record[1]
         if not all(texts):
@@ -58,15 +65,20 @@ def complete_records(source: TextSource, data: DataConfig, split: str) -> list[R
         for index, text in enumerate(record[1]):
             if not text:
                 where = source.where(record[0], index)
-                raise DataError(f"{where}: the {data.fields[index]} side is empty; {split} must be complete")
+                raise DataError(
+                    f"{where}: the {data.fields[index]} side is empty; {split} must be complete"
+                )
         records.append(record)
     if not records:
         raise DataError(f"{source.files()[0]}: contains no records")
     return records
 
 
-def within_limits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]) -> NDArray[np.bool_]:
-    """A mask of the training records that are short and even enough; the others are counted in `left_out`.
+def within_limits(
+    lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]
+) -> NDArray[np.bool_]:
+    """A mask of the training records that are short and even enough; the others are counted in
+    `left_out`.
 
     Args:
         lengths: tokens, (fields, records).
@@ -86,7 +98,9 @@ def within_limits(lengths: NDArray[np.int64], data: DataConfig, left_out: Counte
     return both
 
 
-def refuse_long(source: TextSource, records: Sequence[Record], lengths: NDArray[np.int64], data: DataConfig) -> None:
+def refuse_long(
+    source: TextSource, records: Sequence[Record], lengths: NDArray[np.int64], data: DataConfig
+) -> None:
     """Refuse records of dev or test above the limit of length.
 
     Args:
@@ -102,11 +116,16 @@ def refuse_long(source: TextSource, records: Sequence[Record], lengths: NDArray[
     if len(over):
         field = int(np.argmax(lengths[:, over[0]] > data.max_length))
         where = source.where(records[over[0]][0], field)
-        raise DataError(f"{where}: is longer than data.max_length={data.max_length} tokens; increase data.max_length")
+        raise DataError(
+            f"{where}: is longer than data.max_length={data.max_length} tokens; increase "
+            f"data.max_length"
+        )
 
 
 def _repeated(source: TextSource) -> NDArray[np.bool_]:
-    """A mask of the records that occurred before, by 64-bit hashes; takes 40 bytes per record while sorting."""
+    """A mask of the records that occurred before, by 64-bit hashes; takes 40 bytes per record while
+    sorting.
+    """
     hashes = np.fromiter((_hash(texts) for _, texts in source.records()), dtype=np.uint64)
     repeated = np.ones(len(hashes), dtype=bool)
     # return_index gives the first of equal values.
@@ -115,12 +134,16 @@ def _repeated(source: TextSource) -> NDArray[np.bool_]:
 
 
 def _hash(texts: Sequence[str]) -> int:
-    # Not Python's hash(), whose values differ between processes: a collision would drop another record each time.
-    return int.from_bytes(hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "little")
+    # Not Python's hash(), whose values differ between processes: a collision would drop another
+    # record each time.
+    return int.from_bytes(
+        hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "little"
+    )
 
 
 # Scores need detokenized, plain text.
-# Plain text contains an entity, or a space before a full stop, now and then. Only a large share of lines is a sign.
+# Plain text contains an entity, or a space before a full stop, now and then. Only a large share of
+# lines is a sign.
 SHARE = 0.1
 CHECKED_RECORDS = 20_000  # at the beginning of a split
 
@@ -139,9 +162,14 @@ class CorpusWarnings:
         beginning = [texts for _, texts in records[:CHECKED_RECORDS]]
         for field, label in enumerate(labels):
             for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
-                share = sum(pattern.search(texts[field]) is not None for texts in beginning) / max(1, len(beginning))
+                share = sum(pattern.search(texts[field]) is not None for texts in beginning) / max(
+                    1, len(beginning)
+                )
                 if share >= SHARE:
-                    self._lines.append(f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain text")
+                    self._lines.append(
+                        f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain "
+                        f"text"
+                    )
 
     def add(self, line: str) -> None:
         """Add a line."""
@@ -156,7 +184,8 @@ OVERLAP_CHUNK = 10_000  # training records that are compared at once
 
 
 def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
-    """Count the test records whose text occurs in the training split, by text field and as whole records.
+    """Count the test records whose text occurs in the training split, by text field and as whole
+    records.
 
     The training split is read once, in chunks. Memory holds the test split and one chunk.
 
@@ -164,16 +193,21 @@ def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
         folder: with the token ids of both splits.
         fields: the text fields.
     """
-    test = list(zip(*(_texts(open_sequences(folder, "test", field)) for field in fields), strict=True))
+    test = list(
+        zip(*(_texts(open_sequences(folder, "test", field)) for field in fields), strict=True)
+    )
     # One set for each field, and one of whole records.
     wanted = [*(set(texts) for texts in zip(*test, strict=True)), set(test)]
     found: list[set[bytes | tuple[bytes, ...]]] = [set() for _ in wanted]
     train = zip(*(_texts(open_sequences(folder, "train", field)) for field in fields), strict=True)
     while chunk := list(islice(train, OVERLAP_CHUNK)):
-        for known, texts, hits in zip(wanted, [*zip(*chunk, strict=True), chunk], found, strict=True):
+        for known, texts, hits in zip(
+            wanted, [*zip(*chunk, strict=True), chunk], found, strict=True
+        ):
             hits.update(known.intersection(texts))
     *by_field, records = (
-        sum(text in hits for text in texts) for texts, hits in zip([*zip(*test, strict=True), test], found, strict=True)
+        sum(text in hits for text in texts)
+        for texts, hits in zip([*zip(*test, strict=True), test], found, strict=True)
     )
     return Overlap(fields=dict(zip(fields, by_field, strict=True)), records=records)
 

@@ -1,9 +1,10 @@
 """Data sets of the Hugging Face Hub: the files of a revision, downloaded once and verified.
 
-Files are in the Hub's cache (HF_HOME), which resumes interrupted downloads and lets one process at a time download a
-file. The commit and the files of a revision are recorded beside the prepared corpora: a branch then always means the
-same commit, and the network is not used again. The data sets that have a name of their own are listed in
-ablate/config/translation_data.py and language_data.py.
+Files are in the Hub's cache (HF_HOME), which resumes interrupted downloads and lets one process at
+a time download a file. The commit and the files of a revision are recorded beside the prepared
+corpora: a branch then always means the same commit, and the network is not used again. The data
+sets that have a name of their own are listed in ablate/config/translation_data.py and
+language_data.py.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ Log = Callable[[str], None]
 class Repository:
     """A data set of the Hub at one revision."""
 
-    def __init__(self, name: str, revision: str, records: Path, log: Log, known: Mapping[str, str]) -> None:
+    def __init__(
+        self, name: str, revision: str, records: Path, log: Log, known: Mapping[str, str]
+    ) -> None:
         """Name a data set; the network is not used yet.
 
         Args:
@@ -50,7 +53,8 @@ class Repository:
         return f"hf:{self.name}@{self.revision}"
 
     def record(self) -> HubRevision:
-        """The commit, the stated license, and the files with sizes and hashes; requested once and recorded.
+        """The commit, the stated license, and the files with sizes and hashes; requested once and
+        recorded.
 
         Raises:
             DataError: the Hub does not have the revision, or cannot be reached.
@@ -68,17 +72,22 @@ class Repository:
             DataError: no file in a readable format has this prefix.
         """
         names = self.record().files
-        # The Hub's own layouts: `train.parquet`, `data/train-00000-of-00003.parquet`, `train/0000.parquet`.
+        # The Hub's own layouts: `train.parquet`, `data/train-00000-of-00003.parquet`,
+        # `train/0000.parquet`.
         pattern = re.compile(rf"(?:data/)?{re.escape(prefix)}(?:[-./][^/]*|/.*)?")
-        matches = [name for name in names if suffix_of(name) in SUFFIXES and pattern.fullmatch(_stem(name))]
+        matches = [
+            name for name in names if suffix_of(name) in SUFFIXES and pattern.fullmatch(_stem(name))
+        ]
         if matches:
             return sorted(matches)
         readable = sorted({_stem(name) for name in names if suffix_of(name) in SUFFIXES})
         if not readable:
-            # Where the Hub has converted such a data set to Parquet, the result is a revision of this name.
+            # Where the Hub has converted such a data set to Parquet, the result is a revision of
+            # this name.
             script = any(name.endswith(".py") for name in names)
             why = (
-                "consists of a Python script, which ablate does not execute; try its revision refs/convert/parquet"
+                "consists of a Python script, which ablate does not execute; try its revision "
+                "refs/convert/parquet"
                 if script
                 else f"holds no file that ends in {listed(SUFFIXES)}"
             )
@@ -87,7 +96,8 @@ class Repository:
         raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
 
     def download(self, files: list[str]) -> list[str]:
-        """Paths of files in the Hub's cache; missing files are downloaded, and each is verified once.
+        """Paths of files in the Hub's cache; missing files are downloaded, and each is verified
+        once.
 
         Raises:
             DataError: the Hub cannot be reached, or a file is missing or has another hash.
@@ -98,7 +108,8 @@ class Repository:
             size = sum(record.files[file].size or 0 for file in missing) / 1e6
             license = record.licence or "none stated"
             self.log(
-                f"downloading {plural(len(missing), 'file')} of {self.display_name}, {size:,.1f} MB, license: {license}"
+                f"downloading {plural(len(missing), 'file')} of {self.display_name}, {size:,.1f} "
+                f"MB, license: {license}"
             )
         return [self._download(file) for file in files]
 
@@ -107,20 +118,28 @@ class Repository:
 
         record = self.record()
         with self._translate_errors(file):
-            path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=record.commit))
+            path = Path(
+                hf_hub_download(self.name, file, repo_type="dataset", revision=record.commit)
+            )
         about = record.files[file]
         stamp = (path.stat().st_size, path.stat().st_mtime_ns)
         if about.verified == stamp:  # unchanged since it was verified
             return str(path)
         # Large files have a SHA-256 on the Hub, small ones only a git blob hash.
-        for kind, expected in (("SHA-256", self.known.get(file)), ("SHA-256", about.sha256), ("git", about.git)):
+        for kind, expected in (
+            ("SHA-256", self.known.get(file)),
+            ("SHA-256", about.sha256),
+            ("git", about.git),
+        ):
             digest = _digest(path, kind) if expected else expected
             if digest != expected:
-                # Both the blob and the link to it in the snapshot, else the library would find the file again.
+                # Both the blob and the link to it in the snapshot, else the library would find the
+                # file again.
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
-                    f"{self.display_name}: {file} has the {kind} hash {digest}, expected {expected}; it was "
+                    f"{self.display_name}: {file} has the {kind} hash {digest}, expected "
+                    f"{expected}; it was "
                     "removed; run again to download it"
                 )
         files = {**record.files, file: about.model_copy(update={"verified": stamp})}
@@ -130,7 +149,9 @@ class Repository:
     def _cached(self, file: str, commit: str) -> bool:
         from huggingface_hub import try_to_load_from_cache
 
-        return isinstance(try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit), str)
+        return isinstance(
+            try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit), str
+        )
 
     def _request(self) -> HubRevision:
         from huggingface_hub import HfApi
@@ -175,7 +196,8 @@ class Repository:
             ) from None
         except errors.RepositoryNotFoundError:
             raise DataError(
-                f"{what}: the Hub has no such data set, or it is private; `hf auth login` gives access to yours"
+                f"{what}: the Hub has no such data set, or it is private; `hf auth login` gives "
+                f"access to yours"
             ) from None
         except errors.RevisionNotFoundError:
             raise DataError(f"{what}: the data set has no such revision") from None
@@ -188,20 +210,29 @@ class Repository:
         except errors.HFValidationError as error:
             raise DataError(f"{what}: {str(error).splitlines()[0]}") from None
         except Exception as error:
-            # The library lets errors of httpx through, and raises some built-in ones for a broken connection.
-            if type(error).__module__.split(".")[0] not in ("httpx", "httpx2", "builtins", "huggingface_hub"):
+            # The library lets errors of httpx through, and raises some built-in ones for a broken
+            # connection.
+            if type(error).__module__.split(".")[0] not in (
+                "httpx",
+                "httpx2",
+                "builtins",
+                "huggingface_hub",
+            ):
                 raise
             if isinstance(error, OSError) and error.errno is not None:
                 raise  # a local fault: a full disk, a folder that cannot be written
             if not isinstance(error, OSError) and type(error).__module__ == "builtins":
                 raise
             raise DataError(
-                f"{what}: the download was interrupted ({_first_line(error)}); run again to resume it"
+                f"{what}: the download was interrupted ({_first_line(error)}); run again to resume "
+                f"it"
             ) from None
 
 
 def repository_of(data: HubData | None, corpora: Path, log: Log) -> Repository | None:
-    """The data set that a study names, recorded beside its corpora; None if its splits are not on the Hub."""
+    """The data set that a study names, recorded beside its corpora; None if its splits are not on
+    the Hub.
+    """
     if data is None:
         return None
     return Repository(data.repository, data.revision, corpora / DOWNLOADS, log, data.sha256)

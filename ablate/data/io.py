@@ -1,4 +1,6 @@
-"""Opens and hashes text files: local paths or addresses that fsspec opens, plain or compressed with gzip."""
+"""Opens and hashes text files: local paths or addresses that fsspec opens, plain or compressed with
+gzip.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,11 @@ def files_in(path: str) -> list[str] | None:
             system = _filesystem(path)
             if not system.isdir(path):
                 return None
-            files = [system.unstrip_protocol(entry["name"]) for entry in system.ls(path) if entry["type"] == "file"]
+            files = [
+                system.unstrip_protocol(entry["name"])
+                for entry in system.ls(path)
+                if entry["type"] == "file"
+            ]
         else:
             if not Path(path).is_dir():
                 return None
@@ -66,9 +72,13 @@ def files_in(path: str) -> list[str] | None:
 
 
 def missing(
-    path: str, shown: str = "", remedy: str = "correct the name or data.folder", names: Iterable[str] | None = None
+    path: str,
+    shown: str = "",
+    remedy: str = "correct the name or data.folder",
+    names: Iterable[str] | None = None,
 ) -> DataError:
-    """The error for a file or folder that does not exist, with the folder in which it was looked for.
+    """The error for a file or folder that does not exist, with the folder in which it was looked
+    for.
 
     Args:
         path: of the file.
@@ -87,7 +97,9 @@ def missing(
 
 
 def _nearest(path: Path, names: Iterable[str] | None) -> str:
-    """Return `; did you mean "train.txt"?` for the name most similar to that of `path`, with or without its suffix."""
+    """Return `; did you mean "train.txt"?` for the name most similar to that of `path`, with or
+    without its suffix.
+    """
     try:
         known = {entry.name for entry in path.parent.iterdir()} if names is None else set(names)
     except OSError:
@@ -98,7 +110,9 @@ def _nearest(path: Path, names: Iterable[str] | None) -> str:
 
 
 def signature(path: str) -> list[Any]:
-    """A value that changes with a file's content, known without reading it: path, size, times, inode."""
+    """A value that changes with a file's content, known without reading it: path, size, times,
+    inode.
+    """
     with readable(path):
         if is_address(path):
             return [path, str(_filesystem(path).ukey(path))]
@@ -110,7 +124,9 @@ def signature(path: str) -> list[Any]:
 @contextmanager
 def open_bytes(path: str) -> Iterator[IO[bytes]]:
     """Open a file for reading bytes; a name that ends in .gz is decompressed."""
-    with _filesystem(path).open(path, "rb") if is_address(path) else Path(path).open("rb") as stream:
+    with (
+        _filesystem(path).open(path, "rb") if is_address(path) else Path(path).open("rb") as stream
+    ):
         if not path.endswith(".gz"):
             yield stream
             return
@@ -168,6 +184,8 @@ def _filesystem(path: str) -> Any:
 
         return fsspec.core.url_to_fs(path)[0]
     except TypeError:
-        raise DataError(f"{path}: cannot be opened: this protocol needs options that a study cannot give") from None
+        raise DataError(
+            f"{path}: cannot be opened: this protocol needs options that a study cannot give"
+        ) from None
     except Exception as error:  # of any package that opens a protocol
         raise DataError(f"{path}: cannot be opened: {_first_line(error)}") from None

@@ -1,9 +1,11 @@
-"""Masks of masked language models: the tokens of a context that are predicted, and the tokens read instead of them.
+"""Masks of masked language models: the tokens of a context that are predicted, and the tokens read
+instead of them.
 
-A mask is a pure function of a key and of the token's place in the stream. In training the key is (seed, step): every
-step has other masks, and a resumed run has the same ones. In evaluation the key is a fixed seed: rows with the same
-vocabulary predict the same tokens, however the stream is cut into contexts. There are two exceptions: words that the
-border of a context cuts, and the token that is added to a context without any chosen one.
+A mask is a pure function of a key and of the token's place in the stream. In training the key is
+(seed, step): every step has other masks, and a resumed run has the same ones. In evaluation the key
+is a fixed seed: rows with the same vocabulary predict the same tokens, however the stream is cut
+into contexts. There are two exceptions: words that the border of a context cuts, and the token that
+is added to a context without any chosen one.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class Masking:
     """Rules by which tokens are chosen and replaced.
 
     rate: share of the tokens that are predicted.
-    read_as_mask, read_as_random: shares of those that the model reads as the mask, and as a random token; it reads the
-        others unchanged.
+    read_as_mask, read_as_random: shares of those that the model reads as the mask, and as a random
+        token; it reads the others unchanged.
     whole_word: whether words are chosen, with all of their tokens.
     """
 
@@ -51,7 +53,8 @@ class MaskedContexts(Contexts):
     masking: how tokens are chosen.
     key: of the draws.
     vocab_size: V.
-    begins_word, ends_word: by token id, whether a word begins with it, and whether none goes on after it.
+    begins_word, ends_word: by token id, whether a word begins with it, and whether none goes on
+        after it.
     """
 
     masking: Masking
@@ -61,7 +64,9 @@ class MaskedContexts(Contexts):
     ends_word: NDArray[np.bool_]
 
     @staticmethod
-    def over(contexts: Contexts, masking: Masking, key: tuple[int, ...], tokenizer: Tokenizer) -> MaskedContexts:
+    def over(
+        contexts: Contexts, masking: Masking, key: tuple[int, ...], tokenizer: Tokenizer
+    ) -> MaskedContexts:
         """The contexts with these masks."""
         c = contexts
         plain = (c.ids, c.offsets, c.starts, c.ends, c.scored, c.begins)
@@ -76,17 +81,22 @@ class MaskedContexts(Contexts):
         cut = super().first(count)
         return replace(self, starts=cut.starts, ends=cut.ends, scored=cut.scored, begins=cut.begins)
 
-    def chosen(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
+    def chosen(
+        self, items: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
         """The tokens of some contexts that are predicted.
 
         Args:
             items: indices of B contexts.
 
         Returns:
-            The place of each token in the stream, whether it is a token rather than padding, and whether it is
-            predicted; (B, T) each.
+            The place of each token in the stream, whether it is a token rather than padding, and
+            whether it is predicted; (B, T) each.
         """
-        starts, lengths = self.starts[items][:, None], (self.ends[items] - self.starts[items])[:, None]
+        starts, lengths = (
+            self.starts[items][:, None],
+            (self.ends[items] - self.starts[items])[:, None],
+        )
         columns = np.arange(int(lengths.max()))
         is_token = columns < lengths
         places = np.where(is_token, starts + columns, starts)
@@ -99,19 +109,25 @@ class MaskedContexts(Contexts):
         return places, is_token, drawn < limit
 
     def _word_starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The place of the first token of each token's word; of a word that a context cuts, its first token there."""
+        """The place of the first token of each token's word; of a word that a context cuts, its
+        first token there.
+        """
         ids = self.ids[places]
         first = self.begins_word[ids]
         first[:, 1:] |= self.ends_word[ids[:, :-1]]
         first[:, 0] = True
-        return places[:, :1] + np.maximum.accumulate(np.where(first, np.arange(ids.shape[1]), 0), axis=1)
+        return places[:, :1] + np.maximum.accumulate(
+            np.where(first, np.arange(ids.shape[1]), 0), axis=1
+        )
 
     def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
         """Number of predicted tokens of some contexts."""
         return int(self.chosen(np.asarray(items))[2].sum())
 
 
-def collate_masked(contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
+def collate_masked(
+    contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]
+) -> ContextBatch:
     """Make the padded batch of some contexts; its targets are the predicted tokens."""
     return collate_with_places(contexts, items)[0]
 
@@ -119,7 +135,9 @@ def collate_masked(contexts: MaskedContexts, items: Sequence[int] | NDArray[np.i
 def collate_with_places(
     contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]
 ) -> tuple[ContextBatch, NDArray[np.int64]]:
-    """Make the batch of some contexts, and return the place in the stream of each predicted token."""
+    """Make the batch of some contexts, and return the place in the stream of each predicted
+    token.
+    """
     places, is_token, is_chosen = contexts.chosen(np.asarray(items))
     ids = np.where(is_token, contexts.ids[places], PAD).astype(np.int64)
     targets, where = ids[is_chosen], places[is_chosen]
@@ -128,12 +146,15 @@ def collate_with_places(
     random = FIRST_TOKEN + (uniform(contexts.key, _REPLACEMENT, where) * span).astype(np.int64)
     is_random = reading < masking.read_as_mask + masking.read_as_random
     inputs = ids.copy()
-    inputs[is_chosen] = np.where(reading < masking.read_as_mask, MASK, np.where(is_random, random, targets))
+    inputs[is_chosen] = np.where(
+        reading < masking.read_as_mask, MASK, np.where(is_random, random, targets)
+    )
     return ContextBatch(*map(torch.from_numpy, (inputs, targets, np.flatnonzero(is_chosen)))), where
 
 
 def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Numbers from [0, 1) that follow from a key, the number of a draw and a place alone: in the shape of `places`.
+    """Numbers from [0, 1) that follow from a key, the number of a draw and a place alone: in the
+    shape of `places`.
 
     SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
     """

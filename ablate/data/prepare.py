@@ -1,8 +1,8 @@
 """Prepare a corpus once: read, check, train the vocabulary on the training split, encode, write.
 
-The id of a prepared corpus is a hash of its text and its settings. The corpus is built in a working folder, which is
-renamed when complete; an interrupted preparation resumes. If several processes need the same corpus, one prepares it
-and the others wait.
+The id of a prepared corpus is a hash of its text and its settings. The corpus is built in a working
+folder, which is renamed when complete; an interrupted preparation resumes. If several processes
+need the same corpus, one prepares it and the others wait.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ Content = dict[str, list[str]]  # by split, the hashes of its text
 Log = Callable[[str], None]
 
 
-def prepare(data: CorpusConfig, folder: Path, corpora: Path, log: Log = lambda line: None) -> Corpus:
+def prepare(
+    data: CorpusConfig, folder: Path, corpora: Path, log: Log = lambda line: None
+) -> Corpus:
     """Open the prepared corpus of a study; build it if it is missing or damaged.
 
     Args:
@@ -99,7 +101,9 @@ def stream_content_id(data: LanguageData, content: Content) -> str:
 
 
 class Preparation(NamedTuple):
-    """Preparation of one kind of corpus: its sources, the id of its content, and the class that builds it."""
+    """Preparation of one kind of corpus: its sources, the id of its content, and the class that
+    builds it.
+    """
 
     resolve: Callable[..., Mapping[str, Any]]
     content_id: Callable[..., str]
@@ -119,8 +123,13 @@ def _build(
     log: Log,
     check_lease: Callable[[], None],
 ) -> None:
-    """Build the corpus in a working folder and move it to `path`; `check_lease` raises if the lease was lost."""
-    origins = {split: source.origin().updated(sha256=tuple(content[split])) for split, source in sources.items()}
+    """Build the corpus in a working folder and move it to `path`; `check_lease` raises if the lease
+    was lost.
+    """
+    origins = {
+        split: source.origin().updated(sha256=tuple(content[split]))
+        for split, source in sources.items()
+    }
     builder = kind.builder(path.with_name(f".{path.name}.work"), data, sources, origins, log)
     try:
         builder.build()

@@ -1,4 +1,6 @@
-"""Read records from text files, TSV, JSON Lines and Parquet. Invalid text is an error; repairs are counted."""
+"""Read records from text files, TSV, JSON Lines and Parquet. Invalid text is an error; repairs are
+counted.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +17,20 @@ from ablate.formatting import plural
 
 PARQUET = ".parquet"
 _NUL = b"\0"
-# Translation data sets on the Hub often have one column of this name: an object with a text for each label.
+# Translation data sets on the Hub often have one column of this name: an object with a text for
+# each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
-_SURROGATE = re.compile("[\ud800-\udfff]")  # JSON can escape half a character; UTF-8 cannot encode it
+_SURROGATE = re.compile(
+    "[\ud800-\udfff]"
+)  # JSON can escape half a character; UTF-8 cannot encode it
 
 Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the text of each field)
 
 
 def read_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """The lines of a text file without their ends, LF or CR LF; U+2028 and the like are part of a line.
+    """The lines of a text file without their ends, LF or CR LF; U+2028 and the like are part of a
+    line.
 
     Args:
         path: a local path or an address, as for `open_bytes`.
@@ -43,7 +49,9 @@ def read_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
         except UnicodeDecodeError as error:
             line = number + block.count(b"\n", 0, error.start)
             byte = error.start - (block.rfind(b"\n", 0, error.start) + 1)
-            raise DataError(f"{path}:{line}: is not valid UTF-8 (byte {byte + 1} of the line)") from None
+            raise DataError(
+                f"{path}:{line}: is not valid UTF-8 (byte {byte + 1} of the line)"
+            ) from None
         if number == 1 and text.startswith("\ufeff"):
             repaired["byte-order mark"] += 1
             text = text[1:]
@@ -59,7 +67,9 @@ def read_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
 
 
 def _blocks(path: str, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Yield about a megabyte of complete lines at a time, or a longer line, with the number of the first line."""
+    """Yield about a megabyte of complete lines at a time, or a longer line, with the number of the
+    first line.
+    """
     number = 1
     rest: list[bytes] = []  # parts of a line, joined once: a document may have a thousand
     with readable(path), open_bytes(path) as stream:
@@ -103,21 +113,27 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
 
     Args:
         path: a path or an address; its ending is one of SUFFIXES.
-        fields: the text fields. Without columns set, JSON and parquet use the labels, and a TSV its first columns.
+        fields: the text fields. Without columns set, JSON and parquet use the labels, and a TSV its
+            first columns.
         repaired: counts repairs by name.
 
     Raises:
-        DataError: a column is missing, a value is not text, or the file is broken; with file and row.
+        DataError: a column is missing, a value is not text, or the file is broken; with file and
+            row.
     """
     for number, texts in _READERS[suffix_of(path)](path, fields, repaired, MAX_LINE_BYTES):
         line = tuple(_one_line(text.strip(), repaired) for text in texts)
-        if any(len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES for text in line):
+        if any(
+            len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES
+            for text in line
+        ):
             raise DataError(_too_long(path, number))
         yield number, line
 
 
 def read_values(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The texts of a file with columns as they are, line ends included, and as long as a document may be.
+    """The texts of a file with columns as they are, line ends included, and as long as a document
+    may be.
 
     Arguments and errors as for `read_rows`.
     """
@@ -142,7 +158,10 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
         positions, width = tuple(int(column) - 1 for column in columns), 0
     elif columns is not None:
         header = next(lines, (1, ""))[1].split("\t")
-        positions, width = tuple(_position(path, column, header, fields) for column in columns), len(header)
+        positions, width = (
+            tuple(_position(path, column, header, fields) for column in columns),
+            len(header),
+        )
     needed = max(positions) + 1
     for number, line in lines:
         cells = line.split("\t")
@@ -150,12 +169,16 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
             if len(cells) == 1:
                 form = "<tab>".join(name.upper() for name in fields.names)
                 raise DataError(f"{path}:{number}: has no tab; each line must be {form}")
-            raise DataError(f"{path}:{number}: has {plural(len(cells), 'column')}, but the study uses column {needed}")
+            raise DataError(
+                f"{path}:{number}: has {plural(len(cells), 'column')}, but the study uses column "
+                f"{needed}"
+            )
         if len(cells) > width and columns is None:
             names = " and ".join(fields.names)
             example = " and ".join(f"{setting}={n}" for n, setting in enumerate(fields.settings, 1))
             raise DataError(
-                f"{path}:{number}: has {len(cells)} columns; choose those of {names}, for example {example}"
+                f"{path}:{number}: has {len(cells)} columns; choose those of {names}, for example "
+                f"{example}"
             )
         yield number, tuple(cells[position].strip() for position in positions)
 
@@ -166,7 +189,9 @@ def _position(path: str, name: str | int, header: list[str], fields: TextFields)
     return header.index(str(name))
 
 
-def _json_lines(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
+def _json_lines(
+    path: str, fields: TextFields, repaired: Counter[str], longest: int
+) -> Iterator[Record]:
     for number, line in enumerate(read_lines(path, repaired, longest), 1):
         if not line.strip():
             continue
@@ -175,11 +200,15 @@ def _json_lines(path: str, fields: TextFields, repaired: Counter[str], longest: 
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}:{number}: is not JSON: {str(error).splitlines()[0]}") from None
         if not isinstance(row, dict):
-            raise DataError(f"{path}:{number}: is not a JSON object with the keys {' and '.join(fields.labels)}")
+            raise DataError(
+                f"{path}:{number}: is not a JSON object with the keys {' and '.join(fields.labels)}"
+            )
         yield number, _texts(row, fields, f"{path}:{number}")
 
 
-def _parquet(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
+def _parquet(
+    path: str, fields: TextFields, repaired: Counter[str], longest: int
+) -> Iterator[Record]:
     from pyarrow import ArrowException  # loads slowly: only when a parquet file is read
     from pyarrow.parquet import ParquetFile
 
@@ -188,7 +217,8 @@ def _parquet(path: str, fields: TextFields, repaired: Counter[str], longest: int
         with readable(path), open_bytes(path) as stream:
             file = ParquetFile(stream)
             columns = _parquet_columns(path, file.schema_arrow.names, fields)
-            # In batches: as Python objects, a large file may take more memory than this machine has.
+            # In batches: as Python objects, a large file may take more memory than this machine
+            # has.
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
@@ -196,7 +226,9 @@ def _parquet(path: str, fields: TextFields, repaired: Counter[str], longest: int
     except UnicodeDecodeError:
         raise DataError(f"{path}, rows from {number + 1} on: a value is not valid UTF-8") from None
     except ArrowException as error:
-        raise DataError(f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}") from None
+        raise DataError(
+            f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}"
+        ) from None
 
 
 def _parquet_columns(path: str, available: list[str], fields: TextFields) -> list[str]:
@@ -234,7 +266,8 @@ def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ..
 def _no_column(name: str | int, available: list[str], fields: TextFields) -> str:
     near = did_you_mean(str(name), available)
     columns = ", ".join(available[:20]) or "none"
-    return f'has no column "{name}"{near}; its columns are {columns}; set {" and ".join(fields.settings)}'
+    settings = " and ".join(fields.settings)
+    return f'has no column "{name}"{near}; its columns are {columns}; set {settings}'
 
 
 _READERS: dict[str, Callable[[str, TextFields, Counter[str], int], Iterator[Record]]] = {

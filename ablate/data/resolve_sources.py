@@ -1,4 +1,6 @@
-"""Locate the source of each split of a study: files, the Hub, a test set of sacreBLEU, or a generator."""
+"""Locate the source of each split of a study: files, the Hub, a test set of sacreBLEU, or a
+generator.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,16 @@ from ablate.data import toy
 from ablate.data.hub import Repository, repository_of
 from ablate.data.io import files_in, is_address, is_file, joined, missing
 from ablate.data.readers import SUFFIXES, suffix_of
-from ablate.data.sources import SACREBLEU, Aligned, Generated, HubSplit, SacrebleuSet, Tables, TextSource, Treebank
+from ablate.data.sources import (
+    SACREBLEU,
+    Aligned,
+    Generated,
+    HubSplit,
+    SacrebleuSet,
+    Tables,
+    TextSource,
+    Treebank,
+)
 from ablate.data.stream_sources import StreamSource, resolve_streams
 from ablate.errors import DataError, did_you_mean
 from ablate.store.corpora import remembered
@@ -39,7 +50,8 @@ def resolve_sources(
     hub = data.hub
     repository = repository_of(hub, corpora, log)
     sources: dict[str, TextSource] = {}
-    # A dict in place of a set, because it keeps the order. Dev and test may name the same missing file.
+    # A dict in place of a set, because it keeps the order. Dev and test may name the same missing
+    # file.
     faults: dict[str, None] = {}
     for split in SPLITS:
         try:
@@ -51,7 +63,9 @@ def resolve_sources(
     return sources
 
 
-def _resolve_any(data: CorpusConfig, folder: Path, corpora: Path) -> Mapping[str, TextSource | StreamSource]:
+def _resolve_any(
+    data: CorpusConfig, folder: Path, corpora: Path
+) -> Mapping[str, TextSource | StreamSource]:
     """The source of every split, of records or of a stream."""
     if isinstance(data, LanguageData):
         return resolve_streams(data, folder, corpora)
@@ -69,14 +83,19 @@ def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str,
 
 
 def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
-    """Whether a study's files may have changed since these corpora were made; compares sizes and times only.
+    """Whether a study's files may have changed since these corpora were made; compares sizes and
+    times only.
 
     False if files are missing, and for corpora that are downloaded or generated.
     """
     try:
         sources = _resolve_any(data, folder, corpora).values()
         # A signature of a download may need the network.
-        if data.hub is not None or data.generated or any(isinstance(source, SacrebleuSet) for source in sources):
+        if (
+            data.hub is not None
+            or data.generated
+            or any(isinstance(source, SacrebleuSet) for source in sources)
+        ):
             return False
         signature = [source.signature() for source in sources]
     except DataError:
@@ -85,7 +104,12 @@ def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collect
 
 
 def _resolve(
-    data: DataConfig, name: str, split: str, folder: Path, hub: HubData | None, repository: Repository | None
+    data: DataConfig,
+    name: str,
+    split: str,
+    folder: Path,
+    hub: HubData | None,
+    repository: Repository | None,
 ) -> TextSource:
     """The source of one split."""
     if isinstance(data, ParsingData):
@@ -101,7 +125,8 @@ def _resolve(
         if name not in hub.files:
             near = did_you_mean(name, hub.files) or f"; its splits are {', '.join(hub.files)}"
             raise DataError(
-                f'corpus {data.corpus} on the Hub has no split "{name}"{near}; sacrebleu:NAME is also allowed'
+                f'corpus {data.corpus} on the Hub has no split "{name}"{near}; sacrebleu:NAME is '
+                f"also allowed"
             )
         prefix = hub.files[name]
     return HubSplit(repository, prefix, data.text_fields)
@@ -127,12 +152,15 @@ def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> l
         raise missing(path, remedy=remedy)
     files = [file for file in inside if suffix_of(file) in TREE_SUFFIXES]
     if not files:
-        raise DataError(f"{path}: holds no file that ends in {', '.join(TREE_SUFFIXES)}, or these with .gz")
+        raise DataError(
+            f"{path}: holds no file that ends in {', '.join(TREE_SUFFIXES)}, or these with .gz"
+        )
     return files
 
 
 def files_source(path: str, fields: TextFields) -> TextSource:
-    """The source of a split in files: a file with columns, a text file per field, or a folder of either.
+    """The source of a split in files: a file with columns, a text file per field, or a folder of
+    either.
 
     Raises:
         DataError: the files are missing; the message names them.
@@ -156,15 +184,21 @@ def files_source(path: str, fields: TextFields) -> TextSource:
 
 
 def _other_endings(path: str) -> list[str]:
-    """Text files with the name of a split and another ending, such as that of the other language."""
+    """Text files with the name of a split and another ending, such as that of the other
+    language.
+    """
     folder = Path(path).absolute().parent
     names = [entry.name for entry in folder.iterdir() if entry.is_file()] if folder.is_dir() else []
-    same = [name for name in names if name.removesuffix(".gz").rpartition(".")[0] == Path(path).name]
+    same = [
+        name for name in names if name.removesuffix(".gz").rpartition(".")[0] == Path(path).name
+    ]
     return sorted(name for name in same if suffix_of(name) not in SUFFIXES)
 
 
 def _written_names(path: str, labels: Sequence[str]) -> set[str]:
-    """Names beside `path` that a study may write: files with columns, folders, and text files without their ending."""
+    """Names beside `path` that a study may write: files with columns, folders, and text files
+    without their ending.
+    """
     folder = Path(path).absolute().parent
     names = set()
     for entry in folder.iterdir() if folder.is_dir() else ():
@@ -181,7 +215,10 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSour
     if tables:
         kinds = sorted({suffix_of(file) for file in tables})
         if len(kinds) > 1:
-            raise DataError(f"{path}: holds files of several formats ({', '.join(kinds)}); keep one, or choose a file")
+            raise DataError(
+                f"{path}: holds files of several formats ({', '.join(kinds)}); keep one, or choose "
+                f"a file"
+            )
         return Tables(tuple(tables), fields)
     by_label = {
         label: {
@@ -206,7 +243,9 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSour
 
 def _refuse_columns(path: str, fields: TextFields) -> None:
     if fields.columns is not None:
-        raise DataError(f"{path}: is plain text: {' and '.join(fields.settings)} have no effect on it")
+        raise DataError(
+            f"{path}: is plain text: {' and '.join(fields.settings)} have no effect on it"
+        )
 
 
 def _first(candidates: list[str]) -> str | None:

@@ -1,8 +1,10 @@
 """Sources of records: the interface, and its implementations.
 
-These are text files, tables, trees, the generated corpus, and splits that are downloaded when they are first read.
+These are text files, tables, trees, the generated corpus, and splits that are downloaded when they
+are first read.
 
-Corpora known by name are in `ablate/config/translation_data.py`, `language_data.py` and `parsing_data.py`.
+Corpora known by name are in `ablate/config/translation_data.py`, `language_data.py` and
+`parsing_data.py`.
 """
 
 from __future__ import annotations
@@ -94,14 +96,17 @@ class Generated:
 
 @dataclass
 class Aligned:
-    """Text files, one per field, or several per field that are read one after another; a line is a text.
+    """Text files, one per field, or several per field that are read one after another; a line is a
+    text.
 
     paths: the files of each field; the n-th files of all fields have equally many lines.
     """
 
     paths: Sequence[Sequence[str]]
     repaired: Counter[str] = field(default_factory=Counter)
-    _starts: list[int] = field(default_factory=list)  # number of records before each file opened so far
+    _starts: list[int] = field(
+        default_factory=list
+    )  # number of records before each file opened so far
 
     def records(self) -> Iterator[Record]:
         """The n-th lines of all fields together.
@@ -115,7 +120,8 @@ class Aligned:
         for files in zip(*self.paths, strict=True):
             self._starts.append(number)
             lines = (read_lines(file, self.repaired) for file in files)
-            # zip_longest marks the end of a shorter file with None, where zip would drop the rest silently.
+            # zip_longest marks the end of a shorter file with None, where zip would drop the rest
+            # silently.
             for texts in zip_longest(*lines):
                 number += 1
                 if None in texts:
@@ -171,11 +177,16 @@ class Tables:
         return f"{self.paths[index]}:{number - self._starts[index]}"
 
     def content(self) -> list[str]:
-        """The hash of each field as lines of text, so that the same records in another format are the same corpus.
+        """The hash of each field as lines of text, so that the same records in another format are
+        the same corpus.
 
         A single TSV without chosen columns has the hash of its file, as in the first version.
         """
-        if len(self.paths) == 1 and self.fields.columns is None and suffix_of(self.paths[0]) == ".tsv":
+        if (
+            len(self.paths) == 1
+            and self.fields.columns is None
+            and suffix_of(self.paths[0]) == ".tsv"
+        ):
             return [text_hash(self.paths[0])]
         digests = [hashlib.sha256() for _ in self.fields.names]
         for path in self.paths:
@@ -199,13 +210,17 @@ class Tables:
 
 @dataclass
 class Treebank:
-    """Files of trees in brackets, read one after another: sentences, and their linearized trees with tags."""
+    """Files of trees in brackets, read one after another: sentences, and their linearized trees
+    with tags.
+    """
 
     paths: Sequence[str]
     repaired: Counter[str] = field(default_factory=Counter)
 
     def records(self) -> Iterator[Record]:
-        """The sentences and trees, as `trees.normalized` reduces them; trees without words are left out and counted."""
+        """The sentences and trees, as `trees.normalized` reduces them; trees without words are left
+        out and counted.
+        """
         self.repaired.clear()
         return ((number, texts) for number, (_, texts) in enumerate(self._trees(self.repaired), 1))
 
@@ -217,14 +232,21 @@ class Treebank:
                 if kept is None:
                     repaired["tree without words"] += 1
                     continue
-                yield f"{path}:{line}", (" ".join(leaf.word for leaf in kept.leaves()), linearized(kept))
+                yield (
+                    f"{path}:{line}",
+                    (" ".join(leaf.word for leaf in kept.leaves()), linearized(kept)),
+                )
 
     def where(self, number: int, field: int) -> str:
         """File and line of a tree; reads the files again."""
-        return next(where for index, (where, _) in enumerate(self._trees(Counter()), 1) if index == number)
+        return next(
+            where for index, (where, _) in enumerate(self._trees(Counter()), 1) if index == number
+        )
 
     def content(self) -> list[str]:
-        """The hash of sentences and trees, so that the same trees in other files are the same corpus."""
+        """The hash of sentences and trees, so that the same trees in other files are the same
+        corpus.
+        """
         digest = hashlib.sha256()
         for _, texts in self._trees(Counter()):
             digest.update("".join(f"{text}\n" for text in texts).encode())
@@ -248,8 +270,8 @@ def _name(path: str) -> str:
 
 
 def _text_hash(files: Sequence[str]) -> str:
-    # One file has the hash of its bytes, as in the first version; several have that of their lines, however they
-    # are divided.
+    # One file has the hash of its bytes, as in the first version; several have that of their lines,
+    # however they are divided.
     if len(files) == 1:
         return text_hash(files[0])
     digest = hashlib.sha256()
@@ -264,7 +286,8 @@ def _unequal(files: Sequence[str]) -> str:
     counts = {file: sum(1 for _ in read_lines(file, Counter())) for file in files}
     short, long = min(files, key=counts.__getitem__), max(files, key=counts.__getitem__)
     return (
-        f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line needs its counterpart"
+        f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line "
+        f"needs its counterpart"
     )
 
 
@@ -320,7 +343,9 @@ class HubSplit(_Downloaded):
         """The data set, its commit, its license as stated, and the files' names."""
         record = self.repository.record()
         files = self.repository.files(self.prefix)
-        return Origin(hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files))
+        return Origin(
+            hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files)
+        )
 
     def signature(self) -> list[Any]:
         """The commit, which determines every file's content, and the columns."""
@@ -330,7 +355,9 @@ class HubSplit(_Downloaded):
 
 @dataclass
 class SacrebleuSet(_Downloaded):
-    """A test set of sacreBLEU, in sacreBLEU's cache. Only the first of several references is used."""
+    """A test set of sacreBLEU, in sacreBLEU's cache. Only the first of several references is
+    used.
+    """
 
     name: str
     languages: tuple[str, ...]
@@ -344,12 +371,16 @@ class SacrebleuSet(_Downloaded):
         from sacrebleu.dataset import DATASETS
 
         if self.name not in DATASETS:
-            raise DataError(f"{self.display_name}: sacreBLEU has no such test set{did_you_mean(self.name, DATASETS)}")
+            raise DataError(
+                f"{self.display_name}: sacreBLEU has no such test "
+                f"set{did_you_mean(self.name, DATASETS)}"
+            )
         self._set = DATASETS[self.name]
         self._pair = "-".join(self.languages)
         if self._pair not in self._set.langpairs:
             raise DataError(
-                f"{self.display_name}: has no direction {self._pair}: must be {listed(sorted(self._set.langpairs))}"
+                f"{self.display_name}: has no direction {self._pair}: must be "
+                f"{listed(sorted(self._set.langpairs))}"
             )
 
     @property
@@ -359,9 +390,16 @@ class SacrebleuSet(_Downloaded):
 
     def _download(self) -> TextSource:
         # sacreBLEU has no public name for the path of a cached file.
-        wanted = [self._set._get_txt_file_path(self._pair, name) for name in self._set.fieldnames(self._pair)]
-        if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(Path(path).exists() for path in wanted):
-            raise DataError(f"{self.display_name}: is not in sacreBLEU's cache, and downloads are disabled")
+        wanted = [
+            self._set._get_txt_file_path(self._pair, name)
+            for name in self._set.fieldnames(self._pair)
+        ]
+        if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(
+            Path(path).exists() for path in wanted
+        ):
+            raise DataError(
+                f"{self.display_name}: is not in sacreBLEU's cache, and downloads are disabled"
+            )
         try:
             source = self._set.get_source_file(self._pair)
             reference = self._set.get_reference_files(self._pair)[0]
@@ -369,7 +407,9 @@ class SacrebleuSet(_Downloaded):
             why = getattr(error, "reason", None) or error.__class__.__name__
             if isinstance(error, SystemExit):
                 why = "the file has the wrong hash; remove it from sacreBLEU's cache and run again"
-            raise DataError(f"{self.display_name}: sacreBLEU could not download it: {why}") from None
+            raise DataError(
+                f"{self.display_name}: sacreBLEU could not download it: {why}"
+            ) from None
         return Aligned(((source,), (reference,)))
 
     def origin(self) -> Origin:

@@ -1,4 +1,5 @@
-"""Build the corpus of a stream in a working folder: the vocabulary, then the ids of every split, then the manifest.
+"""Build the corpus of a stream in a working folder: the vocabulary, then the ids of every split,
+then the manifest.
 
 Memory does not grow with the text. An interrupted preparation begins again.
 """
@@ -30,7 +31,9 @@ _LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of lon
 
 
 def stream_settings(data: Mapping[str, Any]) -> list[Any]:
-    """The settings that determine how the text of a stream is prepared; for the id of the corpus."""
+    """The settings that determine how the text of a stream is prepared; for the id of the
+    corpus.
+    """
     kept = {name: data[name] for name in sorted(data) if name not in _BY_CONTENT}
     return [FORMAT, "stream", kept]
 
@@ -55,7 +58,13 @@ class StreamBuilder:
             origins: by split, with the hashes of its text.
             log: receives a line at the start of each phase.
         """
-        self.folder, self.data, self.sources, self.origins, self.log = folder, data, sources, origins, log
+        self.folder, self.data, self.sources, self.origins, self.log = (
+            folder,
+            data,
+            sources,
+            origins,
+            log,
+        )
 
     def build(self) -> None:
         """Build the corpus; afterwards the folder holds a prepared one.
@@ -80,7 +89,10 @@ class StreamBuilder:
             sample.add(line)
         lines = sample.items()
         part = "" if len(lines) == sample.added else f"a sample of {len(lines):,} of "
-        self.log(f"learning a vocabulary of {self.data.vocab_size:,} on {part}{plural(sample.added, 'line')}")
+        self.log(
+            f"learning a vocabulary of {self.data.vocab_size:,} on "
+            f"{part}{plural(sample.added, 'line')}"
+        )
         return train_tokenizer(lines, self.data.vocab_size, self.data.tokenizer, lossless=True)
 
     def _lines(self) -> Iterator[str]:
@@ -110,7 +122,9 @@ class StreamBuilder:
                 writer.add_part(ids)
                 length += len(ids)
             if not length:
-                raise DataError(f"{(*source.files(), self.data.corpus)[0]}: the {split} split has no text")
+                raise DataError(
+                    f"{(*source.files(), self.data.corpus)[0]}: the {split} split has no text"
+                )
             writer.end_sequence()
             sums.add(np.array([[length]]))
         return sums
@@ -135,7 +149,11 @@ class StreamBuilder:
             sources=dict(self.origins),
             pairs={split: each.records for split, each in sums.items()},
             left_out={},
-            noticed=["dev is the same text as the training split: scores on it do not apply to other text"] * same,
+            noticed=[
+                "dev is the same text as the training split: scores on it do not apply to other "
+                "text"
+            ]
+            * same,
             longest=sums["train"].longest,
             lengths=sums["train"].sums(),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
@@ -148,7 +166,9 @@ class StreamBuilder:
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The ids of a text. Lines are encoded one by one, which gives the same ids: a line end is a token of its own."""
+    """The ids of a text. Lines are encoded one by one, which gives the same ids: a line end is a
+    token of its own.
+    """
     if isinstance(tokenizer, ByteTokenizer):
         return tokenizer.encode([text])[0]
     return [id for line in tokenizer.encode(_with_ends(text)) for id in line]

@@ -1,6 +1,8 @@
-"""Sources of a stream of documents, for language models: text files, tables, the Hub, the generated text.
+"""Sources of a stream of documents, for language models: text files, tables, the Hub, the generated
+text.
 
-A text keeps every character. It comes in pieces of about a megabyte; a document is one piece or several.
+A text keeps every character. It comes in pieces of about a megabyte; a document is one piece or
+several.
 """
 
 from __future__ import annotations
@@ -18,7 +20,17 @@ from ablate.config.data import FILES, HubData, TextFields
 from ablate.config.language_data import SAME_AS_DEV, LanguageData, share_of
 from ablate.data import toy
 from ablate.data.hub import Repository, repository_of
-from ablate.data.io import BLOCK, files_in, is_address, is_file, joined, missing, open_bytes, readable, signature
+from ablate.data.io import (
+    BLOCK,
+    files_in,
+    is_address,
+    is_file,
+    joined,
+    missing,
+    open_bytes,
+    readable,
+    signature,
+)
 from ablate.data.readers import SUFFIXES, read_values, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.store.records import Origin
@@ -81,7 +93,9 @@ class GeneratedStream(_Hashed):
 
     def pieces(self) -> Iterator[Piece]:
         """The sentences as one document."""
-        yield Piece("".join(f"{source}.\n" for source, _ in toy.generate()[self.split]), begins=True)
+        yield Piece(
+            "".join(f"{source}.\n" for source, _ in toy.generate()[self.split]), begins=True
+        )
 
     def signature(self) -> list[Any]:
         """The generator's version."""
@@ -150,12 +164,15 @@ class HubStream(_Hashed):
     def origin(self) -> Origin:
         """The data set, its commit, its license as stated, and the files' names."""
         record, files = self.repository.record(), self.repository.files(self.prefix)
-        return Origin(hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files))
+        return Origin(
+            hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files)
+        )
 
 
 @dataclass
 class Part(_Hashed):
-    """A part of another source, by shares of its characters from `first` to `last`, each between 0 and 1.
+    """A part of another source, by shares of its characters from `first` to `last`, each between 0
+    and 1.
 
     max_bytes: only the beginning of the source counts, of at most so many bytes of UTF-8.
     """
@@ -188,7 +205,9 @@ class Part(_Hashed):
             self._characters.append(sum(len(text) for text, _ in self._beginning()))
         total = self._characters[0]
         # The end of the last part is the end of the text, however its share was rounded.
-        return int(total * self.first), total if self.last > 1 - _ROUNDING else int(total * self.last)
+        return int(total * self.first), total if self.last > 1 - _ROUNDING else int(
+            total * self.last
+        )
 
     def _beginning(self) -> Iterator[Piece]:
         if self.max_bytes is None:
@@ -202,7 +221,9 @@ class Part(_Hashed):
             text = content.decode(errors="ignore")  # of a character that is cut, nothing is left
             if text:
                 yield Piece(text, begins)
-                begins = False  # a document that begins with an empty piece begins with the next one
+                begins = (
+                    False  # a document that begins with an empty piece begins with the next one
+                )
             if left <= 0:
                 return
 
@@ -217,7 +238,9 @@ class Part(_Hashed):
     def origin(self) -> Origin:
         """The origin of the whole, and the part."""
         limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
-        return self.whole.origin().updated(part=(round(self.first, 6), round(self.last, 6)), **limit)
+        return self.whole.origin().updated(
+            part=(round(self.first, 6), round(self.last, 6)), **limit
+        )
 
 
 def resolve_streams(
@@ -240,7 +263,11 @@ def resolve_streams(
 
     def located(name: str, split: str) -> StreamSource | None:
         try:
-            return GeneratedStream(split) if data.generated else _located(name, data, folder, hub, repository)
+            return (
+                GeneratedStream(split)
+                if data.generated
+                else _located(name, data, folder, hub, repository)
+            )
         except DataError as error:
             faults.update(dict.fromkeys(error.lines))
             return None
@@ -271,7 +298,9 @@ def _refuse_unused(data: LanguageData, files: Sequence[str]) -> None:
     """Refuse settings of tables where every file is plain text."""
     unused = [name for name in ("column", "rows") if getattr(data, name) != data.introduced[name]]
     if unused and all(suffix_of(path) not in _TABLES for path in files):
-        raise DataError(f"{files[0]}: is plain text: data.{unused[0]} has no effect on it; remove it")
+        raise DataError(
+            f"{files[0]}: is plain text: data.{unused[0]} has no effect on it; remove it"
+        )
 
 
 def _located(
@@ -301,7 +330,10 @@ def _files(path: str, data: LanguageData) -> StreamSource:
         raise missing(path)
     readable_files = [file for file in inside if suffix_of(file) in (TEXT_SUFFIX, *_TABLES)]
     if not readable_files:
-        raise DataError(f"{path}: holds no file that ends in {listed((TEXT_SUFFIX, *_TABLES))}, or these with .gz")
+        raise DataError(
+            f"{path}: holds no file that ends in {listed((TEXT_SUFFIX, *_TABLES))}, or these with "
+            f".gz"
+        )
     return FileStream(readable_files, data)
 
 
@@ -349,5 +381,7 @@ def _read_text(path: str) -> Iterator[str]:
 
 
 def _word_end(text: str) -> int:
-    """The last place at which a text can be cut without changing its tokens: after a line end, or before a space."""
+    """The last place at which a text can be cut without changing its tokens: after a line end, or
+    before a space.
+    """
     return max(text.rfind("\n") + 1, text.rfind(" "), 0) or len(text)

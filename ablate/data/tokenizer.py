@@ -1,4 +1,6 @@
-"""SentencePiece vocabularies (section 5.1: byte-pair encoding, shared by both languages): training, text to ids."""
+"""SentencePiece vocabularies (section 5.1: byte-pair encoding, shared by both languages): training,
+text to ids.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,11 @@ FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
 SPACE = "\u2581"  # SentencePiece's character for a space
 T = TypeVar("T")
 _LOSSLESS = {
-    "byte_fallback": True, "add_dummy_prefix": False, "remove_extra_whitespaces": False, "user_defined_symbols": ["\n"],
-}  # fmt: skip
+    "byte_fallback": True,
+    "add_dummy_prefix": False,
+    "remove_extra_whitespaces": False,
+    "user_defined_symbols": ["\n"],
+}
 SAMPLE_SEED = 20170612
 _SIGNAL_CHECK = 0.1  # seconds between two chances for a signal handler to run
 
@@ -48,10 +53,19 @@ class Tokenizer:
     @cached_property
     def kind(self) -> Kind:
         """The algorithm that the vocabulary was trained with."""
-        # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... in the order of merges.
-        whole = [self._processor.get_score(id) for id in range(self.vocab_size) if not self._is_special(id)]
-        ranked = list(filter(None, whole))  # given symbols have the score 0, as the first merge of BPE has
-        return "bpe" if ranked == [-float(rank) for rank in range(1, len(ranked) + 1)] else "unigram"
+        # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... in the order of
+        # merges.
+        whole = [
+            self._processor.get_score(id)
+            for id in range(self.vocab_size)
+            if not self._is_special(id)
+        ]
+        ranked = list(
+            filter(None, whole)
+        )  # given symbols have the score 0, as the first merge of BPE has
+        return (
+            "bpe" if ranked == [-float(rank) for rank in range(1, len(ranked) + 1)] else "unigram"
+        )
 
     def _is_special(self, id: int) -> bool:
         pieces = self._processor
@@ -71,13 +85,17 @@ class Tokenizer:
 
     def _encode_exactly(self, text: str) -> list[int]:
         """Encode a text with U+2581, which SentencePiece takes for a space, as bytes."""
-        mark: list[int] = self._processor.piece_to_id([f"<0x{byte:02X}>" for byte in SPACE.encode()])
+        mark: list[int] = self._processor.piece_to_id(
+            [f"<0x{byte:02X}>" for byte in SPACE.encode()]
+        )
         first, *others = self._processor.encode(text.split(SPACE), out_type=int)
         return [*first, *(id for part in others for id in (*mark, *part))]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Detokenized text of each list of ids."""
-        text: list[str] = self._processor.decode(ids) if ids else []  # SentencePiece decodes [] to one text
+        text: list[str] = (
+            self._processor.decode(ids) if ids else []
+        )  # SentencePiece decodes [] to one text
         return text
 
     def pieces(self, ids: list[int]) -> list[str]:
@@ -88,12 +106,20 @@ class Tokenizer:
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of UTF-8 that each id stands for: 0 for marks."""
         return np.array(
-            [self._bytes_of(id, piece) for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))]
+            [
+                self._bytes_of(id, piece)
+                for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))
+            ]
         )
 
     def spaces(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether the text of each id begins with white space, and whether it ends with it; marks do both."""
-        texts = [self._text_of(id, piece) for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))]
+        """Whether the text of each id begins with white space, and whether it ends with it; marks
+        do both.
+        """
+        texts = [
+            self._text_of(id, piece)
+            for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))
+        ]
         first, last = ([not text or text[end].isspace() for text in texts] for end in (0, -1))
         return np.array(first), np.array(last)
 
@@ -134,7 +160,9 @@ class ByteTokenizer(Tokenizer):
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of each list of ids, without marks; bytes that are not UTF-8 become U+FFFD."""
         marks = len(_MARKS)
-        return [bytes(id - marks for id in one if id >= marks).decode(errors="replace") for one in ids]
+        return [
+            bytes(id - marks for id in one if id >= marks).decode(errors="replace") for one in ids
+        ]
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The character of each ASCII byte, `<0x..>` for any other."""
@@ -161,7 +189,9 @@ def load_tokenizer(model: bytes) -> Tokenizer:
 
 
 class ReservoirSample(Generic[T]):
-    """A uniform random sample of at most `size` added items, in order (Vitter, 1985). The seed is fixed."""
+    """A uniform random sample of at most `size` added items, in order (Vitter, 1985). The seed is
+    fixed.
+    """
 
     def __init__(self, size: int) -> None:
         self.size, self.added = size, 0
@@ -193,15 +223,18 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
-    Text is not normalized, so that every character of a reference can be produced. Signal handlers run during training.
+    Text is not normalized, so that every character of a reference can be produced. Signal handlers
+    run during training.
 
     Args:
         sentences: the text.
         vocab_size: V, with the marks.
         kind: the algorithm.
         byte_fallback: whether unknown characters are encoded as bytes.
-        lossless: whether ids decode to the same text: spaces are kept, line ends are tokens, `byte_fallback` is set.
-        symbols: words that are entries of the vocabulary whatever the text is; with `lossless` there are none.
+        lossless: whether ids decode to the same text: spaces are kept, line ends are tokens,
+            `byte_fallback` is set.
+        symbols: words that are entries of the vocabulary whatever the text is; with `lossless`
+            there are none.
 
     Raises:
         DataError: the text has fewer possible pieces than `vocab_size`, or more characters.
@@ -234,11 +267,14 @@ def train_tokenizer(
         except Exception as error:
             failures.append(error)
 
-    worker = threading.Thread(target=train, daemon=True)  # releases the GIL, so that this thread handles signals
+    worker = threading.Thread(
+        target=train, daemon=True
+    )  # releases the GIL, so that this thread handles signals
     worker.start()
     while worker.is_alive():
         worker.join(_SIGNAL_CHECK)
-    # SentencePiece reports faults of the text as RuntimeError; any other error is ours, such as one of the reader.
+    # SentencePiece reports faults of the text as RuntimeError; any other error is ours, such as one
+    # of the reader.
     if failures and not isinstance(failures[0], RuntimeError):
         raise failures[0]
     if failures:
@@ -251,10 +287,17 @@ def _reason(message: str, vocab_size: int) -> str:
         return "the training split has no text that a vocabulary can be learned on"
     too_high = re.search(r"Vocabulary size too high.*?<= (\d+)", message)
     if too_high:
-        return f"data.vocab_size={vocab_size} is too large for the training split: at most {too_high[1]}"
+        return (
+            f"data.vocab_size={vocab_size} is too large for the training split: at most "
+            f"{too_high[1]}"
+        )
     too_low = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
     if too_low:
         return (
-            f"data.vocab_size={vocab_size} is too small for the characters of the training split: at least {too_low[1]}"
+            f"data.vocab_size={vocab_size} is too small for the characters of the training split: "
+            f"at least {too_low[1]}"
         )
-    return f"the vocabulary could not be trained with data.vocab_size={vocab_size}: {message.strip().splitlines()[-1]}"
+    return (
+        f"the vocabulary could not be trained with data.vocab_size={vocab_size}: "
+        f"{message.strip().splitlines()[-1]}"
+    )

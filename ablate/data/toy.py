@@ -1,12 +1,12 @@
 """The toy corpus: a generated language pair that a correct small Transformer learns in seconds.
 
-The source is simple English, such as `the tall dog near these rivers quickly feeds a crane`. The target language is
-invented. Its grammar needs each part of a Transformer:
+The source is simple English, such as `the tall dog near these rivers quickly feeds a crane`. The
+target language is invented. Its grammar needs each part of a Transformer:
 
-- word order: the verb comes last, adjectives and determiners follow their noun, prepositions follow their phrase, and
-  only the order of the source separates subject and object;
-- agreement over distance: the verb has the gender and number of a subject that may be several phrases away, and
-  adjectives and determiners have the gender of their noun;
+- word order: the verb comes last, adjectives and determiners follow their noun, prepositions follow
+  their phrase, and only the order of the source separates subject and object;
+- agreement over distance: the verb has the gender and number of a subject that may be several
+  phrases away, and adjectives and determiners have the gender of their noun;
 - context: some nouns have two translations, and the kind of verb decides between them.
 
 Every source sentence has exactly one translation, so a perfect model scores 100 BLEU.
@@ -37,18 +37,39 @@ class Noun:
 
 
 _NOUNS = (
-    Noun("dog", "kan", 0), Noun("cat", "fel", 1), Noun("king", "reg", 0), Noun("child", "nin", 1),
-    Noun("river", "flum", 0), Noun("house", "dom", 1), Noun("tree", "arb", 0), Noun("boat", "nav", 1),
-    Noun("road", "vij", 0), Noun("stone", "petr", 1), Noun("bird", "av", 0), Noun("horse", "kab", 1),
-    Noun("teacher", "magist", 0), Noun("tower", "tur", 1), Noun("garden", "jard", 0), Noun("letter", "karter", 1),
-    Noun("crane", ("gru", "elevil"), 0), Noun("bat", ("vespert", "klub"), 1),
-    Noun("seal", ("fok", "sigil"), 0), Noun("mouse", ("mus", "klikil"), 1),
-)  # fmt: skip
+    Noun("dog", "kan", 0),
+    Noun("cat", "fel", 1),
+    Noun("king", "reg", 0),
+    Noun("child", "nin", 1),
+    Noun("river", "flum", 0),
+    Noun("house", "dom", 1),
+    Noun("tree", "arb", 0),
+    Noun("boat", "nav", 1),
+    Noun("road", "vij", 0),
+    Noun("stone", "petr", 1),
+    Noun("bird", "av", 0),
+    Noun("horse", "kab", 1),
+    Noun("teacher", "magist", 0),
+    Noun("tower", "tur", 1),
+    Noun("garden", "jard", 0),
+    Noun("letter", "karter", 1),
+    Noun("crane", ("gru", "elevil"), 0),
+    Noun("bat", ("vespert", "klub"), 1),
+    Noun("seal", ("fok", "sigil"), 0),
+    Noun("mouse", ("mus", "klikil"), 1),
+)
 _ADJECTIVES = {
-    "tall": "vet", "young": "jun", "red": "rub", "small": "parv", "big": "gran", "quiet": "kvet", "wet": "humid",
+    "tall": "vet",
+    "young": "jun",
+    "red": "rub",
+    "small": "parv",
+    "big": "gran",
+    "quiet": "kvet",
+    "wet": "humid",
     "tired": "lac",
-}  # fmt: skip
-# Two kinds of verb, with living objects and with things. The kind decides the sense of an ambiguous noun.
+}
+# Two kinds of verb, with living objects and with things. The kind decides the sense of an ambiguous
+# noun.
 _VERBS = (
     {"feed": "nutr", "chase": "kur", "hear": "aud", "love": "am"},
     {"buy": "kup", "repair": "fiks", "lift": "lev", "sell": "vend"},
@@ -74,7 +95,11 @@ class _Phrase:
     def target(self, kind: int) -> list[str]:
         ending = ("a", "o")[self.noun.gender]
         adjective = [_ADJECTIVES[self.adjective] + ending] if self.adjective else []
-        return [self.noun.translate(self.plural, kind), *adjective, _DETERMINERS[self.determiner] + ending]
+        return [
+            self.noun.translate(self.plural, kind),
+            *adjective,
+            _DETERMINERS[self.determiner] + ending,
+        ]
 
 
 def _plural(word: str) -> str:
@@ -104,7 +129,9 @@ def _sentence(draw: random.Random) -> tuple[str, str]:
     subject, source_subject, target_subject = _noun_phrase(draw, kind)
     _, source_object, target_object = _noun_phrase(draw, kind)
     adverb = _pick(draw, list(_ADVERBS)) if draw.random() < 0.5 else None
-    agreeing = _VERBS[kind][verb] + ("a", "o")[subject.noun.gender] + ("nt" if subject.plural else "t")
+    agreeing = (
+        _VERBS[kind][verb] + ("a", "o")[subject.noun.gender] + ("nt" if subject.plural else "t")
+    )
     source = [
         *source_subject,
         *([adverb] if adverb else []),
@@ -116,7 +143,9 @@ def _sentence(draw: random.Random) -> tuple[str, str]:
 
 
 def _noun_phrase(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], list[str]]:
-    """A noun phrase, in 2 of 5 cases with a location: `the dog near a river`. Returns it and its words."""
+    """A noun phrase, in 2 of 5 cases with a location: `the dog near a river`. Returns it and its
+    words.
+    """
     phrase = _phrase(draw)
     if draw.random() >= 0.4:
         return phrase, phrase.source(), phrase.target(kind)
@@ -134,13 +163,18 @@ def _phrase(draw: random.Random) -> _Phrase:
 
 
 def _pick(draw: random.Random, words: list[str]) -> str:
-    """One of the words, drawn by `random()`, whose values do not depend on the version of Python."""
+    """One of the words, drawn by `random()`, whose values do not depend on the version of
+    Python.
+    """
     return words[int(draw.random() * len(words))]
 
 
 def trees() -> dict[str, list[tuple[str, str]]]:
     """The source sentences and their linearized constituency trees with tags, by split."""
-    return {split: [(source, _tree(source.split())) for source, _ in pairs] for split, pairs in generate().items()}
+    return {
+        split: [(source, _tree(source.split())) for source, _ in pairs]
+        for split, pairs in generate().items()
+    }
 
 
 def _tree(words: list[str]) -> str:

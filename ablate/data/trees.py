@@ -1,8 +1,10 @@
-"""Constituency trees: brackets of the Penn Treebank, and a sequence of symbols that a model predicts.
+"""Constituency trees: brackets of the Penn Treebank, and a sequence of symbols that a model
+predicts.
 
-The linearized form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for each bracket with
-its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words themselves are in the sentence. They
-may also be in the places of their symbols, as in Choe and Charniak, "Parsing as Language Modeling" (2016).
+The linearized form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for
+each bracket with its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words
+themselves are in the sentence. They may also be in the places of their symbols, as in Choe and
+Charniak, "Parsing as Language Modeling" (2016).
 """
 
 from __future__ import annotations
@@ -20,7 +22,10 @@ _ROOTS = ("", "TOP", "ROOT", "S1")
 MAX_DEPTH = 200  # of brackets, also in predictions: trees are walked by recursion
 _TRACE = "-NONE-"  # tag of empty elements
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}  # a word that is a bracket, in the files of the Penn Treebank
+_ESCAPES = {
+    "(": "-LRB-",
+    ")": "-RRB-",
+}  # a word that is a bracket, in the files of the Penn Treebank
 
 
 class Leaf(NamedTuple):
@@ -100,14 +105,16 @@ class _Open:
 
 
 def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]]:
-    """Yield the trees of a bracketed file, each with the line that it begins in. A tree may take several lines.
+    """Yield the trees of a bracketed file, each with the line that it begins in. A tree may take
+    several lines.
 
     Args:
         lines: of the file.
         path: of the file, for messages.
 
     Raises:
-        DataError: brackets are unbalanced or empty, or text is outside of a word's brackets; with file and line.
+        DataError: brackets are unbalanced or empty, or text is outside of a word's brackets; with
+            file and line.
     """
     stack: list[_Open] = []
     next_tree = 0  # the first line at whose beginning a tree may begin although another one is open
@@ -127,7 +134,9 @@ def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]
 
 
 def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple[int, Tree] | None]:
-    """Read a bracket or a text; returns (a fault or "", the line and the tree that it completes)."""
+    """Read a bracket or a text; returns (a fault or "", the line and the tree that it
+    completes).
+    """
     if token == "(":
         stack.append(_Open(number))
         return (f"brackets are more than {MAX_DEPTH} deep" if len(stack) > MAX_DEPTH else ""), None
@@ -146,7 +155,8 @@ def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple
 
 
 def normalized(tree: Tree) -> Tree | None:
-    """Reduce a tree to the parts that are predicted: no function tags, traces or empty constituents; root TOP.
+    """Reduce a tree to the parts that are predicted: no function tags, traces or empty
+    constituents; root TOP.
 
     None for a tree without words.
     """
@@ -189,18 +199,25 @@ def leaves_of(text: str, sentence: str) -> list[Leaf]:
 
 
 def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
-    """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their numbers differ."""
+    """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their
+    numbers differ.
+    """
     parts = [part for part in text.split() if part[0] not in "()"]
-    tags = [part.removeprefix(f"{WORD_SYMBOL}/") if is_word_symbol(part) else WORD_SYMBOL for part in parts]
+    tags = [
+        part.removeprefix(f"{WORD_SYMBOL}/") if is_word_symbol(part) else WORD_SYMBOL
+        for part in parts
+    ]
     words = sentence.split()
-    return [Leaf(*pair) for pair in zip(tags, words, strict=True)] if len(tags) == len(words) else None
+    return (
+        [Leaf(*pair) for pair in zip(tags, words, strict=True)] if len(tags) == len(words) else None
+    )
 
 
 def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
     """Restore the tree of a linearized form; None if it is not well-formed.
 
-    A form is well-formed if its brackets are balanced, each is closed by one of its label and has a word, and it has as
-    many words as the sentence.
+    A form is well-formed if its brackets are balanced, each is closed by one of its label and has a
+    word, and it has as many words as the sentence.
 
     Args:
         text: symbols with spaces between them.

@@ -1,9 +1,10 @@
 """Beam search with the GNMT length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
-Each sentence has K hypotheses. A step ranks all their continuations: those among the best K that end the sentence are
-finished, and the best K of the others are kept. A sentence is done when no hypothesis can still beat the best finished
-one, at its length limit, where only the end mark is allowed, or, with early stopping, when K hypotheses have finished.
-Done sentences leave the batch. K = 1 is greedy search.
+Each sentence has K hypotheses. A step ranks all their continuations: those among the best K that
+end the sentence are finished, and the best K of the others are kept. A sentence is done when no
+hypothesis can still beat the best finished one, at its length limit, where only the end mark is
+allowed, or, with early stopping, when K hypotheses have finished. Done sentences leave the batch. K
+= 1 is greedy search.
 """
 
 from __future__ import annotations
@@ -25,23 +26,31 @@ MAX_GROUP_SIZE = 128  # tokens
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: its tokens without marks, and its log-probability over the length penalty."""
+    """A finished translation: its tokens without marks, and its log-probability over the length
+    penalty.
+    """
 
     tokens: list[int]
     score: float
 
 
 class Constraint(Protocol):
-    """Tokens that may follow each hypothesis of a batch; at least one for every hypothesis of positive probability."""
+    """Tokens that may follow each hypothesis of a batch; at least one for every hypothesis of
+    positive probability.
+    """
 
     def allowed(self) -> Tensor:
         """A mask of the tokens that may follow (B, K, V), on the CPU."""
 
     def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
-        """Log-probabilities of tokens (B, K, V) under the mask, for all sentences or some of them."""
+        """Log-probabilities of tokens (B, K, V) under the mask, for all sentences or some of
+        them.
+        """
 
     def advance(self, origins: Tensor, tokens: Tensor) -> None:
-        """Replace the hypotheses by continuations: the hypothesis that each continues (B, K), its token (B, K)."""
+        """Replace the hypotheses by continuations: the hypothesis that each continues (B, K), its
+        token (B, K).
+        """
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep the sentences of these rows."""
@@ -55,8 +64,9 @@ def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
 def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
     """Find the n best continuations of each sentence.
 
-    Tokens are compared in groups first: the n best are within the n groups whose best tokens are the best. This takes
-    half the time of torch's topk over all tokens (benchmarks/LOG.md, 2026-11-21, decoding).
+    Tokens are compared in groups first: the n best are within the n groups whose best tokens are
+    the best. This takes half the time of torch's topk over all tokens (benchmarks/LOG.md,
+    2026-11-21, decoding).
 
     Args:
         log_probs: log-probability of each token after each hypothesis (B, K, V).
@@ -64,17 +74,24 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
         n: number of continuations, at most K * V.
 
     Returns:
-        (scores, hypotheses, tokens), each (B, n), the best first: the score of each continuation, the index of the
-        hypothesis that it extends, and the token that it adds.
+        (scores, hypotheses, tokens), each (B, n), the best first: the score of each continuation,
+        the index of the hypothesis that it extends, and the token that it adds.
     """
     B, K, V = log_probs.shape
     # Groups must divide the vocabulary, and at least n of them are needed.
-    size = max(size for size in range(1, MAX_GROUP_SIZE + 1) if V % size == 0 and K * (V // size) >= n)
+    size = max(
+        size for size in range(1, MAX_GROUP_SIZE + 1) if V % size == 0 and K * (V // size) >= n
+    )
     groups = log_probs.view(B, K * (V // size), size)
     # Added to the best of each group and not to all tokens, which saves a pass over (B, K, V).
-    offsets = scores.repeat_interleave(V // size, 1)  # (B, groups): the score of each group's hypothesis
+    offsets = scores.repeat_interleave(
+        V // size, 1
+    )  # (B, groups): the score of each group's hypothesis
     chosen = (groups.amax(2) + offsets).topk(n).indices  # (B, n)
-    inside = groups.gather(1, chosen[:, :, None].expand(-1, -1, size)) + offsets.gather(1, chosen)[:, :, None]
+    inside = (
+        groups.gather(1, chosen[:, :, None].expand(-1, -1, size))
+        + offsets.gather(1, chosen)[:, :, None]
+    )
     values, indices = inside.flatten(1).topk(n)
     flat = chosen.gather(1, indices // size) * size + indices % size  # index into (K, V), flattened
     return values, flat // V, flat % V
@@ -110,7 +127,8 @@ def beam_search(
 
 
 class _Search:
-    """The hypotheses of the sentences that are not done, and the best finished hypothesis of every sentence.
+    """The hypotheses of the sentences that are not done, and the best finished hypothesis of every
+    sentence.
 
     The host reads one tensor a step, which sentences are done, because a GPU stops for each read.
     """
@@ -131,13 +149,19 @@ class _Search:
         self.model, self.K, self.alpha = model, beam, alpha
         self.limits = limits.tolist()  # of the sentence in each row, on the host
         self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
-        self.at_limit = length_penalty(limits + 1, alpha).to(device)  # the largest penalty that each can reach
+        self.at_limit = length_penalty(limits + 1, alpha).to(
+            device
+        )  # the largest penalty that each can reach
         # The best finished hypothesis of every sentence, whether it is still in the batch or not.
-        self.best_tokens = torch.zeros((B, max(self.limits, default=0)), dtype=torch.int64, device=device)
+        self.best_tokens = torch.zeros(
+            (B, max(self.limits, default=0)), dtype=torch.int64, device=device
+        )
         self.best_lengths = torch.zeros(B, dtype=torch.int64, device=device)
         self.best_scores = torch.full((B,), IMPOSSIBLE, device=device)
         self.cache: DecodingCache = model.start(source, beam)
-        self.tokens = torch.full((B, 1, 1), BOS, device=device)  # (B, 1, then K, 1 + t): begin mark and tokens
+        self.tokens = torch.full(
+            (B, 1, 1), BOS, device=device
+        )  # (B, 1, then K, 1 + t): begin mark and tokens
         self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
         self.finished = torch.zeros(B, dtype=torch.int64, device=device)
 
@@ -154,7 +178,9 @@ class _Search:
         self._drop_done(position)
 
     def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2K best continuations of each sentence, or all if there are fewer; as `best_continuations`."""
+        """The 2K best continuations of each sentence, or all if there are fewer; as
+        `best_continuations`.
+        """
         states = self.model.step(self.tokens[:, :, -1], self.cache)
         at_once = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])  # sentences
         starts = range(0, len(states), at_once)
@@ -192,7 +218,9 @@ class _Search:
         if allowed is not None and self.constraint is not None:
             log_probs = self.constraint.restrict(log_probs, allowed)
         if any(at_limit):
-            rows = torch.tensor([row for row, ends in enumerate(at_limit) if ends], device=logits.device)
+            rows = torch.tensor(
+                [row for row, ends in enumerate(at_limit) if ends], device=logits.device
+            )
             end = log_probs[rows, :, EOS]
             log_probs[rows] = IMPOSSIBLE
             log_probs[rows, :, EOS] = end
@@ -203,7 +231,9 @@ class _Search:
         # With few possible continuations, impossible ones fill the 2K candidates.
         ends = ends & (scores > IMPOSSIBLE)
         self.finished += ends.sum(1)
-        normalized = (scores / length_penalty(position + 1, self.alpha)).masked_fill(~ends, IMPOSSIBLE)
+        normalized = (scores / length_penalty(position + 1, self.alpha)).masked_fill(
+            ~ends, IMPOSSIBLE
+        )
         values, which = normalized.max(1)
         before = self.best_scores.index_select(0, self.sentences)
         better = values > before
@@ -211,39 +241,60 @@ class _Search:
         lengths = self.best_lengths.index_select(0, self.sentences)
         self.best_lengths.index_copy_(0, self.sentences, lengths.masked_fill(better, position))
         chosen = origins.gather(1, which[:, None])  # (B, 1): the hypothesis that ends
-        ended = self.tokens.gather(1, chosen[:, :, None].expand(-1, -1, position + 1))[:, 0, 1:]  # (B, position)
+        ended = self.tokens.gather(1, chosen[:, :, None].expand(-1, -1, position + 1))[
+            :, 0, 1:
+        ]  # (B, position)
         kept = self.best_tokens[:, :position].index_select(0, self.sentences)
-        self.best_tokens[:, :position].index_copy_(0, self.sentences, torch.where(better[:, None], ended, kept))
+        self.best_tokens[:, :position].index_copy_(
+            0, self.sentences, torch.where(better[:, None], ended, kept)
+        )
 
     def results(self) -> list[Hypothesis]:
         """The best hypothesis of every sentence."""
-        found = zip(self.best_tokens.tolist(), self.best_lengths.tolist(), self.best_scores.tolist(), strict=True)
+        found = zip(
+            self.best_tokens.tolist(),
+            self.best_lengths.tolist(),
+            self.best_scores.tolist(),
+            strict=True,
+        )
         return [Hypothesis(tokens[:length], score) for tokens, length, score in found]
 
     def _keep_best(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
         """Keep the best K candidates that do not end."""
         self.scores, picked = scores.topk(min(self.K, scores.shape[1]))
         self.origins = origins.gather(1, picked)  # (B, K)
-        history = self.tokens.gather(1, self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2]))
+        history = self.tokens.gather(
+            1, self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2])
+        )
         self.tokens = torch.cat([history, tokens.gather(1, picked)[:, :, None]], dim=2)
 
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the kept hypotheses in the cache."""
-        # Scores are negative and only fall; the largest penalty makes the quotient largest. So this is an upper bound.
+        # Scores are negative and only fall; the largest penalty makes the quotient largest. So this
+        # is an upper bound.
         attainable = self.scores[:, 0] / self.at_limit
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:
             done |= self.finished >= self.K
-        rows = [row for row, ended in enumerate(done.tolist()) if not ended and self.limits[row] > position]
+        rows = [
+            row
+            for row, ended in enumerate(done.tolist())
+            if not ended and self.limits[row] > position
+        ]
         dropping = len(rows) < len(self.limits)
         if not dropping and self.K == 1:  # the order is unchanged
             return
-        # Selected by index and not by a mask: a mask's count would have to be read from the GPU once more.
+        # Selected by index and not by a mask: a mask's count would have to be read from the GPU
+        # once more.
         stay = torch.tensor(rows, dtype=torch.int64).to(self.sentences.device, non_blocking=True)
         self.cache.select(stay, self.origins)
         if dropping:
             if self.constraint is not None:
                 self.constraint.keep(rows)
             self.limits = [self.limits[row] for row in rows]
-            self.sentences, self.tokens, self.scores = self.sentences[stay], self.tokens[stay], self.scores[stay]
+            self.sentences, self.tokens, self.scores = (
+                self.sentences[stay],
+                self.tokens[stay],
+                self.scores[stay],
+            )
             self.finished, self.at_limit = self.finished[stay], self.at_limit[stay]

@@ -43,11 +43,16 @@ def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
 
 def masked_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The piece of each id, `<mask>` for a masked token."""
-    return [MASK_TEXT if id == MASK else piece for id, piece in zip(ids, tokenizer.pieces(list(ids)), strict=True)]
+    return [
+        MASK_TEXT if id == MASK else piece
+        for id, piece in zip(ids, tokenizer.pieces(list(ids)), strict=True)
+    ]
 
 
 @torch.no_grad()
-def fill_masks(model: Transformer, tokenizer: Tokenizer, ids: Sequence[int], top: int) -> FilledText:
+def fill_masks(
+    model: Transformer, tokenizer: Tokenizer, ids: Sequence[int], top: int
+) -> FilledText:
     """Fill the masks of a text.
 
     Args:
@@ -63,7 +68,10 @@ def fill_masks(model: Transformer, tokenizer: Tokenizer, ids: Sequence[int], top
     logits[:, list(NEVER)] = -torch.inf
     values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))
     masks = tuple(
-        tuple(Candidate(id, piece, value) for id, piece, value in zip(row, tokenizer.pieces(row), some, strict=True))
+        tuple(
+            Candidate(id, piece, value)
+            for id, piece, value in zip(row, tokenizer.pieces(row), some, strict=True)
+        )
         for row, some in zip(indices.tolist(), values.tolist(), strict=True)
     )
     best = iter(candidates[0].id for candidates in masks)

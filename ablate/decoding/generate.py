@@ -1,4 +1,6 @@
-"""Text that a language model generates, one token after another: by sampling, or the most likely token."""
+"""Text that a language model generates, one token after another: by sampling, or the most likely
+token.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ def generate_ids(
     top_k: int | None = None,
     seed: int = 1,
 ) -> Iterator[int]:
-    """Yield up to `count` tokens that continue a prompt; the end mark of a document ends them, and is not part.
+    """Yield up to `count` tokens that continue a prompt; the end mark of a document ends them, and
+    is not part.
 
     Each is predicted from the `context` tokens before it, or from all of them if they are fewer.
 
@@ -45,12 +48,16 @@ def generate_ids(
     tokens = list(prompt)
     cache: DecoderOnlyCache | None = None
     for _ in range(count):
-        if len(tokens) > context:  # positions count from the beginning of the context, so nothing can be kept
+        if (
+            len(tokens) > context
+        ):  # positions count from the beginning of the context, so nothing can be kept
             states = model.read(torch.tensor([tokens[-context:]], device=device))[:, -1]
         else:
             if cache is None:
                 # Without the last token, which the step below reads.
-                cache = model.start(torch.tensor([tokens[:-1]], dtype=torch.int64, device=device), 1)
+                cache = model.start(
+                    torch.tensor([tokens[:-1]], dtype=torch.int64, device=device), 1
+                )
             states = model.step(torch.tensor([tokens[-1:]], device=device), cache)[:, 0]
         token = choose(model.logits(states)[0].float().cpu(), temperature, top_k, random)
         if token == EOS:
@@ -60,7 +67,9 @@ def generate_ids(
 
 
 def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.Generator) -> int:
-    """Choose the next token from logits (V): draw it, or take the most likely one at temperature 0."""
+    """Choose the next token from logits (V): draw it, or take the most likely one at temperature
+    0.
+    """
     # The caller's logits stay as they are.
     logits = logits.clone()
     # No text contains these tokens, yet the softmax gives them some probability.
@@ -74,7 +83,9 @@ def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.
     return int(torch.multinomial(weights, 1, generator=random))
 
 
-def generate_text(model: Transformer, tokenizer: Tokenizer, prompt: str, config: RowConfig, seed: int) -> str:
+def generate_text(
+    model: Transformer, tokenizer: Tokenizer, prompt: str, config: RowConfig, seed: int
+) -> str:
     """Continue a text with the decoding settings of a row; the prompt is not part of the result."""
     assert isinstance(model, DecoderOnly)
     assert config.context is not None

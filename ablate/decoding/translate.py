@@ -29,8 +29,12 @@ def translate(
     after_batch: Callable[[], None] = lambda: None,
     constrain: Constrain | None = None,
 ) -> list[str]:
-    """Translate sentences of token ids without marks to text; arguments and limits as for `translate_ids`."""
-    return tokenizer.decode(translate_ids(model, sentences, decoding, device, after_batch, constrain))
+    """Translate sentences of token ids without marks to text; arguments and limits as for
+    `translate_ids`.
+    """
+    return tokenizer.decode(
+        translate_ids(model, sentences, decoding, device, after_batch, constrain)
+    )
 
 
 def translate_ids(
@@ -43,23 +47,26 @@ def translate_ids(
 ) -> list[list[int]]:
     """Translate sentences of token ids to token ids, both without BOS and EOS. Order is kept.
 
-    A translation has at most its source's length plus `max_extra_length` tokens. No source may have more tokens
-    than the model has positions. Where memory runs out, a batch is decoded again in halves. `constrain` makes the
-    constraint of a batch from its sentences and the limits of its translations. Several ranks share the batches;
-    `after_batch` is called on each rank for its own.
+    A translation has at most its source's length plus `max_extra_length` tokens. No source may have
+    more tokens than the model has positions. Where memory runs out, a batch is decoded again in
+    halves. `constrain` makes the constraint of a batch from its sentences and the limits of its
+    translations. Several ranks share the batches; `after_batch` is called on each rank for its own.
     """
     model.eval()
     # Sorted by length, so that batches have little padding.
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     translations: list[tuple[int, list[int]]] = []
     ranks = current_ranks()
-    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)[ranks.index :: ranks.size]
+    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)[
+        ranks.index :: ranks.size
+    ]
     while batches:
         batch = batches.pop(0)
         found = _translate_batch(model, [sentences[i] for i in batch], decoding, device, constrain)
         if found is None:
             release_cached_memory(device)
-            # In front, so that the halves come before the next batch; a batch of one is not divided.
+            # In front, so that the halves come before the next batch; a batch of one is not
+            # divided.
             batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
             continue
         translations += zip(batch, found, strict=True)
@@ -74,7 +81,9 @@ def _translate_batch(
     device: torch.device,
     constrain: Constrain | None,
 ) -> list[list[int]] | None:
-    """The translations of a batch; None if it needs more memory than there is, and has several sentences."""
+    """The translations of a batch; None if it needs more memory than there is, and has several
+    sentences.
+    """
     source = pad([[*sentence, EOS] for sentence in sentences])
     limits = [
         min(len(sentence) + decoding.max_extra_length, _max_target_length(model, len(sentence)))
@@ -93,12 +102,18 @@ def _translate_batch(
 
 
 def _max_target_length(model: Transformer, source: int) -> int:
-    """Largest number of target tokens for which the model has positions, given the source length."""
-    return model.config.max_positions - model.config.positions_needed(source if not model.config.has_encoder else 0, 0)
+    """Largest number of target tokens for which the model has positions, given the source
+    length.
+    """
+    return model.config.max_positions - model.config.positions_needed(
+        source if not model.config.has_encoder else 0, 0
+    )
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Divide sentences, in this order, into batches of at most `tokens` padded tokens; a longer sentence is alone."""
+    """Divide sentences, in this order, into batches of at most `tokens` padded tokens; a longer
+    sentence is alone.
+    """
     batches: list[list[int]] = [[]]
     for i in order:
         if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:

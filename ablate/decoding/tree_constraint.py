@@ -1,4 +1,6 @@
-"""Beam search among well-formed linearized trees: brackets that close, and as many words as the sentence has."""
+"""Beam search among well-formed linearized trees: brackets that close, and as many words as the
+sentence has.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ _NONE = -1  # no token
 
 @dataclass(frozen=True)
 class _State:
-    """A hypothesis: the tokens that close its open brackets, its number of tokens of words, its last kind of token."""
+    """A hypothesis: the tokens that close its open brackets, its number of tokens of words, its
+    last kind of token.
+    """
 
     closing: tuple[int, ...] = ()
     done: int = 0
@@ -48,9 +52,15 @@ class TreeVocabulary:
         """
         self.copies_words = copies_words
         self.pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
-        symbols = {piece.removeprefix(SPACE): id for id, piece in enumerate(self.pieces) if piece[:1] == SPACE}
+        symbols = {
+            piece.removeprefix(SPACE): id
+            for id, piece in enumerate(self.pieces)
+            if piece[:1] == SPACE
+        }
         self.word_symbols = (
-            {id for symbol, id in symbols.items() if is_word_symbol(symbol)} if not copies_words else set()
+            {id for symbol, id in symbols.items() if is_word_symbol(symbol)}
+            if not copies_words
+            else set()
         )
         self.closing_of = {
             id: symbols[f"){symbol[1:]}"]
@@ -58,13 +68,19 @@ class TreeVocabulary:
             if symbol[:1] == "(" and f"){symbol[1:]}" in symbols
         }
         self.brackets = {*self.closing_of, *self.closing_of.values()}
-        self.copied = torch.zeros(len(self.pieces), dtype=torch.bool)  # tokens of words, if trees have them
+        self.copied = torch.zeros(
+            len(self.pieces), dtype=torch.bool
+        )  # tokens of words, if trees have them
         if copies_words:
             self.copied[EOS + 1 :] = True
             self.copied[list(self.brackets)] = False
 
-    def constraint(self, sentences: Sequence[Sequence[int]], limits: Sequence[int]) -> TreeConstraint:
-        """The constraint for sentences of token ids, and the largest number of tokens for each tree."""
+    def constraint(
+        self, sentences: Sequence[Sequence[int]], limits: Sequence[int]
+    ) -> TreeConstraint:
+        """The constraint for sentences of token ids, and the largest number of tokens for each
+        tree.
+        """
         return TreeConstraint(self, [self._words(sentence) for sentence in sentences], limits)
 
     def _words(self, sentence: Sequence[int]) -> _Words:
@@ -75,15 +91,20 @@ class TreeVocabulary:
 
 
 class TreeConstraint:
-    """Tokens that may follow each hypothesis of a batch, so that every finished one is a well-formed tree."""
+    """Tokens that may follow each hypothesis of a batch, so that every finished one is a
+    well-formed tree.
+    """
 
-    def __init__(self, vocabulary: TreeVocabulary, words: Sequence[_Words], limits: Sequence[int]) -> None:
+    def __init__(
+        self, vocabulary: TreeVocabulary, words: Sequence[_Words], limits: Sequence[int]
+    ) -> None:
         """Start with an empty hypothesis for each sentence.
 
         Args:
             vocabulary: of the symbols.
             words: of each sentence.
-            limits: the largest number of tokens for each tree; a limit below that of the words leaves no tree.
+            limits: the largest number of tokens for each tree; a limit below that of the words
+                leaves no tree.
         """
         self.vocabulary, self.words = vocabulary, list(words)
         self.states = [[_State()] for _ in words]
@@ -93,17 +114,22 @@ class TreeConstraint:
     def allowed(self) -> Tensor:
         """A mask of the tokens that may follow (B, K, V), true where they may."""
         rows = zip(self.states, self.words, self.left, strict=True)
-        masks = ([self._allowed(state, words, left) for state in states] for states, words, left in rows)
+        masks = (
+            [self._allowed(state, words, left) for state in states] for states, words, left in rows
+        )
         return torch.stack([torch.stack(each) for each in masks])
 
     def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
         """Log-probabilities of tokens (B, K, V) that may follow; -inf for the others.
 
-        Where trees have the words, which are known, the next word has the probability that any word comes next. Its own
-        probability would make brackets seem likely before a rare word (Stern et al., 2017).
+        Where trees have the words, which are known, the next word has the probability that any word
+        comes next. Its own probability would make brackets seem likely before a rare word (Stern et
+        al., 2017).
         """
         copied = self.vocabulary.copied.to(log_probs.device)
-        any_word = log_probs.masked_fill(~copied, float("-inf")).logsumexp(-1, keepdim=True)  # (B, K, 1)
+        any_word = log_probs.masked_fill(~copied, float("-inf")).logsumexp(
+            -1, keepdim=True
+        )  # (B, K, 1)
         # The unknown token is no part of the sum: it has no probability of its own in training.
         known = copied.clone()
         known[UNK] = self.vocabulary.copies_words
@@ -114,14 +140,21 @@ class TreeConstraint:
         word = words.needed[state.done] if missing > 0 else _NONE
         if not words.begins[min(state.done, len(words.needed))]:
             return self._mask(word, False, _NONE)  # within a word
-        # Every token of a word, and every bracket that is open, still takes a token; a new bracket takes two.
-        opens = missing > 0 and left >= missing + len(state.closing) + 2 and len(state.closing) < MAX_DEPTH
+        # Every token of a word, and every bracket that is open, still takes a token; a new bracket
+        # takes two.
+        opens = (
+            missing > 0
+            and left >= missing + len(state.closing) + 2
+            and len(state.closing) < MAX_DEPTH
+        )
         end = state.closing[-1] if state.closing else EOS
         may_end = not state.after_opening if state.closing else missing == 0
         return self._mask(word, opens, end if may_end else _NONE)
 
     def _mask(self, word: int | None, opens: bool, end: int) -> Tensor:
-        """The mask of a token of a word (None: the symbol of any word), all opening brackets, and an end."""
+        """The mask of a token of a word (None: the symbol of any word), all opening brackets, and
+        an end.
+        """
         key = word, opens, end
         if key not in self._masks:
             tokens = {*(self.vocabulary.word_symbols if word is None else (word,)), end} - {_NONE}
@@ -146,12 +179,17 @@ class TreeConstraint:
 
     def _after(self, state: _State, token: int) -> _State:
         if token in self.vocabulary.closing_of:
-            return _State((*state.closing, self.vocabulary.closing_of[token]), state.done, after_opening=True)
+            return _State(
+                (*state.closing, self.vocabulary.closing_of[token]), state.done, after_opening=True
+            )
         if token in self.vocabulary.brackets or token == EOS:
             return _State(state.closing[:-1], state.done)
         return _State(state.closing, state.done + 1)
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep the sentences of these rows."""
-        self.states, self.words = [self.states[row] for row in rows], [self.words[row] for row in rows]
+        self.states, self.words = (
+            [self.states[row] for row in rows],
+            [self.words[row] for row in rows],
+        )
         self.left = [self.left[row] for row in rows]

@@ -28,9 +28,10 @@ from ablate.model.norms import EPS
 def write_bert(model: TrainedModel, folder: Path) -> None:
     """Write a masked language model for `BertForMaskedLM.from_pretrained`, with its tokenizer.
 
-    Token types, the bias of the logits and the biases of the projections are zeros where this model has none. As for
-    GPT-2, a factor of the embeddings goes into them, other positions become a table, and shared heads of keys and
-    values are repeated. The mask has the id of `<unk>`, which no text contains.
+    Token types, the bias of the logits and the biases of the projections are zeros where this model
+    has none. As for GPT-2, a factor of the embeddings goes into them, other positions become a
+    table, and shared heads of keys and values are repeated. The mask has the id of `<unk>`, which
+    no text contains.
     """
     write_json(folder / "config.json", bert_configuration(model.config, model.tokenizer.vocab_size))
     write_tokenizer(model, folder, mask=MASK_TEXT)
@@ -107,5 +108,7 @@ def _bert_head(model: TrainedModel) -> dict[str, Tensor]:
         f"{theirs}.transform.LayerNorm.bias": model.weights["output_transform.norm.bias"],
         f"{theirs}.bias": bias,
         **separate,
-        **({f"{theirs}.decoder.bias": bias.clone()} if separate else {}),  # a file holds no tensor twice
+        **(
+            {f"{theirs}.decoder.bias": bias.clone()} if separate else {}
+        ),  # a file holds no tensor twice
     }

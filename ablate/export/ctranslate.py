@@ -1,4 +1,5 @@
-"""Both architectures for CTranslate2 (OpenNMT's inference library), through its model specifications.
+"""Both architectures for CTranslate2 (OpenNMT's inference library), through its model
+specifications.
 
 Positional encodings that are added to embeddings are written as a table of vectors.
 """
@@ -27,7 +28,11 @@ def write(model: TrainedModel, folder: Path) -> None:
     """Write the model, its configuration, its vocabulary and the tokenizer."""
     spec = _translator(model) if model.config.has_encoder else _generator(model)
     marks = model.vocabulary()
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = marks[UNK], marks[BOS], marks[EOS]
+    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
+        marks[UNK],
+        marks[BOS],
+        marks[EOS],
+    )
     spec.config.layer_norm_epsilon = EPS
     # validate() fails on a variable without a value, so that no part of the model is forgotten.
     spec.validate()
@@ -73,7 +78,9 @@ def _decoder(model: TrainedModel, positions: str) -> Any:
         c.depths[1], c.n_heads, with_encoder_attention=c.has_encoder, alibi=alibi, **_parts(c)
     )
     spec.embeddings.weight = weights["embedding.weight"]
-    spec.projection.weight = weights["output.weight" if c.tied_embeddings == "none" else "embedding.weight"]
+    spec.projection.weight = weights[
+        "output.weight" if c.tied_embeddings == "none" else "embedding.weight"
+    ]
     _stack(spec, model, "decoder", positions)
     return spec
 
@@ -89,7 +96,9 @@ def _parts(c: ModelConfig) -> dict[str, Any]:
         "ffn_glu": c.activation == "swiglu",
         "num_heads_kv": c.n_kv_heads,
         "head_dim": c.d_k,
-        "rotary_dim": 0 if c.positional_encoding == "rope" else None,  # 0: all entries of a head are rotated
+        "rotary_dim": 0
+        if c.positional_encoding == "rope"
+        else None,  # 0: all entries of a head are rotated
         "relative_position": c.positional_encoding == "relative",
         "relative_attention_bias": c.positional_encoding == "t5",
     }
@@ -121,27 +130,36 @@ def _table(model: TrainedModel, positions: str) -> Tensor:
         return model.weights[f"{positions}.weight"]
     if c.positional_encoding == "sinusoidal":
         return sinusoids(c.max_positions, c.d_model)
-    # Without an encoding the specification still wants a table; zeros leave the embeddings as they are.
+    # Without an encoding the specification still wants a table; zeros leave the embeddings as they
+    # are.
     return torch.zeros(c.max_positions, c.d_model)
 
 
 def _positions(spec: Any, model: TrainedModel, positions: str, layer: int) -> None:
     """Fill in the encoding of distances within self-attention."""
     if model.config.positional_encoding == "relative":
-        spec.relative_position_keys = _both_ways(model.weights[f"{positions}.keys"][layer], model.config)
-        spec.relative_position_values = _both_ways(model.weights[f"{positions}.of_values"][layer], model.config)
+        spec.relative_position_keys = _both_ways(
+            model.weights[f"{positions}.keys"][layer], model.config
+        )
+        spec.relative_position_values = _both_ways(
+            model.weights[f"{positions}.of_values"][layer], model.config
+        )
     if model.config.positional_encoding == "t5":
         spec.relative_attention_bias = model.weights[f"{positions}.weight"]
         spec.relative_attention_max_distance = torch.tensor(T5_DISTANCE, dtype=torch.int32)
 
 
 def _both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
-    """Return a vector for each distance from -clip to clip; zeros for the future, which a causal stack never sees."""
+    """Return a vector for each distance from -clip to clip; zeros for the future, which a causal
+    stack never sees.
+    """
     return F.pad(vectors, (0, 0, 0, 2 * c.relative_clip + 1 - len(vectors)))
 
 
 def _attention(spec: Any, model: TrainedModel, ours: str) -> None:
-    """Fill in an attention layer. Self-attention has one product for Q, K and V; cross-attention one for K and V."""
+    """Fill in an attention layer. Self-attention has one product for Q, K and V; cross-attention
+    one for K and V.
+    """
     Q, K, V, output = model.attention(ours)
     joined = ([Q, K, V],) if len(spec.linear) == 2 else ([Q], [K, V])
     # CTranslate2 multiplies one joined matrix instead of three small ones.

@@ -33,7 +33,8 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
         folder: a new or empty folder. It is written completely or not at all.
 
     Raises:
-        UsageError: the folder is in use, the configuration is not supported, or a package is missing.
+        UsageError: the folder is in use, the configuration is not supported, or a package is
+            missing.
         StoreError: the run or its corpus is incomplete.
     """
     _check_folder(folder)
@@ -51,8 +52,13 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     _check_support(run, config, library, target)
     opened = load_run(run, results)
     # Every target is written with one vocabulary for all sides.
-    if any(opened.corpus.tokenizer_of(field) is not opened.corpus.tokenizer for field in opened.corpus.fields):
-        raise UsageError(f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate")
+    if any(
+        opened.corpus.tokenizer_of(field) is not opened.corpus.tokenizer
+        for field in opened.corpus.fields
+    ):
+        raise UsageError(
+            f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate"
+        )
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     data = opened.task.data_config.model_validate(record.data)
     model = TrainedModel(config, weights, opened.corpus.tokenizer, data.labels)
@@ -69,7 +75,12 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
 def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Target) -> None:
     reasons = target.violations(config)
     if reasons:
-        raise UsageError(*(f"run {run.id} cannot be exported to {library}: it has {reason}" for reason in reasons))
+        raise UsageError(
+            *(
+                f"run {run.id} cannot be exported to {library}: it has {reason}"
+                for reason in reasons
+            )
+        )
     # Found without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
         install = f"pip install 'ablate-transformer[{library}]'"
@@ -77,7 +88,9 @@ def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Ta
 
 
 def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
-    """Return the provenance of an exported model: run, corpus and settings, without decoding and machine."""
+    """Return the provenance of an exported model: run, corpus and settings, without decoding and
+    machine.
+    """
     excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
     return {
         "ablate": ablate.__version__,
@@ -85,7 +98,11 @@ def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
         "run": opened.record.id,
         "seed": opened.record.seed,
         "corpus": opened.corpus.id,
-        **({"direction": opened.record.data["direction"]} if "direction" in opened.record.data else {}),
+        **(
+            {"direction": opened.record.data["direction"]}
+            if "direction" in opened.record.data
+            else {}
+        ),
         "step": opened.result.chosen_step,
         "weights_sha256": opened.result.weights.sha256 if opened.result.weights else None,
         "config": opened.config.model_dump(exclude=excluded),
@@ -101,7 +118,9 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write a temporary folder next to the target, and rename it once all of its files are on disk."""
+    """Write a temporary folder next to the target, and rename it once all of its files are on
+    disk.
+    """
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")

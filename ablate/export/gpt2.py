@@ -27,10 +27,10 @@ from ablate.model.norms import EPS
 def write_gpt2(model: TrainedModel, folder: Path) -> None:
     """Write a language model for `GPT2LMHeadModel.from_pretrained`, with its tokenizer.
 
-    GPT-2 has a table of positions, which holds sinusoidal ones too, and biases everywhere, which are zeros where this
-    model has none. It does not scale its embeddings, so that the factor sqrt(d_model) goes into them, and they are
-    written separately from the matrix of the logits. A head of keys and values that serves several heads of queries is
-    written once for each of them.
+    GPT-2 has a table of positions, which holds sinusoidal ones too, and biases everywhere, which
+    are zeros where this model has none. It does not scale its embeddings, so that the factor
+    sqrt(d_model) goes into them, and they are written separately from the matrix of the logits. A
+    head of keys and values that serves several heads of queries is written once for each of them.
     """
     write_json(folder / "config.json", gpt2_configuration(model.config, model.tokenizer.vocab_size))
     write_generation_and_tokenizer(model, folder)

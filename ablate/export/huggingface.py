@@ -17,8 +17,8 @@ from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.export.trained_model import Affine, TrainedModel
 from ablate.model.positions import sinusoids
 
-# Defaults of `generate`, equal to this project's beam search with alpha = 0. The length penalty of transformers divides
-# by another power of the length, so that no other alpha has an equivalent.
+# Defaults of `generate`, equal to this project's beam search with alpha = 0. The length penalty of
+# transformers divides by another power of the length, so that no other alpha has an equivalent.
 GENERATION = {
     "bos_token_id": BOS,
     "eos_token_id": EOS,
@@ -39,7 +39,9 @@ def write_generation_and_tokenizer(model: TrainedModel, folder: Path) -> None:
 
 
 def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) -> None:
-    """Write the vocabulary: of bytes for `tokenizers`, or SentencePiece's. `mask` replaces the unknown token."""
+    """Write the vocabulary: of bytes for `tokenizers`, or SentencePiece's. `mask` replaces the
+    unknown token.
+    """
     if not isinstance(model.tokenizer, ByteTokenizer):
         (folder / TOKENIZER).write_bytes(model.tokenizer.model)
         return
@@ -47,21 +49,41 @@ def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) 
     write_json(folder / "tokenizer.json", _byte_level([pad, mask or unk, bos, eos]))
     second = {"unk_token": unk} if mask is None else {"mask_token": mask}
     special = {"pad_token": pad, **second, "bos_token": bos, "eos_token": eos}
-    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": model.config.max_positions}
-    write_json(folder / "tokenizer_config.json", {**settings, **special, "clean_up_tokenization_spaces": False})
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "model_max_length": model.config.max_positions,
+    }
+    write_json(
+        folder / "tokenizer_config.json",
+        {**settings, **special, "clean_up_tokenization_spaces": False},
+    )
 
 
 def _byte_level(marks: list[str]) -> dict[str, Any]:
     """Return a tokenizer of single bytes: byte-level BPE without merges.
 
-    The library writes a byte as a printable character: itself where it is one, else the next free one from U+0100.
+    The library writes a byte as a printable character: itself where it is one, else the next free
+    one from U+0100.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable} | {byte: chr(0x100 + n) for n, byte in enumerate(others)}
+    characters = {byte: chr(byte) for byte in printable} | {
+        byte: chr(0x100 + n) for n, byte in enumerate(others)
+    }
     vocabulary = [*marks, *(characters[byte] for byte in range(256))]
-    level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+    level = {
+        "type": "ByteLevel",
+        "add_prefix_space": False,
+        "trim_offsets": True,
+        "use_regex": False,
+    }
+    flags = {
+        "single_word": False,
+        "lstrip": False,
+        "rstrip": False,
+        "normalized": False,
+        "special": True,
+    }
     return {
         "version": "1.0",
         "added_tokens": [{"id": id, "content": mark, **flags} for id, mark in enumerate(marks)],
@@ -84,12 +106,16 @@ def output_matrix(model: TrainedModel) -> dict[str, Tensor]:
 
 
 def is_tied(c: ModelConfig) -> bool:
-    """Whether embeddings and the matrix of the logits are one; a factor of embeddings goes into the former alone."""
+    """Whether embeddings and the matrix of the logits are one; a factor of embeddings goes into the
+    former alone.
+    """
     return c.tied_embeddings == "all" and c.embedding_scale == 1
 
 
 def embedding_scale(c: ModelConfig) -> float:
-    """Return the factor of embeddings, which other models lack: it goes into the embeddings themselves."""
+    """Return the factor of embeddings, which other models lack: it goes into the embeddings
+    themselves.
+    """
     return 1.0 if c.embedding_scale == 1 else math.sqrt(c.d_model)
 
 
@@ -104,7 +130,9 @@ def position_table(model: TrainedModel) -> Tensor:
 
 
 def repeated(heads: Affine, size: int, group: int) -> Affine:
-    """Return the projection with each head of keys or values repeated for every head of queries that it serves."""
+    """Return the projection with each head of keys or values repeated for every head of queries
+    that it serves.
+    """
     W, b = (x.unflatten(0, (-1, size)).repeat_interleave(group, 0).flatten(0, 1) for x in heads)
     return Affine(W, b)
 
@@ -115,6 +143,8 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 
 def write_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Write model.safetensors. Without the format in its metadata, transformers refuses the file."""
+    """Write model.safetensors. Without the format in its metadata, transformers refuses the
+    file.
+    """
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
     save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})

@@ -26,11 +26,13 @@ ROPE_BASE = 10_000.0
 
 
 def write_llama(model: TrainedModel, folder: Path) -> None:
-    """Write the files that `LlamaForCausalLM.from_pretrained` reads, and the unchanged SentencePiece model.
+    """Write the files that `LlamaForCausalLM.from_pretrained` reads, and the unchanged
+    SentencePiece model.
 
-    Llama rotates entry i of a head together with entry i + d_k/2, where the RoPE paper rotates neighbors. The rows of
-    W^Q and W^K are reordered accordingly; attention scores stay the same. Llama does not scale its embeddings, so that
-    a factor of sqrt(d_model) goes into them, and they are then written separately from the matrix of the logits.
+    Llama rotates entry i of a head together with entry i + d_k/2, where the RoPE paper rotates
+    neighbors. The rows of W^Q and W^K are reordered accordingly; attention scores stay the same.
+    Llama does not scale its embeddings, so that a factor of sqrt(d_model) goes into them, and they
+    are then written separately from the matrix of the logits.
     """
     c = model.config
     write_json(folder / "config.json", llama_configuration(c, model.tokenizer.vocab_size))
@@ -41,7 +43,9 @@ def write_llama(model: TrainedModel, folder: Path) -> None:
 
 def write_llama_language_model(model: TrainedModel, folder: Path) -> None:
     """Write a language model for `LlamaForCausalLM.from_pretrained`, with its tokenizer."""
-    write_json(folder / "config.json", llama_configuration(model.config, model.tokenizer.vocab_size))
+    write_json(
+        folder / "config.json", llama_configuration(model.config, model.tokenizer.vocab_size)
+    )
     write_generation_and_tokenizer(model, folder)
     write_weights(folder, _llama_tensors(model))
 
@@ -91,7 +95,12 @@ def _llama_tensors(model: TrainedModel) -> dict[str, Tensor]:
 def _llama_layer(model: TrainedModel, ours: str) -> dict[str, Tensor]:
     Q, K, V, output = model.attention(f"{ours}.mixer")
     size, feed_forward = model.config.d_k, f"{ours}.feed_forward"
-    attention = {"q_proj": _reordered(Q, size), "k_proj": _reordered(K, size), "v_proj": V, "o_proj": output}
+    attention = {
+        "q_proj": _reordered(Q, size),
+        "k_proj": _reordered(K, size),
+        "v_proj": V,
+        "o_proj": output,
+    }
     mlp = {"gate_proj": "W_1", "up_proj": "W_3", "down_proj": "W_2"}
     layer = {
         "input_layernorm.weight": model.weights[f"{ours}.around_mixer.norm.weight"],
@@ -109,6 +118,8 @@ def _llama_layer(model: TrainedModel, ours: str) -> dict[str, Tensor]:
 
 
 def _reordered(heads: Affine, size: int) -> Affine:
-    """Return the projection with the first entries of all pairs, then the second ones, in every head."""
+    """Return the projection with the first entries of all pairs, then the second ones, in every
+    head.
+    """
     W, b = (x.unflatten(0, (-1, size))[:, even_then_odd(size)].flatten(0, 1) for x in heads)
     return Affine(W, b)

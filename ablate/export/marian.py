@@ -15,18 +15,25 @@ from ablate.export.trained_model import Affine, TrainedModel, even_then_odd
 
 
 def write_marian(model: TrainedModel, folder: Path) -> None:
-    """Write the files that `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained` read.
+    """Write the files that `MarianMTModel.from_pretrained` and `MarianTokenizer.from_pretrained`
+    read.
 
-    Marian's positional encoding has all sines in the first half of a vector and all cosines in the second, where the
-    paper's formula interleaves them (section 3.5). The entries of every vector of width d_model are reordered
-    accordingly, in embeddings, norms and projections alike. A head of keys and values that serves several heads of
-    queries is written once for each of them.
+    Marian's positional encoding has all sines in the first half of a vector and all cosines in the
+    second, where the paper's formula interleaves them (section 3.5). The entries of every vector of
+    width d_model are reordered accordingly, in embeddings, norms and projections alike. A head of
+    keys and values that serves several heads of queries is written once for each of them.
 
-    Deviation: Marian's layer normalization adds 1e-5 to the variance, this project 1e-6 (norms.EPS), and Marian's
-    configuration has no field for it. Variances are near 1, so that the states differ by a few parts in a million.
+    Deviation: Marian's layer normalization adds 1e-5 to the variance, this project 1e-6
+        (norms.EPS), and Marian's
+    configuration has no field for it. Variances are near 1, so that the states differ by a few
+    parts in a million.
     """
     c, vocabulary = model.config, model.vocabulary()
-    limits = {"max_length": c.max_positions, "decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
+    limits = {
+        "max_length": c.max_positions,
+        "decoder_start_token_id": BOS,
+        "forced_eos_token_id": EOS,
+    }
     write_json(folder / "config.json", marian_configuration(c, len(vocabulary)))
     write_json(folder / "generation_config.json", {**GENERATION, **limits})
     write_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})

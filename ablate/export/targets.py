@@ -1,6 +1,8 @@
-"""The models of other libraries that a run can be exported to, and the configurations that each supports.
+"""The models of other libraries that a run can be exported to, and the configurations that each
+supports.
 
-A target lists the values that it supports of each field. Rules about sizes, or about two fields at once, are functions.
+A target lists the values that it supports of each field. Rules about sizes, or about two fields at
+once, are functions.
 """
 
 from __future__ import annotations
@@ -49,7 +51,10 @@ class Target:
         for name, values in self.supported.items():
             value = getattr(config, name)
             if value not in values:
-                reasons.append(f"{name}={_text(value)}, but {self.name} supports only {listed(map(_text, values))}")
+                reasons.append(
+                    f"{name}={_text(value)}, but {self.name} supports only "
+                    f"{listed(map(_text, values))}"
+                )
         return reasons + [reason for is_violated, reason in self.rules(config) if is_violated]
 
 
@@ -61,7 +66,8 @@ def _marian_rules(c: ModelConfig) -> Rules:
     yield _other_head_sizes(c, MARIAN)
     yield _other_cross_heads(c, "MarianMTModel")
     yield (
-        # T5's attention bias exists in transformers only in T5 itself, whose feed-forward network is another one.
+        # T5's attention bias exists in transformers only in T5 itself, whose feed-forward network
+        # is another one.
         c.positional_encoding == "t5",
         "positional_encoding=t5, but the feed-forward network of T5 in Hugging Face has no biases",
     )
@@ -80,7 +86,8 @@ def _llama_rules(c: ModelConfig) -> Rules:
     yield (
         # LlamaConfig refuses it, although it takes the size of a head as a field of its own.
         c.d_model % c.n_heads != 0,
-        f"n_heads={c.n_heads} and d_model={c.d_model}, but LlamaForCausalLM needs n_heads to divide d_model",
+        f"n_heads={c.n_heads} and d_model={c.d_model}, but LlamaForCausalLM needs n_heads to "
+        f"divide d_model",
     )
 
 
@@ -106,7 +113,10 @@ def _other_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
 
 def _other_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
     heads = f"n_cross_heads={c.n_cross_heads}"
-    return c.cross_heads != c.n_heads, f"{heads}, but {name} has as many heads in cross-attention as in self-attention"
+    return (
+        c.cross_heads != c.n_heads,
+        f"{heads}, but {name} has as many heads in cross-attention as in self-attention",
+    )
 
 
 def _variants(export_format: str, *fields: str) -> dict[str, tuple[str, ...]]:
@@ -174,7 +184,8 @@ TARGETS: dict[str, dict[str, Target]] = {
 }
 
 _LLAMA = TARGETS["huggingface"]["decoder-only"]
-# Of language models, by name of the library: the first one with the fewest violations is the target.
+# Of language models, by name of the library: the first one with the fewest violations is the
+# target.
 LANGUAGE_MODELS: dict[str, tuple[Target, ...]] = {
     "huggingface": (
         Target(
@@ -214,7 +225,9 @@ _ONE_STACK = {LanguageModel.name: LANGUAGE_MODELS, MaskedLanguageModel.name: MAS
 
 
 def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
-    """The model of a library that a run is exported as; None if the library has none for the task."""
+    """The model of a library that a run is exported as; None if the library has none for the
+    task.
+    """
     if task == Translation.name:
         return TARGETS[library][config.architecture]
     targets = _ONE_STACK.get(task, {}).get(library, ())

@@ -48,6 +48,7 @@ class TrainedModel:
 def even_then_odd(width: int) -> Tensor:
     """Return the even indices below `width`, then the odd ones.
 
-    This order turns interleaved pairs (2i, 2i + 1), as in this project, into two halves (i, i + width / 2).
+    This order turns interleaved pairs (2i, 2i + 1), as in this project, into two halves (i, i +
+    width / 2).
     """
     return torch.cat([torch.arange(0, width, 2), torch.arange(1, width, 2)])

@@ -1,17 +1,21 @@
 """The three matrix products of a linear layer, by the fastest way for a device and a precision.
 
-`Matmul` is the reference: torch's own products, used on GPUs and for fp32. The other classes are for CPUs:
+`Matmul` is the reference: torch's own products, used on GPUs and for fp32. The other classes are
+    for CPUs:
 
-- bf16 operands (`PaddedBF16`, `FusedBF16`): S +14 to +18 % over rounding within the product (benchmarks/LOG.md,
-  2026-11-21, bf16 on a CPU, once more), and another +3.6 % with biases inside of the product (2026-11-22, at last).
-- bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as the logits, whose
-  conversion would cost more than bf16 gains (same entries).
+- bf16 operands (`PaddedBF16`, `FusedBF16`): S +14 to +18 % over rounding within the product
+  (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more), and another +3.6 % with biases inside
+  of the product (2026-11-22, at last).
+- bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as
+  the logits, whose conversion would cost more than bf16 gains (same entries).
 
-oneDNN compiles code for every number of rows that it has not met, which takes several times as long as the product
-itself, and hardly two batches have the same number of rows. Inputs are therefore padded with rows of zeros to one of
+oneDNN compiles code for every number of rows that it has not met, which takes several times as long
+as the product itself, and hardly two batches have the same number of rows. Inputs are therefore
+padded with rows of zeros to one of
 a few sizes: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
 
-M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the outputs.
+M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the
+outputs.
 """
 
 from __future__ import annotations
@@ -33,7 +37,9 @@ class Matmul:
     """torch's own products. Operands are those that `pack` and `cast` return."""
 
     def pack(self, *blocks: Tensor) -> Tensor:
-        """Inputs or gradients (M, d_i), side by side, as operands (M', sum of d_i); the M' - M last rows are zeros."""
+        """Inputs or gradients (M, d_i), side by side, as operands (M', sum of d_i); the M' - M last
+        rows are zeros.
+        """
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
 
     def cast(self, weight: Tensor) -> Tensor:
@@ -54,12 +60,18 @@ class Matmul:
         return grad @ weight
 
     def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """G^T X: (d_out, d_in); added to `out` in place, in the precision of `out`, where that is passed."""
+        """G^T X: (d_out, d_in); added to `out` in place, in the precision of `out`, where that is
+        passed.
+        """
         if out is None:
             return grad.T @ x
-        # addmm takes operands of one type only. A product in bf16 is added to an fp32 sum by itself, so that the sum
-        # over chunks is never rounded to bf16.
-        return torch.addmm(out, grad.T, x, out=out) if out.dtype == grad.dtype else out.add_(grad.T @ x)
+        # addmm takes operands of one type only. A product in bf16 is added to an fp32 sum by
+        # itself, so that the sum over chunks is never rounded to bf16.
+        return (
+            torch.addmm(out, grad.T, x, out=out)
+            if out.dtype == grad.dtype
+            else out.add_(grad.T @ x)
+        )
 
 
 class BF16(Matmul):
@@ -85,7 +97,8 @@ class PaddedBF16(BF16):
 class FusedBF16(PaddedBF16):
     """`PaddedBF16` with bias and ReLU inside of the product.
 
-    For x86 alone: on ARM oneDNN has no fast kernel for this combination, and its reference implementation is a
+    For x86 alone: on ARM oneDNN has no fast kernel for this combination, and its reference
+        implementation is a
     hundred times slower.
     """
 
@@ -101,8 +114,9 @@ class FusedBF16(PaddedBF16):
 class RoundedWithin(Matmul):
     """fp32 operands that oneDNN rounds to bf16 while it reads them; results in fp32, never rounded.
 
-    Half as fast as bf16 operands, yet faster where the output is large and would have to be converted. Compiled code
-    takes longer to make here and keeps megabytes, so there are fewer sizes than in `PaddedBF16`.
+    Half as fast as bf16 operands, yet faster where the output is large and would have to be
+    converted. Compiled code takes longer to make here and keeps megabytes, so there are fewer sizes
+    than in `PaddedBF16`.
     """
 
     def pack(self, *blocks: Tensor) -> Tensor:
@@ -126,7 +140,9 @@ class RoundedWithin(Matmul):
 
 
 class EmulatedBF16(BF16):
-    """Operands rounded to bf16, products in fp32: the same values on processors without bf16 instructions."""
+    """Operands rounded to bf16, products in fp32: the same values on processors without bf16
+    instructions.
+    """
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
@@ -162,14 +178,18 @@ def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
 
 
 def padded_rows(rows: int) -> int:
-    """The smallest of 64, 72, 80, ... 128, 144, ... that is not below `rows`: eight sizes between powers of two."""
+    """The smallest of 64, 72, 80, ... 128, 144, ... that is not below `rows`: eight sizes between
+    powers of two.
+    """
     # Steps grow with the size, so that above 64 rows the padding stays below an eighth of the rows.
     step = max(8, 1 << max(0, (rows - 1).bit_length() - 4))
     return max(64, -(-rows // step) * step)
 
 
 def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
-    """Blocks (M, d_i) side by side in one tensor (rows, sum of d_i) of a type, with zeros in the rows after M."""
+    """Blocks (M, d_i) side by side in one tensor (rows, sum of d_i) of a type, with zeros in the
+    rows after M.
+    """
     n = len(blocks[0])
     # Nothing to pad or concatenate: without a conversion, this returns the tensor itself.
     if len(blocks) == 1 and n == rows:
@@ -178,14 +198,17 @@ def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
     out = blocks[0].new_empty(rows, sum(widths), dtype=dtype)
     for columns, block in zip(out.split(widths, dim=1), blocks, strict=True):
         columns[:n].copy_(block)
-    # Not left as allocated: a NaN in a padding row would spread, because grad_weight sums over all rows.
+    # Not left as allocated: a NaN in a padding row would spread, because grad_weight sums over all
+    # rows.
     out[n:] = 0
     return out
 
 
 @contextmanager
 def _rounding_matmul() -> Iterator[None]:
-    """Let oneDNN round fp32 operands to bf16; switched back afterwards, since it slows small products down."""
+    """Let oneDNN round fp32 operands to bf16; switched back afterwards, since it slows small
+    products down.
+    """
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

@@ -1,16 +1,18 @@
 """Label-smoothed cross-entropy over a large vocabulary (section 5.4; Szegedy et al., 2016).
 
-The logits (n, V) are the largest tensor of a training step. They are made a few hundred rows at a time, used for the
-loss and its gradient, and freed. The exponentials are not divided by their sum: the gradient of the states, which is
-far smaller, is divided instead.
+The logits (n, V) are the largest tensor of a training step. They are made a few hundred rows at a
+time, used for the loss and its gradient, and freed. The exponentials are not divided by their sum:
+the gradient of the states, which is far smaller, is divided instead.
 
-On a GPU in bf16, the loss and its gradient are made from the logits in one pass: eager torch makes a tensor of fp32
-logits for each operation, 42 bytes of traffic for each logit, counted from the operators. Compiled, the logits are read
-in bf16, and their gradient is written in bf16. The compiled function has not run on a GPU yet; `loss_and_gradient`
-itself is its reference.
+On a GPU in bf16, the loss and its gradient are made from the logits in one pass: eager torch makes
+a tensor of fp32 logits for each operation, 42 bytes of traffic for each logit, counted from the
+operators. Compiled, the logits are read in bf16, and their gradient is written in bf16. The
+compiled function has not run on a GPU yet; `loss_and_gradient` itself is its reference.
 
-Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and division (benchmarks/LOG.md,
-2026-11-21, the training step); the gradient of the states in bf16 another 2 to 4 % of a step at XS and S (2026-11-22).
+Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and division
+    (benchmarks/LOG.md,
+2026-11-21, the training step); the gradient of the states in bf16 another 2 to 4 % of a step at XS
+and S (2026-11-22).
 """
 
 from __future__ import annotations
@@ -30,8 +32,11 @@ from ablate.kernels.device import fused_on_gpu, on_gpu
 MULTIPLE = 8  # a bf16 product is fast on tensor cores if its sizes are multiples of this
 
 
-def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
-    """Cross-entropy in nats against (1 - eps) on the target + eps / V on every token, summed over tokens.
+def smoothed_cross_entropy(
+    states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float
+) -> Tensor:
+    """Cross-entropy in nats against (1 - eps) on the target + eps / V on every token, summed over
+    tokens.
 
     Args:
         states: decoder states (n, d_model).
@@ -51,7 +56,9 @@ def smoothed_cross_entropy(states: Tensor, embedding: Tensor, targets: Tensor, s
 
 def reference(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
     """`smoothed_cross_entropy` in plain torch, with all logits at once."""
-    return F.cross_entropy(states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum")
+    return F.cross_entropy(
+        states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum"
+    )
 
 
 @torch.no_grad()
@@ -70,12 +77,19 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     """Computes its gradient in the forward pass: softmax minus the smoothed target."""
 
     @staticmethod
-    def forward(ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, bf16: bool) -> Tensor:
+    def forward(
+        ctx: Any, states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, bf16: bool
+    ) -> Tensor:
         ctx.dtype = states.dtype
         if bf16 and on_gpu(states):
             with torch.autocast(states.device.type, enabled=False):
                 total, *gradients = smoothed_cross_entropy_with_gradients(
-                    states, embedding, targets, smoothing, LOGIT_CHUNK_TOKENS["cuda"], torch.bfloat16
+                    states,
+                    embedding,
+                    targets,
+                    smoothing,
+                    LOGIT_CHUNK_TOKENS["cuda"],
+                    torch.bfloat16,
                 )
             ctx.save_for_backward(*gradients)
             return total
@@ -92,7 +106,9 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 target = targets[rows, None]  # (c, 1)
-                logits = to_logits.linear(to_logits.pack(states[rows]), weight)  # (c', V), perhaps with padding rows
+                logits = to_logits.linear(
+                    to_logits.pack(states[rows]), weight
+                )  # (c', V), perhaps with padding rows
                 logits = logits[: len(target)].to(states.dtype)  # (c, V)
                 # exp would overflow without it; the softmax does not change.
                 largest = logits.amax(1, keepdim=True)
@@ -100,12 +116,16 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                 exp = logits.sub_(largest).exp_()  # softmax times Z, in the memory of the logits
                 Z = exp.sum(1, keepdim=True)  # (c, 1)
                 total += (largest + Z.log() - expected).sum()
-                # Z times the gradient by the logits: softmax - (1 - eps) on the target. The division by Z follows
-                # below, on (c, d_model) and not on (c, V).
+                # Z times the gradient by the logits: softmax - (1 - eps) on the target. The
+                # division by Z follows below, on (c, d_model) and not on (c, V).
                 grad = to_logits.pack(exp.scatter_add_(1, target, (smoothing - 1) * Z))
-                d_states[rows] = to_states.grad_input(to_states.pack(grad), weight_to_states)[: len(target)] / Z
+                d_states[rows] = (
+                    to_states.grad_input(to_states.pack(grad), weight_to_states)[: len(target)] / Z
+                )
                 to_logits.grad_weight(grad, to_logits.pack(states[rows] / Z), out=d_embedding)
-            if smoothing:  # eps / V on every token is eps times the mean logit, for which no logits are needed
+            if (
+                smoothing
+            ):  # eps / V on every token is eps times the mean logit, for which no logits are needed
                 mean = embedding.mean(0)
                 total -= smoothing * (states @ mean).sum()
                 d_states -= smoothing * mean
@@ -117,7 +137,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         d_states, d_embedding = ctx.saved_tensors
-        # The incoming gradient is a scalar, since the loss is one: it scales the gradients of the forward pass.
+        # The incoming gradient is a scalar, since the loss is one: it scales the gradients of the
+        # forward pass.
         return (d_states * grads[0]).to(ctx.dtype), d_embedding * grads[0], None, None, None
 
 
@@ -127,7 +148,9 @@ def _chunks(targets: Tensor) -> Iterator[slice]:
     return (slice(start, start + size) for start in range(0, len(targets), size))
 
 
-def loss_and_gradient(logits: Tensor, targets: Tensor, V: int, smoothing: float) -> tuple[Tensor, Tensor]:
+def loss_and_gradient(
+    logits: Tensor, targets: Tensor, V: int, smoothing: float
+) -> tuple[Tensor, Tensor]:
     """The loss of `smoothed_cross_entropy`, and its gradient by the logits.
 
     Args:
@@ -137,8 +160,8 @@ def loss_and_gradient(logits: Tensor, targets: Tensor, V: int, smoothing: float)
         smoothing: eps_ls.
 
     Returns:
-        The loss in nats, summed over tokens, in fp32 at least; and the gradient (n, V') in the type of the logits,
-        zero in the padding.
+        The loss in nats, summed over tokens, in fp32 at least; and the gradient (n, V') in the type
+        of the logits, zero in the padding.
     """
     x = logits.to(torch.promote_types(logits.dtype, torch.float32))
     columns = torch.arange(logits.shape[1], device=logits.device)
@@ -168,12 +191,18 @@ def padded_matrix(matrix: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def smoothed_cross_entropy_with_gradients(
-    states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float, rows: int, dtype: torch.dtype
+    states: Tensor,
+    embedding: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    rows: int,
+    dtype: torch.dtype,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The loss of `smoothed_cross_entropy`, with products in a type and `rows` tokens at a time.
 
     Returns:
-        The loss, and its gradients by the states (n, d_model) and by the embedding (V, d_model), in their types.
+        The loss, and its gradients by the states (n, d_model) and by the embedding (V, d_model), in
+        their types.
     """
     V, W = len(embedding), padded_matrix(embedding, dtype)
     operands = states.to(dtype)

@@ -19,8 +19,8 @@ from ablate.kernels.torch_internals import has_bf16_matmul
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Messages of C++ exceptions for which torch has no type of its own in Python. cuBLAS and cuDNN allocate workspaces by
-# themselves, and report a full GPU by a status.
+# Messages of C++ exceptions for which torch has no type of its own in Python. cuBLAS and cuDNN
+# allocate workspaces by themselves, and report a full GPU by a status.
 _OUT_OF_MEMORY = (
     "out of memory",
     "can't allocate memory",
@@ -42,8 +42,8 @@ def on_gpu(where: Tensor | torch.device) -> bool:
 def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
     """The device of this process for a name such as `cpu` or `cuda:3`.
 
-    An index counts the GPUs that the launcher sees. A process that sees no GPUs but those of its job is given the one
-    in the same place.
+    An index counts the GPUs that the launcher sees. A process that sees no GPUs but those of its
+    job is given the one in the same place.
 
     Args:
         name: of the device.
@@ -58,13 +58,14 @@ def visible_device(name: str, among: Sequence[str] = ()) -> torch.device:
 def prepare(device: torch.device, deterministic: bool = False) -> None:
     """Set torch up for a device, before the first tensor is made on it. Does nothing on a CPU.
 
-    cuDNN's attention is switched off: it builds a plan for each new shape, which takes far longer than the attention
-    of a batch of sentences, and hardly two batches have the same shape.
+    cuDNN's attention is switched off: it builds a plan for each new shape, which takes far longer
+    than the attention of a batch of sentences, and hardly two batches have the same shape.
 
     Args:
         device: becomes the current one, so that nothing is allocated on the first GPU by accident.
-        deterministic: sum in a fixed order, so that equal inputs give equal bits; an operator that cannot raises
-            RuntimeError. cuBLAS also needs a variable that `set_default_environment` and `worker_environment` set.
+        deterministic: sum in a fixed order, so that equal inputs give equal bits; an operator that
+            cannot raises RuntimeError. cuBLAS also needs a variable that `set_default_environment`
+            and `worker_environment` set.
     """
     if not on_gpu(device):
         return
@@ -73,8 +74,8 @@ def prepare(device: torch.device, deterministic: bool = False) -> None:
     torch.backends.cuda.enable_cudnn_sdp(False)
     torch.use_deterministic_algorithms(deterministic)
     torch.backends.cudnn.deterministic = deterministic
-    # Benchmarking would choose a kernel by time for each new shape: slow for batches that hardly repeat a shape, and a
-    # choice that may differ from run to run.
+    # Benchmarking would choose a kernel by time for each new shape: slow for batches that hardly
+    # repeat a shape, and a choice that may differ from run to run.
     torch.backends.cudnn.benchmark = False
     settings: Any = torch.utils.deterministic
     settings.fill_uninitialized_memory = False  # only a debugging aid, and a pass over each tensor
@@ -92,7 +93,8 @@ def prepare_thread(device: torch.device) -> None:
 
 
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors on the host: copies of those on a GPU, by way of pinned memory and with a single wait for all.
+    """Tensors on the host: copies of those on a GPU, by way of pinned memory and with a single wait
+    for all.
 
     Tensors of the CPU are returned as they are.
     """
@@ -114,8 +116,8 @@ def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def matmul_precision(device: torch.device, precision: str) -> Iterator[None]:
     """Make matrix products in `fp32`, `tf32` or `bf16` in this context; weights stay in fp32.
 
-    On a GPU, `bf16` also lets the products that stay in fp32, such as those of attention with a bias, round their
-    operands to TF32, which has more digits than bf16.
+    On a GPU, `bf16` also lets the products that stay in fp32, such as those of attention with a
+    bias, round their operands to TF32, which has more digits than bf16.
     """
     with _fp32_products("ieee" if precision == "fp32" else "tf32", enabled=on_gpu(device)):
         yield
@@ -128,7 +130,9 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 @contextmanager
 def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
-    """Set the rounding of fp32 operands in cuBLAS and in cuDNN's recurrent networks; restored afterwards."""
+    """Set the rounding of fp32 operands in cuBLAS and in cuDNN's recurrent networks; restored
+    afterwards.
+    """
     if not enabled:
         yield
         return
@@ -144,17 +148,20 @@ def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bf16 products; others emulate them, at no gain in speed."""
+    """Whether a device has instructions for bf16 products; others emulate them, at no gain in
+    speed.
+    """
     if on_gpu(device):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return has_bf16_matmul()
 
 
 def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
-    """Compile a pure function of tensors into few kernels where its first argument is on a GPU; else call it as it is.
+    """Compile a pure function of tensors into few kernels where its first argument is on a GPU;
+    else call it as it is.
 
-    The function itself is the reference of the compiled one. Random numbers must be arguments, so that both see the
-    same. Shapes are dynamic: the function is compiled once, not for each batch.
+    The function itself is the reference of the compiled one. Random numbers must be arguments, so
+    that both see the same. Shapes are dynamic: the function is compiled once, not for each batch.
     """
     compiled: list[Callable[P, R]] = []
 
@@ -164,7 +171,8 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
         if not (isinstance(first, Tensor) and on_gpu(first) and _can_compile()):
             return function(*args, **kwargs)
         if not compiled:
-            # At the first use: importing torch's compiler takes seconds, which a process without a GPU never needs.
+            # At the first use: importing torch's compiler takes seconds, which a process without a
+            # GPU never needs.
             compiled.append(torch.compile(function, dynamic=True, fullgraph=True))
         return compiled[0](*args, **kwargs)
 
@@ -180,26 +188,34 @@ def _can_compile() -> bool:
 
 
 class CudaGraphRecorder:
-    """Records functions as CUDA graphs; see `StepGraphs`, whose `recorder` it is. It has not run on a GPU yet.
+    """Records functions as CUDA graphs; see `StepGraphs`, whose `recorder` it is. It has not run on
+    a GPU yet.
 
-    All graphs share one memory pool. That is sound while graphs run one after another, and nothing that one of them
-    leaves behind is used after another one has run, apart from the results that a caller still holds.
+    All graphs share one memory pool. That is sound while graphs run one after another, and nothing
+    that one of them leaves behind is used after another one has run, apart from the results that a
+    caller still holds.
     """
 
     def __init__(self, device: torch.device, random: torch.Generator) -> None:
-        """Prepare to record functions that draw from `random`: replayed, they draw on as if they were called."""
+        """Prepare to record functions that draw from `random`: replayed, they draw on as if they
+        were called.
+        """
         self.random = random
         self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
 
     def __call__(self, function: Callable[[], R]) -> tuple[R, Callable[[], None]]:
-        """Record the kernels of a function; its results, which hold values after the first replay, and the replay."""
+        """Record the kernels of a function; its results, which hold values after the first replay,
+        and the replay.
+        """
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.random)
-        # Calls of other threads do not count: one of them pins the next batch meanwhile. The outer context restores
-        # the stream if the recording fails.
+        # Calls of other threads do not count: one of them pins the next batch meanwhile. The outer
+        # context restores the stream if the recording fails.
         with (
             torch.cuda.stream(torch.cuda.current_stream()),
-            torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"),
+            torch.cuda.graph(
+                graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
+            ),
         ):
             results = function()
         return results, graph.replay
@@ -209,7 +225,9 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that the memory of a GPU or of the host is exhausted."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(words in str(error).lower() for words in _OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and any(
+        words in str(error).lower() for words in _OUT_OF_MEMORY
+    )
 
 
 def release_cached_memory(device: torch.device) -> None:

@@ -1,11 +1,15 @@
 """Dropout with the residual sum that follows it, and on a GPU also with layer normalization.
 
-On a CPU, `dropout_add` is one step of the graph. Gain: 0.34 ms instead of 0.70 for each residual of 4096 x 512 on two
-threads, and one node of the graph instead of three; the same bits (benchmarks/LOG.md, 2026-11-22, padding).
+On a CPU, `dropout_add` is one step of the graph. Gain: 0.34 ms instead of 0.70 for each residual of
+4096 x 512 on two threads, and one node of the graph instead of three; the same bits
+(benchmarks/LOG.md, 2026-11-22, padding).
 
-On a GPU, `fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward. Eager torch makes a
-pass over memory for each of the operations: 86 bytes of traffic for each entry, counted from the operators, instead of
-28. The compiled functions have not run on a GPU yet; the functions themselves are their references. Random words are
+On a GPU, `fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward.
+Eager torch makes a
+pass over memory for each of the operations: 86 bytes of traffic for each entry, counted from the
+operators, instead of
+28. The compiled functions have not run on a GPU yet; the functions themselves are their references.
+    Random words are
 arguments, so that compiled and eager calls have the same mask.
 """
 
@@ -47,15 +51,17 @@ class _DropoutAdd(torch.autograd.Function):
     def forward(ctx: Any, residual: Tensor, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
-        with torch.autocast(x.device.type, enabled=False):  # autocast would convert x first, in a pass of its own
+        with torch.autocast(
+            x.device.type, enabled=False
+        ):  # autocast would convert x first, in a pass of its own
             return torch.addcmul(residual, x, mask, value=scale)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
         (mask,) = ctx.saved_tensors
-        # The product is new, so the scale is applied in place; the incoming gradient is shared with the residual
-        # branch.
+        # The product is new, so the scale is applied in place; the incoming gradient is shared with
+        # the residual branch.
         return grads[0], (grads[0] * mask).mul_(ctx.scale).to(mask.dtype), None, None
 
 
@@ -71,16 +77,23 @@ def dropout_add_words(residual: Tensor, x: Tensor, words: Tensor, dropped: int) 
     Returns:
         The same shape.
     """
-    # Words are signed: -32768 to 32767. An entry is dropped with probability dropped / 65536, and the scale uses this
-    # same fraction, so that the expectation is exact.
+    # Words are signed: -32768 to 32767. An entry is dropped with probability dropped / 65536, and
+    # the scale uses this same fraction, so that the expectation is exact.
     kept = words >= dropped - 32768
     return residual + torch.where(kept, x.to(residual.dtype), 0.0) * (65536 / (65536 - dropped))
 
 
 def dropout_add_norm(
-    residual: Tensor, x: Tensor, words: Tensor, dropped: int, weight: Tensor, bias: Tensor, eps: float
+    residual: Tensor,
+    x: Tensor,
+    words: Tensor,
+    dropped: int,
+    weight: Tensor,
+    bias: Tensor,
+    eps: float,
 ) -> Tensor:
-    """LayerNorm(residual + Dropout(x)) over the last axis; other arguments as for `dropout_add_words`.
+    """LayerNorm(residual + Dropout(x)) over the last axis; other arguments as for
+    `dropout_add_words`.
 
     Args:
         residual: (..., d_model).
@@ -94,7 +107,9 @@ def dropout_add_norm(
     Returns:
         (..., d_model).
     """
-    return F.layer_norm(dropout_add_words(residual, x, words, dropped), weight.shape, weight, bias, eps)
+    return F.layer_norm(
+        dropout_add_words(residual, x, words, dropped), weight.shape, weight, bias, eps
+    )
 
 
 fused_dropout_add = fused_on_gpu(dropout_add_words)

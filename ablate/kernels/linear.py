@@ -1,13 +1,15 @@
 """Linear layers on a CPU, with their gradients.
 
-`reference` is torch.nn.functional.linear, used on GPUs. On a CPU in autocast torch would leave the tensors between
-the products in bf16 too, where its element-wise kernels are slow, and convert an input anew for each of its products.
-Here an input is rounded once, also for several layers that share it (`linears`) or follow one another (`pack_rows`),
-and the output has the type of the input.
+`reference` is torch.nn.functional.linear, used on GPUs. On a CPU in autocast torch would leave the
+tensors between the products in bf16 too, where its element-wise kernels are slow, and convert an
+input anew for each of its products. Here an input is rounded once, also for several layers that
+share it (`linears`) or follow one another (`pack_rows`), and the output has the type of the input.
 
-Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more); with the projections of one input
-in one product another +7 % (2026-11-22, padding, measured together with padding). In fp32 it makes the products of
-`cpu_matmul`, and returns a tensor that ReLU may overwrite: 45 us in place of 143 for 4096 x 128 (2026-11-21).
+Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more); with the
+    projections of one input
+in one product another +7 % (2026-11-22, padding, measured together with padding). In fp32 it makes
+the products of `cpu_matmul`, and returns a tensor that ReLU may overwrite: 45 us in place of 143
+for 4096 x 128 (2026-11-21).
 """
 
 from __future__ import annotations
@@ -46,7 +48,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if torch.is_grad_enabled():
         y: Tensor = _Linear.apply(x, weight, bias, matmul)  # type: ignore[no-untyped-call]
         return y
-    return _linear(matmul, x, weight, bias)  # in a decoding step the graph would take as long as the product
+    return _linear(
+        matmul, x, weight, bias
+    )  # in a decoding step the graph would take as long as the product
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -74,10 +78,11 @@ def linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
 
 
 def stacked_linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
-    """`linears` as one product, with the weights one below another; the reference is a product for each layer.
+    """`linears` as one product, with the weights one below another; the reference is a product for
+    each layer.
 
-    The input is converted once in autocast, and its gradient is one product rather than a sum of several. Results are
-    views of one tensor (..., sum of d_out).
+    The input is converted once in autocast, and its gradient is one product rather than a sum of
+    several. Results are views of one tensor (..., sum of d_out).
     """
     weights, biases = zip(*layers, strict=True)
     kind = x.device.type
@@ -88,10 +93,11 @@ def stacked_linears(x: Tensor, layers: Sequence[WeightAndBias]) -> list[Tensor]:
 
 
 def on_packed_rows(network: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """Apply a network of linear layers and element-wise functions to x, in bf16 throughout on a CPU in autocast.
+    """Apply a network of linear layers and element-wise functions to x, in bf16 throughout on a CPU
+    in autocast.
 
-    The input is then rounded once, and padding rows may follow its own: whatever the network makes of them must be
-    finite, and so must its gradient.
+    The input is then rounded once, and padding rows may follow its own: whatever the network makes
+    of them must be finite, and so must its gradient.
 
     Args:
         network: maps (..., d_in) to (..., d_out), every row by itself.
@@ -112,7 +118,9 @@ def pack_rows(x: Tensor) -> Tensor:
 
 
 def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """(M', d) -> (..., d): leave the padding rows out, and return to the type and leading sizes of `like`."""
+    """(M', d) -> (..., d): leave the padding rows out, and return to the type and leading sizes of
+    `like`.
+    """
     x: Tensor = _UnpackRows.apply(  # type: ignore[no-untyped-call]
         rows, like.shape[:-1], like.dtype, matmul_for(rows.device, bf16=True)
     )
@@ -120,7 +128,9 @@ def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def rounds_to_bf16(x: Tensor) -> bool:
-    """Whether the products of x are rounded here: on a CPU in autocast. On a GPU torch's autocast does it."""
+    """Whether the products of x are rounded here: on a CPU in autocast. On a GPU torch's autocast
+    does it.
+    """
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
@@ -147,7 +157,9 @@ class _Linear(torch.autograd.Function):
 
 
 class _Linears(torch.autograd.Function):
-    """Linear layers of one input on a CPU in autocast, as one product with their weights one below another."""
+    """Linear layers of one input on a CPU in autocast, as one product with their weights one below
+    another.
+    """
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matmul: Matmul, *weights_and_biases: Tensor | None) -> Any:
@@ -156,14 +168,18 @@ class _Linears(torch.autograd.Function):
             [matmul.cast(each) for each in half if each is not None]
             for half in (weights_and_biases[:n], weights_and_biases[n:])
         )
-        # Weights are converted in here, so their gradients must return to the type of the parameters.
+        # Weights are converted in here, so their gradients must return to the type of the
+        # parameters.
         ctx.weight_dtype = next(each.dtype for each in weights_and_biases if each is not None)
         with torch.autocast("cpu", enabled=False):
             rows, W = matmul.pack(x.reshape(-1, x.shape[-1])), _stacked(weights)
             Y = matmul.linear(rows, W, _stacked(biases) if biases else None)  # (M', sum of d_out)
             blocks = Y[: x.shape[:-1].numel()].split([len(weight) for weight in weights], dim=1)
-            # Several outputs are columns of one tensor: copied, so that each is contiguous and may be changed in place.
-            outs = tuple(reshape_unaliased(block.to(x.dtype, copy=n > 1), x.shape[:-1]) for block in blocks)
+            # Several outputs are columns of one tensor: copied, so that each is contiguous and may
+            # be changed in place.
+            outs = tuple(
+                reshape_unaliased(block.to(x.dtype, copy=n > 1), x.shape[:-1]) for block in blocks
+            )
         ctx.save_for_backward(rows, W)
         ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.has_bias = matmul, x.shape, x.dtype, bool(biases)
         return outs
@@ -174,11 +190,17 @@ class _Linears(torch.autograd.Function):
         rows, W = ctx.saved_tensors
         matmul, widths = ctx.matmul, [grad.shape[-1] for grad in grads]
         with torch.autocast("cpu", enabled=False):
-            blocks = [grad.reshape(-1, width) for grad, width in zip(grads, widths, strict=True)]  # (M, d_out) each
+            blocks = [
+                grad.reshape(-1, width) for grad, width in zip(grads, widths, strict=True)
+            ]  # (M, d_out) each
             G = matmul.pack(*blocks)
             d_x = None
             if ctx.needs_input_grad[0]:
-                d_x = matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()].to(ctx.x_dtype).view(ctx.x_shape)
+                d_x = (
+                    matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()]
+                    .to(ctx.x_dtype)
+                    .view(ctx.x_shape)
+                )
             d_weights = matmul.grad_weight(G, rows).to(ctx.weight_dtype).split(widths)
             # From the gradients before packing, which are not rounded to bf16.
             d_biases = [block.sum(0) if ctx.has_bias else None for block in blocks]
@@ -202,7 +224,9 @@ class _PackRows(torch.autograd.Function):
 
 class _UnpackRows(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, leading: torch.Size, dtype: torch.dtype, matmul: Matmul) -> Tensor:
+    def forward(
+        ctx: Any, rows: Tensor, leading: torch.Size, dtype: torch.dtype, matmul: Matmul
+    ) -> Tensor:
         ctx.matmul = matmul
         return reshape_unaliased(rows[: leading.numel()].to(dtype), leading)
 

@@ -17,7 +17,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-# A rank may wait while the first one scores predictions. The death of a rank is noticed at once by other means.
+# A rank may wait while the first one scores predictions. The death of a rank is noticed at once by
+# other means.
 TIMEOUT = timedelta(hours=12)
 HOST = "127.0.0.1"
 
@@ -43,10 +44,11 @@ class Ranks:
         return list(flags)
 
     def sum_in_tree(self, values: Tensor) -> None:
-        """Add up the values of all ranks in place, in a binary tree over neighbors: (0 + 1) + (2 + 3).
+        """Add up the values of all ranks in place, in a binary tree over neighbors: (0 + 1) + (2 +
+        3).
 
-        Every element is summed in this order, so the result has the same bits on every rank. `values` is contiguous,
-        has one axis, and `size` divides its length.
+        Every element is summed in this order, so the result has the same bits on every rank.
+        `values` is contiguous, has one axis, and `size` divides its length.
         """
 
     def all_gather_objects(self, value: Any) -> list[Any]:
@@ -66,28 +68,31 @@ class DistributedRanks(Ranks):
     def vote(self, flags: Sequence[bool]) -> list[bool]:
         """For each flag, whether it is set on any rank: one MAX reduction."""
         votes = torch.tensor([int(flag) for flag in flags], dtype=torch.int32)
-        # The maximum of 0 and 1 is a logical or. On the CPU, so that gloo carries it and no GPU is waited for.
+        # The maximum of 0 and 1 is a logical or. On the CPU, so that gloo carries it and no GPU is
+        # waited for.
         dist.all_reduce(votes, op=dist.ReduceOp.MAX)
         return [bool(vote) for vote in votes.tolist()]
 
     def sum_in_tree(self, values: Tensor) -> None:
         """Add up the values of all ranks in place; see `Ranks.sum_in_tree`.
 
-        Each rank gets its share of all vectors, sums it, and sends the sums to the others: the traffic of a ring
-        all-reduce, whose order of summation would depend on the number of ranks.
+        Each rank gets its share of all vectors, sums it, and sends the sums to the others: the
+        traffic of a ring all-reduce, whose order of summation would depend on the number of ranks.
         """
         shares = torch.empty_like(values)
         dist.all_to_all_single(shares, values)
         terms = list(shares.view(self.size, -1))
         while len(terms) > 1:
-            # Neighbors first: the upper levels of the tree whose lower ones `GradientTree.add` has summed.
+            # Neighbors first: the upper levels of the tree whose lower ones `GradientTree.add` has
+            # summed.
             terms = [one + other for one, other in zip(terms[::2], terms[1::2], strict=True)]
         _gather(values, terms[0])
 
     def all_gather_objects(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
         message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        # all_gather needs tensors of one size, so the sizes are exchanged first and the messages padded.
+        # all_gather needs tensors of one size, so the sizes are exchanged first and the messages
+        # padded.
         sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
         dist.all_gather(sizes, torch.tensor([len(message)]))
         longest = int(max(sizes))
@@ -95,17 +100,24 @@ class DistributedRanks(Ranks):
         padded[: len(message)] = message
         found = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(found, padded)
-        return [json.loads(one[: int(size)].numpy().tobytes()) for one, size in zip(found, sizes, strict=True)]
+        return [
+            json.loads(one[: int(size)].numpy().tobytes())
+            for one, size in zip(found, sizes, strict=True)
+        ]
 
 
 def _gather(out: Tensor, part: Tensor) -> None:
     """Concatenate the parts of all ranks in `out`."""
-    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor  # renamed in torch 2.13
+    gather = (
+        getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+    )  # renamed in torch 2.13
     gather(out, part)
 
 
 def open_store(port: int = 0) -> TCPStore:
-    """The meeting point of ranks on this host: a new one without a port, which the first rank makes."""
+    """The meeting point of ranks on this host: a new one without a port, which the first rank
+    makes.
+    """
     # Port 0: the system chooses a free one, so that several runs on a host do not collide.
     return TCPStore(HOST, port, is_master=not port, wait_for_workers=False, timeout=TIMEOUT)
 
@@ -140,7 +152,9 @@ def current_ranks() -> Ranks:
 
 @contextmanager
 def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
-    """Share training, evaluation and decoding with these ranks in this context. All of them must do the same."""
+    """Share training, evaluation and decoding with these ranks in this context. All of them must do
+    the same.
+    """
     token = _RANKS.set(ranks)
     try:
         yield ranks
@@ -150,6 +164,8 @@ def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
 
 def all_items(mine: Sequence[tuple[int, Any]]) -> list[Any]:
     """The values of numbered items, in their order, from the ranks that computed them."""
-    found = [tuple(item) for items in current_ranks().all_gather_objects(list(mine)) for item in items]
+    found = [
+        tuple(item) for items in current_ranks().all_gather_objects(list(mine)) for item in items
+    ]
     # By number alone: values need not be comparable.
     return [value for _, value in sorted(found, key=lambda item: item[0])]

@@ -1,10 +1,12 @@
 """The feed-forward network with ReLU, max(0, x W_1 + b_1) W_2 + b_2, as one step of the graph.
 
-The inner layer is the widest tensor of a model, and training waits for the memory that it takes. Here ReLU is part of
-the first product, and its gradient overwrites the gradient that it is made from.
+The inner layer is the widest tensor of a model, and training waits for the memory that it takes.
+Here ReLU is part of the first product, and its gradient overwrites the gradient that it is made
+from.
 
-Gain in bf16 on a CPU: S +2 to +5 %, base and S another +2 to +3.6 % with the gradient of ReLU on integers
-(benchmarks/LOG.md, 2026-11-22, padding; at last). In fp32 it gained 2 %, with the same bits, and is not used.
+Gain in bf16 on a CPU: S +2 to +5 %, base and S another +2 to +3.6 % with the gradient of ReLU on
+integers (benchmarks/LOG.md, 2026-11-22, padding; at last). In fp32 it gained 2 %, with the same
+bits, and is not used.
 """
 
 from __future__ import annotations
@@ -51,15 +53,17 @@ def reference(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> 
 def relu(x: Tensor) -> Tensor:
     """max(0, x) of the output of a linear layer, which is used nowhere else; on a CPU in its place.
 
-    On a GPU the output of a linear layer is a view, and autograd would copy it, and its gradient twice, for the sake
-    of the operation in place.
+    On a GPU the output of a linear layer is a view, and autograd would copy it, and its gradient
+    twice, for the sake of the operation in place.
     """
     return F.relu(x, inplace=not on_gpu(x))
 
 
 class _ReLUFeedForward(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor, matmul: Matmul) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor, matmul: Matmul
+    ) -> Tensor:
         ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.weight_dtype = matmul, x.shape, x.dtype, W_1.dtype
         with torch.autocast("cpu", enabled=False):
             W_1, b_1, W_2, b_2 = (matmul.cast(each) for each in (W_1, b_1, W_2, b_2))
@@ -82,6 +86,6 @@ class _ReLUFeedForward(torch.autograd.Function):
             d_inner = relu_backward_(matmul.pack(matmul.grad_input(G, W_2)), inner)  # (M', d_ff)
             d_W_1 = matmul.grad_weight(d_inner, rows).to(ctx.weight_dtype)
             d_x = matmul.grad_input(d_inner, W_1)[:n].to(ctx.x_dtype).view(ctx.x_shape)
-            # Padding rows add nothing to a gradient: the inner layer has relu(b_1) there, but the gradient of the
-            # output has zeros.
+            # Padding rows add nothing to a gradient: the inner layer has relu(b_1) there, but the
+            # gradient of the output has zeros.
             return d_x, d_W_1, d_inner.sum(0).to(ctx.weight_dtype), d_W_2, d_out.sum(0), None

@@ -1,7 +1,7 @@
 """Operators of torch without a public Python name: the only place in the project that calls them.
 
-Each has a reason to be here and a check in tests/kernels/test_torch_internals.py, which fails when torch drops the
-operator, and when a public one has come to do the same.
+Each has a reason to be here and a check in tests/kernels/test_torch_internals.py, which fails when
+torch drops the operator, and when a public one has come to do the same.
 """
 
 from __future__ import annotations
@@ -32,22 +32,26 @@ def linear_pointwise(x: Tensor, weight: Tensor, bias: Tensor | None, activation:
 
 
 def relu_backward_(grad: Tensor, y: Tensor) -> Tensor:
-    """Set `grad` to 0 in place where y = max(0, ...) is 0; both of one shape and in bf16. y must not be NaN.
+    """Set `grad` to 0 in place where y = max(0, ...) is 0; both of one shape and in bf16. y must
+    not be NaN.
 
-    The public ways to do this (`masked_fill_`, `mul_`) need a mask, in a pass and a tensor of its own.
+    The public ways to do this (`masked_fill_`, `mul_`) need a mask, in a pass and a tensor of its
+    own.
     """
-    # A bf16 number is above 0 where the integer of the same bits is, and torch compares integers twice as fast, because
-    # it converts bf16 to fp32 and back (benchmarks/LOG.md, 2026-11-22, at last).
+    # A bf16 number is above 0 where the integer of the same bits is, and torch compares integers
+    # twice as fast, because it converts bf16 to fp32 and back (benchmarks/LOG.md, 2026-11-22, at
+    # last).
     words = grad.view(torch.int16)
     torch.ops.aten.threshold_backward.grad_input(words, y.view(torch.int16), 0, grad_input=words)
     return grad
 
 
 def reshape_unaliased(y: Tensor, leading: torch.Size) -> Tensor:
-    """Reshape without aliasing, so that later operations may work in place: (M, d) -> (*leading, d).
+    """Reshape without aliasing, so that later operations may work in place: (M, d) -> (*leading,
+    d).
 
-    Autograd refuses in-place operations on a view that was made while gradients were off, as inside of an
-    autograd.Function. `y` itself must not be used afterwards.
+    Autograd refuses in-place operations on a view that was made while gradients were off, as inside
+    of an autograd.Function. `y` itself must not be used afterwards.
     """
     return view_unaliased(y, (*leading, y.shape[-1]))
 
@@ -55,16 +59,21 @@ def reshape_unaliased(y: Tensor, leading: torch.Size) -> Tensor:
 def view_unaliased(x: Tensor, shape: Sequence[int]) -> Tensor:
     """`x.view(shape)` that autograd and torch's compiler take for a tensor of its own.
 
-    The compiler would otherwise compile a function anew when the tensor behind a view has another size.
+    The compiler would otherwise compile a function anew when the tensor behind a view has another
+    size.
     """
     return torch.ops.aten._unsafe_view(x, tuple(shape))
 
 
 def has_bf16_matmul() -> bool:
-    """Whether this processor has instructions for bf16 products; without them oneDNN emulates them slowly."""
+    """Whether this processor has instructions for bf16 products; without them oneDNN emulates them
+    slowly.
+    """
     if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
-    return not is_x86() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    return (
+        not is_x86() or torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+    )
 
 
 def is_x86() -> bool:

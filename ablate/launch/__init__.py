@@ -5,4 +5,14 @@ from ablate.launch.launch import Launch, launch, outcome_of_launch
 from ablate.launch.scheduler import Watcher
 from ablate.launch.stages import launch_stages
 
-__all__ = ["Demand", "Executor", "Launch", "Lost", "Slot", "Watcher", "launch", "launch_stages", "outcome_of_launch"]
+__all__ = [
+    "Demand",
+    "Executor",
+    "Launch",
+    "Lost",
+    "Slot",
+    "Watcher",
+    "launch",
+    "launch_stages",
+    "outcome_of_launch",
+]

@@ -16,12 +16,17 @@ from ablate.errors import UsageError
 from ablate.launch.executor import Demand, Device, Slot
 from ablate.store.machine import cores, library_settings, memory
 
-# The share of memory that estimates may fill. The rest is for the system, libraries and allocators: on a CPU, an
-# allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times the estimate.
+# The share of memory that estimates may fill. The rest is for the system, libraries and allocators:
+# on a CPU, an allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times
+# the estimate.
 GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
-PADDING = 2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
-CUDA_CONTEXT = 600_000_000  # bytes of a GPU that each process takes for itself; assumed, not measured
+PADDING = (
+    2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
+)
+CUDA_CONTEXT = (
+    600_000_000  # bytes of a GPU that each process takes for itself; assumed, not measured
+)
 SMALLEST_MICRO_BATCH = 256
 BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 
@@ -29,10 +34,11 @@ BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 def local_slots(demand: Demand) -> list[Slot]:
     """The slots of this machine for the runs of a study.
 
-    With GPUs, one slot for each, or for each group of as many as a run has processes, or `jobs` slots shared out over
-    them. On a CPU, one slot for each core (small models gain little from a second thread), or fewer if memory is short
-    or runs are few, or `jobs`. The slots depend on the machine and the whole study only, and not on a selection or on
-    the missing runs, because the number of threads changes the last digits of a run.
+    With GPUs, one slot for each, or for each group of as many as a run has processes, or `jobs`
+    slots shared out over them. On a CPU, one slot for each core (small models gain little from a
+    second thread), or fewer if memory is short or runs are few, or `jobs`. The slots depend on the
+    machine and the whole study only, and not on a selection or on the missing runs, because the
+    number of threads changes the last digits of a run.
 
     Raises:
         UsageError: `cuda` was asked for, and there is no GPU, or too few.
@@ -57,9 +63,11 @@ def gpus_for_run(processes: int | None, gpus: int, runs: int) -> int:
     """GPUs of each run.
 
     Args:
-        processes: for each run, as given; None for the largest power of two such that no run waits for a GPU.
+        processes: for each run, as given; None for the largest power of two such that no run waits
+            for a GPU.
         gpus: of this machine, or of a pilot.
-        runs: of the whole study, or of a pilot's share: finished runs count, so that a resumed study keeps its slots.
+        runs: of the whole study, or of a pilot's share: finished runs count, so that a resumed
+            study keeps its slots.
     """
     return processes or 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
 
@@ -86,7 +94,8 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
     count = demand.jobs or groups
     if each > 1 and count > groups:  # two processes of a run cannot share a GPU
         raise UsageError(
-            f"--jobs {count} with --gpus-per-run {each} needs {count * each} GPUs, and there {_are(len(gpus))} here"
+            f"--jobs {count} with --gpus-per-run {each} needs {count * each} GPUs, and there "
+            f"{_are(len(gpus))} here"
         )
     threads, has_bf16 = max(1, cores() // (count * each)), _gpus_have_bf16()
     slots = []
@@ -105,10 +114,15 @@ def _are(gpus: int) -> str:
 
 def _cpu_slots(demand: Demand) -> list[Slot]:
     each, free = demand.processes or 1, CPU_MEMORY_SHARE * memory()
-    largest = each * max(sizing_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs)
+    largest = each * max(
+        sizing_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs
+    )
     count = demand.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
     threads = max(1, cores() // (count * each))
-    return [Slot(f"{i}", "cpu", threads, free / (count * each), ("cpu",) * (each - 1)) for i in range(count)]
+    return [
+        Slot(f"{i}", "cpu", threads, free / (count * each), ("cpu",) * (each - 1))
+        for i in range(count)
+    ]
 
 
 def _gpu_slot_memory(total: int, sharing: int) -> float:
@@ -116,8 +130,11 @@ def _gpu_slot_memory(total: int, sharing: int) -> float:
     return max(0.0, GPU_MEMORY_SHARE * total / sharing - CUDA_CONTEXT)
 
 
-def micro_batch(config: RowConfig, vocab_size: int, slot: Slot, largest_batch: int | None = None) -> int:
-    """The largest micro-batch that is estimated to fit, in padded tokens: a whole batch, halved as often as needed.
+def micro_batch(
+    config: RowConfig, vocab_size: int, slot: Slot, largest_batch: int | None = None
+) -> int:
+    """The largest micro-batch that is estimated to fit, in padded tokens: a whole batch, halved as
+    often as needed.
 
     Args:
         config: of the row.
@@ -142,15 +159,20 @@ def micro_batch(config: RowConfig, vocab_size: int, slot: Slot, largest_batch: i
 
 
 def with_precision(config: RowConfig, has_bf16: bool) -> RowConfig:
-    """The configuration with the precision that a GPU gives it. Without bf16, it keeps tensors in fp32."""
-    return config.model_copy(update={"precision": resolve_precision(config.precision, "cuda", has_bf16)})
+    """The configuration with the precision that a GPU gives it. Without bf16, it keeps tensors in
+    fp32.
+    """
+    return config.model_copy(
+        update={"precision": resolve_precision(config.precision, "cuda", has_bf16)}
+    )
 
 
 def sizing_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> int:
     """Bytes by which the slots and micro-batches of a CPU are sized.
 
-    It is a coarser estimate than `peak_memory`, and is not to be improved: the size of a micro-batch and the number of
-    threads change the last digits of a run, and a machine must give those that it gave before.
+    It is a coarser estimate than `peak_memory`, and is not to be improved: the size of a
+    micro-batch and the number of threads change the last digits of a run, and a machine must give
+    those that it gave before.
     """
     c, d, count = config, config.d_model, parameters(config, vocab_size)
     attention, cross = (d + 2 * heads * (c.d_k + c.d_v) for heads in (c.n_heads, c.cross_heads))
@@ -167,17 +189,23 @@ def sizing_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -
     decoder_layer = encoder_layer + (cross + 3 * d if c.has_both_stacks else 0)
     sides = 1 if c.has_encoder or c.context is not None else 2
     encoder, decoder = c.depths
-    activations = micro_batch_tokens * (encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * d)
+    activations = micro_batch_tokens * (
+        encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * d
+    )
     loss = 2 * min(LOGIT_CHUNK_TOKENS["cpu"], micro_batch_tokens) * vocab_size + vocab_size * d
-    copies = count * BYTES // 2 if resolve_precision(c.precision, "cpu", has_bf16=True) == "bf16" else 0
+    copies = (
+        count * BYTES // 2 if resolve_precision(c.precision, "cpu", has_bf16=True) == "bf16" else 0
+    )
     return BYTES * (2 * count + optimizer_values(c, count) + activations + loss) + copies
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
-    """The environment of a worker: threads that soon sleep when idle, an allocator that keeps freed memory, its GPUs.
+    """The environment of a worker: threads that soon sleep when idle, an allocator that keeps freed
+    memory, its GPUs.
 
-    By default, glibc returns every large activation to the system and faults its pages in again at each step. Keeping
-    them was measured to more than double the speed of training; huge pages add some 4 % (benchmarks/LOG.md).
+    By default, glibc returns every large activation to the system and faults its pages in again at
+    each step. Keeping them was measured to more than double the speed of training; huge pages add
+    some 4 % (benchmarks/LOG.md).
 
     Args:
         threads: of torch.
@@ -196,11 +224,14 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
 
 def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
     """CUDA_VISIBLE_DEVICES for devices, whose indices count the GPUs that this process sees."""
-    indices = [index for kind, _, index in (device.partition(":") for device in devices) if kind == "cuda"]
+    indices = [
+        index for kind, _, index in (device.partition(":") for device in devices) if kind == "cuda"
+    ]
     if not indices:
         return {}
     ours = os.environ.get("CUDA_VISIBLE_DEVICES")
-    # The launcher's variable may name other GPUs than 0, 1 and so on, or name them by UUID; indices count its entries.
+    # The launcher's variable may name other GPUs than 0, 1 and so on, or name them by UUID; indices
+    # count its entries.
     names = indices if ours is None else [ours.split(",")[int(index)].strip() for index in indices]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 
@@ -212,24 +243,36 @@ def allocator() -> dict[str, str]:
         "MALLOC_TRIM_THRESHOLD_": str(1 << 36),  # glibc ignores values that are much larger
         "MALLOC_TOP_PAD_": str(256 << 20),
         # glibc takes the last of equal names, which is the user's.
-        "GLIBC_TUNABLES": ":".join(filter(None, ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")])),
+        "GLIBC_TUNABLES": ":".join(
+            filter(None, ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")])
+        ),
     }
 
 
 def _has_driver() -> bool:
     """Whether there may be a GPU, so that loading torch to ask for it is worth its seconds."""
-    return any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg")) or shutil.which("nvidia-smi") is not None
+    return (
+        any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
+        or shutil.which("nvidia-smi") is not None
+    )
 
 
 def _gpu_memory() -> list[int]:
     """Memory of each GPU that torch sees, in bytes."""
     import torch
 
-    return [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
+    return [
+        torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())
+    ]
 
 
 def _gpus_have_bf16() -> bool:
-    """Whether every GPU that torch sees has bf16: those of the Ampere architecture (compute capability 8) and later."""
+    """Whether every GPU that torch sees has bf16: those of the Ampere architecture (compute
+    capability 8) and later.
+    """
     import torch
 
-    return all(torch.cuda.get_device_properties(i).major >= BF16_CAPABILITY for i in range(torch.cuda.device_count()))
+    return all(
+        torch.cuda.get_device_properties(i).major >= BF16_CAPABILITY
+        for i in range(torch.cuda.device_count())
+    )

@@ -16,8 +16,11 @@ from ablate.store.cleaning import size_of
 from ablate.study import Study
 
 
-def check_disk_space_of(study: Study, results: Results, missing: Iterable[str], at_once: int) -> None:
-    """Refuse to start if the disk is too small for the missing runs of a study, `at_once` of them in training.
+def check_disk_space_of(
+    study: Study, results: Results, missing: Iterable[str], at_once: int
+) -> None:
+    """Refuse to start if the disk is too small for the missing runs of a study, `at_once` of them
+    in training.
 
     Raises:
         StoreError: names the space that is needed, and the space that is free.
@@ -29,7 +32,9 @@ def check_disk_space_of(study: Study, results: Results, missing: Iterable[str], 
     check_disk_space(results.root, to_train, largest, at_once, on_disk)
 
 
-def check_disk_space(root: Path, configs: Iterable[RowConfig], vocab_size: int, at_once: int, on_disk: int) -> None:
+def check_disk_space(
+    root: Path, configs: Iterable[RowConfig], vocab_size: int, at_once: int, on_disk: int
+) -> None:
     """Refuse to start if the disk is too small for the missing runs.
 
     Every run leaves the weights that it averages; the runs in training also hold their checkpoints.
@@ -59,5 +64,6 @@ def check_disk_space(root: Path, configs: Iterable[RowConfig], vocab_size: int, 
     if needed > free:
         raise StoreError(
             f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "
-            "(`ablate clean STUDY` lists removable files), use --results on another disk, or start with fewer --rows"
+            "(`ablate clean STUDY` lists removable files), use --results on another disk, or start "
+            "with fewer --rows"
         )

@@ -21,7 +21,8 @@ class Demand:
     runs: number of runs of the whole study.
     device: `auto` uses GPUs if there are any.
     jobs: number of slots; None for the executor's default.
-    processes: for each run, on a device each; a power of two. None for the most with which no run has to wait longer.
+    processes: for each run, on a device each; a power of two. None for the most with which no run
+        has to wait longer.
     """
 
     configs: tuple[RowConfig, ...]
@@ -60,7 +61,9 @@ class Slot:
 def devices_text(slot: Slot) -> str:
     """The devices of a slot for people: `cuda`, or `cuda (2 each)`."""
     kind, count = slot.device.partition(":")[0], len(slot.devices)
-    return kind if count == 1 else f"{kind} ({count} {'GPUs' if kind == 'cuda' else 'processes'} each)"
+    return (
+        kind if count == 1 else f"{kind} ({count} {'GPUs' if kind == 'cuda' else 'processes'} each)"
+    )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
-"""Several runs on one GPU: how many of them fit, and whether MPS lets their kernels run side by side.
+"""Several runs on one GPU: how many of them fit, and whether MPS lets their kernels run side by
+side.
 
-MPS is NVIDIA's Multi-Process Service: without it, a GPU switches between its processes, and runs kernels of one of
-them at a time. Its control daemon is the user's: it is asked whether it runs, and is neither started nor stopped here.
-Processes connect to it by themselves.
+MPS is NVIDIA's Multi-Process Service: without it, a GPU switches between its processes, and runs
+kernels of one of them at a time. Its control daemon is the user's: it is asked whether it runs, and
+is neither started nor stopped here. Processes connect to it by themselves.
 """
 
 from __future__ import annotations
@@ -56,7 +57,9 @@ def free_gpus() -> list[FreeGPU]:
     fields = [line.rsplit(",", 2) for line in lines if line.count(",") >= 2]
     if not all(total.strip().isdecimal() and free.strip().isdecimal() for _, total, free in fields):
         return []
-    return [FreeGPU(name.strip(), int(total) << 20, int(free) << 20) for name, total, free in fields]
+    return [
+        FreeGPU(name.strip(), int(total) << 20, int(free) << 20) for name, total, free in fields
+    ]
 
 
 @dataclass(frozen=True)
@@ -65,7 +68,8 @@ class RunOnGPU:
 
     vocab_size: V.
     largest_batch: padded tokens of its largest batch.
-    measured: bytes that a process has held on a GPU for a run of this configuration; None if none has run.
+    measured: bytes that a process has held on a GPU for a run of this configuration; None if none
+        has run.
     has_bf16: whether the GPU computes products in bf16.
     """
 
@@ -77,7 +81,9 @@ class RunOnGPU:
 
     @property
     def memory(self) -> int:
-        """Bytes that it needs on a GPU: measured, or else estimated; with the CUDA context of its process."""
+        """Bytes that it needs on a GPU: measured, or else estimated; with the CUDA context of its
+        process.
+        """
         if self.measured is not None:
             return self.measured + CUDA_CONTEXT
         tokens = whole_micro_batch(self.config, self.largest_batch)
@@ -102,25 +108,40 @@ class SharedGPUs:
     reason: str
 
 
-def measured_memory(folder: RunFolder, names: Collection[str], micro_batch_tokens: int) -> int | None:
+def measured_memory(
+    folder: RunFolder, names: Collection[str], micro_batch_tokens: int
+) -> int | None:
     """Bytes that a finished run has held on a GPU for micro-batches of this size.
 
-    None if it has not, or on another product, or with smaller micro-batches or parts of a batch, which need less.
+    None if it has not, or on another product, or with smaller micro-batches or parts of a batch,
+    which need less.
     """
     progress, provenance = read_progress(folder), read_provenance(folder)
-    if progress is None or provenance is None or provenance.device not in names or not folder.result.exists():
+    if (
+        progress is None
+        or provenance is None
+        or provenance.device not in names
+        or not folder.result.exists()
+    ):
         return None
     try:
         execution = folder.read_execution()
     except StoreError:
         return None
     # A micro-batch that was halved began at its full size, so that the peak covers it.
-    is_whole = execution is not None and execution.parts == 1 and execution.micro_batch_tokens >= micro_batch_tokens
+    is_whole = (
+        execution is not None
+        and execution.parts == 1
+        and execution.micro_batch_tokens >= micro_batch_tokens
+    )
     return progress.peak_memory if is_whole else None
 
 
-def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: int, lengths: Lengths) -> SharedGPUs:
-    """Choose how many runs share each GPU: as many as fit, unless fewer occupy it, or fewer runs or cores are there.
+def share_gpus(
+    gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: int, lengths: Lengths
+) -> SharedGPUs:
+    """Choose how many runs share each GPU: as many as fit, unless fewer occupy it, or fewer runs or
+    cores are there.
 
     Args:
         gpus: of this machine.
@@ -132,7 +153,9 @@ def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: in
         UsageError: the free memory is not known.
     """
     if not gpus:
-        raise UsageError("--jobs auto: nvidia-smi does not say how much memory is free; give a number")
+        raise UsageError(
+            "--jobs auto: nvidia-smi does not say how much memory is free; give a number"
+        )
     known = [GPUS[name] for name in map(_model_of, gpus) if name is not None]
     has_bf16 = all("bf16" in gpu.tflops for gpu in known)
     largest = max((replace(run, has_bf16=has_bf16) for run in runs), key=lambda run: run.memory)
@@ -144,32 +167,44 @@ def share_gpus(gpus: Sequence[FreeGPU], runs: Sequence[RunOnGPU], total_runs: in
         "cores": cores() // len(gpus),
     }
     if len(known) == len(gpus):
-        shares = (gpu_share(run.config, run.vocab_size, lengths, gpu) for run in runs for gpu in known)
+        shares = (
+            gpu_share(run.config, run.vocab_size, lengths, gpu) for run in runs for gpu in known
+        )
         limits["time"] = math.ceil(1 / max(shares))
     each = max(1, min(limits.values()))
     origin = "estimated" if largest.measured is None else "measured"
     texts = {
-        "memory": f"{limits['memory']} fit into {size(int(usable))}, {GPU_MEMORY_SHARE:.0%} of the {size(free)} that "
+        "memory": f"{limits['memory']} fit into {size(int(usable))}, {GPU_MEMORY_SHARE:.0%} of the "
+        f"{size(free)} that "
         f"are free: the largest needs {size(largest.memory)} ({origin})",
         "time": f"{limits.get('time')} occupy it (estimated from kernels and launches)",
-        "cores": f"there {'is' if limits['cores'] == 1 else 'are'} {plural(limits['cores'], 'core')} for each GPU",
+        "cores": f"there {'is' if limits['cores'] == 1 else 'are'} "
+        f"{plural(limits['cores'], 'core')} for each GPU",
         "runs": f"{plural(total_runs, 'run')} in all",
     }
     why = "; ".join(texts[limit] for limit in texts if limit in limits)
-    return SharedGPUs(each * len(gpus), f"--jobs auto: {plural(each, 'run')} at once on each GPU: {why}. {mps_text()}")
+    return SharedGPUs(
+        each * len(gpus),
+        f"--jobs auto: {plural(each, 'run')} at once on each GPU: {why}. {mps_text()}",
+    )
 
 
 def _model_of(gpu: FreeGPU) -> str | None:
     """The name of a product among GPUS; None if its speed is not known."""
-    words = re.findall(r"[a-z0-9]+", gpu.name.lower())  # whole ones: an L40 is no L4, and an A1000 no A100
+    words = re.findall(
+        r"[a-z0-9]+", gpu.name.lower()
+    )  # whole ones: an L40 is no L4, and an A1000 no A100
     return next((name for name in GPUS if name in words), None)
 
 
 def mps() -> Literal["running", "installed"] | None:
-    """Whether the control daemon of MPS runs, or could be started by the user; None if it is not installed."""
+    """Whether the control daemon of MPS runs, or could be started by the user; None if it is not
+    installed.
+    """
     if shutil.which(MPS_CONTROL) is None:
         return None
-    # It answers with the servers, which may be none, and fails if no daemon listens. It starts nothing.
+    # It answers with the servers, which may be none, and fails if no daemon listens. It starts
+    # nothing.
     return "running" if _output((MPS_CONTROL,), "get_server_list\n") is not None else "installed"
 
 
@@ -177,7 +212,8 @@ def mps_text() -> str:
     """One sentence about MPS for people."""
     return {
         "running": "MPS is running: kernels of several runs share a GPU at the same time.",
-        "installed": f"MPS is not running: kernels of several runs take turns; `{MPS_CONTROL} -d` starts it.",
+        "installed": "MPS is not running: kernels of several runs take turns; "
+        f"`{MPS_CONTROL} -d` starts it.",
         None: "MPS is not installed: kernels of several runs take turns on a GPU.",
     }[mps()]
 
@@ -185,7 +221,14 @@ def mps_text() -> str:
 def _output(command: Sequence[str], given: str = "") -> str | None:
     """The standard output of a program; None if it does not start, fails, or takes too long."""
     try:
-        done = subprocess.run(command, input=given, capture_output=True, text=True, timeout=ANSWER_SECONDS, check=False)
+        done = subprocess.run(
+            command,
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=ANSWER_SECONDS,
+            check=False,
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None

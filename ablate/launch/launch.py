@@ -1,4 +1,6 @@
-"""Launch a study: prepare its corpora, write run.json for its runs, and execute the missing ones."""
+"""Launch a study: prepare its corpora, write run.json for its runs, and execute the missing
+ones.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ablate.analysis.results import run_state
 from ablate.config import DecodingConfig, RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY
@@ -15,12 +18,18 @@ from ablate.data.corpus import Corpus
 from ablate.launch.devices import micro_batch, runs_of_pilot, usable_gpus
 from ablate.launch.disk_space import check_disk_space_of
 from ablate.launch.executor import Demand, Device, Executor, Slot
-from ablate.launch.gpu_sharing import RunOnGPU, SharedGPUs, free_gpus, measured_memory, share_gpus, whole_micro_batch
+from ablate.launch.gpu_sharing import (
+    RunOnGPU,
+    SharedGPUs,
+    free_gpus,
+    measured_memory,
+    share_gpus,
+    whole_micro_batch,
+)
 from ablate.launch.local import local_executor
 from ablate.launch.missing import damaged_predictions, is_missing, missing_runs, unusable_record
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
-from ablate.report.results import run_state
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
 from ablate.store.corpora import lengths_in
@@ -33,13 +42,17 @@ SHARED_REPORT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Share:
-    """The place of a launcher among `of` launchers that work on a study at the same time; `index` counts from 0."""
+    """The place of a launcher among `of` launchers that work on a study at the same time; `index`
+    counts from 0.
+    """
 
     index: int
     of: int
 
     def ordered(self, runs: list[str]) -> list[str]:
-        """The runs from another one on for each launcher, so that launchers do not meet at the same leases."""
+        """The runs from another one on for each launcher, so that launchers do not meet at the same
+        leases.
+        """
         first = self.index * len(runs) // self.of % max(1, len(runs))
         return runs[first:] + runs[:first]
 
@@ -74,28 +87,31 @@ def launch(
 ) -> Launch:
     """Execute the missing runs of a study, starting with base and the first seed.
 
-    A run that failed by itself is skipped unless `retry_failed` is set, or unless this launcher is one of several and
-    the run has failed on one other host only. A diverged run is a result.
+    A run that failed by itself is skipped unless `retry_failed` is set, or unless this launcher is
+    one of several and the run has failed on one other host only. A diverged run is a result.
 
     Args:
         study: to execute.
         results: root of the results.
         watcher: receives the events.
         device: `auto` uses GPUs if there are any.
-        jobs: runs at once; None for the executor's default. `auto` also shares GPUs of this machine among several runs,
-            as many as their memory and their share of a GPU allow.
+        jobs: runs at once; None for the executor's default. `auto` also shares GPUs of this machine
+            among several runs, as many as their memory and their share of a GPU allow.
         processes: for each run, on a device each; see `Demand`.
         retry_failed: execute failed runs again.
-        announce: receives the corpus of base, the slots and the number of missing runs, before the first starts.
+        announce: receives the corpus of base, the slots and the number of missing runs, before the
+            first starts.
         log: receives a line for each stage of preparing a corpus, and for damage.
         executor_for: makes the executor.
         share: of this launcher in the work, if others work on the study at the same time.
-        control: decides when to start runs and when to end; None to go on until every run has ended.
+        control: decides when to start runs and when to end; None to go on until every run has
+            ended.
 
     Raises:
         DataError: a corpus is missing or malformed.
         StudyError: a plug-in does not fit its interface.
-        StoreError: results on disk belong to other data or another version, or the disk is too small.
+        StoreError: results on disk belong to other data or another version, or the disk is too
+            small.
         UsageError: there is no GPU, or nothing to choose the number of jobs by.
         Interrupted: a signal came; everything is saved.
     """
@@ -107,9 +123,15 @@ def launch(
     total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
     shares_gpus = jobs == "auto" and bool(usable_gpus(device))
     demand = Demand(
-        tuple(run.config for run in runs.values()), largest, total, device, None if jobs == "auto" else jobs, processes
+        tuple(run.config for run in runs.values()),
+        largest,
+        total,
+        device,
+        None if jobs == "auto" else jobs,
+        processes,
     )
-    # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is missing.
+    # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is
+    # missing.
     executor = executor_for(demand) if device == "cuda" and not shares_gpus else None
     corpora = prepare(study, results, log)
     missing = missing_runs(study, results, retry_failed, retry_elsewhere=share is not None)
@@ -131,7 +153,9 @@ def launch(
 
         def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
             job = _job(study, results, corpora[runs[id].data], runs[id], slot, halve_micro_batch)
-            return job.model_copy(update={"report_seconds": SHARED_REPORT_SECONDS}) if share else job
+            return (
+                job.model_copy(update={"report_seconds": SHARED_REPORT_SECONDS}) if share else job
+            )
 
         def outcome_of(id: str) -> str | None:
             ended = not is_missing(study, results, id, retry_elsewhere=share is not None)
@@ -167,20 +191,27 @@ def _healed_state(study: Study, results: Results, id: str) -> State:
 
 @functools.lru_cache(maxsize=64)
 def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
-    """Padded tokens of the largest batch; cached, because sorting millions of lengths takes a moment."""
-    from ablate.data.batches import largest_padded_batch  # loads torch, which a launcher for a CPU does without
+    """Padded tokens of the largest batch; cached, because sorting millions of lengths takes a
+    moment.
+    """
+    from ablate.data.batches import (
+        largest_padded_batch,  # loads torch, which a launcher for a CPU does without
+    )
 
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
 
 
-def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, halve_micro_batch: bool) -> Job:
+def _job(
+    study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, halve_micro_batch: bool
+) -> Job:
     fields = set(DecodingConfig.model_fields)
     request = RunRequest(
         folder=results.run(run.id).path,
         corpus=corpus.folder.absolute(),
         test=run.data.test,
         decodings={
-            id: DecodingConfig(**config.model_dump(include=fields)) for id, config in study.decodings[run.id].items()
+            id: DecodingConfig(**config.model_dump(include=fields))
+            for id, config in study.decodings[run.id].items()
         },
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
     )
@@ -200,7 +231,8 @@ def _job(study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, h
 def _share_gpus(
     results: Results, corpora: Mapping[CorpusConfig, Corpus], runs: Iterable[Run], total: int
 ) -> SharedGPUs:
-    """The number of runs at once on the GPUs of this machine, by their free memory and the memory of finished runs.
+    """The number of runs at once on the GPUs of this machine, by their free memory and the memory
+    of finished runs.
 
     Raises:
         UsageError: the free memory is not known.

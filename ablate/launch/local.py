@@ -17,7 +17,8 @@ from ablate.run.job import READY, Job, JobEvent
 from ablate.store.machine import count_oom_kills
 
 WORKER = python_command("ablate.run.worker")
-EXIT_SECONDS = 30.0  # in which a worker without a job exits by itself: libraries and a GPU's context take a while
+# in which a worker without a job exits by itself: libraries and a GPU's context take a while
+EXIT_SECONDS = 30.0
 _FROM_OUTSIDE = {-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT, -signal.SIGHUP}
 
 
@@ -35,7 +36,8 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=worker_environment(slot.threads, slot.devices),
-            start_new_session=True,  # a Ctrl-C reaches the launcher alone, which then asks its workers to stop
+            # a Ctrl-C reaches the launcher alone, which then asks its workers to stop
+            start_new_session=True,
         )
 
     def submit(self, job: Job) -> None:
@@ -46,9 +48,11 @@ class _Worker:
             self.process.stdin.flush()
 
     def read_lines(self) -> list[str] | None:
-        """The whole lines that have arrived; None at the end of the output, after half a line of a killed worker too.
+        """The whole lines that have arrived; None at the end of the output, after half a line of a
+        killed worker too.
 
-        Not `readline`: it would read a second line into its buffer, where a selector does not see it.
+        Not `readline`: it would read a second line into its buffer, where a selector does not see
+            it.
         """
         assert self.process.stdout is not None
         chunk = os.read(self.process.stdout.fileno(), 1 << 16)
@@ -71,10 +75,14 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Runs each job in a worker process; a slot's worker is started with its first job, and kept for the next."""
+    """Runs each job in a worker process; a slot's worker is started with its first job, and kept
+    for the next.
+    """
 
     def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
-        """Prepare for submissions; `command` starts a worker, which speaks the protocol of `ablate.run.worker`."""
+        """Prepare for submissions; `command` starts a worker, which speaks the protocol of
+        `ablate.run.worker`.
+        """
         self._slots, self._command = tuple(slots), command
         self._workers: dict[str, _Worker] = {}  # by slot
         self._selector = selectors.DefaultSelector()
@@ -110,7 +118,9 @@ class LocalExecutor:
         if not worker.ready and READY in lines:
             worker.ready = self._proven = True
             del lines[: lines.index(READY) + 1]
-        if not worker.ready or not lines:  # a site's start-up may print lines before a worker is ready
+        if (
+            not worker.ready or not lines
+        ):  # a site's start-up may print lines before a worker is ready
             return None
         (line,) = lines  # a worker has one job at a time
         event = JobEvent.from_line(line)
@@ -124,7 +134,8 @@ class LocalExecutor:
         if worker.job is None:
             return None
         code = worker.process.returncode
-        # No worker has ever been ready: the next one would fail in the same way, and so on without end.
+        # No worker has ever been ready: the next one would fail in the same way, and so on without
+        # end.
         if code >= 0 and not (worker.ready or self._proven or self._cancelled):
             raise StoreError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
@@ -142,7 +153,9 @@ class LocalExecutor:
         del self._workers[worker.slot.name]
 
     def cancel(self) -> None:
-        """Send SIGTERM to all workers; a second call sends SIGKILL. Safe inside a signal handler."""
+        """Send SIGTERM to all workers; a second call sends SIGKILL. Safe inside a signal
+        handler.
+        """
         self._cancelled += 1
         for worker in self._workers.values():
             self._signal(worker)

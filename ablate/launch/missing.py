@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ablate.analysis.looks import position_of
+from ablate.analysis.results import run_state
 from ablate.errors import Damaged, StoreError
-from ablate.report.looks import position_of
-from ablate.report.results import run_state
 from ablate.store import Results, RunFolder
 from ablate.store.score_cache import damage_of_predictions
 from ablate.store.status import read_failure
@@ -24,7 +24,8 @@ def missing_runs(
         study: whose runs are meant.
         results: root of the results.
         retry_failed: include failed runs.
-        retry_elsewhere: include failed runs that may succeed on this host, because they failed on others.
+        retry_elsewhere: include failed runs that may succeed on this host, because they failed on
+            others.
     """
     ids = [run.id for run in study.runs() if not run.awaits_tuning]
     return [id for id in ids if is_missing(study, results, id, retry_failed, retry_elsewhere)]
@@ -32,7 +33,9 @@ def missing_runs(
 
 @dataclass(frozen=True)
 class MissingRuns:
-    """Ids of the runs of a study that can be executed now, by stage, and how many rows' runs wait for tuning runs."""
+    """Ids of the runs of a study that can be executed now, by stage, and how many rows' runs wait
+    for tuning runs.
+    """
 
     tuning: list[str]
     rows: list[str]
@@ -50,7 +53,9 @@ class MissingRuns:
 
 
 def stages_of(study: Study, results: Results) -> tuple[Study, ...]:
-    """The parts of a study that can be executed now: tuning runs that some row waits for, and rows up to the look."""
+    """The parts of a study that can be executed now: tuning runs that some row waits for, and rows
+    up to the look.
+    """
     part = position_of(study, results).study if study.looks else study
     return (part,) if study.pending_tuning is None else (study.pending_tuning, part)
 
@@ -64,13 +69,21 @@ def missing_in_stages(study: Study, results: Results, retry_failed: bool = False
         retry_failed: include failed runs.
     """
     *before, part = stages_of(study, results)
-    tuning = [id for stage in before for id in missing_runs(stage, results, retry_failed, retry_elsewhere=True)]
+    tuning = [
+        id
+        for stage in before
+        for id in missing_runs(stage, results, retry_failed, retry_elsewhere=True)
+    ]
     rows = missing_runs(part, results, retry_failed, retry_elsewhere=True)
     return MissingRuns(tuning, rows, sum(run.awaits_tuning for run in part.runs()))
 
 
 def is_missing(
-    study: Study, results: Results, id: str, retry_failed: bool = False, retry_elsewhere: bool = False
+    study: Study,
+    results: Results,
+    id: str,
+    retry_failed: bool = False,
+    retry_elsewhere: bool = False,
 ) -> bool:
     """Whether a launch would execute a run now; arguments as for `missing_runs`."""
     state = run_state(study, results, id)
@@ -78,14 +91,22 @@ def is_missing(
         failure = read_failure(results.run(id))
         if failure is None:
             return retry_failed
-        return retry_failed or failure.killed or (retry_elsewhere and failure.may_succeed_on(socket.gethostname()))
+        return (
+            retry_failed
+            or failure.killed
+            or (retry_elsewhere and failure.may_succeed_on(socket.gethostname()))
+        )
     if state == "done":
-        return damaged_predictions(study, results, id) is not None and unusable_record(results.run(id)) is None
+        return (
+            damaged_predictions(study, results, id) is not None
+            and unusable_record(results.run(id)) is None
+        )
     return state != "diverged" and unusable_record(results.run(id)) is None
 
 
 def unusable_record(folder: RunFolder) -> str | None:
-    """Describe a record that cannot be read, or that another version wrote; None if all are whole or damaged.
+    """Describe a record that cannot be read, or that another version wrote; None if all are whole
+    or damaged.
 
     A damaged record is made again; these need a person.
     """
@@ -98,7 +119,9 @@ def unusable_record(folder: RunFolder) -> str | None:
 
 
 def damaged_predictions(study: Study, results: Results, id: str) -> str | None:
-    """The damage of the predictions of a finished run in the decodings of a study; None if all are whole."""
+    """The damage of the predictions of a finished run in the decodings of a study; None if all are
+    whole.
+    """
     folder = results.run(id)
     result = folder.read_result()
     decodings = {} if result is None else result.decodings

@@ -16,8 +16,11 @@ from ablate.store.records import Execution, RunRecord
 from ablate.study import Run, Study
 
 
-def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[CorpusConfig, Corpus]:
-    """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its runs.
+def prepare(
+    study: Study, results: Results, log: Callable[[str], None]
+) -> dict[CorpusConfig, Corpus]:
+    """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its
+    runs.
 
     A run with a file that cannot be read is left out, and `log` receives a line about it.
 
@@ -28,7 +31,9 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
     """
     runs = list(study.runs())
     corpora = {
-        data: study.task.prepare(data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}"))
+        data: study.task.prepare(
+            data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}")
+        )
         for data in dict.fromkeys(run.data for run in runs)
     }
     usable = []
@@ -37,7 +42,10 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
             continue
         folder = results.run(run.id)
         for path in folder.make_room():
-            log(f"{path}: is a folder in place of a file, or the reverse; renamed to {path.name}.damaged")
+            log(
+                f"{path}: is a folder in place of a file, or the reverse; renamed to "
+                f"{path.name}.damaged"
+            )
         fault = unusable_record(folder)
         if fault is not None:
             log(fault)
@@ -48,8 +56,11 @@ def prepare(study: Study, results: Results, log: Callable[[str], None]) -> dict[
     return corpora
 
 
-def _check_plugins(study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]) -> None:
-    """Check the user's own classes before anything is trained; torch is loaded only if there are some.
+def _check_plugins(
+    study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]
+) -> None:
+    """Check the user's own classes before anything is trained; torch is loaded only if there are
+    some.
 
     Raises:
         StudyError: one does not fit its interface.
@@ -94,7 +105,8 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         record.write(folder.run)
     if execution is not None and execution.training != corpus.training:
         raise StoreError(
-            f"{folder.path}: the training data has changed since these results were made (text {execution.training}, "
+            f"{folder.path}: the training data has changed since these results were made (text "
+            f"{execution.training}, "
             f"now {corpus.training}); restore the files, or use another --results"
         )
     if execution is not None:
@@ -104,13 +116,17 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         id = decoded.get(decoding, corpus.id)
         if id != corpus.id:
             raise StoreError(
-                f"{folder.path}: the test data {run.data.test} has changed since these results were made (corpus {id}, "
-                f"now {corpus.id}); restore the files, give the test data another name, or use another --results"
+                f"{folder.path}: the test data {run.data.test} has changed since these results "
+                f"were made (corpus {id}, "
+                f"now {corpus.id}); restore the files, give the test data another name, or use "
+                f"another --results"
             )
 
 
 def _names_other_precision(folder: RunFolder, run: Run) -> bool:
-    """Whether run.json has another setting of `precision` than the study, with the same id: unset, or fp32."""
+    """Whether run.json has another setting of `precision` than the study, with the same id: unset,
+    or fp32.
+    """
     record = folder.read_run()
     return record is not None and record.config.precision != run.config.precision
 
@@ -126,7 +142,8 @@ def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) ->
         return
     if resolve_precision(wanted, execution.device, has_bf16=True) != execution.precision:
         raise StoreError(
-            f"{folder.path}: began in {execution.precision}, which its device chose, but the study sets "
+            f"{folder.path}: began in {execution.precision}, which its device chose, but the study "
+            f"sets "
             f"precision={wanted}; remove that setting, or use another --results"
         )
 
@@ -137,4 +154,6 @@ def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
         result = folder.read_result()
     except Damaged:
         return {}
-    return {} if result is None else {id: decoding.corpus for id, decoding in result.decodings.items()}
+    return (
+        {} if result is None else {id: decoding.corpus for id, decoding in result.decodings.items()}
+    )

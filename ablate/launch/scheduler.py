@@ -1,4 +1,6 @@
-"""The scheduler: gives runs to an executor until none is left, and tries again those whose worker died."""
+"""The scheduler: gives runs to an executor until none is left, and tries again those whose worker
+died.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ from ablate.store.status import read_failure, record_failure
 
 TICK_SECONDS = 0.5
 MAX_DEATHS = 3  # of workers with one run, before the run counts as failed
-# Between two looks at a run that another process holds: twice as long each time, because with many launchers on one
-# results root, most runs are held, and each look reads files.
+# Between two looks at a run that another process holds: twice as long each time, because with many
+# launchers on one results root, most runs are held, and each look reads files.
 BUSY_SECONDS = 2.0
 MAX_BUSY_SECONDS = 60.0
 
@@ -32,20 +34,26 @@ class Watcher(Protocol):
         """A run was submitted."""
 
     def held(self, run: str) -> None:
-        """Another launcher turns out to hold a run that was submitted; it is submitted again later."""
+        """Another launcher turns out to hold a run that was submitted; it is submitted again
+        later.
+        """
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged, failed, or unsuitable for this device; `reason` is the worker's."""
+        """A run is done, diverged, failed, or unsuitable for this device; `reason` is the
+        worker's.
+        """
 
     def tick(self) -> None:
         """Called about twice a second."""
 
 
 class Control:
-    """Decides when a launch starts runs, and when it ends. This one goes on until every run has ended.
+    """Decides when a launch starts runs, and when it ends. This one goes on until every run has
+    ended.
 
     signals: ask all jobs to save and leave.
-    idle_seconds: with nothing to do but to wait for runs of other launchers, before the launch ends.
+    idle_seconds: with nothing to do but to wait for runs of other launchers, before the launch
+        ends.
     """
 
     signals: tuple[int, ...] = (signal.SIGINT, signal.SIGTERM)
@@ -81,9 +89,11 @@ class Scheduler:
             executor: runs the jobs.
             job_for: makes the job of a run in a slot; the flag asks for half the micro-batch.
             folder_of: the folder of a run.
-            outcome_of: the outcome of a run by its files, whoever executed it; None if it is missing.
+            outcome_of: the outcome of a run by its files, whoever executed it; None if it is
+                missing.
             watcher: receives events.
-            control: decides when to start runs and when to end; None to go on until every run has ended.
+            control: decides when to start runs and when to end; None to go on until every run has
+                ended.
         """
         self.control = control or Control()
         self.executor, self.job_for, self.folder_of = executor, job_for, folder_of
@@ -92,7 +102,8 @@ class Scheduler:
         self.submitted: dict[str, Slot] = {}  # by run
         self.busy: dict[str, float] = {}  # runs that other processes hold, and when to look again
         self.looks: Counter[str] = Counter()  # at such a run
-        # A worker measures how long the holder of a lease is silent, so the next look is taken by the same one.
+        # A worker measures how long the holder of a lease is silent, so the next look is taken by
+        # the same one.
         self.looked_in: dict[str, str] = {}  # run -> slot
         self.last_event = time.monotonic()  # when a job last ended here
         self.deaths: Counter[str] = Counter()
@@ -108,7 +119,9 @@ class Scheduler:
             Interrupted: a signal came; the state of every run is saved.
         """
         self.queue.extend(runs)
-        handlers = {number: signal.signal(number, self._on_signal) for number in self.control.signals}
+        handlers = {
+            number: signal.signal(number, self._on_signal) for number in self.control.signals
+        }
         self.last_event = time.monotonic()
         try:
             while self.submitted or self._may_continue():
@@ -179,9 +192,12 @@ class Scheduler:
     def _on_event(self, event: JobEvent) -> None:
         slot = self.submitted.pop(event.run)
         if event.outcome == "busy":
-            # Doubled at each look: a long training holds its lease for hours, and each look costs a job and several
-            # file operations. The exponent is bounded, because a float overflows.
-            now, delay = time.monotonic(), min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run]))
+            # Doubled at each look: a long training holds its lease for hours, and each look costs a
+            # job and several file operations. The exponent is bounded, because a float overflows.
+            now, delay = (
+                time.monotonic(),
+                min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run])),
+            )
             self.looks[event.run] += 1
             self.looked_in[event.run] = slot.name
             self.busy[event.run] = min(now + delay, self._last_look(now))
@@ -194,7 +210,8 @@ class Scheduler:
             self._retry(event.run, "the worker was asked to stop")
 
     def _last_look(self, now: float) -> float:
-        """When to look at runs of others for the last time before this launch leaves them; infinite if not now.
+        """When to look at runs of others for the last time before this launch leaves them; infinite
+        if not now.
 
         The later this look is, the surer a holder that has died meanwhile is known to be silent.
         """
@@ -228,9 +245,11 @@ class Scheduler:
         self.watcher.finished(run, "failed", reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first signal asks all jobs to save and leave; a second SIGINT, from the keyboard, ends them.
+        """The first signal asks all jobs to save and leave; a second SIGINT, from the keyboard,
+        ends them.
 
-        Clusters send several signals before they end a job, and none of them may keep it from saving.
+        Clusters send several signals before they end a job, and none of them may keep it from
+        saving.
         """
         self.control.on_signal(number)
         self.interrupts += number == signal.SIGINT

@@ -1,14 +1,17 @@
-"""Execute a study in stages: tuning runs, then the rows whose values they have chosen, look by look."""
+"""Execute a study in stages: tuning runs, then the rows whose values they have chosen, look by
+look.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+from ablate.analysis.looks import IsOver, has_ended, position_of, record_judgment
+from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.settle import settle
 from ablate.launch.launch import Launch
-from ablate.report.looks import IsOver, has_ended, position_of, record_judgment
-from ablate.report.missing_scores import score_missing
 from ablate.store import Results
-from ablate.study import Study, settle
+from ablate.study import Study
 
 
 def launch_stages(
@@ -18,15 +21,17 @@ def launch_stages(
     log: Callable[[str], None],
     is_over: IsOver = has_ended,
 ) -> Launch:
-    """Execute a study in stages: its tuning runs, then the rows whose values they have chosen, look by look.
+    """Execute a study in stages: its tuning runs, then the rows whose values they have chosen, look
+    by look.
 
-    Choices follow from the results on disk, so that several launchers of one results root agree. If others hold the
-    last tuning runs, the rows that are chosen already go first.
+    Choices follow from the results on disk, so that several launchers of one results root agree. If
+    others hold the last tuning runs, the rows that are chosen already go first.
 
     Args:
         study: to execute, with the choices made so far.
         results: root of the results.
-        execute: launches a part of the study, and returns when each of its runs has ended, or is left to others.
+        execute: launches a part of the study, and returns when each of its runs has ended, or is
+            left to others.
         log: receives a line after each look.
         is_over: whether a run has ended for all launchers.
 
@@ -61,14 +66,16 @@ def launch_looks(
 ) -> Launch:
     """Execute a study; one with looks up to the first look that settles every row.
 
-    The look follows from the results on disk, so that several launchers of one results root agree. No run of a look
-    starts before all runs of the look before have ended.
+    The look follows from the results on disk, so that several launchers of one results root agree.
+    No run of a look starts before all runs of the look before have ended.
 
     Args:
         study: to execute.
         results: root of the results.
-        execute: launches a part of the study, and returns when each of its runs has ended, or is left to others.
-        log: receives a line after each look that another one follows; the table says the outcome of the last.
+        execute: launches a part of the study, and returns when each of its runs has ended, or is
+            left to others.
+        log: receives a line after each look that another one follows; the table says the outcome of
+            the last.
         is_over: whether a run has ended for all launchers.
 
     Returns:

@@ -19,7 +19,9 @@ from ablate.store.files import read_json, write_json
 
 @dataclass(frozen=True)
 class Point:
-    """One line of a run's metrics log: values by name (such as loss and lr, or dev_perplexity) after `step` steps."""
+    """One line of a run's metrics log: values by name (such as loss and lr, or dev_perplexity)
+    after `step` steps.
+    """
 
     step: int
     values: Mapping[str, float]
@@ -31,7 +33,8 @@ class LoggedRun:
 
     name: the row's label, with the seed if the study has several.
     settings: configuration fields by name, and the seed.
-    decodings: ids of all decodings that the study asks for; a record is complete with the scores of all.
+    decodings: ids of all decodings that the study asks for; a record is complete with the scores of
+        all.
     """
 
     id: str
@@ -48,7 +51,9 @@ class RunLogger(Protocol):
 
     @property
     def known(self) -> int:
-        """Number of points that an earlier launch has sent; only the points after these are added."""
+        """Number of points that an earlier launch has sent; only the points after these are
+        added.
+        """
 
     def add(self, points: Sequence[Point]) -> None:
         """Log further points."""
@@ -64,7 +69,9 @@ class Logger(Protocol):
         """Start logging a run; None if its record is already complete."""
 
 
-LONGEST_NAME = 150  # characters of a folder; with its mark and a temporary suffix, file systems allow 255
+LONGEST_NAME = (
+    150  # characters of a folder; with its mark and a temporary suffix, file systems allow 255
+)
 # Name for --log -> (module, class, package that must be installed).
 LOGGERS = {
     "tensorboard": ("ablate.loggers.tensorboard", "TensorBoard", "tensorboard"),
@@ -84,11 +91,15 @@ def select_loggers(names: Iterable[str]) -> dict[str, Callable[[Path], Logger]]:
     factories: dict[str, Callable[[Path], Logger]] = {}
     for name in names:
         if name not in LOGGERS:
-            raise UsageError(f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}')
+            raise UsageError(
+                f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}'
+            )
         module, kind, package = LOGGERS[name]
         # find_spec does not import the package, which may take seconds.
         if find_spec(package) is None:
-            raise UsageError(f"--log {name}: not installed; pip install 'ablate-transformer[{name}]'")
+            raise UsageError(
+                f"--log {name}: not installed; pip install 'ablate-transformer[{name}]'"
+            )
         factories[name] = partial(_make, module, kind)
     return factories
 
@@ -99,7 +110,8 @@ def _make(module: str, kind: str, folder: Path) -> Logger:
 
 
 class RunFolders:
-    """One folder per run for formats that can only be appended to, and a mark beside each complete folder.
+    """One folder per run for formats that can only be appended to, and a mark beside each complete
+    folder.
 
     An incomplete folder is written anew by the next launch, so that no point is in it twice.
     """
@@ -111,7 +123,8 @@ class RunFolders:
         """Return an empty folder for the run; an earlier, incomplete one is removed."""
         folder = self.root / _file_name(name)
         self._mark(folder).unlink(missing_ok=True)
-        # Event files can only be appended to: points that the run repeats after a crash would appear twice.
+        # Event files can only be appended to: points that the run repeats after a crash would
+        # appear twice.
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         return folder
@@ -119,7 +132,10 @@ class RunFolders:
     def is_complete(self, run: LoggedRun) -> bool:
         """Whether the run's folder holds every point and the scores of every decoding."""
         mark = read_json(self._mark(self.root / _file_name(run.name)))
-        return mark is not None and (mark["run"], mark.get("decodings")) == (run.id, list(run.decodings))
+        return mark is not None and (mark["run"], mark.get("decodings")) == (
+            run.id,
+            list(run.decodings),
+        )
 
     def mark_complete(self, folder: Path, run: LoggedRun) -> None:
         """Mark the run's folder as complete."""
@@ -130,8 +146,12 @@ class RunFolders:
 
 
 def _file_name(name: str) -> str:
-    """The name of a run as that of a file: another one for every name, and not longer than file systems allow."""
-    # No dot in front: `.` and `..` would be the folder of all runs and that of the study, which `create` would remove.
+    """The name of a run as that of a file: another one for every name, and not longer than file
+    systems allow.
+    """
+    # No dot in front: `.` and `..` would be the folder of all runs and that of the study, which
+    # `create` would remove.
     text = re.sub(r"^\.|[^A-Za-z0-9=._+ -]", "_", name)[:LONGEST_NAME]
-    # Labels such as β and δ would otherwise have the same folder, and each run would remove the other's.
+    # Labels such as β and δ would otherwise have the same folder, and each run would remove the
+    # other's.
     return text if text == name else f"{text} {sha256(name.encode()).hexdigest()[:8]}"

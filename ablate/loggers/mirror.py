@@ -1,7 +1,8 @@
 """Copies the metrics logs of runs to loggers, in threads of the launching process.
 
-An interrupted run cuts its log back to its last checkpoint and writes the same lines again. The number of lines already
-sent is therefore enough to send every line once. Workers do not use loggers.
+An interrupted run cuts its log back to its last checkpoint and writes the same lines again. The
+number of lines already sent is therefore enough to send every line once. Workers do not use
+loggers.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 from ablate.config.metrics import PPL
 from ablate.formatting import ellipsis
 from ablate.loggers.base import LoggedRun, Logger, Point, RunLogger
-from ablate.report.progress import run_labels
+from ablate.plan.progress import run_labels
 from ablate.store import Results
 from ablate.store.records import Result
 from ablate.study import Study
@@ -32,7 +33,9 @@ class _Followed:
     run: LoggedRun
     logger: RunLogger | None = None
     sent: int = 0  # lines
-    seen: tuple[int, int] | None = None  # size and modification time of the log when it was last read
+    seen: tuple[int, int] | None = (
+        None  # size and modification time of the log when it was last read
+    )
     closed: bool = False
 
 
@@ -57,7 +60,9 @@ class Mirror:
         self.study, self.results, self.log = study, results, log
         self.ending = threading.Event()
         self.threads = {
-            name: threading.Thread(target=self._follow, args=(name, factory), name=f"log-{name}", daemon=True)
+            name: threading.Thread(
+                target=self._follow, args=(name, factory), name=f"log-{name}", daemon=True
+            )
             for name, factory in loggers.items()
         }
 
@@ -68,11 +73,14 @@ class Mirror:
 
     def __exit__(self, *error: object) -> None:
         self.ending.set()
-        # Threads are daemons: a dashboard that does not answer must not keep the command from ending.
+        # Threads are daemons: a dashboard that does not answer must not keep the command from
+        # ending.
         for name, thread in self.threads.items():
             thread.join(END_SECONDS)
             if thread.is_alive():
-                self.log(f"--log {name}: no answer; the next `ablate run --log {name}` sends the rest")
+                self.log(
+                    f"--log {name}: no answer; the next `ablate run --log {name}` sends the rest"
+                )
 
     def _follow(self, name: str, factory: Callable[[Path], Logger]) -> None:
         try:
@@ -123,7 +131,11 @@ class Mirror:
             lines = lines[followed.logger.known :]
         if followed.logger is not None and lines:
             followed.logger.add([_point(line) for line in lines])
-        if followed.logger is not None and result is not None and _is_finished(result, self.study, followed.run.id):
+        if (
+            followed.logger is not None
+            and result is not None
+            and _is_finished(result, self.study, followed.run.id)
+        ):
             followed.logger.close(_scores(result, self.study, followed.run.id))
             followed.closed = True
 
@@ -150,7 +162,9 @@ def _settings(config: Any) -> dict[str, Any]:
 
 def _point(line: bytes) -> Point:
     values = json.loads(line)
-    return Point(values.pop("step"), {name: value for name, value in values.items() if name != "tokens"})
+    return Point(
+        values.pop("step"), {name: value for name, value in values.items() if name != "tokens"}
+    )
 
 
 def _is_finished(result: Result, study: Study, id: str) -> bool:
@@ -159,11 +173,17 @@ def _is_finished(result: Result, study: Study, id: str) -> bool:
 
 
 def _scores(result: Result, study: Study, run: str) -> dict[str, float]:
-    """`final_` and the metric's name -> score; from the second decoding on with beam, alpha and averaging."""
+    """`final_` and the metric's name -> score; from the second decoding on with beam, alpha and
+    averaging.
+    """
     names = dict.fromkeys((PPL.name, *study.metrics))
     final: dict[str, float] = {}
     for number, (id, config) in enumerate(study.decodings[run].items()):
         scores = result.decodings[id].scores if id in result.decodings else {}
-        suffix = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}" if number else ""
+        suffix = (
+            f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"
+            if number
+            else ""
+        )
         final |= {f"final_{name}{suffix}": scores[name].value for name in names if name in scores}
     return final

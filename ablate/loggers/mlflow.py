@@ -42,9 +42,16 @@ class MLflow:
                 return None
             self.client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
             return _TrackedRun(self.client, tracked.info.run_id)
-        tags = {_TAG: run.id, _DECODINGS: decodings, "ablate.row": run.row, "ablate.seed": str(run.seed)}
+        tags = {
+            _TAG: run.id,
+            _DECODINGS: decodings,
+            "ablate.row": run.row,
+            "ablate.seed": str(run.seed),
+        }
         new = self.client.create_run(id, run_name=run.name, tags=tags).info.run_id
-        self.client.log_batch(new, params=[Param(name, str(value)) for name, value in run.settings.items()])
+        self.client.log_batch(
+            new, params=[Param(name, str(value)) for name, value in run.settings.items()]
+        )
         return _TrackedRun(self.client, new)
 
 
@@ -82,5 +89,7 @@ class _TrackedRun:
 
 
 def _metric_key(name: str) -> str:
-    """The name of a metric in characters that MLflow allows: `final_chrf__` for chrF++, `beam_1` for `beam=1`."""
+    """The name of a metric in characters that MLflow allows: `final_chrf__` for chrF++, `beam_1`
+    for `beam=1`.
+    """
     return re.sub(r"[^A-Za-z0-9_. -]", "_", name)

@@ -46,5 +46,7 @@ class _EventFile:
 
     def _write(self, step: int, values: Mapping[str, float]) -> None:
         self.last = step
-        summary = Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()])
+        summary = Summary(
+            value=[Summary.Value(tag=name, simple_value=value) for name, value in values.items()]
+        )
         self.writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))

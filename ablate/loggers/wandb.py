@@ -1,4 +1,6 @@
-"""Weights & Biases, offline: files in results/<study>/wandb, one folder per run; `wandb sync` uploads them."""
+"""Weights & Biases, offline: files in results/<study>/wandb, one folder per run; `wandb sync`
+uploads them.
+"""
 
 from __future__ import annotations
 

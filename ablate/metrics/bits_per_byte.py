@@ -1,7 +1,9 @@
-"""Bits per byte of a text under a language model, in blocks of the text, so that models can be compared block by block.
+"""Bits per byte of a text under a language model, in blocks of the text, so that models can be
+compared block by block.
 
-A block is the same text for every vocabulary and every context. A token that reaches over the end of a block belongs to
-the block in which it begins; the end mark of a document belongs to the block of the character before it.
+A block is the same text for every vocabulary and every context. A token that reaches over the end
+of a block belongs to the block in which it begins; the end mark of a document belongs to the block
+of the character before it.
 """
 
 from __future__ import annotations
@@ -58,13 +60,21 @@ def blocks_of(sequences: TokenSequences, tokenizer: Tokenizer) -> Blocks:
 
 
 def nats_of_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Negative log-likelihood of each token in nats: states (n, d_model), output matrix (V, d_model) -> (n), fp64."""
+    """Negative log-likelihood of each token in nats: states (n, d_model), output matrix (V,
+    d_model) -> (n), fp64.
+    """
     parts = logits_in_parts(states, weight, targets)
-    return torch.cat([F.cross_entropy(logits, some, reduction="none").double() for logits, some in parts])
+    return torch.cat(
+        [F.cross_entropy(logits, some, reduction="none").double() for logits, some in parts]
+    )
 
 
-def logits_in_parts(states: Tensor, weight: Tensor, targets: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield the logits (m, V) in fp32 and the targets (m) of a number of tokens that fits into the memory."""
+def logits_in_parts(
+    states: Tensor, weight: Tensor, targets: Tensor
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the logits (m, V) in fp32 and the targets (m) of a number of tokens that fits into the
+    memory.
+    """
     for start in range(0, len(targets), _ROWS):
         part = slice(start, start + _ROWS)
         yield F.linear(states[part], weight).float(), targets[part]
@@ -97,7 +107,9 @@ def measure(lines: Sequence[str], split: str) -> Measurement:
     statistics = np.array([(nats, size) for nats, _, size, _, _ in parsed])
     context, stride = parsed[0][3:]
     size = int(statistics[:, 1].sum())
-    return resampling.measure(statistics, bits_per_byte, f"ctx:{context}|stride:{stride}|bytes:{size}|split:{split}")
+    return resampling.measure(
+        statistics, bits_per_byte, f"ctx:{context}|stride:{stride}|bytes:{size}|split:{split}"
+    )
 
 
 def block_scores(lines: Sequence[str]) -> list[float]:

@@ -1,8 +1,10 @@
-"""Scores of constituency trees as EVALB computes them with COLLINS.prm: labeled bracket F1, and complete matches.
+"""Scores of constituency trees as EVALB computes them with COLLINS.prm: labeled bracket F1, and
+complete matches.
 
-Punctuation is left out by the tags of the reference, and so are the root and constituents of punctuation alone; PRT
-equals ADVP. Deviation: EVALB skips a sentence whose words do not match, or that has punctuation alone. Here a tree that
-is not well-formed has no brackets, and its reference's brackets count as missed; punctuation alone is matched.
+Punctuation is left out by the tags of the reference, and so are the root and constituents of
+punctuation alone; PRT equals ADVP. Deviation: EVALB skips a sentence whose words do not match, or
+that has punctuation alone. Here a tree that is not well-formed has no brackets, and its reference's
+brackets count as missed; punctuation alone is matched.
 """
 
 from __future__ import annotations
@@ -44,18 +46,22 @@ def _collect(tree: Tree, start: int, found: Counter[Bracket]) -> int:
     return end
 
 
-def statistics(predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]) -> NDArray[np.int64]:
+def statistics(
+    predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]
+) -> NDArray[np.int64]:
     """Statistics of each sentence, (n_sentences, 6).
 
-    The columns are the matched brackets, those of the reference and of the prediction; and 1 if all match, 1 if the
-    prediction is well-formed, 1 for the sentence.
+    The columns are the matched brackets, those of the reference and of the prediction; and 1 if all
+    match, 1 if the prediction is well-formed, 1 for the sentence.
 
     Args:
         predictions: linearized trees.
         sentences: as many; words with spaces between them.
         references: their linearized trees with tags.
     """
-    return np.array([_statistics(*texts) for texts in zip(predictions, sentences, references, strict=True)])
+    return np.array(
+        [_statistics(*texts) for texts in zip(predictions, sentences, references, strict=True)]
+    )
 
 
 def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ...]:
@@ -66,7 +72,8 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
     if test is None:
         return 0, expected.total(), 0, 0, 0, 1
     found = brackets(test)
-    # The intersection of counters takes the smaller count of each bracket, as EVALB does for repeated ones.
+    # The intersection of counters takes the smaller count of each bracket, as EVALB does for
+    # repeated ones.
     return (expected & found).total(), expected.total(), found.total(), int(expected == found), 1, 1
 
 
@@ -92,7 +99,11 @@ _SCORES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 
 
 def measure(
-    name: str, predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str], split: str
+    name: str,
+    predictions: Sequence[str],
+    sentences: Sequence[str],
+    references: Sequence[str],
+    split: str,
 ) -> Measurement:
     """Score trees, also on resampled test sets.
 
@@ -104,7 +115,10 @@ def measure(
         split: name of the test split, for the signature.
     """
     each = statistics(predictions, sentences, references)
-    signature = f"EVALB:COLLINS|not-well-formed:0|trees:{len(each)}|brackets:{each[:, 1].sum()}|split:{split}"
+    brackets = each[:, 1].sum()
+    signature = (
+        f"EVALB:COLLINS|not-well-formed:0|trees:{len(each)}|brackets:{brackets}|split:{split}"
+    )
     return resampling.measure(each.astype(np.float64), _SCORES[name], signature)
 
 

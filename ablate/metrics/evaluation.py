@@ -1,4 +1,6 @@
-"""Evaluation of a split in batches: the ranks share them, and where memory runs out, smaller ones take their place."""
+"""Evaluation of a split in batches: the ranks share them, and where memory runs out, smaller ones
+take their place.
+"""
 
 from __future__ import annotations
 
@@ -18,13 +20,15 @@ T = TypeVar("T")
 
 
 def score_batches(
-    batches: Callable[[int], Iterable[T]], score: Callable[[T], NDArray[np.float64]], device: torch.device
+    batches: Callable[[int], Iterable[T]],
+    score: Callable[[T], NDArray[np.float64]],
+    device: torch.device,
 ) -> list[NDArray[np.float64]]:
     """Score all batches, without gradients; the scores of each, in order.
 
     Args:
-        batches: all batches of a split, of about so many tokens. Where they are too large for the memory, the
-            evaluation starts over with smaller ones.
+        batches: all batches of a split, of about so many tokens. Where they are too large for the
+            memory, the evaluation starts over with smaller ones.
         score: scores of a batch. Several ranks call it for different batches.
         device: of the model.
     """
@@ -43,10 +47,16 @@ def score_batches(
 
 
 @torch.no_grad()
-def _scores(batches: Iterable[T], score: Callable[[T], NDArray[np.float64]]) -> dict[int, NDArray[np.float64]]:
+def _scores(
+    batches: Iterable[T], score: Callable[[T], NDArray[np.float64]]
+) -> dict[int, NDArray[np.float64]]:
     """The scores of this rank's batches, by the number of the batch."""
     ranks = current_ranks()
-    return {number: score(batch) for number, batch in enumerate(batches) if number % ranks.size == ranks.index}
+    return {
+        number: score(batch)
+        for number, batch in enumerate(batches)
+        if number % ranks.size == ranks.index
+    }
 
 
 def _of_all_ranks(found: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:

@@ -1,4 +1,5 @@
-"""Loss and accuracy of masked tokens, in blocks of the text, so that models can be compared block by block.
+"""Loss and accuracy of masked tokens, in blocks of the text, so that models can be compared block
+by block.
 
 The blocks are those of bits per byte. A block in which no token is masked counts for nothing.
 """
@@ -39,7 +40,8 @@ class TokenScores:
 
 
 def score_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
-    """Negative log-likelihood in nats, and whether the token is the most likely one: (2, n) in fp64.
+    """Negative log-likelihood in nats, and whether the token is the most likely one: (2, n) in
+    fp64.
 
     Args:
         states: (n, d_model).
@@ -129,7 +131,9 @@ _SCORES = {MASKED_LOSS.name: mean_nats, MASKED_ACCURACY.name: accuracy}
 
 
 def _parse(lines: Sequence[str]) -> tuple[NDArray[np.float64], str]:
-    """The statistics (nats, correct, masked) of each line, and the evaluation that all of them name."""
+    """The statistics (nats, correct, masked) of each line, and the evaluation that all of them
+    name.
+    """
     matches = [_LINE.fullmatch(line) for line in lines]
     found = [match.groups() for match in matches if match is not None]
     assert len(found) == len(lines), "every line is one of `lines_of`"

@@ -24,7 +24,8 @@ def nats_per_token(
 ) -> float:
     """Mean negative log-likelihood of the target tokens of all batches, in nats.
 
-    The sum is in the order of the batches, so the number of ranks that share them does not change it.
+    The sum is in the order of the batches, so the number of ranks that share them does not change
+    it.
 
     Args:
         model: put into evaluation mode.
@@ -35,10 +36,14 @@ def nats_per_token(
     model.eval()
 
     def score(batch: Any) -> NDArray[np.float64]:
-        return np.array([negative_log_likelihood(*output_terms(model, batch.to(device))), batch.tokens])
+        return np.array(
+            [negative_log_likelihood(*output_terms(model, batch.to(device))), batch.tokens]
+        )
 
     total, tokens = 0.0, 0
-    for nats, count in score_batches(batches, score, device):  # not sum(), whose rounding depends on Python's version
+    for nats, count in score_batches(
+        batches, score, device
+    ):  # not sum(), whose rounding depends on Python's version
         total += float(nats)
         tokens += int(count)
     return total / tokens
@@ -50,7 +55,8 @@ def perplexity_of(nats: float) -> float:
 
 
 def per_character(perplexity: float, tokens: int, characters: int) -> float:
-    """Convert a perplexity per token to one per character, for the same likelihood of the same text.
+    """Convert a perplexity per token to one per character, for the same likelihood of the same
+    text.
 
     Unlike perplexity per subword token, it can be compared across vocabularies.
     """

@@ -1,4 +1,6 @@
-"""Scores on resampled test sets, for every metric that is a function of summed statistics of the items."""
+"""Scores on resampled test sets, for every metric that is a function of summed statistics of the
+items.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,11 @@ _BLOCK = 1 << 22  # indices drawn at once
 def measure(
     statistics: NDArray[np.float64], score: Callable[[NDArray[np.float64]], float], signature: str
 ) -> Measurement:
-    """Score a test set, and test sets of the same size that are drawn from its items with replacement.
+    """Score a test set, and test sets of the same size that are drawn from its items with
+    replacement.
 
-    The draws follow from the number of items alone, so that two systems on the same test set are scored on the same
-    resampled ones. They are those of sacreBLEU's paired bootstrap (Koehn, 2004).
+    The draws follow from the number of items alone, so that two systems on the same test set are
+    scored on the same resampled ones. They are those of sacreBLEU's paired bootstrap (Koehn, 2004).
 
     Args:
         statistics: of each item, (n_items, n_statistics), such as (correct, 1) for an accuracy.
@@ -28,7 +31,9 @@ def measure(
         signature: how the score is computed.
     """
     resamples = (round(float(score(sums)), RESAMPLE_DIGITS) for sums in _resampled_sums(statistics))
-    return Measurement(value=float(score(statistics.sum(0))), signature=signature, resamples=tuple(resamples))
+    return Measurement(
+        value=float(score(statistics.sum(0))), signature=signature, resamples=tuple(resamples)
+    )
 
 
 def _resampled_sums(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:
@@ -40,5 +45,6 @@ def _resampled_sums(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.floa
         # In blocks, because all indices at once need 8 bytes x 1000 x items.
         drawn = generator.choice(count, size=(min(rows, RESAMPLES - first), count), replace=True)
         for indices in drawn:
-            # The counts of the items times their statistics: one product, and no copy of the drawn rows.
+            # The counts of the items times their statistics: one product, and no copy of the drawn
+            # rows.
             yield np.bincount(indices, minlength=count) @ statistics

@@ -21,23 +21,33 @@ def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
         references: as many.
 
     Returns:
-        The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled test sets.
+        The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled
+        test sets.
     """
     metric = _metric(name)
-    # sacrebleu.significance uses the same two functions. Its public functions return p-values only, and compare single
-    # systems, not means over seeds.
-    statistics = np.array(metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64)
+    # sacrebleu.significance uses the same two functions. Its public functions return p-values only,
+    # and compare single systems, not means over seeds.
+    statistics = np.array(
+        metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64
+    )
     metric.num_refs = 1  # part of the signature; the functions above do not set it
     return resampling.measure(
-        statistics, lambda sums: metric._compute_score_from_stats(sums).score, str(metric.get_signature())
+        statistics,
+        lambda sums: metric._compute_score_from_stats(sums).score,
+        str(metric.get_signature()),
     )
 
 
 def sentence_scores(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Score each sentence alone. BLEU uses only the n-gram orders that the sentence is long enough for."""
+    """Score each sentence alone. BLEU uses only the n-gram orders that the sentence is long enough
+    for.
+    """
     metric = _metric(name, effective_order=True) if name == "bleu" else _metric(name)
     pairs = zip(hypotheses, references, strict=True)
-    return [float(metric.sentence_score(hypothesis, [reference]).score) for hypothesis, reference in pairs]
+    return [
+        float(metric.sentence_score(hypothesis, [reference]).score)
+        for hypothesis, reference in pairs
+    ]
 
 
 def _metric(name: str, **options: Any) -> Any:
@@ -46,7 +56,9 @@ def _metric(name: str, **options: Any) -> Any:
     from sacrebleu.metrics.ter import TER
 
     makers: dict[str, Any] = {
-        "bleu": lambda: BLEU(force=True, **options),  # force: no warning about text that looks tokenized
+        "bleu": lambda: BLEU(
+            force=True, **options
+        ),  # force: no warning about text that looks tokenized
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),
         "ter": TER,

@@ -1,7 +1,7 @@
 """Attention (section 3.2): the mechanisms of one head, and multi-head attention around them.
 
-A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To add one, write a
-class here and name it in MECHANISMS.
+A mechanism maps Q (B, h, T, d_k), K (B, h, S, d_k) and V (B, h, S, d_v) to heads (B, h, T, d_v). To
+add one, write a class here and name it in MECHANISMS.
 """
 
 from __future__ import annotations
@@ -29,11 +29,13 @@ class AttentionMechanism(nn.Module):
     """Base of all mechanisms.
 
     Attributes:
-        supports_bias: whether it adds `context.bias` to its scores and `context.values` to its heads. Positional
-            encodings that have these are refused beside a mechanism that does not.
+        supports_bias: whether it adds `context.bias` to its scores and `context.values` to its
+            heads. Positional encodings that have these are refused beside a mechanism that does
+            not.
         supports_bf16: whether Q, K and V may be in bf16 on a GPU; else they are converted to fp32.
-        supports_query_masks: whether it applies all of `context.mask`, which may differ between queries. The hypotheses
-            of a sentence are then decoded as queries side by side; otherwise each is a row of the batch.
+        supports_query_masks: whether it applies all of `context.mask`, which may differ between
+            queries. The hypotheses of a sentence are then decoded as queries side by side;
+            otherwise each is a row of the batch.
     """
 
     supports_bias = False
@@ -49,7 +51,9 @@ class AttentionMechanism(nn.Module):
 
 
 class FullAttention(AttentionMechanism):
-    """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over every key that is not masked."""
+    """Scaled dot-product attention (3.2.1, eq. 1): softmax(scale * Q K^T) V over every key that is
+    not masked.
+    """
 
     supports_bias = True
     supports_bf16 = True
@@ -59,13 +63,18 @@ class FullAttention(AttentionMechanism):
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         if context.is_plain:
-            # torch's `is_causal` takes the first query to be at the first key, so it holds for whole sequences alone.
+            # torch's `is_causal` takes the first query to be at the first key, so it holds for
+            # whole sequences alone.
             causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
             mask = None if causal else context.mask(self.window)
-            return F.scaled_dot_product_attention(Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale)
+            return F.scaled_dot_product_attention(
+                Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale
+            )
         dtype = V.dtype
         # The positional encoding's own tensors are fp32 (fp64 in tests).
-        Q, K, V = (x.to(torch.promote_types(dtype, torch.float32)) for x in (Q * context.scale, K, V))
+        Q, K, V = (
+            x.to(torch.promote_types(dtype, torch.float32)) for x in (Q * context.scale, K, V)
+        )
         scores = Q @ K.transpose(-1, -2)  # (B, h, T, S)
         bias = context.bias(Q)
         weights = context.weights(scores if bias is None else scores + bias, self.window)
@@ -83,7 +92,9 @@ class LocalAttention(FullAttention):
 
 
 class LinearAttention(AttentionMechanism):
-    """phi(Q) (phi(K)^T V) over its sum, with phi(x) = elu(x) + 1: linear in length (Katharopoulos et al., 2020)."""
+    """phi(Q) (phi(K)^T V) over its sum, with phi(x) = elu(x) + 1: linear in length (Katharopoulos
+    et al., 2020).
+    """
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
@@ -93,8 +104,12 @@ class LinearAttention(AttentionMechanism):
             return self._by_weights(Q, K, V, context)
         if context.key_mask is not None:
             K = K * context.key_mask.transpose(-1, -2)  # padding has weight 0
-        V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)  # (B, h, S, d_v + 1): the last column sums the weights
-        sums = _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)  # (B, h, T, d_v + 1)
+        V = torch.cat(
+            [V, torch.ones_like(V[..., :1])], dim=-1
+        )  # (B, h, S, d_v + 1): the last column sums the weights
+        sums = (
+            _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)
+        )  # (B, h, T, d_v + 1)
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
     def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
@@ -105,10 +120,14 @@ class LinearAttention(AttentionMechanism):
 
 
 def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
-    """Sum over s <= t of (Q_t . K_s) V_s, in chunks; earlier chunks enter through their sum K^T V (B, h, d_k, d_v)."""
+    """Sum over s <= t of (Q_t . K_s) V_s, in chunks; earlier chunks enter through their sum K^T V
+    (B, h, d_k, d_v).
+    """
     before = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)
     out = []
-    for q, k, v in zip(Q.split(LINEAR_CHUNK, 2), K.split(LINEAR_CHUNK, 2), V.split(LINEAR_CHUNK, 2), strict=True):
+    for q, k, v in zip(
+        Q.split(LINEAR_CHUNK, 2), K.split(LINEAR_CHUNK, 2), V.split(LINEAR_CHUNK, 2), strict=True
+    ):
         # In chunks, because all prefix sums at once would take T x d_k x d_v numbers for each head.
         out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
         before = before + k.transpose(-1, -2) @ v
@@ -123,10 +142,11 @@ MECHANISMS: dict[str, Callable[[ModelConfig], AttentionMechanism]] = {
 
 
 class MultiHeadAttention(TokenMixer):
-    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2); projections without biases, as in the paper.
+    """MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O (3.2.2); projections without biases, as
+    in the paper.
 
-    Head sizes are independent of d_model / h. With g < h heads of keys and values, each is shared by a group of
-    neighboring query heads (Ainslie et al., 2023).
+    Head sizes are independent of d_model / h. With g < h heads of keys and values, each is shared
+    by a group of neighboring query heads (Ainslie et al., 2023).
 
     Attributes:
         on_weights: called with the attention weights (B, h, T, S); for analysis.
@@ -178,7 +198,9 @@ class MultiHeadAttention(TokenMixer):
         K, V = self._project(x, self.W_K, self.W_V)
         return KeyValues(self._rotate(K, context), V)
 
-    def cross_attend(self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext) -> Tensor:
+    def cross_attend(
+        self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
+    ) -> Tensor:
         """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
         (Q,) = self._project(x, self.W_Q)
         return self._attend(self._rotate(Q, context), memory, context)
@@ -187,32 +209,44 @@ class MultiHeadAttention(TokenMixer):
         """X (B, T, d_model) -> heads (B, h or g, T, d) of each projection."""
         heads = {self.W_Q: self.h, self.W_K: self.g, self.W_V: self.g}
         outs = linears(x, [(W.weight, W.bias) for W in projections])  # (B, T, heads * d) each
-        return [out.unflatten(2, (heads[W], -1)).transpose(1, 2) for W, out in zip(projections, outs, strict=True)]
+        return [
+            out.unflatten(2, (heads[W], -1)).transpose(1, 2)
+            for W, out in zip(projections, outs, strict=True)
+        ]
 
     def _rotate(self, heads: Tensor, context: AttentionContext) -> Tensor:
         if context.positional_encoding is None:
             return heads
         return context.positional_encoding.rotate(heads, context.query_positions).to(heads.dtype)
 
-    def _attend(self, Q: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext) -> Tensor:
+    def _attend(
+        self, Q: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
+    ) -> Tensor:
         """Queries (B, h, T, d_k) attend to the memory -> (B, T, d_model)."""
         K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
-        context = replace(context, scale=self.scale, dropout=self.dropout, on_weights=self.on_weights)
+        context = replace(
+            context, scale=self.scale, dropout=self.dropout, on_weights=self.on_weights
+        )
         heads = _apply(self.mechanism, Q, K, V, context)  # (B, h, T, d_v)
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
         return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
 
     def _repeat(self, heads: Tensor) -> Tensor:
-        """(B, g, S, d) -> (B, h, S, d): each head of keys or values once for every query head of its group."""
+        """(B, g, S, d) -> (B, h, S, d): each head of keys or values once for every query head of
+        its group.
+        """
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)
 
 
-def _apply(mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
-    """Apply the mechanism in fp32, also in autocast; in bf16 on a GPU where the mechanism supports it.
+def _apply(
+    mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext
+) -> Tensor:
+    """Apply the mechanism in fp32, also in autocast; in bf16 on a GPU where the mechanism supports
+    it.
 
-    Attention is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at the lengths of
-    sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
+    Attention is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at
+    the lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).
     """
     if Q.dtype == torch.bfloat16 and not (on_gpu(Q) and mechanism.supports_bf16):
         Q, K, V = Q.float(), K.float(), V.float()

@@ -17,18 +17,24 @@ class AttentionContext:
     """Context of one attention call: masks, positions, bias, scale, dropout.
 
     Attributes:
-        query_positions: position of each query in its sentence, (T,) where all sentences agree, else (B, T).
+        query_positions: position of each query in its sentence, (T,) where all sentences agree,
+            else (B, T).
         key_positions: position of each key, (S,) or (B, S).
-        key_mask: (B, 1, 1, S), true at tokens and false at padding; None where no sentence is padded.
-        lengths: tokens of each sentence (B), on the CPU, for mixers that need them; None where no sentence is padded.
-        query_mask: (B, 1, T, S), true where a query may attend to a key; None where every query may attend to all.
-        causal: whether a query attends only to keys up to its own position. Padding at the end of a sentence is then
-            behind every token, and needs no mask.
-        positional_encoding: that of the stack, which may act inside attention; None in attention over another sequence.
+        key_mask: (B, 1, 1, S), true at tokens and false at padding; None where no sentence is
+            padded.
+        lengths: tokens of each sentence (B), on the CPU, for mixers that need them; None where no
+            sentence is padded.
+        query_mask: (B, 1, T, S), true where a query may attend to a key; None where every query may
+            attend to all.
+        causal: whether a query attends only to keys up to its own position. Padding at the end of a
+            sentence is then behind every token, and needs no mask.
+        positional_encoding: that of the stack, which may act inside attention; None in attention
+            over another sequence.
         layer: index of the layer in its stack.
         scale: factor of the scores.
         dropout: of the attention weights; None for no dropout.
-        on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed where possible.
+        on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed
+            where possible.
     """
 
     query_positions: Tensor
@@ -45,7 +51,9 @@ class AttentionContext:
 
     @property
     def is_plain(self) -> bool:
-        """Whether attention is softmax(scale * Q K^T) V with a mask: no bias, no dropout, no observer."""
+        """Whether attention is softmax(scale * Q K^T) V with a mask: no bias, no dropout, no
+        observer.
+        """
         biased = self.positional_encoding is not None and self.positional_encoding.acts_on_scores
         dropping = self.dropout is not None and self.dropout.rate > 0 and self.dropout.training
         return not biased and not dropping and self.on_weights is None
@@ -54,19 +62,27 @@ class AttentionContext:
         """The mask of all conditions together, true where a query may attend to a key.
 
         Args:
-            window: distance in tokens, to either side, beyond which a query does not attend; None for no limit.
+            window: distance in tokens, to either side, beyond which a query does not attend; None
+                for no limit.
 
         Returns:
-            A tensor that broadcasts to (B, 1, T, S); None where every query may attend to every key.
+            A tensor that broadcasts to (B, 1, T, S); None where every query may attend to every
+            key.
         """
         mask = self.query_mask
         if self.key_mask is not None:
             mask = self.key_mask if mask is None else mask & self.key_mask
         if self.causal or window is not None:
             # Rows are queries, columns are keys.
-            distance = self.query_positions[..., :, None] - self.key_positions[..., None, :]  # (T, S) or (B, T, S)
+            distance = (
+                self.query_positions[..., :, None] - self.key_positions[..., None, :]
+            )  # (T, S) or (B, T, S)
             distance = distance.unsqueeze(-3)  # (1, T, S) or (B, 1, T, S)
-            near = distance.abs() <= window if window is not None else torch.ones_like(distance, dtype=torch.bool)
+            near = (
+                distance.abs() <= window
+                if window is not None
+                else torch.ones_like(distance, dtype=torch.bool)
+            )
             near = near & (distance >= 0) if self.causal else near
             mask = near if mask is None else mask & near
         return mask
@@ -82,13 +98,18 @@ class AttentionContext:
         """
         if self.positional_encoding is None:
             return None
-        return self.positional_encoding.bias(self.layer, Q, self.query_positions, self.key_positions)
+        return self.positional_encoding.bias(
+            self.layer, Q, self.query_positions, self.key_positions
+        )
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
-        """Masked softmax of scores (B, h, T, S), with dropout; uniform and never NaN where a query has no key."""
+        """Masked softmax of scores (B, h, T, S), with dropout; uniform and never NaN where a query
+        has no key.
+        """
         mask = self.mask(window)
         if mask is not None:
-            # The smallest number and not -inf: a row without any key, as in padding, would be NaN after the softmax.
+            # The smallest number and not -inf: a row without any key, as in padding, would be NaN
+            # after the softmax.
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         return self.drop(scores.softmax(-1))
 
@@ -100,7 +121,11 @@ class AttentionContext:
         return self.dropout(weights) if self.dropout is not None else weights
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """Term that the positional encoding adds to the heads for weights (B, h, T, S): (B, h, T, d_v) or None."""
+        """Term that the positional encoding adds to the heads for weights (B, h, T, S): (B, h, T,
+        d_v) or None.
+        """
         if self.positional_encoding is None:
             return None
-        return self.positional_encoding.values(self.layer, weights, self.query_positions, self.key_positions)
+        return self.positional_encoding.values(
+            self.layer, weights, self.query_positions, self.key_positions
+        )

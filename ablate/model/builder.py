@@ -38,11 +38,18 @@ class ModelBuilder:
         Args:
             config: the fields of the model.
             vocab_size: V.
-            init: draws the initial weights; on the CPU, so that every device starts from the same ones.
+            init: draws the initial weights; on the CPU, so that every device starts from the same
+                ones.
             random: draws dropout masks; on the device that the model will run on.
             sources: folder with the sources of plug-in classes.
         """
-        self.config, self.vocab_size, self.init, self.random, self.sources = config, vocab_size, init, random, sources
+        self.config, self.vocab_size, self.init, self.random, self.sources = (
+            config,
+            vocab_size,
+            init,
+            random,
+            sources,
+        )
 
     def embedding(self) -> Embedding:
         """A matrix (V, d_model)."""
@@ -56,7 +63,12 @@ class ModelBuilder:
     def positions(self, causal: bool) -> PositionalEncoding:
         """The positional encoding of a stack."""
         return self._variant(
-            "positional_encoding", POSITIONS, PositionalEncoding, self.config, causal=causal, init=self.init
+            "positional_encoding",
+            POSITIONS,
+            PositionalEncoding,
+            self.config,
+            causal=causal,
+            init=self.init,
         )
 
     def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
@@ -70,13 +82,17 @@ class ModelBuilder:
                 f"(supports_bias is False), which positional_encoding="
                 f"{without_digest(self.config.positional_encoding)} needs"
             )
-        return MultiHeadAttention(self.config, self.config.n_heads, mechanism, self.init, self.random)
+        return MultiHeadAttention(
+            self.config, self.config.n_heads, mechanism, self.init, self.random
+        )
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""
         # Always that of the paper: the field `attention` is for self-attention.
         mechanism = FullAttention(self.config)
-        return MultiHeadAttention(self.config, self.config.cross_heads, mechanism, self.init, self.random)
+        return MultiHeadAttention(
+            self.config, self.config.cross_heads, mechanism, self.init, self.random
+        )
 
     def feed_forward(self) -> FeedForward:
         """The feed-forward network of a layer."""
@@ -116,7 +132,8 @@ class ModelBuilder:
             return table[value](*args, **keywords)
         assert self.sources is not None, f"{field}={value} needs its source"
         cls = load(plugin, self.sources, interface)
-        # A plug-in may draw from torch's global generator, which must then follow from the seed of the run.
+        # A plug-in may draw from torch's global generator, which must then follow from the seed of
+        # the run.
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self.init)))
             return cls(*args, **keywords)

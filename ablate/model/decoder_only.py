@@ -1,7 +1,7 @@
 """One causal stack, as language models are built (Radford et al., 2018).
 
-A language model reads one sequence (`read`). Translation reads two in a row (`forward`): the source with its end mark,
-then the begin mark and the target, with the loss on the target alone.
+A language model reads one sequence (`read`). Translation reads two in a row (`forward`): the source
+with its end mark, then the begin mark and the target, with the loss on the target alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class DecoderOnlyCache(DecodingCache):
         self.source_positions = torch.arange(source.shape[1], device=source.device)  # (S,)
 
     def context_of_sentences(self) -> AttentionContext:
-        """Context of the last tokens: the source without its padding, and the ancestors of each hypothesis."""
+        """Context of the last tokens: the source without its padding, and the ancestors of each
+        hypothesis.
+        """
         B, K, _ = self.ancestors.shape
         target_positions = self.source_lengths[:, None] + self.columns  # (B, columns)
         keys = torch.cat([self.source_positions.expand(B, -1), target_positions], dim=1)
@@ -64,51 +66,73 @@ class DecoderOnly(Transformer):
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__(builder)
         self.positions = builder.positions(causal=True)
-        self.decoder = Stack(Layer(builder, self.positions, causal=True) for _ in range(builder.config.depths[1]))
+        self.decoder = Stack(
+            Layer(builder, self.positions, causal=True) for _ in range(builder.config.depths[1])
+        )
         self.decoder_norm = builder.final_norm()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B, T, d_model)."""
+        """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B,
+        T, d_model).
+        """
         lengths = (source != 0).sum(1)  # (B,)
-        columns = lengths[:, None] + torch.arange(target.shape[1], device=target.device)  # (B, T): of target tokens
+        columns = lengths[:, None] + torch.arange(
+            target.shape[1], device=target.device
+        )  # (B, T): of target tokens
         sequence = F.pad(source, (0, target.shape[1]))  # (B, S + T)
         sequence = sequence.scatter(1, columns, target)
-        if not on_gpu(sequence):  # reading the length would stall a GPU, and the common padding is short
-            sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L): without common padding
+        if not on_gpu(
+            sequence
+        ):  # reading the length would stall a GPU, and the common padding is short
+            sequence = sequence[
+                :, : int((lengths + (target != 0).sum(1)).max())
+            ]  # (B, L): without common padding
         states, _ = self._apply_stack(sequence)
-        columns = columns.clamp(max=sequence.shape[1] - 1)  # columns of padding may be beyond the end
+        columns = columns.clamp(
+            max=sequence.shape[1] - 1
+        )  # columns of padding may be beyond the end
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Read one sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
+        """Read one sequence: token ids (B, T), padded with 0 at the end -> states (B, T,
+        d_model).
+        """
         states, _ = self._apply_stack(tokens)
         return states
 
     def start(self, source: Tensor, K: int) -> DecoderOnlyCache:
-        """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for each."""
+        """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for
+        each.
+        """
         if not source.shape[1]:
             return DecoderOnlyCache(self.decoder, [None] * len(self.decoder), source, K)
         tokens = source != 0
-        _, past = self._apply_stack(source, None if bool(tokens.all()) else tokens[:, None, None, :])
+        _, past = self._apply_stack(
+            source, None if bool(tokens.all()) else tokens[:, None, None, :]
+        )
         return DecoderOnlyCache(self.decoder, past, source, K)
 
     def step(self, tokens: Tensor, cache: DecoderOnlyCache) -> Tensor:
         """Decode one token of each hypothesis: (B, K) -> states (B, K, d_model)."""
         cache.grow(tokens.shape[1])
-        positions = (cache.source_lengths + cache.length - 1)[:, None].expand(tokens.shape)  # (B, K)
+        positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
+            tokens.shape
+        )  # (B, K)
         x = self.positions.embed(self.embedding(tokens), positions)
         for i, layer in enumerate(self.decoder):
             x = cache.apply_mixer(i, layer, x, self.positions)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
 
-    def _apply_stack(self, sequence: Tensor, key_mask: Tensor | None = None) -> tuple[Tensor, list[Any]]:
+    def _apply_stack(
+        self, sequence: Tensor, key_mask: Tensor | None = None
+    ) -> tuple[Tensor, list[Any]]:
         """Run token ids through all layers.
 
         Args:
             sequence: token ids (B, L), padded with 0 at the end.
-            key_mask: (B, 1, 1, L), true at tokens. Needed where the layers' states are used, in which padding would
-                count; the output at a token never depends on what follows.
+            key_mask: (B, 1, 1, L), true at tokens. Needed where the layers' states are used, in
+                which padding would count; the output at a token never depends on what follows.
 
         Returns:
             (B, L, d_model), and the state of each layer's token mixer.
@@ -118,7 +142,12 @@ class DecoderOnly(Transformer):
         past = []
         for i, layer in enumerate(self.decoder):
             context = AttentionContext(
-                positions, positions, key_mask, causal=True, positional_encoding=self.positions, layer=i
+                positions,
+                positions,
+                key_mask,
+                causal=True,
+                positional_encoding=self.positions,
+                layer=i,
             )
             x, state = layer.apply_mixer(x, None, context)
             x = layer.apply_feed_forward(x)

@@ -1,9 +1,11 @@
 """Cache for incremental decoding, with the mask of each hypothesis' ancestors.
 
-Hypotheses of a sentence share their beginnings, and beam search gives them other beginnings at every step. Keys and
-values need not be moved for that: the hypotheses are queries side by side over the tokens of all of them, and a mask
-shows each only its own ancestors. Work and memory grow with the square of the hypotheses, so for wide beams, and for
-token mixers that support no such mask, each hypothesis is instead a row of the batch with keys and values of its own.
+Hypotheses of a sentence share their beginnings, and beam search gives them other beginnings at
+every step. Keys and
+values need not be moved for that: the hypotheses are queries side by side over the tokens of all of
+them, and a mask shows each only its own ancestors. Work and memory grow with the square of the
+hypotheses, so for wide beams, and for token mixers that support no such mask, each hypothesis is
+instead a row of the batch with keys and values of its own.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ from ablate.model.attention_context import AttentionContext
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
 
-# Hypotheses that are decoded side by side: 13 to 15 % faster than as rows for 8 and for 16 (benchmarks/LOG.md,
-# 2026-11-22, padding); more were not measured.
+# Hypotheses that are decoded side by side: 13 to 15 % faster than as rows for 8 and for 16
+# (benchmarks/LOG.md, 2026-11-22, padding); more were not measured.
 MAX_SIDE_BY_SIDE = 16
 
 
@@ -31,7 +33,8 @@ class DecodingCache:
 
     Attributes:
         past: the state of each layer's token mixer.
-        side_by_side: for each layer, whether the rows of its state are sentences; else they are hypotheses.
+        side_by_side: for each layer, whether the rows of its state are sentences; else they are
+            hypotheses.
         length: tokens of each hypothesis.
         columns: position of each column in its hypothesis.
         ancestors: (B, K, columns), true where a column is part of a hypothesis.
@@ -48,7 +51,9 @@ class DecodingCache:
         """
         B, device = len(source), source.device
         self.past = past
-        self.side_by_side = [layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE for layer in stack]
+        self.side_by_side = [
+            layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE for layer in stack
+        ]
         self.contexts: dict[bool, AttentionContext] = {}  # of this step, by `side_by_side`
         self.length = 0
         self.columns = torch.zeros(0, dtype=torch.int64, device=device)
@@ -58,7 +63,8 @@ class DecodingCache:
         """Add a token to each of K hypotheses of every sentence.
 
         Raises:
-            RuntimeError: the number of hypotheses is neither K nor 1, of which there can be K copies.
+            RuntimeError: the number of hypotheses is neither K nor 1, of which there can be K
+                copies.
         """
         B, before, _ = self.ancestors.shape
         if before not in (1, K):
@@ -66,20 +72,29 @@ class DecodingCache:
         # The first step decodes the begin mark alone; after it, K copies go on.
         if before != K:
             self.select(torch.arange(B, device=self.ancestors.device), self.columns.new_zeros(B, K))
-        # The K new tokens are K new columns; each hypothesis sees its own and not those of the others.
+        # The K new tokens are K new columns; each hypothesis sees its own and not those of the
+        # others.
         itself = torch.eye(K, dtype=torch.bool, device=self.ancestors.device).expand(B, K, K)
         self.ancestors = torch.cat([self.ancestors, itself], dim=2)
         self.columns = torch.cat([self.columns, self.columns.new_full((K,), self.length)])
         self.length += 1
         self.contexts.clear()
 
-    def apply_mixer(self, i: int, layer: Layer, x: Tensor, positional_encoding: PositionalEncoding) -> Tensor:
-        """Apply the token mixer of layer i to the last tokens: (B, K, d_model) -> (B, K, d_model)."""
+    def apply_mixer(
+        self, i: int, layer: Layer, x: Tensor, positional_encoding: PositionalEncoding
+    ) -> Tensor:
+        """Apply the token mixer of layer i to the last tokens: (B, K, d_model) -> (B, K,
+        d_model).
+        """
         B, K, d_model = x.shape
         side_by_side = self.side_by_side[i]
         if side_by_side not in self.contexts:
-            self.contexts[side_by_side] = self.context_of_sentences() if side_by_side else self.context_of_hypotheses()
-        context = replace(self.contexts[side_by_side], positional_encoding=positional_encoding, layer=i)
+            self.contexts[side_by_side] = (
+                self.context_of_sentences() if side_by_side else self.context_of_hypotheses()
+            )
+        context = replace(
+            self.contexts[side_by_side], positional_encoding=positional_encoding, layer=i
+        )
         rows = x if side_by_side else x.reshape(B * K, 1, d_model)
         mixed, self.past[i] = layer.apply_mixer(rows, self.past[i], context)
         return mixed.view(B, K, d_model)
@@ -88,7 +103,9 @@ class DecodingCache:
         """Context of the last tokens where the hypotheses of a sentence are side by side."""
         K = self.ancestors.shape[1]
         single = len(self.columns) == self.length  # then every column is an ancestor
-        return AttentionContext(self.columns[-K:], self.columns, query_mask=None if single else self.ancestors[:, None])
+        return AttentionContext(
+            self.columns[-K:], self.columns, query_mask=None if single else self.ancestors[:, None]
+        )
 
     def context_of_hypotheses(self) -> AttentionContext:
         """Context of the last tokens where each hypothesis is a row."""
@@ -100,14 +117,16 @@ class DecodingCache:
 
         Args:
             sentences: indices of the sentences that go on (B').
-            origins: for each of the B sentences, the hypotheses that go on, some of them more than once (B, K').
+            origins: for each of the B sentences, the hypotheses that go on, some of them more than
+                once (B, K').
         """
         B, K, _ = self.ancestors.shape
         origins = origins[sentences]  # (B', K')
         rows = (sentences[:, None] * K + origins).flatten()
         self.ancestors = self.ancestors[sentences[:, None], origins]
         for i, side_by_side in enumerate(self.side_by_side):
-            # Side by side, keys and values stay in place while no sentence leaves: only the ancestors change.
+            # Side by side, keys and values stay in place while no sentence leaves: only the
+            # ancestors change.
             if self.past[i] is not None and not (side_by_side and len(sentences) == B):
                 self.past[i] = self.past[i].select(sentences if side_by_side else rows)
         if len(sentences) < B:

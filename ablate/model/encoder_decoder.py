@@ -52,28 +52,40 @@ class EncoderDecoderCache(DecodingCache):
 
 
 class EncoderDecoder(Transformer):
-    """A stack of encoder layers, and a stack of decoder layers with attention over the encoder's output."""
+    """A stack of encoder layers, and a stack of decoder layers with attention over the encoder's
+    output.
+    """
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__(builder)
         n_encoder, n_decoder = builder.config.depths
-        self.source_embedding = None if builder.config.tied_embeddings == "all" else builder.embedding()
+        self.source_embedding = (
+            None if builder.config.tied_embeddings == "all" else builder.embedding()
+        )
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
-        self.encoder = Stack(Layer(builder, self.source_positions, causal=False) for _ in range(n_encoder))
+        self.encoder = Stack(
+            Layer(builder, self.source_positions, causal=False) for _ in range(n_encoder)
+        )
         self.encoder_norm = builder.final_norm()
         self.decoder = Stack(DecoderLayer(builder, self.target_positions) for _ in range(n_decoder))
         self.decoder_norm = builder.final_norm()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Token ids (B, S) and (B, T), padded with 0 at the end -> decoder states (B, T, d_model)."""
+        """Token ids (B, S) and (B, T), padded with 0 at the end -> decoder states (B, T,
+        d_model).
+        """
         memory = self.encode(source)
         positions = torch.arange(target.shape[1], device=target.device)
         x = self.embedding_dropout(self.target_positions.embed(self.embedding(target), positions))
         over_source = memory.context(target.shape[1])
         for i, (layer, key_values) in enumerate(zip(self.decoder, memory.layers, strict=True)):
             context = AttentionContext(
-                positions, positions, causal=True, positional_encoding=self.target_positions, layer=i
+                positions,
+                positions,
+                causal=True,
+                positional_encoding=self.target_positions,
+                layer=i,
             )
             x, _ = layer.apply_mixer(x, None, context)
             x = layer.apply_cross_attention(x, key_values, over_source)
@@ -84,10 +96,15 @@ class EncoderDecoder(Transformer):
         """Encode token ids (B, S), padded with 0 at the end."""
         context = encoder_context(source, self.encoder)
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
-        x = self.embedding_dropout(self.source_positions.embed(embedding(source), context.query_positions))
+        x = self.embedding_dropout(
+            self.source_positions.embed(embedding(source), context.query_positions)
+        )
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
         # Projected once for the whole sentence; decoding reads them in each step.
-        return Memory([layer.cross_attention.key_values(x, context) for layer in self.decoder], context.key_mask)
+        return Memory(
+            [layer.cross_attention.key_values(x, context) for layer in self.decoder],
+            context.key_mask,
+        )
 
     def start(self, source: Tensor, K: int) -> EncoderDecoderCache:
         """Encode token ids (B, S), and start to decode at most K hypotheses for each."""
@@ -98,9 +115,12 @@ class EncoderDecoder(Transformer):
         K = tokens.shape[1]
         cache.grow(K)
         x = self.target_positions.embed(self.embedding(tokens), cache.columns[-K:])
-        # Hypotheses are side by side here in any case, so keys and values of the source are never repeated.
+        # Hypotheses are side by side here in any case, so keys and values of the source are never
+        # repeated.
         over_source = cache.memory.context(K)
-        for i, (layer, key_values) in enumerate(zip(self.decoder, cache.memory.layers, strict=True)):
+        for i, (layer, key_values) in enumerate(
+            zip(self.decoder, cache.memory.layers, strict=True)
+        ):
             x = cache.apply_mixer(i, layer, x, self.target_positions)
             x = layer.apply_cross_attention(x, key_values, over_source)
             x = layer.apply_feed_forward(x)

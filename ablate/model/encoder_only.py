@@ -11,12 +11,15 @@ from ablate.model.layers import Linear
 from ablate.model.stack import Layer, Stack, apply_encoder, encoder_context
 from ablate.model.transformer import Transformer
 
-# Columns added so that a product includes the bias: the bias, then zeros that keep the sizes multiples of 8.
+# Columns added so that a product includes the bias: the bias, then zeros that keep the sizes
+# multiples of 8.
 _BIAS_COLUMNS = 8
 
 
 class TokenTypes(nn.Module):
-    """A learned vector for each token type. A single text is of the first type; the others stay unused."""
+    """A learned vector for each token type. A single text is of the first type; the others stay
+    unused.
+    """
 
     def __init__(self, types: int, d_model: int, init: torch.Generator) -> None:
         super().__init__()
@@ -51,9 +54,13 @@ class EncoderOnly(Transformer):
         super().__init__(builder)
         c = builder.config
         self.positions = builder.positions(causal=False)
-        self.encoder = Stack(Layer(builder, self.positions, causal=False) for _ in range(c.depths[0]))
+        self.encoder = Stack(
+            Layer(builder, self.positions, causal=False) for _ in range(c.depths[0])
+        )
         self.encoder_norm = builder.final_norm()
-        self.token_types = TokenTypes(c.token_types, c.d_model, builder.init) if c.token_types else nn.Identity()
+        self.token_types = (
+            TokenTypes(c.token_types, c.d_model, builder.init) if c.token_types else nn.Identity()
+        )
         self.embedding_norm = builder.norm() if c.embedding_norm else nn.Identity()
         self.output_transform = OutputTransform(builder) if c.output_transform else nn.Identity()
         self.output_bias = nn.Parameter(torch.zeros(builder.vocab_size)) if c.output_bias else None
@@ -67,16 +74,22 @@ class EncoderOnly(Transformer):
         return states
 
     def output_states(self, states: Tensor) -> Tensor:
-        """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one and 7 zeros more."""
+        """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one
+        and 7 zeros more.
+        """
         x: Tensor = self.output_transform(states)
         if self.output_bias is None:
             return x
-        constant = F.one_hot(torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device), _BIAS_COLUMNS)
+        constant = F.one_hot(
+            torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device), _BIAS_COLUMNS
+        )
         return torch.cat([x, constant.to(x.dtype)], dim=-1)
 
     @property
     def output_matrix(self) -> Tensor:
-        """The matrix (V, d_model) that turns `output_states` into logits; with a bias, (V, d_model + 8)."""
+        """The matrix (V, d_model) that turns `output_states` into logits; with a bias, (V, d_model
+        + 8).
+        """
         matrix = super().output_matrix
         if self.output_bias is None:
             return matrix

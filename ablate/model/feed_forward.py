@@ -19,8 +19,9 @@ class Activation(nn.Module):
 
     Attributes:
         gated: whether the result is multiplied by a second projection of the input.
-        elementwise: whether each entry is treated by itself, with a finite value and gradient everywhere. The network
-            then stays in bf16 between its layers in bf16 training on a CPU, with padding rows among its rows.
+        elementwise: whether each entry is treated by itself, with a finite value and gradient
+            everywhere. The network then stays in bf16 between its layers in bf16 training on a CPU,
+            with padding rows among its rows.
     """
 
     gated = False
@@ -37,12 +38,16 @@ class ReLU(Activation):
     elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape; x, the output of a linear layer, must not be used afterwards."""
+        """Any shape -> the same shape; x, the output of a linear layer, must not be used
+        afterwards.
+        """
         return relu(x)
 
 
 class GELU(Activation):
-    """x times the normal distribution function of x, not its approximation (Hendrycks and Gimpel, 2016)."""
+    """x times the normal distribution function of x, not its approximation (Hendrycks and Gimpel,
+    2016).
+    """
 
     elementwise = True
 
@@ -63,12 +68,19 @@ class SwiGLU(Activation):
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (3.3, eq. 2); gated, (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 + b_2.
+    """FFN(x) = f(x W_1 + b_1) W_2 + b_2 (3.3, eq. 2); gated, (f(x W_1 + b_1) * (x W_3 + b_3)) W_2 +
+    b_2.
 
     A gated network is narrower by a third, so that it has as many parameters.
     """
 
-    def __init__(self, config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator):
+    def __init__(
+        self,
+        config: ModelConfig,
+        activation: Activation,
+        init: torch.Generator,
+        random: torch.Generator,
+    ):
         super().__init__()
         width = config.inner_width(activation.gated)
         bias = config.feed_forward_bias
@@ -110,7 +122,8 @@ def feed_forward(
     """The network for an activation, by the fastest of the classes above."""
     # Dropout draws a mask for every row that it meets, so with it there must be no padding rows.
     packable = activation.elementwise and config.activation_dropout == 0.0
-    # The exact class: a class derived from ReLU may compute something else, which the kernel would ignore.
+    # The exact class: a class derived from ReLU may compute something else, which the kernel would
+    # ignore.
     if packable and type(activation) is ReLU and config.feed_forward_bias:
         return ReLUFeedForward(config, activation, init, random)
     return (ElementwiseFeedForward if packable else FeedForward)(config, activation, init, random)

@@ -11,11 +11,12 @@ MIN_CAPACITY = 16  # positions
 
 @dataclass(frozen=True)
 class GrowableTensor:
-    """A tensor (B, g, S, d) that grows along S, in a buffer that is larger than its present contents.
+    """A tensor (B, g, S, d) that grows along S, in a buffer that is larger than its present
+    contents.
 
     Attributes:
-        buffer: (B, capacity, g, d), of which the first `length` positions are filled. Shared with the tensors that
-            have grown from this one, so each can grow only once.
+        buffer: (B, capacity, g, d), of which the first `length` positions are filled. Shared with
+            the tensors that have grown from this one, so each can grow only once.
         length: S.
     """
 
@@ -34,7 +35,9 @@ class GrowableTensor:
         return self.buffer[:, : self.length].transpose(1, 2)
 
     def append(self, later: Tensor) -> GrowableTensor:
-        """Write a later part (B, g, n, d) into the buffer, without gradients -> (B, g, S + n, d)."""
+        """Write a later part (B, g, n, d) into the buffer, without gradients -> (B, g, S + n,
+        d).
+        """
         B, capacity, g, d = self.buffer.shape
         length, buffer = self.length + later.shape[2], self.buffer
         if length > capacity:

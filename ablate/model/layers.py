@@ -31,10 +31,13 @@ class Linear(nn.Module):
 class Embedding(nn.Module):
     """A V x d_model matrix, times a scale when looked up, by default sqrt(d_model) (3.4).
 
-    Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit starts near it.
+    Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit
+    starts near it.
     """
 
-    def __init__(self, vocab_size: int, d_model: int, init: torch.Generator, scale: float | None = None) -> None:
+    def __init__(
+        self, vocab_size: int, d_model: int, init: torch.Generator, scale: float | None = None
+    ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(vocab_size, d_model))
         self.scale = math.sqrt(d_model) if scale is None else scale
@@ -47,10 +50,11 @@ class Embedding(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Inverted dropout with its own generator, whose state a checkpoint holds, so that a resumed run draws the same.
+    """Inverted dropout with its own generator, whose state a checkpoint holds, so that a resumed
+    run draws the same.
 
-    A mask costs one 64-bit draw for four entries. The rate is met to the nearest 1/65536, and kept entries are scaled
-    by the rate that is really applied, so the expectation is exact.
+    A mask costs one 64-bit draw for four entries. The rate is met to the nearest 1/65536, and kept
+    entries are scaled by the rate that is really applied, so the expectation is exact.
     """
 
     def __init__(self, rate: float, random: torch.Generator) -> None:
@@ -59,7 +63,8 @@ class Dropout(nn.Module):
         self.random = random
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """Drop entries of x, of any shape, and add the result to `residual`, of the same shape, where that is passed.
+        """Drop entries of x, of any shape, and add the result to `residual`, of the same shape,
+        where that is passed.
 
         The identity when evaluating or when the rate is 0.
         """

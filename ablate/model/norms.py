@@ -30,7 +30,9 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square over the last axis, with a gain (Zhang and Sennrich, 2019, eq. 4)."""
+    """Division by the root mean square over the last axis, with a gain (Zhang and Sennrich, 2019,
+    eq. 4).
+    """
 
     def __init__(self, d_model: int, eps: float = EPS) -> None:
         super().__init__()
@@ -39,14 +41,20 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> (..., d_model)."""
-        x = x.to(self.weight.dtype)  # also where products are in bf16, as torch itself does in layer_norm
+        x = x.to(
+            self.weight.dtype
+        )  # also where products are in bf16, as torch itself does in layer_norm
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
 class PostNorm(nn.Module):
-    """Norm(x + Dropout(Sublayer(x))), as in the paper (3.1, 5.4); without residual, Norm(Dropout(Sublayer(x)))."""
+    """Norm(x + Dropout(Sublayer(x))), as in the paper (3.1, 5.4); without residual,
+    Norm(Dropout(Sublayer(x))).
+    """
 
-    def __init__(self, norm: nn.Module, residual: bool, rate: float, random: torch.Generator) -> None:
+    def __init__(
+        self, norm: nn.Module, residual: bool, rate: float, random: torch.Generator
+    ) -> None:
         super().__init__()
         self.dropout = Dropout(rate, random)
         self.norm = norm
@@ -62,7 +70,9 @@ class PostNorm(nn.Module):
         if on_gpu(output) and self.residual and dropout.is_active and isinstance(norm, LayerNorm):
             words = dropout.draw(output)
             with torch.autocast(output.device.type, enabled=False):
-                return fused_dropout_add_norm(x, output, words, dropout.dropped, norm.weight, norm.bias, norm.eps)
+                return fused_dropout_add_norm(
+                    x, output, words, dropout.dropped, norm.weight, norm.bias, norm.eps
+                )
         return norm(self._add(x, output))
 
     def _add(self, x: Tensor, output: Tensor) -> Tensor:
@@ -71,7 +81,9 @@ class PostNorm(nn.Module):
 
 
 class PreNorm(PostNorm):
-    """x + Dropout(Sublayer(Norm(x))); the stack then ends with one more norm (Xiong et al., 2020)."""
+    """x + Dropout(Sublayer(Norm(x))); the stack then ends with one more norm (Xiong et al.,
+    2020).
+    """
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the sub-layer: (B, T, d_model) -> (B, T, d_model)."""

@@ -1,7 +1,8 @@
 """Check plug-in classes in a small model, before anything is trained with them.
 
-A class may be harmless only as long as its parameters have their first values, such as a gate that starts at zero. So
-everything that must hold for a trained model is checked with the initial parameters, and again with random ones.
+A class may be harmless only as long as its parameters have their first values, such as a gate that
+starts at zero. So everything that must hold for a trained model is checked with the initial
+parameters, and again with random ones.
 """
 
 from __future__ import annotations
@@ -15,7 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.plugins import PREFIX, Reference, describe, parse_reference, place_of, plugin_fields
+from ablate.config.plugins import (
+    PREFIX,
+    Reference,
+    describe,
+    parse_reference,
+    place_of,
+    plugin_fields,
+)
 from ablate.errors import StoreError, StudyError
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism, MultiHeadAttention
@@ -50,20 +58,30 @@ class _Fault(Exception):  # noqa: N818
 
 
 def check_plugins(config: ModelConfig, sources: Path) -> None:
-    """Pass two short sentences through one layer of the model, with each class alone and with all of them.
+    """Pass two short sentences through one layer of the model, with each class alone and with all
+    of them.
 
     Args:
         config: the fields of the model, with pinned references to plug-in classes.
         sources: folder with their sources.
 
     Raises:
-        StudyError: a class fails, returns a wrong shape, has a parameter without gradient, depends on anything but its
-            input and the seed, counts tokens instead of using their positions, or lets a token depend on later ones or
-            on padding, with its initial parameters or with random ones.
+        StudyError: a class fails, returns a wrong shape, has a parameter without gradient, depends
+            on anything but its input and the seed, counts tokens instead of using their positions,
+            or lets a token depend on later ones or on padding, with its initial parameters or with
+            random ones.
     """
-    small = {"n_layers": 1, "encoder_layers": None, "decoder_layers": None, "max_positions": _MAX_POSITIONS}
+    small = {
+        "n_layers": 1,
+        "encoder_layers": None,
+        "decoder_layers": None,
+        "max_positions": _MAX_POSITIONS,
+    }
     config = config.model_copy(update=small)
-    named = {field: parse_reference(getattr(config, field)) for field in sorted(plugin_fields(ModelConfig))}
+    named = {
+        field: parse_reference(getattr(config, field))
+        for field in sorted(plugin_fields(ModelConfig))
+    }
     plugins = {field: plugin for field, plugin in named.items() if plugin is not None}
     for field, plugin in plugins.items():
         others = {name: ModelConfig.model_fields[name].default for name in plugins if name != field}
@@ -87,7 +105,9 @@ def _check(config: ModelConfig, plugins: Mapping[str, Reference], sources: Path)
     except StoreError:
         raise
     except StudyError as error:  # of loading, or of the combination with other fields
-        located = any(error.lines[0].startswith(f"{plugin.written_file}:") for plugin in plugins.values())
+        located = any(
+            error.lines[0].startswith(f"{plugin.written_file}:") for plugin in plugins.values()
+        )
         raise error if located else StudyError(f"{place()}: {error.lines[0]}") from None
     except _Fault as fault:
         method = fault.method
@@ -98,7 +118,11 @@ def _check(config: ModelConfig, plugins: Mapping[str, Reference], sources: Path)
 
 def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Reference]) -> None:
     parts = {
-        field: [part for part in model.modules() if type(part).__name__ == plugin.name and _is_of(part, plugin)]
+        field: [
+            part
+            for part in model.modules()
+            if type(part).__name__ == plugin.name and _is_of(part, plugin)
+        ]
         for field, plugin in plugins.items()
     }
     for part in parts.get("positional_encoding", ()):
@@ -116,10 +140,14 @@ def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Re
     _check_gradients(model)
     with torch.no_grad():
         if not torch.equal(_states(model), states):
-            raise _Fault("gives other states when called again: nothing may be random when evaluating")
+            raise _Fault(
+                "gives other states when called again: nothing may be random when evaluating"
+            )
         if not torch.equal(_in_training(model, 1), _in_training(model, 2)):
-            raise _Fault("draws from torch's own generator while training, so no run could be resumed; see "
-                         "`context.weights`")  # fmt: skip
+            raise _Fault(
+                "draws from torch's own generator while training, so no run could be resumed; see "
+                "`context.weights`"
+            )
         _check_dependence(model, parts)
         for seed in _SEEDS:
             before = [parameter.clone() for parameter in model.parameters()]
@@ -167,7 +195,8 @@ _EXPECTED: dict[str, Callable[..., tuple[int, ...]] | None] = {
     "values": None,
 }
 _ADDED = ("bias", "values")  # results that may be None, and are broadcast
-# Their input is read again: by the residual connection, by the attention itself, or from the cache of keys and values.
+# Their input is read again: by the residual connection, by the attention itself, or from the cache
+# of keys and values.
 _READ_AGAIN = ("attention", "norm", "bias", "values")
 
 
@@ -181,25 +210,39 @@ def _check_results(part: nn.Module, field: str) -> None:
 
 
 def _checked(
-    function: Callable[..., Any], expected: Callable[..., tuple[int, ...]] | None, name: str, keeps_input: bool
+    function: Callable[..., Any],
+    expected: Callable[..., tuple[int, ...]] | None,
+    name: str,
+    keeps_input: bool,
 ) -> Any:
-    """The function, whose result must be a tensor of the expected shape, and whose input must stay if `keeps_input`."""
+    """The function, whose result must be a tensor of the expected shape, and whose input must stay
+    if `keeps_input`.
+    """
 
     @functools.wraps(function)
     def checked(*args: Any, **keywords: Any) -> Any:
-        inputs = [value for value in (*args, *keywords.values()) if keeps_input and isinstance(value, Tensor)]
+        inputs = [
+            value
+            for value in (*args, *keywords.values())
+            if keeps_input and isinstance(value, Tensor)
+        ]
         before = [value.clone() for value in inputs]
         result = function(*args, **keywords)
         if not all(map(_is_same, inputs, before)):
-            raise _Fault(f"{name} changes its input in place, which other parts of the model read; make a new tensor",
-                         name)  # fmt: skip
+            raise _Fault(
+                f"{name} changes its input in place, which other parts of the model read; "
+                "make a new tensor",
+                name,
+            )
         if result is None and name in _ADDED:
             return None
         if not isinstance(result, Tensor):
             hint = "; is a return missing?" if result is None else ""
             raise _Fault(f"{name} returns {type(result).__name__}, not a tensor{hint}", name)
         shape = expected(*args, **keywords) if expected is not None else tuple(result.shape)
-        if tuple(result.shape) != shape and not (name in _ADDED and _is_broadcast(result.shape, shape)):
+        if tuple(result.shape) != shape and not (
+            name in _ADDED and _is_broadcast(result.shape, shape)
+        ):
             raise _Fault(f"{name} returns shape {tuple(result.shape)}; expected {shape}", name)
         return result
 
@@ -207,7 +250,9 @@ def _checked(
 
 
 def _is_same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors are equal; NaN, which random parameters may give, counts as equal to itself."""
+    """Whether two tensors are equal; NaN, which random parameters may give, counts as equal to
+    itself.
+    """
     return torch.equal(x.nan_to_num(), y.nan_to_num())
 
 
@@ -222,20 +267,29 @@ def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def _check_gradients(model: Transformer) -> None:
-    """Refuse parts that would never learn: a parameter of a class, or the projection of attention's values."""
+    """Refuse parts that would never learn: a parameter of a class, or the projection of attention's
+    values.
+    """
     for part in model.modules():
-        for name, parameter in part.named_parameters() if type(part).__module__.startswith(PREFIX) else ():
+        for name, parameter in (
+            part.named_parameters() if type(part).__module__.startswith(PREFIX) else ()
+        ):
             if parameter.grad is None:
                 raise _Fault(f"its parameter {name} has no gradient, so it would never learn")
         if isinstance(part, MultiHeadAttention) and part.W_V.weight.grad is None:
-            raise _Fault("its output has no gradient with respect to V, so nothing before it would learn", _FORWARD)
+            raise _Fault(
+                "its output has no gradient with respect to V, so nothing before it would learn",
+                _FORWARD,
+            )
 
 
 # Dependence on other tokens
 
 
 def _check_dependence(model: Transformer, parts: Mapping[str, list[nn.Module]]) -> None:
-    """Refuse parts that let a token depend on later ones, on padding, or on how many tokens come at once."""
+    """Refuse parts that let a token depend on later ones, on padding, or on how many tokens come at
+    once.
+    """
     model.eval()
     for field, each in parts.items():
         for part in each:
@@ -246,7 +300,10 @@ def _check_dependence(model: Transformer, parts: Mapping[str, list[nn.Module]]) 
         if not _close(model.read(source[1:, :2]), _states(model)[1:, :2]):
             raise _Fault(f"lets padding change a sentence; {hint}")
         return
-    states, swapped = _states(model), model(source, target.flip(0))  # each source with the other's target
+    states, swapped = (
+        _states(model),
+        model(source, target.flip(0)),
+    )  # each source with the other's target
     if not _close(swapped[:, :1], states[:, :1]):  # at the begin mark only what comes later differs
         raise _Fault(f"lets a token depend on later ones; {hint}")
     trained, other = (_in_training(model, 1, target) for target in (target, target.flip(0)))
@@ -260,9 +317,13 @@ def _check_dependence(model: Transformer, parts: Mapping[str, list[nn.Module]]) 
     if not _close(torch.stack(steps, dim=2), torch.stack([states, swapped], dim=1)):
         hint = next((text for field, text in _POSITIONS.items() if field in parts), _ALONE)
         if any(
-            isinstance(part, AttentionMechanism) and part.supports_query_masks for part in parts.get("attention", ())
+            isinstance(part, AttentionMechanism) and part.supports_query_masks
+            for part in parts.get("attention", ())
         ):
-            hint += "; with `supports_query_masks`, all that `context.mask()` leaves out must be left out"
+            hint += (
+                "; with `supports_query_masks`, all that `context.mask()` leaves out "
+                "must be left out"
+            )
         raise _Fault(f"incremental decoding disagrees with the full forward pass; {hint}")
 
 
@@ -277,9 +338,11 @@ def _check_tokens(part: nn.Module, width: int) -> None:
 
 
 def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
-    """Refuse an encoding that computes a token from others, or from its index in place of its position.
+    """Refuse an encoding that computes a token from others, or from its index in place of its
+    position.
 
-    Each method must give the same for some tokens alone, with their positions, as for these tokens among all.
+    Each method must give the same for some tokens alone, with their positions, as for these tokens
+    among all.
     """
     positions = torch.arange(6)
     some = positions[_PICKED]
@@ -290,9 +353,14 @@ def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
     square = torch.ones(1, 1, 6, 6)  # a bias may be broadcast
     pairs: dict[str, Callable[[], tuple[Any, Any]]] = {
         "embed": lambda: (part.embed(x[:, _PICKED], some), part.embed(x, positions)[:, _PICKED]),
-        "rotate": lambda: (part.rotate(Q[:, :, _PICKED], some), part.rotate(Q, positions)[:, :, _PICKED]),
+        "rotate": lambda: (
+            part.rotate(Q[:, :, _PICKED], some),
+            part.rotate(Q, positions)[:, :, _PICKED],
+        ),
         "bias": lambda: (
-            _times(part.bias(0, Q[:, :, _PICKED], some, some), square[..., _PICKED, :][..., _PICKED]),
+            _times(
+                part.bias(0, Q[:, :, _PICKED], some, some), square[..., _PICKED, :][..., _PICKED]
+            ),
             _times(part.bias(0, Q, positions, positions), square, _PICKED),
         ),
         "values": lambda: (
@@ -308,7 +376,8 @@ def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
             continue
         if alone is None or among_all is None or not _close(alone, among_all):
             raise _Fault(
-                f"{method} gives a token a different result beside other tokens: it must depend only on the token "
+                f"{method} gives a token a different result beside other tokens: it must depend "
+                f"only on the token "
                 f"and its position; {_POSITIONS['positional_encoding']}",
                 method,
             )
@@ -343,15 +412,21 @@ def _run(model: Transformer, source: Tensor, target: Tensor) -> Tensor:
 
 
 def _in_training(model: Transformer, seed: int, target: Tensor | None = None) -> Tensor:
-    """States in training mode with the same dropout masks each time, and torch's own generator seeded."""
+    """States in training mode with the same dropout masks each time, and torch's own generator
+    seeded.
+    """
     model.train().random.manual_seed(1)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
-        return _run(model, torch.tensor(_SOURCE), torch.tensor(_TARGET) if target is None else target)
+        return _run(
+            model, torch.tensor(_SOURCE), torch.tensor(_TARGET) if target is None else target
+        )
 
 
 def _randomize(model: Transformer, seed: int) -> None:
-    """Add noise to every parameter: as large as its values, or where all are equal, as large as initial weights."""
+    """Add noise to every parameter: as large as its values, or where all are equal, as large as
+    initial weights.
+    """
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         spread = float(parameter.std()) if parameter.numel() > 1 else 0.0

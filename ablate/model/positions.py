@@ -1,7 +1,7 @@
 """Positional encodings (section 3.5; row E of Table 3).
 
-A positional encoding belongs to a stack of layers. It may act on embeddings, on queries and keys, on attention scores
-and on heads. To add one, write a class here and name it in POSITIONS.
+A positional encoding belongs to a stack of layers. It may act on embeddings, on queries and keys,
+on attention scores and on heads. To add one, write a class here and name it in POSITIONS.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ T5_DISTANCE = 128
 
 
 class PositionalEncoding(nn.Module):
-    """Base of all positional encodings: a stack without any sense of order, unless a method is overridden.
+    """Base of all positional encodings: a stack without any sense of order, unless a method is
+    overridden.
 
-    Positions are counted from 0 in each sentence: (T,) where all sentences agree, else (B, T). In beam search several
-    tokens of a sentence share a position, one of each hypothesis.
+    Positions are counted from 0 in each sentence: (T,) where all sentences agree, else (B, T). In
+    beam search several tokens of a sentence share a position, one of each hypothesis.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
@@ -64,16 +65,22 @@ class PositionalEncoding(nn.Module):
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Compute what is added to the heads, from attention weights (B, h, T, S): (B, h, T, d_v), or None."""
+        """Compute what is added to the heads, from attention weights (B, h, T, S): (B, h, T, d_v),
+        or None.
+        """
         return None
 
 
 class SinusoidalPositions(PositionalEncoding):
-    """Sines and cosines of geometrically spaced wavelengths from 2 pi to 10000 * 2 pi, interleaved (3.5)."""
+    """Sines and cosines of geometrically spaced wavelengths from 2 pi to 10000 * 2 pi, interleaved
+    (3.5).
+    """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        self.register_buffer("table", sinusoids(config.max_positions, config.d_model), persistent=False)
+        self.register_buffer(
+            "table", sinusoids(config.max_positions, config.d_model), persistent=False
+        )
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
@@ -82,7 +89,9 @@ class SinusoidalPositions(PositionalEncoding):
 
 
 class LearnedPositions(PositionalEncoding):
-    """A learned vector for each position; source and target each have a table (row E of Table 3)."""
+    """A learned vector for each position; source and target each have a table (row E of Table
+    3).
+    """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -95,25 +104,32 @@ class LearnedPositions(PositionalEncoding):
 
 
 class RotaryPositions(PositionalEncoding):
-    """RoPE: entries 2i and 2i+1 of queries and keys, rotated by pos / 10000^(2i/d_k) (Su et al., 2021, eq. 34)."""
+    """RoPE: entries 2i and 2i+1 of queries and keys, rotated by pos / 10000^(2i/d_k) (Su et al.,
+    2021, eq. 34).
+    """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        table = sinusoids(config.max_positions, config.d_k).unflatten(1, (-1, 2))  # (positions, d_k / 2, 2)
+        table = sinusoids(config.max_positions, config.d_k).unflatten(
+            1, (-1, 2)
+        )  # (positions, d_k / 2, 2)
         self.register_buffer("sin", table[:, :, 0].contiguous(), persistent=False)
         self.register_buffer("cos", table[:, :, 1].contiguous(), persistent=False)
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """(B, h, T, d_k) -> (B, h, T, d_k)."""
         tables: tuple[Tensor, Tensor] = self.sin, self.cos  # type: ignore[assignment]
-        sin, cos = (table[positions].unsqueeze(-3) for table in tables)  # (1, T, d_k / 2) or (B, 1, T, d_k / 2)
+        sin, cos = (
+            table[positions].unsqueeze(-3) for table in tables
+        )  # (1, T, d_k / 2) or (B, 1, T, d_k / 2)
         even, odd = heads[..., 0::2], heads[..., 1::2]
         rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
         return rotated.flatten(-2).to(heads.dtype)
 
 
 class RelativePositions(PositionalEncoding):
-    """A learned vector for each distance up to a clip, added to keys and to values (Shaw et al., 2018, eq. 3 and 4).
+    """A learned vector for each distance up to a clip, added to keys and to values (Shaw et al.,
+    2018, eq. 3 and 4).
 
     Each layer has its own vectors, shared by its heads. A causal stack has none for tokens ahead.
     """
@@ -131,19 +147,27 @@ class RelativePositions(PositionalEncoding):
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """Q_i . a^K_(j-i) for every query i and key j."""
         to_keys = self.keys[layer][self._distances(queries, keys)]  # (T, S, d_k) or (B, T, S, d_k)
-        return torch.einsum("bhtd,tsd->bhts" if to_keys.dim() == 3 else "bhtd,btsd->bhts", Q, to_keys)
+        return torch.einsum(
+            "bhtd,tsd->bhts" if to_keys.dim() == 3 else "bhtd,btsd->bhts", Q, to_keys
+        )
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """The sum over keys j of weight_ij a^V_(j-i)."""
         to_values = self.of_values[layer][self._distances(queries, keys)]
-        return torch.einsum("bhts,tsd->bhtd" if to_values.dim() == 3 else "bhts,btsd->bhtd", weights, to_values)
+        return torch.einsum(
+            "bhts,tsd->bhtd" if to_values.dim() == 3 else "bhts,btsd->bhtd", weights, to_values
+        )
 
     def _distances(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return (keys[..., None, :] - queries[..., :, None]).clamp(-self.behind, self.ahead) + self.behind
+        return (keys[..., None, :] - queries[..., :, None]).clamp(
+            -self.behind, self.ahead
+        ) + self.behind
 
 
 class T5Positions(PositionalEncoding):
-    """A learned scalar for each head and bucket of distances, shared by all layers (T5; Raffel et al., 2020, 2.1)."""
+    """A learned scalar for each head and bucket of distances, shared by all layers (T5; Raffel et
+    al., 2020, 2.1).
+    """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -158,32 +182,43 @@ class T5Positions(PositionalEncoding):
 
 
 class AlibiPositions(PositionalEncoding):
-    """ALiBi: a penalty on scores that grows with distance, by one slope for each head (Press et al., 2022)."""
+    """ALiBi: a penalty on scores that grows with distance, by one slope for each head (Press et
+    al., 2022).
+    """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.register_buffer("slopes", torch.tensor(slopes(config.n_heads)), persistent=False)
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-        """(h, T, S) or (B, h, T, S): -slope * |i - j|, in a stack that is not causal also for tokens ahead."""
+        """(h, T, S) or (B, h, T, S): -slope * |i - j|, in a stack that is not causal also for
+        tokens ahead.
+        """
         head_slopes: Tensor = self.slopes  # type: ignore[assignment]
         distances = (keys[..., None, :] - queries[..., :, None]).abs().unsqueeze(-3)
         return -head_slopes[:, None, None] * distances
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (positions, d_model)."""
-    # In double, because the angle of a late position in fp32 would lose the digits that its sine depends on.
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (positions,
+    d_model).
+    """
+    # In double, because the angle of a late position in fp32 would lose the digits that its sine
+    # depends on.
     pos = torch.arange(positions, dtype=torch.float64)[:, None]
     even = torch.arange(0, d_model, 2, dtype=torch.float64)
     angles = pos * torch.exp(even * (-math.log(10_000.0) / d_model))  # (positions, d_model / 2)
-    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()  # (positions, d_model)
+    return (
+        torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+    )  # (positions, d_model)
 
 
 def buckets(distances: Tensor, causal: bool) -> Tensor:
-    """The bucket of each distance, key position minus query position: exact when near, by logarithm when far.
+    """The bucket of each distance, key position minus query position: exact when near, by logarithm
+    when far.
 
-    Without `causal`, half of the buckets are for tokens ahead. Distances of T5_DISTANCE and more share the last one.
+    Without `causal`, half of the buckets are for tokens ahead. Distances of T5_DISTANCE and more
+    share the last one.
     """
     count = T5_BUCKETS if causal else T5_BUCKETS // 2
     ahead = torch.zeros_like(distances) if causal else (distances > 0).long() * count

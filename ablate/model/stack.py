@@ -17,7 +17,9 @@ from ablate.model.positions import PositionalEncoding
 
 
 class Layer(nn.Module):
-    """Self-attention, or another token mixer, then the feed-forward network: a layer of an encoder."""
+    """Self-attention, or another token mixer, then the feed-forward network: a layer of an
+    encoder.
+    """
 
     def __init__(self, builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
         super().__init__()
@@ -30,18 +32,22 @@ class Layer(nn.Module):
     def _add_sublayers(self, builder: ModelBuilder) -> None:
         """Make further sub-layers of a subclass.
 
-        Called after the mixer and before the feed-forward network are made, since this order is that of the draws of
-        initial weights.
+        Called after the mixer and before the feed-forward network are made, since this order is
+        that of the draws of initial weights.
         """
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
-        """The token mixer and its residual: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
+        """The token mixer and its residual: (B, T, d_model) -> (B, T, d_model), and the mixer's
+        state.
+        """
         mixed, state = self.mixer(self.around_mixer.before(x), past, context)
         return self.around_mixer.after(x, mixed), state
 
     def apply_feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward network and its residual: (B, T, d_model) -> (B, T, d_model)."""
-        return self.around_feed_forward.after(x, self.feed_forward(self.around_feed_forward.before(x)))
+        return self.around_feed_forward.after(
+            x, self.feed_forward(self.around_feed_forward.before(x))
+        )
 
 
 class DecoderLayer(Layer):
@@ -54,7 +60,9 @@ class DecoderLayer(Layer):
         self.cross_attention = builder.cross_attention()
         self.around_cross_attention = builder.residual()
 
-    def apply_cross_attention(self, x: Tensor, memory: KeyValues, context: AttentionContext) -> Tensor:
+    def apply_cross_attention(
+        self, x: Tensor, memory: KeyValues, context: AttentionContext
+    ) -> Tensor:
         """Attention over the source and its residual: (B, T, d_model) -> (B, T, d_model)."""
         around = self.around_cross_attention
         return around.after(x, self.cross_attention.cross_attend(around.before(x), memory, context))
@@ -77,7 +85,8 @@ def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
     """Context of self-attention in an encoder: token ids (B, S), padded with 0 at the end."""
     tokens = source != 0
     positions = torch.arange(source.shape[1], device=source.device)
-    # A batch without padding needs no mask. On a GPU this is not checked: reading the answer would stall the device.
+    # A batch without padding needs no mask. On a GPU this is not checked: reading the answer would
+    # stall the device.
     unpadded = not on_gpu(tokens) and bool(tokens.all())
     key_mask = None if unpadded else tokens[:, None, None, :]
     # Computed once for all layers, because copying lengths to the host stalls a GPU.
@@ -86,7 +95,9 @@ def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
     return AttentionContext(positions, positions, key_mask, lengths=lengths)
 
 
-def apply_encoder(layers: Stack[Layer], x: Tensor, encoding: PositionalEncoding, context: AttentionContext) -> Tensor:
+def apply_encoder(
+    layers: Stack[Layer], x: Tensor, encoding: PositionalEncoding, context: AttentionContext
+) -> Tensor:
     """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
     for i, layer in enumerate(layers):
         x, _ = layer.apply_mixer(x, None, replace(context, positional_encoding=encoding, layer=i))

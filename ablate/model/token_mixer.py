@@ -1,4 +1,6 @@
-"""Sub-layers that mix the positions of a sequence: the interface, and the LSTM. Attention is in attention.py."""
+"""Sub-layers that mix the positions of a sequence: the interface, and the LSTM. Attention is in
+attention.py.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,13 @@ from ablate.model.attention_context import AttentionContext
 
 
 class TokenMixer(nn.Module):
-    """Base of the sub-layers that mix the positions of a sequence, or the positions that follow a past.
+    """Base of the sub-layers that mix the positions of a sequence, or the positions that follow a
+    past.
 
     Attributes:
-        supports_query_masks: whether a position is mixed only with those that `context.query_mask` allows. The
-            hypotheses of a sentence are then decoded side by side; otherwise each is a row of the batch.
+        supports_query_masks: whether a position is mixed only with those that `context.query_mask`
+            allows. The hypotheses of a sentence are then decoded side by side; otherwise each is a
+            row of the batch.
         needs_lengths: whether it reads `context.lengths` where sentences are padded.
     """
 
@@ -33,7 +37,8 @@ class TokenMixer(nn.Module):
             context: masks and positions.
 
         Returns:
-            (B, T, d_model), and the state after x, whose method `select(rows)` gives that of some rows of the batch.
+            (B, T, d_model), and the state after x, whose method `select(rows)` gives that of some
+            rows of the batch.
         """
         raise NotImplementedError
 
@@ -51,11 +56,13 @@ class RecurrentState:
 
 
 class LSTM(TokenMixer):
-    """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in place of self-attention.
+    """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in place of
+    self-attention.
 
-    The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both directions, each of half
-    the width. Its products are never in bf16: on a CPU torch's bf16 kernel takes no fp32 weights, and on a GPU cuDNN
-    would round to fp16, whose gradients vanish without scaling the loss.
+    The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both
+    directions, each of half the width. Its products are never in bf16: on a CPU torch's bf16 kernel
+    takes no fp32 weights, and on a GPU cuDNN would round to fp16, whose gradients vanish without
+    scaling the loss.
     """
 
     needs_lengths = True
@@ -74,15 +81,22 @@ class LSTM(TokenMixer):
         with torch.autocast(x.device.type, enabled=False):
             return self._run(x.to(next(self.cells.parameters()).dtype), past, context)
 
-    def _run(self, x: Tensor, past: RecurrentState | None, context: AttentionContext) -> tuple[Tensor, RecurrentState]:
+    def _run(
+        self, x: Tensor, past: RecurrentState | None, context: AttentionContext
+    ) -> tuple[Tensor, RecurrentState]:
         if past is not None:
             out, state = self.cells(x, (past.hidden, past.cell))
             return out, RecurrentState(*state)
         if context.key_mask is None:
             out, state = self.cells(x)
             return out, RecurrentState(*state)
-        lengths = context.key_mask.flatten(1).sum(1).cpu() if context.lengths is None else context.lengths  # (B,)
-        # Packed, because the backward direction must begin at the last token of each sentence and not in its padding.
+        lengths = (
+            context.key_mask.flatten(1).sum(1).cpu() if context.lengths is None else context.lengths
+        )  # (B,)
+        # Packed, because the backward direction must begin at the last token of each sentence and
+        # not in its padding.
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         out, state = self.cells(packed)
-        return pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])[0], RecurrentState(*state)
+        return pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])[
+            0
+        ], RecurrentState(*state)

@@ -13,9 +13,11 @@ from ablate.model.decoding_cache import DecodingCache
 
 
 class Transformer(nn.Module):
-    """Base of all architectures: embeddings and output matrix; the stacks between them are those of a subclass.
+    """Base of all architectures: embeddings and output matrix; the stacks between them are those of
+    a subclass.
 
-    Token 0 is padding. `forward` returns states rather than logits, so that the loss can make the logits in pieces.
+    Token 0 is padding. `forward` returns states rather than logits, so that the loss can make the
+    logits in pieces.
     """
 
     def __init__(self, builder: ModelBuilder) -> None:
@@ -33,16 +35,21 @@ class Transformer(nn.Module):
             target: token ids (B, T), padded with 0 at the end.
 
         Returns:
-            (B, T, d_model): the state at each target position, from which the next token is predicted.
+            (B, T, d_model): the state at each target position, from which the next token is
+                predicted.
         """
         raise NotImplementedError
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Read one sequence, as language models do: (B, T), padded with 0 at the end -> states (B, T, d_model)."""
+        """Read one sequence, as language models do: (B, T), padded with 0 at the end -> states (B,
+        T, d_model).
+        """
         raise NotImplementedError
 
     def start(self, source: Tensor, K: int) -> DecodingCache:
-        """Start to decode at most K hypotheses for each sentence of token ids (B, S), padded with 0 at the end."""
+        """Start to decode at most K hypotheses for each sentence of token ids (B, S), padded with 0
+        at the end.
+        """
         raise NotImplementedError
 
     def step(self, tokens: Tensor, cache: Any) -> Tensor:
@@ -62,7 +69,9 @@ class Transformer(nn.Module):
 
     @property
     def output_matrix(self) -> Tensor:
-        """The matrix (V, d_model) that turns states into logits: the embedding (3.4), unless untied."""
+        """The matrix (V, d_model) that turns states into logits: the embedding (3.4), unless
+        untied.
+        """
         return self.embedding.weight if self.output is None else self.output.weight
 
     def logits(self, states: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Sections of the page for designs: sizes, effects of factorials and paths, tuning, and effective speed-up."""
+"""Sections of the page for designs: sizes, effects of factorials and paths, tuning, and effective
+speed-up.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,10 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
+from ablate.analysis.curves import AXES, Curve, SpeedUp, all_speed_ups
+from ablate.analysis.designs import DesignEffects, design_effects, metrics_of
+from ablate.analysis.ladder import Ladder, ladders
+from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
 from ablate.formatting import number, signed
 from ablate.page.figures import (
@@ -20,11 +26,8 @@ from ablate.page.figures import (
 )
 from ablate.page.points import COSTS, Interval, contrasts, ratios_by_axis
 from ablate.plotting import inline_svg
-from ablate.report.curves import AXES, Curve, SpeedUp, all_speed_ups
-from ablate.report.designs import DesignEffects, design_effects, effects_layout, metrics_of
-from ablate.report.ladder import Ladder, ladder_layout, ladders
+from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.layout import one_line_heads
-from ablate.report.table import Table
 from ablate.study.tuning import Tuning
 
 
@@ -81,12 +84,15 @@ def _ladders(table: Table) -> Iterator[DesignSection]:
 
 def _sizes_drawing(ladder: Ladder) -> Drawing:
     metric = ladder.metric
-    titles = {
-        row.name: f"{row.name}: {', '.join(signed(rung.difference.mean, metric.digits) or '?' for rung in row.rungs)}"
-        for row in ladder.rows
-    }
+    titles = {}
+    for row in ladder.rows:
+        differences = [signed(rung.difference.mean, metric.digits) or "?" for rung in row.rungs]
+        titles[row.name] = f"{row.name}: {', '.join(differences)}"
     description = f"Difference from base in {metric.title} of each row over the parameters of base"
-    return Drawing(f"Δ{metric.title}", inline_svg(draw_sizes(ladder), f"sizes-{metric.name}", description, titles))
+    return Drawing(
+        f"Δ{metric.title}",
+        inline_svg(draw_sizes(ladder), f"sizes-{metric.name}", description, titles),
+    )
 
 
 def _effects(table: Table) -> Iterator[DesignSection]:
@@ -95,10 +101,16 @@ def _effects(table: Table) -> Iterator[DesignSection]:
         heads = tuple(column.head for column in layout.columns)
         rows = list(zip(*(column.cells for column in layout.columns), strict=True))
         drawings = [
-            drawing for metric in metrics_of(table) for drawing in _effect_drawing(design, metric, f"{number_of}")
+            drawing
+            for metric in metrics_of(table)
+            for drawing in _effect_drawing(design, metric, f"{number_of}")
         ]
         yield DesignSection(
-            f"design-{number_of}", design.title, " ".join(design.notes), [Listing("Effects", heads, rows)], drawings
+            f"design-{number_of}",
+            design.title,
+            " ".join(design.notes),
+            [Listing("Effects", heads, rows)],
+            drawings,
         )
 
 
@@ -108,14 +120,23 @@ def _effect_drawing(design: DesignEffects, metric: Metric, number_of: str) -> It
         return
     label = effect_label(metric)
     figure = draw_intervals(rows, metric, label)
-    titles = {row.row: f"{row.row}: {signed(row.mean, metric.digits)} {metric.title}" for row in rows}
-    svg = inline_svg(figure, f"effects-{number_of}-{metric.name}", f"{design.title}: {label}", titles)
-    yield Drawing(metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}.")
+    titles = {
+        row.row: f"{row.row}: {signed(row.mean, metric.digits)} {metric.title}" for row in rows
+    }
+    svg = inline_svg(
+        figure, f"effects-{number_of}-{metric.name}", f"{design.title}: {label}", titles
+    )
+    yield Drawing(
+        metric.title, svg, f"Better is to the {'right' if metric.more_is_better else 'left'}."
+    )
     if design.is_factorial and len(rows) >= LEAST_EFFECTS:
         figure = draw_half_normal(rows, metric)
         description = f"{design.title}: half-normal plot of the effects on {metric.title}"
         svg = inline_svg(figure, f"half-normal-{number_of}-{metric.name}", description, titles)
-        caption = "Effects of noise alone are on a line through 0; diamonds are significant (Daniel, 1959)."
+        caption = (
+            "Effects of noise alone are on a line through 0; diamonds are significant (Daniel, "
+            "1959)."
+        )
         yield Drawing(f"{metric.title}, half-normal", svg, caption)
 
 
@@ -123,13 +144,20 @@ def _tunings(table: Table) -> Iterator[DesignSection]:
     tuned = {row.row.label: row.row.tuning for row in table.rows if row.row.tuning}
     if not tuned:
         return
-    labels = list(dict.fromkeys(one.label for tuning in tuned.values() for one in tuning.candidates))
-    rows = [(row, *_losses(tuning, labels), number(tuning.sensitivity, 3)) for row, tuning in tuned.items()]
+    labels = list(
+        dict.fromkeys(one.label for tuning in tuned.values() for one in tuning.candidates)
+    )
+    rows = [
+        (row, *_losses(tuning, labels), number(tuning.sensitivity, 3))
+        for row, tuning in tuned.items()
+    ]
     yield DesignSection(
         "tuning",
         "Tuning",
-        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is chosen, and marked. "
-        "Sensitivity: mean over the candidates, at most ln V each, less the smallest (arXiv 2309.14322).",
+        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is "
+        "chosen, and marked. "
+        "Sensitivity: mean over the candidates, at most ln V each, less the smallest (arXiv "
+        "2309.14322).",
         [Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)],
     )
 
@@ -146,15 +174,25 @@ def _losses(tuning: Tuning, labels: Sequence[str]) -> list[str]:
 
 def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
     found = all_speed_ups(curves)
-    rows = [(row, *(by_axis[axis].text for axis in AXES)) for row, by_axis in found.items() if _is_known(by_axis)]
+    rows = [
+        (row, *(by_axis[axis].text for axis in AXES))
+        for row, by_axis in found.items()
+        if _is_known(by_axis)
+    ]
     if rows:
         yield DesignSection(
             "speed-up",
             "Effective speed-up",
-            "Base's whole cost divided by the cost at which a row first reaches base's final dev perplexity with the "
-            "same seed: 2 if the row needs half. Geometric mean over seeds with its 95 % interval, uncorrected.",
+            "Base's whole cost divided by the cost at which a row first reaches base's final dev "
+            "perplexity with the "
+            "same seed: 2 if the row needs half. Geometric mean over seeds with its 95 % interval, "
+            "uncorrected.",
             [Listing("Effective speed-up by cost", ("row", *AXES.values()), rows)],
-            [_ratio_drawing(axis, ratios) for axis, ratios in ratios_by_axis(curves).items() if axis in COSTS],
+            [
+                _ratio_drawing(axis, ratios)
+                for axis, ratios in ratios_by_axis(curves).items()
+                if axis in COSTS
+            ],
         )
 
 
@@ -162,7 +200,8 @@ def _ratio_drawing(axis: str, ratios: Sequence[Interval]) -> Drawing:
     titles = {row.row: f"{row.row}: {number(row.mean, 2) or row.word}" for row in ratios}
     description = f"Effective speed-up of each row in {AXES[axis]}"
     return Drawing(
-        f"By {AXES[axis]}", inline_svg(draw_ratios(ratios, AXES[axis]), f"speed-up-{axis}", description, titles)
+        f"By {AXES[axis]}",
+        inline_svg(draw_ratios(ratios, AXES[axis]), f"speed-up-{axis}", description, titles),
     )
 
 

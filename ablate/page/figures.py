@@ -1,7 +1,8 @@
-"""The report's figures: learning curves, differences from base, score against cost, effects of designs, and sizes.
+"""The report's figures: learning curves, differences from base, score against cost, effects of
+designs, and sizes.
 
-One drawing serves the page, as inline SVG, and a paper, as PDF, PNG and SVG files. Sizes are in inches. A row's marks
-carry the id `row:LABEL`, by which the page hides and highlights them.
+One drawing serves the page, as inline SVG, and a paper, as PDF, PNG and SVG files. Sizes are in
+inches. A row's marks carry the id `row:LABEL`, by which the page hides and highlights them.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from ablate.analysis.curves import AXES, Curve
+from ablate.analysis.designs import DesignEffects, design_effects, metrics_of
+from ablate.analysis.ladder import Ladder, RowOverSizes, ladders
+from ablate.analysis.table import Table
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import signed
 from ablate.page.labels import Box, is_far, place
@@ -50,10 +55,6 @@ from ablate.plotting import (
     text_width,
     wrap,
 )
-from ablate.report.curves import AXES, Curve
-from ablate.report.designs import DesignEffects, design_effects, metrics_of
-from ablate.report.ladder import Ladder, RowOverSizes, ladders
-from ablate.report.table import Table
 from ablate.store.files import write_bytes
 
 EDGE = 0.06  # around a figure
@@ -68,7 +69,9 @@ SIZES_KEY = LEADING + 0.02  # of a line below a figure of sizes
 LEAST_EFFECTS = 7  # of a half-normal plot: those of 8 cells
 
 
-def write_figures(table: Table, curves: Sequence[Curve], folder: Path, kinds: Sequence[str] = FORMATS) -> list[str]:
+def write_figures(
+    table: Table, curves: Sequence[Curve], folder: Path, kinds: Sequence[str] = FORMATS
+) -> list[str]:
     """Write every figure that has data in each of the formats, and return the names of the files.
 
     The same results give the same bytes.
@@ -103,7 +106,9 @@ def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Fi
 
 
 def _file_names(designs: Iterable[DesignEffects]) -> Iterator[tuple[DesignEffects, str]]:
-    """Yield each design with a part of a file name that no other has: `opt.a` and `opt a` are `opt-a` and `opt-a-2`."""
+    """Yield each design with a part of a file name that no other has: `opt.a` and `opt a` are
+    `opt-a` and `opt-a-2`.
+    """
     used: set[str] = set()
     for design in designs:
         name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
@@ -122,9 +127,13 @@ def _figures_of_designs(table: Table, curves: Sequence[Curve]) -> dict[str, Call
         for metric in metrics_of(table):
             effects = contrasts(design, metric)
             if any(one.mean is not None for one in effects):
-                found[f"effects-{name}-{metric.name}"] = partial(draw_intervals, effects, metric, effect_label(metric))
+                found[f"effects-{name}-{metric.name}"] = partial(
+                    draw_intervals, effects, metric, effect_label(metric)
+                )
             if design.is_factorial and len(effects) >= LEAST_EFFECTS:
-                found[f"half-normal-{name}-{metric.name}"] = partial(draw_half_normal, effects, metric)
+                found[f"half-normal-{name}-{metric.name}"] = partial(
+                    draw_half_normal, effects, metric
+                )
     for ladder in ladders(table):
         if ladder.has_differences:
             found[f"sizes-{ladder.metric.name}"] = partial(draw_sizes, ladder)
@@ -156,7 +165,9 @@ def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
         return _forest(rows, f"effective speed-up in {cost}", "{:.2f}".format, reference=1.0)
 
 
-def _forest(rows: Sequence[Interval], label: str, written: Callable[[float], str], reference: float = 0.0) -> Figure:
+def _forest(
+    rows: Sequence[Interval], label: str, written: Callable[[float], str], reference: float = 0.0
+) -> Figure:
     names = [wrap(row.name, SMALL, 0.46 * COLUMN) for row in rows]
     heights = [0.06 + LEADING * len(lines) for lines in names]
     left = EDGE + max(text_width(line, SMALL) for lines in names for line in lines) + 0.1
@@ -175,19 +186,30 @@ def _forest(rows: Sequence[Interval], label: str, written: Callable[[float], str
     beside = axes.get_yaxis_transform()  # x as a share of the axes, y as data
     y = 0.0
     for index, (row, lines, height) in enumerate(zip(rows, names, heights, strict=True)):
-        if index and row.group != rows[index - 1].group:  # a rule between groups, as in the paper's Table 3
+        if (
+            index and row.group != rows[index - 1].group
+        ):  # a rule between groups, as in the paper's Table 3
             rule = Line2D(((EDGE - left) / width, 1), (y, y), color=PALETTE["line"], linewidth=0.5)
             rule.set(transform=beside, clip_on=False, zorder=0.5)
             axes.add_line(rule)
         _interval(axes, row, y + height / 2, reference, written)
-        name = axes.text(-0.1 / width, y + height / 2, "\n".join(lines), size=SMALL, ha="right", va="center_baseline")
+        name = axes.text(
+            -0.1 / width,
+            y + height / 2,
+            "\n".join(lines),
+            size=SMALL,
+            ha="right",
+            va="center_baseline",
+        )
         name.set(transform=beside, linespacing=1.1, multialignment="right", gid=_id(row.row))
         y += height
     return sheet.finished()
 
 
 def _ends(rows: Sequence[Interval], reference: float) -> list[float]:
-    """The values that an axis holds: those of the rows within it, and as much room where a row is off it."""
+    """The values that an axis holds: those of the rows within it, and as much room where a row is
+    off it.
+    """
     within = within_axis(rows, reference)
     ends = [value for row in within for value in (row.mean, row.low, row.high) if value is not None]
     reach = max((row.reach(reference) for row in within), default=0.0)
@@ -195,10 +217,16 @@ def _ends(rows: Sequence[Interval], reference: float) -> list[float]:
     return [*ends, *(reference + math.copysign(reach, mean - reference) for mean in off)]
 
 
-def _interval(axes: Axes, row: Interval, y: float, reference: float, written: Callable[[float], str]) -> None:
+def _interval(
+    axes: Axes, row: Interval, y: float, reference: float, written: Callable[[float], str]
+) -> None:
     if row.mean is None:
         text = axes.annotate(
-            row.word or "no result yet", (reference, y), (3, 0), textcoords="offset points", size=SMALL
+            row.word or "no result yet",
+            (reference, y),
+            (3, 0),
+            textcoords="offset points",
+            size=SMALL,
         )
         text.set(color=PALETTE["soft"], va="center_baseline", gid=_id(row.row), bbox=_PAPER)
         return
@@ -209,26 +237,39 @@ def _interval(axes: Axes, row: Interval, y: float, reference: float, written: Ca
     if row.low is not None and row.high is not None:
         ends = (min(max(end, low), high) for end in (row.low, row.high))
         axes.plot(tuple(ends), (y, y), color=color, linewidth=1.3, gid=_id(row.row))
-    mark = axes.plot((at,), (y,), MARKERS.get(row.word, "o"), color=color, markerfacecolor=fill, markersize=4.5)
+    mark = axes.plot(
+        (at,), (y,), MARKERS.get(row.word, "o"), color=color, markerfacecolor=fill, markersize=4.5
+    )
     mark[0].set(gid=_id(row.row), clip_on=at == row.mean)
     if at != row.mean:
         _beside_edge(axes, row, (at, y), written(row.mean), color, leftmost=at == low)
 
 
-def _beside_edge(axes: Axes, row: Interval, at: tuple[float, float], mean: str, color: str, *, leftmost: bool) -> None:
+def _beside_edge(
+    axes: Axes, row: Interval, at: tuple[float, float], mean: str, color: str, *, leftmost: bool
+) -> None:
     """Write the difference of a row that is off the axis, with an arrow towards it."""
     told = f"\N{LEFTWARDS ARROW} {mean}" if leftmost else f"{mean} \N{RIGHTWARDS ARROW}"
-    text = axes.annotate(told, at, (5 if leftmost else -5, 0), textcoords="offset points", size=SMALL)
-    text.set(color=color, ha="left" if leftmost else "right", va="center_baseline", gid=_id(row.row), bbox=_PAPER)
+    text = axes.annotate(
+        told, at, (5 if leftmost else -5, 0), textcoords="offset points", size=SMALL
+    )
+    text.set(
+        color=color,
+        ha="left" if leftmost else "right",
+        va="center_baseline",
+        gid=_id(row.row),
+        bbox=_PAPER,
+    )
 
 
 def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
-    """Draw panels of learning curves: every run as a thin line, and the mean of each row as a thick one.
+    """Draw panels of learning curves: every run as a thin line, and the mean of each row as a thick
+    one.
 
     Args:
         groups: the panels of this figure.
-        of: all panels that are compared; by default those of this figure. They have the same axes, but for a panel with
-            a row far above the others.
+        of: all panels that are compared; by default those of this figure. They have the same axes,
+            but for a panel with a row far above the others.
     """
     with style():
         return _curves(groups, of or groups)
@@ -255,7 +296,15 @@ def _title(panel: Panel, of: Sequence[Panel]) -> str:
     return panel.title if panel in alike(of) else f"{panel.title} (own scale)"
 
 
-def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend: _Legend, of: Sequence[Panel]) -> None:
+def _panel(
+    sheet: Sheet,
+    x: float,
+    y: float,
+    width: float,
+    above: float,
+    legend: _Legend,
+    of: Sequence[Panel],
+) -> None:
     """Draw one panel with its legend below, and its title above if there is space for it."""
     panel = legend.panel
     if above:
@@ -265,22 +314,45 @@ def _panel(sheet: Sheet, x: float, y: float, width: float, above: float, legend:
     # Over all panels: curves of different panels are compared by eye.
     near = alike(of)
     shared = near if panel in near else [panel]
-    values = [value for one in shared for curve in one.curves for run in curve.points.values() for _, value in run]
-    costs = [cost for one in of for curve in one.curves for run in curve.points.values() for cost, _ in run]
+    values = [
+        value
+        for one in shared
+        for curve in one.curves
+        for run in curve.points.values()
+        for _, value in run
+    ]
+    costs = [
+        cost
+        for one in of
+        for curve in one.curves
+        for run in curve.points.values()
+        for cost, _ in run
+    ]
     set_range(axes.yaxis, values, log=is_spread(values))
     set_range(axes.xaxis, [0, *costs], log=False, margin=0.03, ticks=4)
     axes.grid(axis="y")
     axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({PPL.side})")
     for curve in panel.curves:
         name = panel.color(curve.row)
-        look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(curve.row), "zorder": 3 if name == "base" else 2}
+        look: dict[str, Any] = {
+            "color": PALETTE[name],
+            "gid": _id(curve.row),
+            "zorder": 3 if name == "base" else 2,
+        }
         for run in curve.points.values():
             axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **look)
         if curve.mean:
             dashes = "--" if name == "base" else "-"
             # A single evaluation makes no line.
             marker = "o" if len(curve.mean) == 1 else None
-            axes.plot(*zip(*curve.mean, strict=True), dashes, linewidth=1.4, marker=marker, markersize=3, **look)
+            axes.plot(
+                *zip(*curve.mean, strict=True),
+                dashes,
+                linewidth=1.4,
+                marker=marker,
+                markersize=3,
+                **look,
+            )
     legend.draw(sheet, x + EDGE, y + above + PANEL_HEIGHT + BELOW)
 
 
@@ -296,7 +368,9 @@ class _Legend:
         self.columns = min(count, len(panel.names))
         self.column = width / self.columns
         self.names = [wrap(name, SMALL, self.column - self.HANDLE) for name in panel.names]
-        self.rows = [self.names[i : i + self.columns] for i in range(0, len(self.names), self.columns)]
+        self.rows = [
+            self.names[i : i + self.columns] for i in range(0, len(self.names), self.columns)
+        ]
         self.heights = [LEADING * max(map(len, row)) + 0.02 for row in self.rows]
 
     @property
@@ -319,11 +393,15 @@ class _Legend:
 
 
 def draw_sizes(ladder: Ladder) -> Figure:
-    """Draw the difference from base of each row over the parameters of base, which are on a logarithmic axis.
+    """Draw the difference from base of each row over the parameters of base, which are on a
+    logarithmic axis.
 
     Thin lines are seeds, thick ones means. Rows are in parts of one for each color.
     """
-    parts = [ladder.rows[first : first + len(SERIES)] for first in range(0, len(ladder.rows), len(SERIES))]
+    parts = [
+        ladder.rows[first : first + len(SERIES)]
+        for first in range(0, len(ladder.rows), len(SERIES))
+    ]
     with style():
         keys = [sum(SIZES_KEY * len(_size_key(row)) for row in part) + 0.1 for part in parts]
         heights = [EDGE + PANEL_HEIGHT + BELOW + key for key in keys]
@@ -336,7 +414,12 @@ def draw_sizes(ladder: Ladder) -> Figure:
 def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder) -> None:
     axes = sheet.axes(BESIDE, y, COLUMN - BESIDE - 2 * EDGE, PANEL_HEIGHT)
     params = list(ladder.sizes.values())
-    values = [value for row in ladder.rows for rung in row.rungs for value in rung.difference.by_seed.values()]
+    values = [
+        value
+        for row in ladder.rows
+        for rung in row.rungs
+        for value in rung.difference.by_seed.values()
+    ]
     set_range(axes.yaxis, [0.0, *values], log=False)
     set_range(axes.xaxis, params, log=True, margin=0.08, ticks=4)
     axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
@@ -346,9 +429,14 @@ def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder)
     for number, row in enumerate(rows):
         look: dict[str, Any] = {"color": PALETTE[SERIES[number]], "gid": _id(row.name), "zorder": 2}
         for seed in sorted({seed for rung in row.rungs for seed in rung.difference.by_seed}):
-            line = [(p, rung.difference.by_seed.get(seed, math.nan)) for p, rung in zip(params, row.rungs, strict=True)]
+            line = [
+                (p, rung.difference.by_seed.get(seed, math.nan))
+                for p, rung in zip(params, row.rungs, strict=True)
+            ]
             axes.plot(*zip(*line, strict=True), linewidth=0.5, alpha=0.5, **look)
-        means = [math.nan if rung.difference.mean is None else rung.difference.mean for rung in row.rungs]
+        means = [
+            math.nan if rung.difference.mean is None else rung.difference.mean for rung in row.rungs
+        ]
         axes.plot(params, means, "-o", linewidth=1.4, markersize=3, **look)
         middle = 1 - (top + LEADING / 2) / sheet.height
         key = Line2D((BESIDE / sheet.width, (BESIDE + 0.2) / sheet.width), (middle, middle))
@@ -356,7 +444,9 @@ def _sizes(sheet: Sheet, y: float, rows: Sequence[RowOverSizes], ladder: Ladder)
         key.set_gid(_id(row.name))
         sheet.figure.add_artist(key)
         name = _size_key(row)
-        sheet.text(BESIDE + 0.28, top, "\n".join(name), SMALL, linespacing=1.1).set_gid(_id(row.name))
+        sheet.text(BESIDE + 0.28, top, "\n".join(name), SMALL, linespacing=1.1).set_gid(
+            _id(row.name)
+        )
         top += SIZES_KEY * len(name)
 
 
@@ -370,10 +460,15 @@ def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
 
     Effects that are only noise are on a line through 0; real ones are above its end.
 
-    Source: Daniel, "Use of Half-Normal Plots in Interpreting Factorial Two-Level Experiments", Technometrics (1959).
+    Source: Daniel, "Use of Half-Normal Plots in Interpreting Factorial Two-Level Experiments",
+        Technometrics (1959).
     """
-    known = sorted(((abs(one.mean), one) for one in effects if one.mean is not None), key=lambda pair: pair[0])
-    quantiles = [NormalDist().inv_cdf(0.5 + (place + 0.5) / len(known) / 2) for place in range(len(known))]
+    known = sorted(
+        ((abs(one.mean), one) for one in effects if one.mean is not None), key=lambda pair: pair[0]
+    )
+    quantiles = [
+        NormalDist().inv_cdf(0.5 + (place + 0.5) / len(known) / 2) for place in range(len(known))
+    ]
     rows = [
         Point(one.row, one.name, one.word in MARKERS, quantile, size, 0.0)
         for quantile, (size, one) in zip(quantiles, known, strict=True)
@@ -393,9 +488,11 @@ class _Labels:
 
 
 def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
-    """Draw one point per row: its cost to the right, its score upwards, with the standard deviation over seeds.
+    """Draw one point per row: its cost to the right, its score upwards, with the standard deviation
+    over seeds.
 
-    Names are beside the points where all of them fit; otherwise points are numbered, and the names are below.
+    Names are beside the points where all of them fit; otherwise points are numbered, and the names
+    are below.
     """
     labels = _Labels(cost, f"{metric.title} ({metric.side})", is_spread([row.cost for row in rows]))
     with style():
@@ -423,7 +520,9 @@ def _numbered_points(rows: Sequence[Point], labels: _Labels) -> Figure:
     for column, part in enumerate(parts):
         y = EDGE + height + BELOW + 0.04
         for name in part:
-            text = sheet.text(EDGE + column * COLUMN / 2, y, "\n".join(name), SMALL, linespacing=1.1)
+            text = sheet.text(
+                EDGE + column * COLUMN / 2, y, "\n".join(name), SMALL, linespacing=1.1
+            )
             text.set_gid(_id(next(numbered).row))
             y += LEADING * len(name)
     return sheet.finished()
@@ -439,21 +538,34 @@ def _points(sheet: Sheet, rows: Sequence[Point], labels: _Labels, height: float)
     for row in rows:
         name = "base" if row.is_base else "c0"
         marker, size = ("D", 4.5) if row.is_base else ("o", 4.0)
-        look: dict[str, Any] = {"color": PALETTE[name], "gid": _id(row.row), "zorder": 3 if row.is_base else 2}
+        look: dict[str, Any] = {
+            "color": PALETTE[name],
+            "gid": _id(row.row),
+            "zorder": 3 if row.is_base else 2,
+        }
         if row.std:
-            axes.plot((row.cost, row.cost), (row.score - row.std, row.score + row.std), linewidth=0.9, **look)
+            axes.plot(
+                (row.cost, row.cost),
+                (row.score - row.std, row.score + row.std),
+                linewidth=0.9,
+                **look,
+            )
         axes.plot((row.cost,), (row.score,), marker, markersize=size, **look)
     return axes
 
 
 def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool) -> bool:
-    """Write names beside the points, with a thin line to a point that is further away; return whether all fit."""
+    """Write names beside the points, with a thin line to a point that is further away; return
+    whether all fit.
+    """
     # Pixels to typographic points, the unit of text sizes.
     scale = 72 / axes.figure.dpi
     middles = axes.transData.transform([(row.cost, row.score) for row in rows]) * scale
     bars = axes.transData.transform([(row.cost, row.score + row.std) for row in rows]) * scale
     obstacles = [Box(x - 3, y - 3, x + 3, y + 3) for x, y in middles]
-    obstacles += [Box(x - 1, 2 * y - top, x + 1, top) for (x, y), (_, top) in zip(middles, bars, strict=True)]
+    obstacles += [
+        Box(x - 1, 2 * y - top, x + 1, top) for (x, y), (_, top) in zip(middles, bars, strict=True)
+    ]
     size = 6.5
     sizes = [(72 * text_width(name, size) + 1, size + 1) for name in names]
     box = axes.get_window_extent()
@@ -466,20 +578,38 @@ def _name(axes: Axes, rows: Sequence[Point], names: Sequence[str], *, near: bool
             continue
         right = found.left > x
         end = found.left if right else found.right
-        # Relative to the point and in typographic points, so that the name stays beside it at any size of the figure.
+        # Relative to the point and in typographic points, so that the name stays beside it at any
+        # size of the figure.
         offset = (end - x, (found.bottom + found.top) / 2 - y)
         text = axes.annotate(
-            name, (row.cost, row.score), offset, textcoords="offset points", size=size, ha="left" if right else "right",
-            va="center_baseline", annotation_clip=False, gid=_id(row.row),
+            name,
+            (row.cost, row.score),
+            offset,
+            textcoords="offset points",
+            size=size,
+            ha="left" if right else "right",
+            va="center_baseline",
+            annotation_clip=False,
+            gid=_id(row.row),
             arrowprops=_LEADER if is_far(x, y, found) else None,
-        )  # fmt: skip
+        )
         if text.arrow_patch:
             text.arrow_patch.set_gid(_id(row.row))
     return True
 
 
-_PAPER = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 0.5}  # hides grid lines behind a text
-_LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrinkA": 0, "shrinkB": 2.5}
+_PAPER = {
+    "facecolor": PALETTE["paper"],
+    "edgecolor": "none",
+    "pad": 0.5,
+}  # hides grid lines behind a text
+_LEADER = {
+    "arrowstyle": "-",
+    "linewidth": 0.4,
+    "color": PALETTE["soft"],
+    "shrinkA": 0,
+    "shrinkB": 2.5,
+}
 
 
 def _id(row: str) -> str:

@@ -1,4 +1,6 @@
-"""HTML from templates: the environment that all of them share, and the table as an element for any web page."""
+"""HTML from templates: the environment that all of them share, and the table as an element for any
+web page.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +14,12 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ablate.analysis.table import Table
 from ablate.formatting import visible
 from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.layout import Layout, one_line_heads
 from ablate.report.render import further_tables
-from ablate.report.table import Table
 
 
 class Best(str):
@@ -37,14 +39,18 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_visible,
     )
-    found.filters["parts"] = lambda text: re.split(r"(?<=[=_])", text)  # where a narrow screen may break a label
+    found.filters["parts"] = lambda text: re.split(
+        r"(?<=[=_])", text
+    )  # where a narrow screen may break a label
     found.filters["word_differences"] = word_differences
     found.tests["best"] = lambda cell: isinstance(cell, Best)
     return found
 
 
 def _visible(value: object) -> object:
-    """Escape the characters of a value that would act on the page's text; markup is made of escaped parts."""
+    """Escape the characters of a value that would act on the page's text; markup is made of escaped
+    parts.
+    """
     return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
@@ -52,12 +58,14 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
     """Compare the words of a text with those of a reference.
 
     Returns:
-        (kind, words) of each part in order: "same" and "other" are parts of the text, "missing" are words that only the
-        reference has at this place.
+        (kind, words) of each part in order: "same" and "other" are parts of the text, "missing" are
+        words that only the reference has at this place.
     """
     ours, theirs = text.split(), reference.split()
     parts = []
-    for kind, low, high, first, last in SequenceMatcher(None, theirs, ours, autojunk=False).get_opcodes():
+    for kind, low, high, first, last in SequenceMatcher(
+        None, theirs, ours, autojunk=False
+    ).get_opcodes():
         if kind == "equal":
             parts.append(("same", " ".join(ours[first:last])))
             continue
@@ -69,7 +77,8 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
 
 
 def table_html(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """Return the conclusion and the table with its legend, in the paper's layout and without any style.
+    """Return the conclusion and the table with its legend, in the paper's layout and without any
+    style.
 
     Each design has a table of its own below, and so have several sizes.
     """

@@ -1,4 +1,6 @@
-"""Placement of names beside the points of a figure so that none covers another, a point or a line."""
+"""Placement of names beside the points of a figure so that none covers another, a point or a
+line.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ class Box(NamedTuple):
     def overlaps(self, other: Box) -> bool:
         """Return whether the two share any area."""
         return (
-            self.left < other.right and other.left < self.right and self.bottom < other.top and other.bottom < self.top
+            self.left < other.right
+            and other.left < self.right
+            and self.bottom < other.top
+            and other.bottom < self.top
         )
 
     def is_within(self, other: Box) -> bool:
@@ -48,16 +53,25 @@ def place(
         sizes: width and height of each name, in the same units.
         obstacles: what no name may cover.
         bounds: what no name may leave.
-        near: whether only places right beside a point are tried, where it is plain which point a name belongs to.
+        near: whether only places right beside a point are tried, where it is plain which point a
+            name belongs to.
     """
     taken = list(obstacles)
     boxes: list[Box | None] = []
     for (x, y), (width, height) in zip(points, sizes, strict=True):
         candidates = _candidates(x, y, width, height, 1 if near else RINGS)
-        free = [box for box in candidates if box.is_within(bounds) and not any(map(box.overlaps, taken))]
+        free = [
+            box for box in candidates if box.is_within(bounds) and not any(map(box.overlaps, taken))
+        ]
         names = [name for name in boxes if name is not None]
-        clear = (box for box in free if not any(part.overlaps(name) for part in _leader(x, y, box) for name in names))
-        box = next(clear, free[0] if free else None)  # a line over a name is better than a point without one
+        clear = (
+            box
+            for box in free
+            if not any(part.overlaps(name) for part in _leader(x, y, box) for name in names)
+        )
+        box = next(
+            clear, free[0] if free else None
+        )  # a line over a name is better than a point without one
         if box is not None:
             taken += [box, *_leader(x, y, box)]
         boxes.append(box)
@@ -66,7 +80,10 @@ def place(
 
 def is_far(x: float, y: float, box: Box) -> bool:
     """Return whether a name is so far from its point that a line must join them."""
-    return abs((box.bottom + box.top) / 2 - y) > box.top - box.bottom or min(abs(box.left - x), abs(box.right - x)) > 8
+    return (
+        abs((box.bottom + box.top) / 2 - y) > box.top - box.bottom
+        or min(abs(box.left - x), abs(box.right - x)) > 8
+    )
 
 
 def _leader(x: float, y: float, box: Box) -> list[Box]:

@@ -7,20 +7,31 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ablate.analysis.curves import AXES, Curve
+from ablate.analysis.results import predictions_of
+from ablate.analysis.table import Table
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, number, plural, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
-from ablate.page.points import COSTS, Interval, Panel, Point, alike, equal_costs, intervals, panels, points, within_axis
+from ablate.page.points import (
+    COSTS,
+    Interval,
+    Panel,
+    Point,
+    alike,
+    equal_costs,
+    intervals,
+    panels,
+    points,
+    within_axis,
+)
 from ablate.plotting import PALETTE, ShortNumbers, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
-from ablate.report.curves import AXES, Curve
 from ablate.report.render import TableProvenance, comma_separated, provenance
-from ablate.report.results import predictions_of
-from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.records import Provenance
 
@@ -54,25 +65,37 @@ def page(
     published = provenance(table, results)
     runs = _runs(table, published)
     links = {run.row: run.anchor for run in runs if run.anchor}
-    differences = [drawing for metric in (table.main, table.perplexity) for drawing in _differences(table, metric)]
-    return environment().get_template("page.html").render(
-        study=table.study,
-        summary=conclusion(table),
-        **table_context(table, by_labels(table, Best), is_page=True, links=links),
-        csv=base64.b64encode(comma_separated(table).encode()).decode(),
-        differences=differences,
-        intervals_shown=any(verdict.seed_test for row in table.rows for verdict in row.verdicts.values()),
-        curves=_curves_by_axis(curves),
-        designs=design_sections(table, curves),
-        costs=list(_costs(table)),
-        equal_costs=equal_costs(table),
-        samples=samples,
-        attention=attention,
-        **_settings(table),
-        origins=Listing("How the numbers were made", ("what", "value"), list(_origins(table, published))),
-        runs=runs,
-        palette=PALETTE,
-    )  # fmt: skip
+    differences = [
+        drawing
+        for metric in (table.main, table.perplexity)
+        for drawing in _differences(table, metric)
+    ]
+    return (
+        environment()
+        .get_template("page.html")
+        .render(
+            study=table.study,
+            summary=conclusion(table),
+            **table_context(table, by_labels(table, Best), is_page=True, links=links),
+            csv=base64.b64encode(comma_separated(table).encode()).decode(),
+            differences=differences,
+            intervals_shown=any(
+                verdict.seed_test for row in table.rows for verdict in row.verdicts.values()
+            ),
+            curves=_curves_by_axis(curves),
+            designs=design_sections(table, curves),
+            costs=list(_costs(table)),
+            equal_costs=equal_costs(table),
+            samples=samples,
+            attention=attention,
+            **_settings(table),
+            origins=Listing(
+                "How the numbers were made", ("what", "value"), list(_origins(table, published))
+            ),
+            runs=runs,
+            palette=PALETTE,
+        )
+    )
 
 
 def _differences(table: Table, metric: Metric) -> Iterator[Drawing]:
@@ -80,10 +103,16 @@ def _differences(table: Table, metric: Metric) -> Iterator[Drawing]:
     if any(row.mean is not None for row in rows):
         description = f"Difference from base in {metric.title} of each row, with its 95 % interval"
         titles = {row.row: _interval_title(row, metric) for row in rows}
-        svg = inline_svg(draw_intervals(rows, metric), f"differences-{metric.name}", description, titles)
+        svg = inline_svg(
+            draw_intervals(rows, metric), f"differences-{metric.name}", description, titles
+        )
         note = f"Better is to the {'right' if metric.more_is_better else 'left'}."
         off = sum(row.mean is not None for row in rows) - len(within_axis(rows))
-        yield Drawing(metric.title, svg, f"{note} Off the axis: {plural(off, 'row')}, in numbers." if off else note)
+        yield Drawing(
+            metric.title,
+            svg,
+            f"{note} Off the axis: {plural(off, 'row')}, in numbers." if off else note,
+        )
 
 
 def _interval_title(row: Interval, metric: Metric) -> str:
@@ -95,14 +124,19 @@ def _interval_title(row: Interval, metric: Metric) -> str:
 
 def _curves_by_axis(curves: Sequence[Curve]) -> list[tuple[str, list[Drawing]]]:
     """The learning curves along each axis that has some, with the axis' name."""
-    found = [(AXES[axis], list(_curves(panels([curve.by(axis) for curve in curves]), axis))) for axis in AXES]
+    found = [
+        (AXES[axis], list(_curves(panels([curve.by(axis) for curve in curves]), axis)))
+        for axis in AXES
+    ]
     return [(name, drawings) for name, drawings in found if drawings]
 
 
 def _curves(groups: Sequence[Panel], axis: str) -> Iterator[Drawing]:
     for index, panel in enumerate(groups):
         titles = {curve.row: _curve_title(curve) for curve in panel.curves}
-        description = f"{PPL.title} by {AXES[axis]} of {', '.join(curve.row for curve in panel.curves)}"
+        description = (
+            f"{PPL.title} by {AXES[axis]} of {', '.join(curve.row for curve in panel.curves)}"
+        )
         figure = draw_curves([panel], of=groups)
         name = f"curves-{index}" if axis == "step" else f"curves-{axis}-{index}"
         note = "" if panel in alike(groups) else "Its perplexity has a scale of its own."
@@ -127,12 +161,17 @@ def _costs(table: Table) -> Iterator[Drawing]:
         if rows:
             titles = {row.row: _point_title(row, table.main, name) for row in rows}
             description = f"{table.main.title} of each row against {name}"
-            svg = inline_svg(draw_points(rows, table.main, name), f"cost-{cost}", description, titles)
+            svg = inline_svg(
+                draw_points(rows, table.main, name), f"cost-{cost}", description, titles
+            )
             yield Drawing(f"By {name}", svg)
 
 
 def _point_title(row: Point, metric: Metric, cost: str) -> str:
-    return f"{row.row}: {number(row.score, metric.digits)} {metric.title}, {cost} {ShortNumbers()(row.cost)}"
+    return (
+        f"{row.row}: {number(row.score, metric.digits)} {metric.title}, {cost} "
+        f"{ShortNumbers()(row.cost)}"
+    )
 
 
 def _settings(table: Table) -> dict[str, Listing]:
@@ -141,14 +180,21 @@ def _settings(table: Table) -> dict[str, Listing]:
     base = config.model_dump(exclude=set(unused))
     data = table.study.data.model_dump(exclude={"folder"})
     changes = [
-        (row.row.label, ", ".join(f"{name}={setting_text(value)}" for name, value in row.row.changed.items()))
+        (
+            row.row.label,
+            ", ".join(f"{name}={setting_text(value)}" for name, value in row.row.changed.items()),
+        )
         for row in table.rows[1:]
     ]
     heads = ("field", "value")
     return {
         "changes": Listing("What each row changes", ("row", "changes"), changes),
-        "base_fields": Listing("Base", heads, [(name, setting_text(value)) for name, value in base.items()]),
-        "data_fields": Listing("Data", heads, [(name, setting_text(value)) for name, value in data.items()]),
+        "base_fields": Listing(
+            "Base", heads, [(name, setting_text(value)) for name, value in base.items()]
+        ),
+        "data_fields": Listing(
+            "Data", heads, [(name, setting_text(value)) for name, value in data.items()]
+        ),
     }
 
 
@@ -159,7 +205,9 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
     yield from (("corpus", corpus) for corpus in published.corpora)
     made = (pair for one in published.provenances if one for pair in _made_with(one))
     # Once each: runs of several revisions often share packages and machine.
-    yield from sorted(dict.fromkeys(made), key=lambda pair: ("code", "packages", "machine").index(pair[0]))
+    yield from sorted(
+        dict.fromkeys(made), key=lambda pair: ("code", "packages", "machine").index(pair[0])
+    )
 
 
 def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
@@ -195,10 +243,23 @@ def _runs(table: Table, published: TableProvenance) -> list[RunLine]:
         for place, one in enumerate(row.runs):
             made = known.get(one.run.id)
             what = (
-                (made.steps, duration(made.seconds), made.weights.sha256[:16] if made.weights else "") if made else ()
+                (
+                    made.steps,
+                    duration(made.seconds),
+                    made.weights.sha256[:16] if made.weights else "",
+                )
+                if made
+                else ()
             )
             anchor = "" if place else f"runs-{index}"
-            lines.append(RunLine(row.row.label, one.run.seed, anchor, (one.run.id, one.state, *(what or ("", "", "")))))
+            lines.append(
+                RunLine(
+                    row.row.label,
+                    one.run.seed,
+                    anchor,
+                    (one.run.id, one.state, *(what or ("", "", ""))),
+                )
+            )
     return lines
 
 
@@ -225,16 +286,22 @@ class Sample:
 
 
 def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Sample]:
-    """Return `count` items of the test split, spread evenly over it, with the predictions of each row's first seed.
+    """Return `count` items of the test split, spread evenly over it, with the predictions of each
+    row's first seed.
 
-    Of a task that generates texts, the samples are those, and have nothing given. Rows without a prediction for every
-    item are left out. Each prediction has its score in the main metric, if the task scores single items in it.
+    Of a task that generates texts, the samples are those, and have nothing given. Rows without a
+    prediction for every item are left out. Each prediction has its score in the main metric, if the
+    task scores single items in it.
     """
     decoded = ((row.row.label, row.runs[0].decoding) for row in table.rows)
     generated = {label: decoding.generated for label, decoding in decoded if decoding is not None}
     if any(generated.values()):
         return [
-            Sample(i + 1, (), tuple((label, each[i]) for label, each in generated.items() if i < len(each)))
+            Sample(
+                i + 1,
+                (),
+                tuple((label, each[i]) for label, each in generated.items() if i < len(each)),
+            )
             for i in range(min(count, max(map(len, generated.values()))))
         ]
     task, total = table.study.task, table.study.task.n_predictions(corpus)
@@ -246,7 +313,11 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     # A set, because more samples than items may be asked for.
     picked = sorted({total * i // count for i in range(count)}) if total and texts else []
     has_scores = picked and table.main.name in task.on_predictions
-    scores = [task.measure_items(table.main.name, lines, corpus) for lines in texts.values()] if has_scores else []
+    scores = (
+        [task.measure_items(table.main.name, lines, corpus) for lines in texts.values()]
+        if has_scores
+        else []
+    )
     return [
         Sample(
             item.number,

@@ -1,4 +1,6 @@
-"""The data of every figure: learning curves by panel, differences from base, and scores beside costs."""
+"""The data of every figure: learning curves by panel, differences from base, and scores beside
+costs.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +10,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from ablate.analysis.curves import Curve, all_speed_ups
+from ablate.analysis.designs import DesignEffects
+from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
-from ablate.report.curves import Curve, all_speed_ups
-from ablate.report.designs import DesignEffects
-from ablate.report.table import Table, TableRow
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
-SAME_COST = 1.001  # a ratio of largest to smallest cost up to which a figure of costs would show nothing
+SAME_COST = (
+    1.001  # a ratio of largest to smallest cost up to which a figure of costs would show nothing
+)
 FAR = 5.0  # times the median reach of rows, beyond which a row is off the axis
-FAR_ABOVE = 10.0  # times the median over rows of their largest perplexity, beyond which a panel has its own axis
+# times the median over rows of their largest perplexity, beyond which a panel has its own axis
+FAR_ABOVE = 10.0
 
 
 @dataclass(frozen=True)
@@ -63,8 +68,9 @@ class Interval:
 def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
     """The rows with a mean that an axis should hold: all, but for few ones far from the others.
 
-    A row that learns nothing may differ from base a hundred times as much as the others, which would then not be told
-    apart. Rows are left out above FAR times the median reach, among at least four.
+    A row that learns nothing may differ from base a hundred times as much as the others, which
+    would then not be told apart. Rows are left out above FAR times the median reach, among at least
+    four.
     """
     drawn = [row for row in rows if row.mean is not None]
     most = FAR * median(row.reach(reference) for row in drawn) if len(drawn) >= 4 else 0.0
@@ -84,7 +90,8 @@ class Point:
 
 
 def panels(curves: Sequence[Curve]) -> list[Panel]:
-    """Return one panel per group, or several of nearly equal size for a group with more rows than colors.
+    """Return one panel per group, or several of nearly equal size for a group with more rows than
+    colors.
 
     Curves without any evaluation are left out.
     """
@@ -93,16 +100,24 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
     groups = list(dict.fromkeys(curve.group for curve in evaluated if curve.group != "base"))
     if not groups:
         return [_panel("base", base)] if base else []
-    return [panel for group in groups for panel in _of_group(group, _base_of(group, evaluated), evaluated)]
+    return [
+        panel
+        for group in groups
+        for panel in _of_group(group, _base_of(group, evaluated), evaluated)
+    ]
 
 
 def alike(groups: Sequence[Panel]) -> list[Panel]:
     """The panels that share a vertical axis: all, but for those with a row far above the others.
 
-    A row that learns nothing may have hundreds of times the perplexity of the others, whose curves would then not be
-    told apart. Panels are left out above FAR_ABOVE times the median over rows, among at least four.
+    A row that learns nothing may have hundreds of times the perplexity of the others, whose curves
+    would then not be told apart. Panels are left out above FAR_ABOVE times the median over rows,
+    among at least four.
     """
-    tops = {panel.title: [curve.top for curve in panel.curves if curve.group != "base"] for panel in groups}
+    tops = {
+        panel.title: [curve.top for curve in panel.curves if curve.group != "base"]
+        for panel in groups
+    }
     every = [top for of_panel in tops.values() for top in of_panel]
     most = FAR_ABOVE * median(every) if len(every) >= 4 else math.inf
     return [panel for panel in groups if max(tops[panel.title], default=0.0) <= most]
@@ -133,8 +148,12 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
     found = []
     for row, name in zip(rows, _names(rows), strict=True):
         verdict = row.verdicts[metric.name]
-        low, high = (verdict.seed_test.low, verdict.seed_test.high) if verdict.seed_test else (None, None)
-        found.append(Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high))
+        low, high = (
+            (verdict.seed_test.low, verdict.seed_test.high) if verdict.seed_test else (None, None)
+        )
+        found.append(
+            Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high)
+        )
     return found
 
 
@@ -152,7 +171,15 @@ def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
     for row, by_axis in all_speed_ups(curves).items():
         for axis, one in by_axis.items():
             low, high = one.interval or (None, None)
-            word = "" if low is None or high is None else "better" if low > 1 else "worse" if high < 1 else ""
+            word = (
+                ""
+                if low is None or high is None
+                else "better"
+                if low > 1
+                else "worse"
+                if high < 1
+                else ""
+            )
             if one.text:
                 found.setdefault(axis, []).append(
                     Interval(row, "", row, word if one.mean else one.text, one.mean, low, high)
@@ -161,8 +188,14 @@ def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
 
 
 def points(table: Table, cost: str) -> list[Point]:
-    """Return every row that has a score in the main metric and this cost, one of COSTS; none if all cost the same."""
-    rows = [row for row in table.rows if row.scores[table.main.name].mean is not None and _cost(row, cost)]
+    """Return every row that has a score in the main metric and this cost, one of COSTS; none if all
+    cost the same.
+    """
+    rows = [
+        row
+        for row in table.rows
+        if row.scores[table.main.name].mean is not None and _cost(row, cost)
+    ]
     found = []
     for row, name in zip(rows, _names(rows), strict=True):
         scores, value = row.scores[table.main.name], _cost(row, cost)
@@ -174,16 +207,22 @@ def points(table: Table, cost: str) -> list[Point]:
 
 
 def equal_costs(table: Table) -> list[str]:
-    """Names of the costs in which all rows with a score are equal, so that a figure would show nothing."""
+    """Names of the costs in which all rows with a score are equal, so that a figure would show
+    nothing.
+    """
     scored = [row for row in table.rows if row.scores[table.main.name].mean is not None]
     known = {cost: [_cost(row, cost) for row in scored] for cost in COSTS}
     return [
-        COSTS[cost] for cost, values in known.items() if len(values) > 1 and all(values) and not points(table, cost)
+        COSTS[cost]
+        for cost, values in known.items()
+        if len(values) > 1 and all(values) and not points(table, cost)
     ]
 
 
 def _cost(row: TableRow, cost: str) -> float | None:
-    return {"seconds": row.cost.seconds.mean, "flops": row.cost.flops, "params": float(row.params)}[cost]
+    return {"seconds": row.cost.seconds.mean, "flops": row.cost.flops, "params": float(row.params)}[
+        cost
+    ]
 
 
 def _names(rows: Sequence[TableRow]) -> list[str]:
@@ -191,7 +230,11 @@ def _names(rows: Sequence[TableRow]) -> list[str]:
 
 
 def names(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a name for each (label, group): the label without its group where no other row has the same name."""
+    """Return a name for each (label, group): the label without its group where no other row has the
+    same name.
+    """
     short = [label.removeprefix(f"{group} ") for label, group in rows]
     counts = Counter(short)
-    return [name if counts[name] == 1 else label for name, (label, _) in zip(short, rows, strict=True)]
+    return [
+        name if counts[name] == 1 else label for name, (label, _) in zip(short, rows, strict=True)
+    ]

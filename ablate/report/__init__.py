@@ -1,1 +1,3 @@
-"""Plans, progress, tables and comparisons of a study, read from its results. Nothing here imports torch."""
+"""Tables, plans and comparisons as text: columns, formats and sentences. Nothing here imports
+torch.
+"""

@@ -1,6 +1,7 @@
 """Archive of a study's records: every score behind its table, without weights, predictions or text.
 
-Unpacked, it is a results root. `ablate table` computes the same table from it, or judges the scores by another rule.
+Unpacked, it is a results root. `ablate table` computes the same table from it, or judges the scores
+by another rule.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ _TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make th
 def write_archive(study: Study, results: Results, path: Path) -> str:
     """Write the archive, and return its name.
 
-    It holds the settings, provenance, result, learning curve and scores of each run that has ended, the scores
-    including those on the resampled test sets, custom classes, and the manifests of the corpora.
+    It holds the settings, provenance, result, learning curve and scores of each run that has ended,
+    the scores including those on the resampled test sets, custom classes, and the manifests of the
+    corpora.
 
     Args:
         study: whose runs are archived, runs of `tune` included.
@@ -36,7 +38,9 @@ def write_archive(study: Study, results: Results, path: Path) -> str:
     """
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in sorted({_name(results, file): file for file in _files(study, results)}.items()):
+        for name, file in sorted(
+            {_name(results, file): file for file in _files(study, results)}.items()
+        ):
             _refuse_link(file)
             content = read_bytes(file)
             if content is not None:
@@ -55,10 +59,14 @@ def _name(results: Results, file: Path) -> Path:
 
 
 def _refuse_link(file: Path) -> None:
-    """Refuse a link: in the results of a stranger, it may name a private file of the person who publishes them."""
+    """Refuse a link: in the results of a stranger, it may name a private file of the person who
+    publishes them.
+    """
     for path in (file, file.parent) if file.suffix == ".py" else (file,):
         if path.is_symlink():
-            raise StoreError(f"{path}: is a symbolic link, and is not published; put the files themselves there")
+            raise StoreError(
+                f"{path}: is a symbolic link, and is not published; put the files themselves there"
+            )
 
 
 def _files(study: Study, results: Results) -> Iterator[Path]:

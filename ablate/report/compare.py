@@ -9,10 +9,18 @@ from typing import Any
 
 from rich.text import Text
 
-from ablate.formatting import duration, interval_text, millions, printable, scaled, setting_text, signed
-from ablate.report.curves import Curve, curve_of
-from ablate.report.scores import mean_and_std, verdict_json
-from ablate.report.table import Table, TableRow
+from ablate.analysis.curves import Curve, curve_of
+from ablate.analysis.scores import mean_and_std, verdict_json
+from ablate.analysis.table import Table, TableRow
+from ablate.formatting import (
+    duration,
+    interval_text,
+    millions,
+    printable,
+    scaled,
+    setting_text,
+    signed,
+)
 from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_text
@@ -101,7 +109,9 @@ def compare(table: Table, first: TableRow, second: TableRow, results: Results) -
     # The pair alone, so that Holm's correction changes nothing.
     judged = table.against(first, second)
     before, after = (row.row.config.model_dump() for row in (first, second))
-    settings = tuple((name, before[name], after[name]) for name in before if before[name] != after[name])
+    settings = tuple(
+        (name, before[name], after[name]) for name in before if before[name] != after[name]
+    )
     curves = (curve_of(table, first, results), curve_of(table, second, results))
     shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
     return Comparison(table, first, second, settings, shown, curves)
@@ -114,7 +124,8 @@ def differing_most(
     more_is_better: bool,
     samples: Callable[[Sequence[int]], Iterable[Sample]],
 ) -> tuple[ItemDifference, ...]:
-    """The items in which two rows differ most: the `count` worst of the second row, then its `count` best.
+    """The items in which two rows differ most: the `count` worst of the second row, then its
+    `count` best.
 
     Args:
         predictions: of both rows.
@@ -124,13 +135,24 @@ def differing_most(
         samples: returns the inputs and references of some items, by index.
     """
     sign = 1 if more_is_better else -1
-    differences = [(sign * (y - x), i) for i, (x, y) in enumerate(zip(*scores, strict=True)) if x != y]
+    differences = [
+        (sign * (y - x), i) for i, (x, y) in enumerate(zip(*scores, strict=True)) if x != y
+    ]
     differences.sort()
     worse = [i for difference, i in differences if difference < 0][:count]
-    better = [i for difference, i in sorted(differences, key=lambda one: (-one[0], -one[1])) if difference > 0][:count]
+    better = [
+        i
+        for difference, i in sorted(differences, key=lambda one: (-one[0], -one[1]))
+        if difference > 0
+    ][:count]
     picked = [*worse, *better]
     return tuple(
-        ItemDifference(i + 1, sample.texts, (predictions[0][i], predictions[1][i]), (scores[0][i], scores[1][i]))
+        ItemDifference(
+            i + 1,
+            sample.texts,
+            (predictions[0][i], predictions[1][i]),
+            (scores[0][i], scores[1][i]),
+        )
         for i, sample in zip(picked, samples(picked), strict=True)
     )
 
@@ -168,19 +190,30 @@ def _settings(comparison: Comparison) -> None:
         table.add_row(name, Text(setting_text(before)), Text(setting_text(after)))
     for name, cells in (
         ("params (10^6)", [millions(row.params) for row in (comparison.first, comparison.second)]),
-        ("FLOPs of a training", [scaled(row.cost.flops, "").strip() for row in (comparison.first, comparison.second)]),
-        ("time of a training", [duration(row.cost.seconds.mean) for row in (comparison.first, comparison.second)]),
+        (
+            "FLOPs of a training",
+            [scaled(row.cost.flops, "").strip() for row in (comparison.first, comparison.second)],
+        ),
+        (
+            "time of a training",
+            [duration(row.cost.seconds.mean) for row in (comparison.first, comparison.second)],
+        ),
     ):
         table.add_row(Text(name, style="dim"), *cells)
     print_wide(table)
 
 
 def _scores(comparison: Comparison) -> None:
-    table = plain_table("metric", f"+{comparison.first.row.label}", f"+{comparison.second.row.label}", "+difference")
+    table = plain_table(
+        "metric", f"+{comparison.first.row.label}", f"+{comparison.second.row.label}", "+difference"
+    )
     seeds = len(comparison.table.study.seeds)
     for name, verdict in comparison.verdicts.items():
         metric = comparison.table.study.task.metrics[name]
-        scores = (mean_and_std(row.scores[name], metric.digits, seeds) for row in (comparison.first, comparison.second))
+        scores = (
+            mean_and_std(row.scores[name], metric.digits, seeds)
+            for row in (comparison.first, comparison.second)
+        )
         table.add_row(metric.title, *scores, signed(verdict.mean, metric.digits))
     print_wide(table)
 
@@ -193,16 +226,22 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
         test = verdict.seed_test
         interval = interval_text(test.low, test.high, digits)
         own = f"{p_text(test.p_own)} by the spread of these two rows alone"
-        yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(test.p)}; {own}", style="dim")
+        yield Text(
+            f"  95 % over {verdict.n} seeds {interval}, {p_text(test.p)}; {own}", style="dim"
+        )
     if verdict.bootstrap:
         interval = interval_text(verdict.bootstrap.low, verdict.bootstrap.high, digits)
-        yield Text(f"  95 % over test {verdict.metric.item}s {interval}, {p_text(verdict.bootstrap.p)}", style="dim")
+        yield Text(
+            f"  95 % over test {verdict.metric.item}s {interval}, {p_text(verdict.bootstrap.p)}",
+            style="dim",
+        )
 
 
 def _legend(comparison: Comparison) -> str:
     rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
     return (
-        f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the test "
+        f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the "
+        f"test "
         f"{comparison.table.main.item}s. "
         f"Only this pair is tested: p < {LEVEL:g} is not corrected for other rows."
     )
@@ -236,7 +275,8 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
         return
     metric = comparison.table.main
     yield Text(
-        f"\n{metric.item.capitalize()}s that differ most in {metric.title} (scored one by one, seed {comparison.seed})",
+        f"\n{metric.item.capitalize()}s that differ most in {metric.title} (scored one by one, "
+        f"seed {comparison.seed})",
         style="bold",
     )
     # All differences are zero, so that none was picked.
@@ -248,13 +288,22 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
 
 def _sentence(one: ItemDifference, comparison: Comparison) -> Iterator[Text]:
     metric = comparison.table.main
-    names = (*(name for name, _ in one.sample), comparison.first.row.label, comparison.second.row.label)
+    names = (
+        *(name for name, _ in one.sample),
+        comparison.first.row.label,
+        comparison.second.row.label,
+    )
     wide = max(map(len, names))
-    yield Text(f"\n{'':<{wide}}  {metric.item} {one.number}, {signed(one.difference, metric.digits)}", style="dim")
+    yield Text(
+        f"\n{'':<{wide}}  {metric.item} {one.number}, {signed(one.difference, metric.digits)}",
+        style="dim",
+    )
     labels = comparison.first.row.label, comparison.second.row.label
     for name, text in one.sample:
         yield Text.assemble((f"{name:<{wide}}  ", "dim"), printable(text))
     for label, text, score in zip(labels, one.predictions, one.scores, strict=True):
         yield Text.assemble(
-            (f"{label:<{wide}}  ", "dim"), printable(text) or "(empty)", (f"  {score:.{metric.digits}f}", "dim")
+            (f"{label:<{wide}}  ", "dim"),
+            printable(text) or "(empty)",
+            (f"  {score:.{metric.digits}f}", "dim"),
         )

@@ -1,13 +1,15 @@
-"""The conclusion of a study in words: sentences made by rules from the verdicts, which say no more than the numbers."""
+"""The conclusion of a study in words: sentences made by rules from the verdicts, which say no more
+than the numbers.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.formatting import interval_text, number, percent, plural, signed
-from ablate.report.table import Table, TableRow
 from ablate.stats.looks import Look
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, Word
@@ -24,10 +26,19 @@ class Judged:
 
 
 def conclusion(table: Table) -> list[str]:
-    """The conclusion of a table: base, what each row does to the main metric, and what the study could not see."""
-    rows = [Judged(row.row.label, row.verdicts[table.main.name]) for row in table.rows if not row.row.is_base]
+    """The conclusion of a table: base, what each row does to the main metric, and what the study
+    could not see.
+    """
+    rows = [
+        Judged(row.row.label, row.verdicts[table.main.name])
+        for row in table.rows
+        if not row.row.is_base
+    ]
     sizes = sum(row.row.is_base for row in table.rows)
-    unfinished = sum(any(state not in ("done", "diverged") for state in row.states.values()) for row in table.rows)
+    unfinished = sum(
+        any(state not in ("done", "diverged") for state in row.states.values())
+        for row in table.rows
+    )
     looks = [table.position.text, *_spent(table.look, table.error)] if table.position else []
     unlearned = _nothing_learned(table)
     if unlearned:  # a difference between scores of 0 is not one between rows
@@ -41,7 +52,9 @@ def conclusion(table: Table) -> list[str]:
     ]
 
 
-def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1, error: float = LEVEL) -> list[str]:
+def _sentences(
+    metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1, error: float = LEVEL
+) -> list[str]:
     """A sentence for each kind of verdict among the rows.
 
     Args:
@@ -57,7 +70,11 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
     for row in rows:
         by_word.setdefault(row.verdict.word, []).append(row)
     sentences = [
-        *(_different(metric, word, by_word[word]) for word in ("worse", "better") if word in by_word),
+        *(
+            _different(metric, word, by_word[word])
+            for word in ("worse", "better")
+            if word in by_word
+        ),
         *_doubt([*by_word.get("worse", []), *by_word.get("better", [])], family, sizes, error),
     ]
     if not sentences and any(row.verdict.seed_test for row in rows):
@@ -71,7 +88,9 @@ def _sentences(metric: Metric, rows: Sequence[Judged], family: int, sizes: int =
         sentences.append(f"Diverged: {_names(diverged)}.")
     undecided = by_word.get("cannot tell", [])
     if survivors := [row for row in undecided if row.verdict.is_of_survivors]:
-        sentences.append(f"Not known: {_names(survivors)}; significant only over the seeds that did not diverge.")
+        sentences.append(
+            f"Not known: {_names(survivors)}; significant only over the seeds that did not diverge."
+        )
     sentences += _unknown(metric, [row for row in undecided if not row.verdict.is_of_survivors])
     if empty := by_word.get(""):
         sentences.append(f"No score yet: {_names(empty)}.")
@@ -85,14 +104,17 @@ def _base(table: Table, base: TableRow) -> str:
     for metric, found in scores.items():
         if found.mean is not None:
             spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
-            texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})")
+            texts.append(
+                f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})"
+            )
     if not texts:
         return f"{name} has no score yet."
     return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
 
 
 def _nothing_learned(table: Table) -> list[str]:
-    """A sentence if every score of the main metric is printed as 0, the lowest that a metric up to 100 has.
+    """A sentence if every score of the main metric is printed as 0, the lowest that a metric up to
+    100 has.
 
     A metric without such an end, such as perplexity, has no score that means this for every task.
     """
@@ -114,7 +136,10 @@ def _spent(look: Look | None, error: float) -> list[str]:
     """The error that the looks so far have spent, of that of all looks."""
     if look is None:
         return []
-    return [f"Error spent: {percent(look.spent)} of {percent(error)}, of which {percent(look.level)} at this look."]
+    return [
+        f"Error spent: {percent(look.spent)} of {percent(error)}, of which {percent(look.level)} "
+        f"at this look."
+    ]
 
 
 def _different(metric: Metric, word: Word, rows: list[Judged]) -> str:
@@ -149,16 +174,27 @@ def _named(metric: Metric, row: Judged) -> str:
 
 
 def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> list[str]:
-    """Probability that a row is called worse or better by chance. It covers rows with a score: others have no test."""
+    """Probability that a row is called worse or better by chance. It covers rows with a score:
+    others have no test.
+    """
     tested = [row for row in named if row.verdict.mean is not None]
     if not tested:
         return []
-    apart = "; rows that diverged with every seed are named without a test" if len(tested) < len(named) else ""
+    apart = (
+        "; rows that diverged with every seed are named without a test"
+        if len(tested) < len(named)
+        else ""
+    )
     if sizes > 1:
-        return [f"For each size, the probability that any row is named by chance is below {percent(error)}{apart}."]
+        return [
+            f"For each size, the probability that any row is named by chance is below "
+            f"{percent(error)}{apart}."
+        ]
     which = "it" if len(named) == 1 else "one of them"
     over = f", corrected for the {family} rows of the study" if family > 1 else ""
-    return [f"The probability that {which} is named by chance is below {percent(error)}{over}{apart}."]
+    return [
+        f"The probability that {which} is named by chance is below {percent(error)}{over}{apart}."
+    ]
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
@@ -175,16 +211,23 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
         return [f"{text}, before the first look."]
     if not seen:
         single = all(row.verdict.n == 1 for row in rows)
-        why = "one seed shows no spread" if single else f"the seeds show no spread in {metric.title}"
+        why = (
+            "one seed shows no spread" if single else f"the seeds show no spread in {metric.title}"
+        )
         return [f"{text}, because {why}."]
     which = "it" if len(rows) == 1 else "them"
     span = " to ".join(dict.fromkeys(text for _, text in (seen[0], seen[-1])))
-    text += f"; the study could only have seen differences of at least {span} {metric.title} in {which}"
+    text += (
+        f"; the study could only have seen differences of at least {span} {metric.title} in {which}"
+    )
     needed = [(more, row.label) for row in rows if (more := row.verdict.more_seeds) is not None]
     if not needed:
         return [f"{text}."]
     count, label = min(needed)
-    return [f"{text}. The difference observed for {label} would take about {plural(count, 'more seed')}."]
+    return [
+        f"{text}. The difference observed for {label} would take about "
+        f"{plural(count, 'more seed')}."
+    ]
 
 
 def _span(metric: Metric, low: float, high: float) -> str:

@@ -40,7 +40,13 @@ class NamedSummary:
     def as_json(self) -> dict[str, Any]:
         """The summary for scripts."""
         directions, splits = list(self.directions), list(self.splits)
-        return {"corpus": self.name, "task": self.task, "directions": directions, "splits": splits, "from": self.origin}
+        return {
+            "corpus": self.name,
+            "task": self.task,
+            "directions": directions,
+            "splits": splits,
+            "from": self.origin,
+        }
 
 
 @dataclass(frozen=True)
@@ -53,12 +59,19 @@ class PreparedSummary:
 
     def as_json(self) -> dict[str, Any]:
         """The summary for scripts."""
-        return {"id": self.id, "data": self.manifest.data, "pairs": self.manifest.pairs, "bytes": self.bytes}
+        return {
+            "id": self.id,
+            "data": self.manifest.data,
+            "pairs": self.manifest.pairs,
+            "bytes": self.bytes,
+        }
 
 
 @dataclass(frozen=True)
 class Lengths:
-    """Lengths of the sequences of one text field in tokens, without EOS; `p95` is the 95th percentile."""
+    """Lengths of the sequences of one text field in tokens, without EOS; `p95` is the 95th
+    percentile.
+    """
 
     total: int
     mean: float
@@ -94,8 +107,12 @@ class Description:
             "splits": {
                 split: {
                     "pairs": count,
-                    "from": manifest.sources[split].model_dump(mode="json") if split in manifest.sources else None,
-                    "tokens": {field: asdict(lengths) for field, lengths in self.lengths[split].items()},
+                    "from": manifest.sources[split].model_dump(mode="json")
+                    if split in manifest.sources
+                    else None,
+                    "tokens": {
+                        field: asdict(lengths) for field, lengths in self.lengths[split].items()
+                    },
                 }
                 for split, count in manifest.pairs.items()
             },
@@ -103,7 +120,11 @@ class Description:
             "repaired": manifest.repaired,
             "noticed": manifest.noticed,
             "overlap": _overlap_json(manifest),
-            "vocabulary": {"pieces": self.vocab_size, "kind": self.tokenizer, "some": list(self.pieces)},
+            "vocabulary": {
+                "pieces": self.vocab_size,
+                "kind": self.tokenizer,
+                "some": list(self.pieces),
+            },
             "sample": [list(texts) for texts in self.sample],
             "sha256": manifest.files,
         }
@@ -170,9 +191,14 @@ def describe(corpus: Corpus) -> Description:
     assert isinstance(longest, int)
     sampled = range(0, len(train), -(-len(train) // SAMPLE))
     # Pieces from the middle of the vocabulary: the first ones are very short.
-    middle = range(tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size))
+    middle = range(
+        tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size)
+    )
     sample = (
-        tuple(corpus.tokenizer_of(field).decode([train[field][i][:longest].tolist()])[0] for field in corpus.fields)
+        tuple(
+            corpus.tokenizer_of(field).decode([train[field][i][:longest].tolist()])[0]
+            for field in corpus.fields
+        )
         for i in sampled
     )
     return Description(
@@ -199,7 +225,9 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
     """Print the named corpora, then the prepared ones."""
     table = plain_table("corpus", "task", "directions", "train, dev, test", "from")
     for one in named:
-        table.add_row(one.name, one.task, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin))
+        table.add_row(
+            one.name, one.task, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin)
+        )
     print_wide(table)
     console = text_console()
     if not prepared:
@@ -211,7 +239,13 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
         data, records = each.manifest.data, each.manifest.pairs["train"]
         # Only translation has a direction.
         settings = (str(data["corpus"]), str(data.get("direction") or ""))
-        table.add_row(each.id, *map(Text, settings), f"{records:,}", f"{data['vocab_size']:,}", size(each.bytes))
+        table.add_row(
+            each.id,
+            *map(Text, settings),
+            f"{records:,}",
+            f"{data['vocab_size']:,}",
+            size(each.bytes),
+        )
     print_wide(table)
 
 
@@ -226,20 +260,32 @@ def print_description(shown: Description) -> None:
     table = plain_table("split", "+records", *heads)
     for name, count in manifest.pairs.items():
         lengths = (shown.lengths[name][field] for field in fields)
-        cells = (f"{number:,}" for one in lengths for number in (one.total, one.mean, one.p95, one.longest))
+        cells = (
+            f"{number:,}"
+            for one in lengths
+            for number in (one.total, one.mean, one.p95, one.longest)
+        )
         table.add_row(name, f"{count:,}", *cells)
     print_wide(table)
     left_out = ", ".join(f"{count:,} {why}" for why, count in manifest.left_out.items())
     console.print(f"dropped from the training split: {left_out or 'nothing'}")
     for split, repairs in manifest.repaired.items():
-        console.print(f"repaired in {split}: {', '.join(f'{count:,} {what}' for what, count in repairs.items())}")
+        console.print(
+            f"repaired in {split}: "
+            f"{', '.join(f'{count:,} {what}' for what, count in repairs.items())}"
+        )
     if manifest.overlap is not None:
         shares = shares_text(manifest.overlap.shares(manifest.pairs["test"]))
         console.print(f"test text that occurs in the training split: {shares}")
     for line in manifest.noticed:
         console.print(f"note: {line}")
-    kinds = (shown.tokenizer, *([str(manifest.data["vocabulary"])] if "vocabulary" in manifest.data else []))
-    console.print(f"vocabulary: {shown.vocab_size:,} pieces, {', '.join(kinds)}: ... {' '.join(shown.pieces)}")
+    kinds = (
+        shown.tokenizer,
+        *([str(manifest.data["vocabulary"])] if "vocabulary" in manifest.data else []),
+    )
+    console.print(
+        f"vocabulary: {shown.vocab_size:,} pieces, {', '.join(kinds)}: ... {' '.join(shown.pieces)}"
+    )
     for texts in shown.sample:
         console.print("  " + "\n  -> ".join(texts))
     for name in manifest.pairs:
@@ -247,7 +293,9 @@ def print_description(shown: Description) -> None:
 
 
 def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
-    """Counts, and shares of the test records; None if the corpus was prepared without counting them."""
+    """Counts, and shares of the test records; None if the corpus was prepared without counting
+    them.
+    """
     overlap = manifest.overlap
     if overlap is None:
         return None

@@ -1,7 +1,8 @@
 r"""The table in LaTeX, with booktabs, grouped as Table 3 of the paper.
 
-The text is a document and a part of one: pdflatex compiles it alone; in another document `\input{table.tex}` gives the
-table environment, and that document needs `\usepackage{booktabs,graphicx}`.
+The text is a document and a part of one: pdflatex compiles it alone; in another document
+`\input{table.tex}` gives the table environment, and that document needs
+`\usepackage{booktabs,graphicx}`.
 """
 
 from __future__ import annotations
@@ -10,11 +11,11 @@ import re
 import unicodedata
 from collections.abc import Sequence
 
+from ablate.analysis.table import Table
 from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.layout import Column, Layout
 from ablate.report.render import further_tables
-from ablate.report.table import Table
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
 \ifdefined\tablename % a class is loaded: this is a part of another document
@@ -35,18 +36,68 @@ _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} a
 """
 
 _SPECIAL = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": "$<$", ">": "$>$", "|": r"$|$", '"': "''",
-    "±": r"$\pm$", "\N{MINUS SIGN}": "$-$", "×": r"$\times$",
-}  # fmt: skip
+    "\\": r"\textbackslash{}",
+    "&": r"\&",
+    "%": r"\%",
+    "$": r"\$",
+    "#": r"\#",
+    "_": r"\_",
+    "{": r"\{",
+    "}": r"\}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": r"$|$",
+    '"': "''",
+    "±": r"$\pm$",
+    "\N{MINUS SIGN}": "$-$",
+    "×": r"$\times$",
+}
 # LaTeX has no command for omicron, nor for the capitals that look like Latin letters.
 _GREEK = {
     "αβγδεζηθικλμν": (
-        "alpha", "beta", "gamma", "delta", "epsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu",
+        "alpha",
+        "beta",
+        "gamma",
+        "delta",
+        "epsilon",
+        "zeta",
+        "eta",
+        "theta",
+        "iota",
+        "kappa",
+        "lambda",
+        "mu",
+        "nu",
     ),
-    "ξπρςστυφχψω": ("xi", "pi", "rho", "varsigma", "sigma", "tau", "upsilon", "phi", "chi", "psi", "omega"),
-    "ΓΔΘΛΞΠΣΥΦΨΩ": ("Gamma", "Delta", "Theta", "Lambda", "Xi", "Pi", "Sigma", "Upsilon", "Phi", "Psi", "Omega"),
-}  # fmt: skip
+    "ξπρςστυφχψω": (
+        "xi",
+        "pi",
+        "rho",
+        "varsigma",
+        "sigma",
+        "tau",
+        "upsilon",
+        "phi",
+        "chi",
+        "psi",
+        "omega",
+    ),
+    "ΓΔΘΛΞΠΣΥΦΨΩ": (
+        "Gamma",
+        "Delta",
+        "Theta",
+        "Lambda",
+        "Xi",
+        "Pi",
+        "Sigma",
+        "Upsilon",
+        "Phi",
+        "Psi",
+        "Omega",
+    ),
+}
 _SPECIAL |= {
     letter: f"$\\{name}$"
     for letters, names in _GREEK.items()
@@ -56,8 +107,12 @@ _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; 
 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The table in LaTeX with the conclusion and its legend, then a table for each design, and for sizes."""
-    layout = paper_layout(table, lambda text: f"{_BOLD}{text}", against_paper, with_cost, every_setting=False)
+    """The table in LaTeX with the conclusion and its legend, then a table for each design, and for
+    sizes.
+    """
+    layout = paper_layout(
+        table, lambda text: f"{_BOLD}{text}", against_paper, with_cost, every_setting=False
+    )
     name = escaped(table.study.name)
     label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
     caption = f"Ablation study {name}: each row equals base except for the settings shown."
@@ -70,8 +125,11 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
 
 
-def _environment(layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]) -> str:
+def _environment(
+    layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]
+) -> str:
     """One table with its caption, and its notes below it."""
+    alignment = "".join("r" if column.numeric else "l" for column in layout.columns)
     lines = [
         r"\begin{\ablatetable}[htbp]",
         r"  \centering",
@@ -79,7 +137,7 @@ def _environment(layout: Layout, caption: str, label: str, groups: list[str], no
         f"  \\label{{{label}}}",
         r"  \small\setlength{\tabcolsep}{4pt}",
         r"  \resizebox{\ifdim\width>\linewidth\linewidth\else\width\fi}{!}{%",
-        f"  \\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in layout.columns)}}}",
+        f"  \\begin{{tabular}}{{{alignment}}}",
         r"    \toprule",
         *_heads(layout),
         *_body(layout, groups),
@@ -96,7 +154,10 @@ def _environment(layout: Layout, caption: str, label: str, groups: list[str], no
 
 def _heads(layout: Layout) -> list[str]:
     """The heads, in two lines if any head has two."""
-    heads = [column.latex or "\n".join(map(escaped, column.head.split("\n"))) for column in layout.columns]
+    heads = [
+        column.latex or "\n".join(map(escaped, column.head.split("\n")))
+        for column in layout.columns
+    ]
     parts = [head.split("\n") for head in heads]
     if all(len(part) == 1 for part in parts):
         return [_row(heads), r"    \midrule"]
@@ -127,12 +188,15 @@ def _note(text: str) -> str:
     """A line below the table; a command between backticks is set as code."""
     parts = re.split(r"`([^`]+)`", text)
     return "".join(
-        rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part)) for i, part in enumerate(parts)
+        rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part))
+        for i, part in enumerate(parts)
     )
 
 
 def _with_minus(text: str) -> str:
-    """A minus for the hyphen of a negative number, which is shorter; ranges and exponents such as 1e-9 keep theirs."""
+    """A minus for the hyphen of a negative number, which is shorter; ranges and exponents such as
+    1e-9 keep theirs.
+    """
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 
@@ -142,7 +206,9 @@ def _row(cells: list[str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Escape text for LaTeX; a letter beyond Latin-1 and Greek without an ASCII form becomes a question mark."""
+    """Escape text for LaTeX; a letter beyond Latin-1 and Greek without an ASCII form becomes a
+    question mark.
+    """
     return "".join(_SPECIAL.get(character) or _plain(character) for character in text)
 
 

@@ -10,7 +10,18 @@ from rich.cells import cell_len
 from ablate.formatting import fold
 
 # Importance of columns on a terminal, from left to right; the last ones are left out first.
-ROW, SCORE, DIFFERENCE, VERDICT, REQUESTED, P_VALUE, OTHER_SCORE, OTHER_DIFFERENCE, FURTHER, SETTING = range(10)
+(
+    ROW,
+    SCORE,
+    DIFFERENCE,
+    VERDICT,
+    REQUESTED,
+    P_VALUE,
+    OTHER_SCORE,
+    OTHER_DIFFERENCE,
+    FURTHER,
+    SETTING,
+) = range(10)
 LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
 GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
 ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown
@@ -53,7 +64,9 @@ class Column:
             return self.full_width
         if self.priority == ROW:
             return min(self.full_width, LEAST_LABEL)
-        words = (part.split(" (")[0] for text in (self.head, *self.cells) for part in text.split("\n"))
+        words = (
+            part.split(" (")[0] for text in (self.head, *self.cells) for part in text.split("\n")
+        )
         return max(map(cell_len, words))
 
 
@@ -76,7 +89,9 @@ def one_line_heads(layout: Layout) -> Layout:
 
 
 def fitting(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns that fit, the most important first; only requested and more important ones may narrow the labels."""
+    """The columns that fit, the most important first; only requested and more important ones may
+    narrow the labels.
+    """
     shown = [columns[0]]
     for column in columns[1:]:
         tried = [*shown, column]
@@ -91,12 +106,16 @@ def fitting(columns: Sequence[Column], width: int) -> list[Column]:
 
 
 def folded(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns folded to the terminal's width: labels a little, then verdicts, then labels as far as needed."""
+    """The columns folded to the terminal's width: labels a little, then verdicts, then labels as
+    far as needed.
+    """
     room = width - _GAP * (len(columns) - 1)
     widths = [column.full_width for column in columns]
     for least_label in (GOOD_LABEL, LEAST_LABEL):
         for index, column in enumerate(columns):
-            least = max(column.least_width, min(least_label, widths[index]) if column.priority == ROW else 0)
+            least = max(
+                column.least_width, min(least_label, widths[index]) if column.priority == ROW else 0
+            )
             widths[index] = max(least, widths[index] - max(0, sum(widths) - room))
     return [_fold(column, one) for column, one in zip(columns, widths, strict=True)]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from rich.text import Text
 
 from ablate.formatting import middle_ellipsis, number, size, thousands
-from ablate.report.progress import RowProgress, StudyProgress, counts_text
+from ablate.plan.progress import RowProgress, StudyProgress, counts_text
 from ablate.report.run_text import PHASES
 from ablate.report.terminal import STYLES
 from ablate.store import State
@@ -29,17 +29,26 @@ _WORDS = {"pending": "waiting"}
 
 
 def lines(progress: StudyProgress, width: int, height: int) -> list[Text]:
-    """Draw progress in at most `height` lines of at most `width` columns; of a tall table its active part."""
+    """Draw progress in at most `height` lines of at most `width` columns; of a tall table its
+    active part.
+    """
     head = [_title(progress, width), _bar(progress, width)]
     room = height - len(head) - 1  # under the columns' heads
     if room < 2:
         return head[:height]
     notes = [LEGEND] if room > ROOM_FOR_LEGEND else []
-    if room > ROOM_FOR_LEGEND + 1 and any(row.against_base and row.against_base.step for row in progress.rows):
+    if room > ROOM_FOR_LEGEND + 1 and any(
+        row.against_base and row.against_base.step for row in progress.rows
+    ):
         notes.append(DECAY_WARNING)
     legend = [_cut(Text(note, style="dim"), width) for note in notes]
     rows, left_out = _visible(progress.rows, room - len(legend))
-    return [*head, *_table(progress.study, rows, width), *(_cut(line, width) for line in left_out), *legend]
+    return [
+        *head,
+        *_table(progress.study, rows, width),
+        *(_cut(line, width) for line in left_out),
+        *legend,
+    ]
 
 
 def _title(progress: StudyProgress, width: int) -> Text:
@@ -65,19 +74,30 @@ def _bar(progress: StudyProgress, width: int) -> Text:
 def _visible(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress], list[Text]]:
     """The rows that fit, in their order, and a line that counts the others.
 
-    Base comes first, then running rows, then failed and diverged ones, then those nearest to the first running row.
+    Base comes first, then running rows, then failed and diverged ones, then those nearest to the
+    first running row.
     """
     if len(rows) <= room:
         return list(rows), []
     room -= 1  # for the line that counts the others
     running = [i for i, row in enumerate(rows) if _state(row) == "running"]
-    middle = running[0] if running else next((i for i, row in enumerate(rows) if _state(row) != "done"), 0)
+    middle = (
+        running[0]
+        if running
+        else next((i for i, row in enumerate(rows) if _state(row) != "done"), 0)
+    )
     urgent: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}
-    order = sorted(range(1, len(rows)), key=lambda i: (urgent.get(_state(rows[i]), 2), abs(i - middle), i))
+    order = sorted(
+        range(1, len(rows)), key=lambda i: (urgent.get(_state(rows[i]), 2), abs(i - middle), i)
+    )
     kept = sorted([0, *order[: room - 1]])
     others = [_state(row) for i, row in enumerate(rows) if i not in kept]
-    counts = [f"{others.count(state)} {_WORDS.get(state, state)}" for state in STATES if state in others]
-    return [rows[i] for i in kept], [Text(f"and {len(others)} more: {', '.join(counts)}", style="dim")]
+    counts = [
+        f"{others.count(state)} {_WORDS.get(state, state)}" for state in STATES if state in others
+    ]
+    return [rows[i] for i in kept], [
+        Text(f"and {len(others)} more: {', '.join(counts)}", style="dim")
+    ]
 
 
 def _state(row: RowProgress) -> State:
@@ -97,18 +117,26 @@ class _Column:
 def _table(study: Study, rows: Sequence[RowProgress], width: int) -> list[Text]:
     """Heads and rows, in the widest form that leaves enough room for labels."""
     wanted = min(ENOUGH_LABEL, max(len(row.label) for row in study.rows))
-    forms = [_columns(study, spread, long) for spread, long in ((True, True), (True, False), (False, False))]
+    forms = [
+        _columns(study, spread, long)
+        for spread, long in ((True, True), (True, False), (False, False))
+    ]
     columns = next((form for form in forms if width - _width(form) >= wanted), forms[-1])
     room = max(LEAST_LABEL, width - _width(columns))
     label = min(room, max(len(row.label) for row in study.rows))
-    columns = [_Column("row", label, lambda row: Text(_label(row.row, label)), right=False), *columns]
+    columns = [
+        _Column("row", label, lambda row: Text(_label(row.row, label)), right=False),
+        *columns,
+    ]
     head = GAP.join(_fit(Text(c.head), c.width, c.right).plain for c in columns)
     body = [Text(GAP).join(_fit(c.cell(row), c.width, c.right) for c in columns) for row in rows]
     return [_cut(line, width) for line in (Text(head, style="dim underline"), *body)]
 
 
 def _label(row: Row, width: int) -> str:
-    """The row's label; if it does not fit, its group and values, which tell rows apart: `D 0.3 none`."""
+    """The row's label; if it does not fit, its group and values, which tell rows apart: `D 0.3
+    none`.
+    """
     if len(row.label) <= width or row.is_labeled:
         return middle_ellipsis(row.label, width)
     parts = row.label.removeprefix(row.group).split(" ")
@@ -117,7 +145,10 @@ def _label(row: Row, width: int) -> str:
 
 
 def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
-    seeds, steps = len(study.seeds), len(str(max(row.config.train_steps or 0 for row in study.rows))) or 1
+    seeds, steps = (
+        len(study.seeds),
+        len(str(max(row.config.train_steps or 0 for row in study.rows))) or 1,
+    )
     spread, main = spread and seeds > 1, study.task.metrics[study.metrics[0]]
     least = len("interrupted at ") + steps
     counted = [_Column("seeds", 5, lambda row: Text(f"{row.ppl.n}/{seeds}"))] if seeds > 1 else []
@@ -125,9 +156,16 @@ def _columns(study: Study, spread: bool, long: bool) -> list[_Column]:
         *counted,
         _Column("PPL", 12 if spread else 6, lambda row: _ppl(row, spread)),
         _Column("vs base", 6 + 2 + steps, _against, right=False),
-        _Column(main.title, 10 if spread else 5, lambda row: _final(row.main.mean, row.main.std, main.digits, spread)),
         _Column(
-            "", 30 + 2 * steps if long else max(10 + 2 * steps, least), lambda row: _activity(row, long), right=False
+            main.title,
+            10 if spread else 5,
+            lambda row: _final(row.main.mean, row.main.std, main.digits, spread),
+        ),
+        _Column(
+            "",
+            30 + 2 * steps if long else max(10 + 2 * steps, least),
+            lambda row: _activity(row, long),
+            right=False,
         ),
     ]
 
@@ -159,7 +197,11 @@ def _against(row: RowProgress) -> Text:
         return Text()
     difference, step = row.against_base.difference, row.against_base.step
     text = f"{'+' if difference >= 0 else '-'}{_short(abs(difference), 2)}"
-    return Text(f"{text:>6}") if step is None else Text(f"{text:>6} @{thousands(step)}", style="italic")
+    return (
+        Text(f"{text:>6}")
+        if step is None
+        else Text(f"{text:>6} @{thousands(step)}", style="italic")
+    )
 
 
 def _activity(row: RowProgress, long: bool) -> Text:
@@ -182,7 +224,11 @@ def _work(reports: Sequence[Progress], long: bool) -> str:
         at = f" at step {step}" if phase == "evaluating" else ""
         return f"{PHASES.get(phase, phase)}{at}{several}" if long else f"{phase}{several}"
     if long:
-        return f"step {step} of {steps or '?'}" + (f", {speed:,.0f} tokens/s" if speed else "") + several
+        return (
+            f"step {step} of {steps or '?'}"
+            + (f", {speed:,.0f} tokens/s" if speed else "")
+            + several
+        )
     return f"{step}/{steps or '?'}" + (f" {_per_second(speed)}" if speed else "") + several
 
 

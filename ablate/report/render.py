@@ -10,17 +10,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ablate.analysis.agreement import agreements_json
+from ablate.analysis.designs import design_effects
+from ablate.analysis.frames import rows_frame
+from ablate.analysis.ladder import ladders
+from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
 from ablate.formatting import visible
-from ablate.report.agreement import agreements_json
 from ablate.report.columns import paper_layout, terminal_layout
 from ablate.report.conclusion import conclusion
-from ablate.report.designs import design_effects, effects_layout
-from ablate.report.frames import rows_frame
-from ablate.report.ladder import ladder_layout, ladders
+from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.layout import Layout, one_line_heads
-from ablate.report.table import Table
 from ablate.store import Results
 from ablate.store.files import read_bytes, write_bytes
 from ablate.store.records import FileHash, Provenance
@@ -39,7 +40,9 @@ if TYPE_CHECKING:
 def print_rich(
     table: Table, console: Console, against_paper: bool, with_cost: bool = False, wide: bool = False
 ) -> None:
-    """Print the columns that fit the terminal, the most important ones first; piped or `wide`, all of them."""
+    """Print the columns that fit the terminal, the most important ones first; piped or `wide`, all
+    of them.
+    """
     everything = wide or not console.is_terminal
     width = None if everything else console.width
     layout = terminal_layout(table, lambda text: f"{text}*", against_paper, with_cost, width)
@@ -49,7 +52,8 @@ def print_rich(
     rich = _rich(layout)
     if everything:
         console.width = max(
-            console.width, console.measure(rich, options=console.options.update(max_width=10_000)).maximum
+            console.width,
+            console.measure(rich, options=console.options.update(max_width=10_000)).maximum,
         )
     console.print(rich)
     for line in layout.legend:
@@ -64,8 +68,14 @@ def print_rich(
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table, with the conclusion above it and its legend below it as lists."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    parts = ["".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table)), _markdown_table(layout)]
-    parts += [f"### {_markdown_text(title)}\n\n{_markdown_table(one)}" for title, one in further_tables(table)]
+    parts = [
+        "".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table)),
+        _markdown_table(layout),
+    ]
+    parts += [
+        f"### {_markdown_text(title)}\n\n{_markdown_table(one)}"
+        for title, one in further_tables(table)
+    ]
     return "\n".join(parts)
 
 
@@ -94,7 +104,9 @@ def comma_separated(table: Table, timed: bool = True) -> str:
 
 
 def as_json(table: Table, timed: bool = True) -> str:
-    """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured times."""
+    """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured
+    times.
+    """
     designs = [one.as_json() for one in design_effects(table)]
     over_sizes = [one.as_json() for one in ladders(table)]
     further = {"designs": designs, "sizes": over_sizes}
@@ -108,12 +120,16 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Text on one line, in which nothing is an element of HTML or a link: records may be those of a stranger."""
+    """Text on one line, in which nothing is an element of HTML or a link: records may be those of a
+    stranger.
+    """
     return _ELEMENT.sub("&lt;", visible(" ".join(text.splitlines()))).replace("](", "]\\(")
 
 
 def _rich(layout: Layout, folds: bool = False) -> RichTable:
-    """The table for a terminal; `folds` breaks cells that are too wide, for a layout that does not do so."""
+    """The table for a terminal; `folds` breaks cells that are too wide, for a layout that does not
+    do so.
+    """
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -121,7 +137,12 @@ def _rich(layout: Layout, folds: bool = False) -> RichTable:
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for column in layout.columns:
         justify: Literal["left", "right"] = "right" if column.numeric else "left"
-        rich.add_column(Text(column.head), justify=justify, no_wrap=not folds, overflow="fold" if folds else "ellipsis")
+        rich.add_column(
+            Text(column.head),
+            justify=justify,
+            no_wrap=not folds,
+            overflow="fold" if folds else "ellipsis",
+        )
     for cells in zip(*(column.cells for column in layout.columns), strict=True):
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich
@@ -138,16 +159,25 @@ def refuse_other_study(study: Study, results: Results) -> None:
     for record in results.origins():
         origin = _origin(results, record)
         is_alike = folded_name(record.name) == folded_name(study.name)
-        if is_alike and origin is not None and origin != study.path.resolve() and _is_other_study(origin, study):
+        if (
+            is_alike
+            and origin is not None
+            and origin != study.path.resolve()
+            and _is_other_study(origin, study)
+        ):
             _, node = parse_yaml(study.text, str(study.path)).value["study"]
             file = min(os.path.relpath(origin), str(origin), key=len)
             other = f"{file}, whose table is in {results.study(record.name)}"
-            message = f'the name "{study.name}" belongs to {other}; choose another name, or another --results'
+            message = (
+                f'the name "{study.name}" belongs to {other}; '
+                "choose another name, or another --results"
+            )
             raise StudyError(node.mark.error_line(message))
 
 
 def claim(study: Study, results: Results) -> None:
-    """Record the study's file as the one that its name belongs to, before results/<study>/ is written.
+    """Record the study's file as the one that its name belongs to, before results/<study>/ is
+    written.
 
     Raises:
         StudyError: as for `refuse_other_study`.
@@ -164,11 +194,15 @@ def _origin(results: Results, record: Path) -> Path | None:
         recorded = record.read_text("utf-8").strip()
     except (OSError, UnicodeDecodeError):
         return None
-    return (results.root.resolve() / recorded).resolve() if recorded and "\0" not in recorded else None
+    return (
+        (results.root.resolve() / recorded).resolve() if recorded and "\0" not in recorded else None
+    )
 
 
 def _is_other_study(path: Path, study: Study) -> bool:
-    """Whether this file is a study with the same name and another text; a file that cannot be parsed counts as one."""
+    """Whether this file is a study with the same name and another text; a file that cannot be
+    parsed counts as one.
+    """
     if not path.is_file():
         return False
     try:
@@ -180,10 +214,11 @@ def _is_other_study(path: Path, study: Study) -> bool:
 
 
 def publish(table: Table, results: Results, folder: Path | None = None) -> list[str]:
-    """Write table.md, table.csv, table.json, study.yaml and provenance.json, and return their names.
+    """Write table.md, table.csv, table.json, study.yaml and provenance.json, and return their
+    names.
 
-    The files are small, contain no text of the corpus, and are the same each time the study is repeated: they have no
-    measured times.
+    The files are small, contain no text of the corpus, and are the same each time the study is
+    repeated: they have no measured times.
 
     Args:
         table: of the study.
@@ -191,13 +226,16 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
         folder: to write to; None for the study's folder in the results root.
 
     Raises:
-        StoreError: the folder is a symbolic link, has a folder in place of a file, or has another study.
+        StoreError: the folder is a symbolic link, has a folder in place of a file, or has another
+            study.
     """
     table = replace(table, archived=())  # a published folder has no predictions of any run
     study = table.study
     folder = folder or results.study(study.name)
     if folder.is_symlink():  # it may point outside of the results root
-        raise StoreError(f"{folder}: is a symbolic link, and a study is not published through one; remove it")
+        raise StoreError(
+            f"{folder}: is a symbolic link, and a study is not published through one; remove it"
+        )
     files = {
         "table.md": markdown(table, against_paper=False),
         "table.csv": comma_separated(table, timed=False),
@@ -207,10 +245,15 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
     }
     for path in (folder / name for name in files):
         if path.is_dir():  # before any file is written: all of them belong to one table
-            raise StoreError(f"{path}: is a folder, where the published study has a file; move it away")
-    if folder != results.study(study.name) and _is_not_ours(folder, study):  # results/<study>/ is claimed by its study
+            raise StoreError(
+                f"{path}: is a folder, where the published study has a file; move it away"
+            )
+    if folder != results.study(study.name) and _is_not_ours(
+        folder, study
+    ):  # results/<study>/ is claimed by its study
         raise StoreError(
-            f"{folder / 'study.yaml'}: is another study, which would be replaced by {study.path}; choose another folder"
+            f"{folder / 'study.yaml'}: is another study, which would be replaced by {study.path}; "
+            f"choose another folder"
         )
     for name, content in files.items():
         write_bytes(folder / name, content.encode())
@@ -218,12 +261,16 @@ def publish(table: Table, results: Results, folder: Path | None = None) -> list[
 
 
 def _is_not_ours(folder: Path, study: Study) -> bool:
-    """Whether a folder has a study.yaml that was not published for this study: its user's own, or of another study."""
+    """Whether a folder has a study.yaml that was not published for this study: its user's own, or
+    of another study.
+    """
     path = folder / "study.yaml"
     if not path.exists() or read_bytes(path) == study.text.encode():
         return False
     try:
-        return bool(json.loads(read_bytes(folder / "table.json") or b"{}").get("study") != study.name)
+        return bool(
+            json.loads(read_bytes(folder / "table.json") or b"{}").get("study") != study.name
+        )
     except (ValueError, AttributeError):  # not a table.json of ours
         return True
 
@@ -242,7 +289,9 @@ class PublishedRun:
 
 @dataclass(frozen=True)
 class TableProvenance:
-    """The corpora and runs behind a table, and each distinct provenance of the runs; None for an unreadable one."""
+    """The corpora and runs behind a table, and each distinct provenance of the runs; None for an
+    unreadable one.
+    """
 
     data: CorpusConfig
     corpora: tuple[str, ...]
@@ -250,7 +299,9 @@ class TableProvenance:
     runs: tuple[PublishedRun, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The content of provenance.json; `carried_out` lists the provenances, each run has the index of its one."""
+        """The content of provenance.json; `carried_out` lists the provenances, each run has the
+        index of its one.
+        """
         return {
             "data": self.data.model_dump(exclude={"folder"}),
             "corpora": list(self.corpora),
@@ -281,5 +332,7 @@ def provenance(table: Table, results: Results) -> TableProvenance:
         if record not in provenances:
             provenances.append(record)
         index = provenances.index(record)
-        runs.append(PublishedRun(run.id, run.seed, index, result.steps, result.seconds, result.weights))
+        runs.append(
+            PublishedRun(run.id, run.seed, index, result.steps, result.seconds, result.weights)
+        )
     return TableProvenance(table.study.data, tuple(table.corpora), tuple(provenances), tuple(runs))

@@ -17,13 +17,17 @@ from ablate.store.status import last_lines, read_failure, read_progress, state_i
 LOG_LINES = 8
 # What a run does beside training, as people read it.
 PHASES: dict[Phase, str] = {
-    "evaluating": "evaluating on dev", "measuring": "evaluating on dev", "decoding": "decoding the test set"
-}  # fmt: skip
+    "evaluating": "evaluating on dev",
+    "measuring": "evaluating on dev",
+    "decoding": "decoding the test set",
+}
 
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Everything known about a run; None for absent or damaged records, and a line for each damage."""
+    """Everything known about a run; None for absent or damaged records, and a line for each
+    damage.
+    """
 
     id: str
     state: State
@@ -35,9 +39,17 @@ class RunSummary:
 
     def as_json(self) -> dict[str, Any]:
         """The summary for scripts."""
-        records = {name: record and record.model_dump(mode="json") for name, record in vars(self.records).items()}
+        records = {
+            name: record and record.model_dump(mode="json")
+            for name, record in vars(self.records).items()
+        }
         progress = self.progress and self.progress.model_dump(mode="json")
-        parts = {"progress": progress, "failure": self.failure, "log": self.log, "damaged": self.damaged}
+        parts = {
+            "progress": progress,
+            "failure": self.failure,
+            "log": self.log,
+            "damaged": self.damaged,
+        }
         return {"id": self.id, "state": self.state, **records, **parts}
 
 
@@ -77,9 +89,12 @@ def _run(run: RunRecord) -> list[str]:
     defaults = {name: field.default for name, field in RowConfig.model_fields.items()}
     values = run.config.model_dump().items()
     # Unset fields follow from others.
-    changed = [f"{k}={without_digest(str(v))}" for k, v in values if v != defaults.get(k) and v is not None]
+    changed = [
+        f"{k}={without_digest(str(v))}" for k, v in values if v != defaults.get(k) and v is not None
+    ]
+    corpus = f"{run.data.get('corpus')} {run.data.get('direction') or ''}".rstrip()
     return [
-        f"seed {run.seed}, corpus {run.data.get('corpus')} {run.data.get('direction') or ''}".rstrip(),
+        f"seed {run.seed}, corpus {corpus}",
         f"not as in the paper: {', '.join(changed) or 'nothing'}",
     ]
 
@@ -90,7 +105,8 @@ def _execution(execution: Execution) -> list[str]:
     precision += ", deterministic" if execution.deterministic else ""
     smaller = f", halved {plural(halvings, 'time')} after running out of memory" if halvings else ""
     return [
-        f"text {execution.training}, on {execution.device}, {plural(execution.threads, 'thread')}{precision}",
+        f"text {execution.training}, on {execution.device}, "
+        f"{plural(execution.threads, 'thread')}{precision}",
         f"micro-batches of {execution.fitting_tokens} padded tokens{smaller}",
     ]
 
@@ -99,7 +115,9 @@ def _provenance(provenance: Provenance) -> list[str]:
     code, machine = provenance.ablate, provenance.machine
     revision = f", revision {code.revision}" if code and code.revision else ""
     changes = ", with uncommitted changes" if code and code.dirty else ""
-    packages = ", ".join(f"{name} {version}" for name, version in provenance.packages.items() if version)
+    packages = ", ".join(
+        f"{name} {version}" for name, version in provenance.packages.items() if version
+    )
     return [
         f"ablate {code.version if code else '?'}{revision}{changes}",
         f"Python {provenance.python or '?'}, {packages}",
@@ -110,16 +128,21 @@ def _provenance(provenance: Provenance) -> list[str]:
 
 def _result(result: Result) -> list[str]:
     why = f": {result.reason}" if result.reason else ""
-    lines = [f"{result.outcome} after {plural(result.steps, 'step')} in {duration(result.seconds)}{why}"]
+    lines = [
+        f"{result.outcome} after {plural(result.steps, 'step')} in {duration(result.seconds)}{why}"
+    ]
     if result.weights:
         lines.append(f"weights {result.weights.file}, SHA-256 {result.weights.sha256}")
     for id, decoding in result.decodings.items():
         averaged = plural(decoding.averaged, "checkpoint")
         settings = f"beam {decoding.beam}, alpha {decoding.alpha}, {averaged} averaged"
         scores = ", ".join(
-            f"{name} {score.value:.3f} {score.signature}".strip() for name, score in decoding.scores.items()
+            f"{name} {score.value:.3f} {score.signature}".strip()
+            for name, score in decoding.scores.items()
         )
-        lines.append(f"decoding {id} ({settings}) of {decoding.test} in corpus {decoding.corpus}: {scores}")
+        lines.append(
+            f"decoding {id} ({settings}) of {decoding.test} in corpus {decoding.corpus}: {scores}"
+        )
     return lines
 
 

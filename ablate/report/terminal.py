@@ -28,7 +28,9 @@ STYLES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Label:
-    """A row's label in a table; where it does not fit, it is broken between its settings instead of anywhere."""
+    """A row's label in a table; where it does not fit, it is broken between its settings instead of
+    anywhere.
+    """
 
     text: str
 
@@ -53,8 +55,11 @@ def plain_table(*heads: str) -> Table:
     """A table without a frame; a head that begins with + is of numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in heads:
-        # In a narrow terminal a long label continues below: two labels must not be cut to the same text.
-        table.add_column(head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold")
+        # In a narrow terminal a long label continues below: two labels must not be cut to the same
+        # text.
+        table.add_column(
+            head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold"
+        )
     return table
 
 
@@ -71,7 +76,10 @@ def print_wide(table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
-    console.width = max(console.width, console.measure(table, options=console.options.update(max_width=10_000)).maximum)
+    console.width = max(
+        console.width,
+        console.measure(table, options=console.options.update(max_width=10_000)).maximum,
+    )
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():
@@ -79,7 +87,9 @@ def print_wide(table: Table) -> None:
 
 
 def _lines(table: Table) -> list[Text]:
-    """The lines of a table as rich prints it, which takes rich a millisecond each; none for cells of several lines."""
+    """The lines of a table as rich prints it, which takes rich a millisecond each; none for cells
+    of several lines.
+    """
     columns = [[_text(cell) for cell in (column.header, *column.cells)] for column in table.columns]
     if any("\n" in cell.plain for cells in columns for cell in cells):
         return []

@@ -1,7 +1,7 @@
 """Execution settings of a run, and its provenance: code, versions and machine.
 
-A run continues as it began, because threads, micro-batches and precision change the digits of sums, and micro-batches
-also the masks of dropout. The provenance names no person, host or path.
+A run continues as it began, because threads, micro-batches and precision change the digits of sums,
+and micro-batches also the masks of dropout. The provenance names no person, host or path.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class OtherDevice(StoreError):  # noqa: N818
     """The run began on another kind of device; nothing has been changed."""
 
 
-def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger) -> Execution:
+def execution_of(
+    folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger
+) -> Execution:
     """The execution of a run: the one it began with, or a new one from the job.
 
     Args:
@@ -40,7 +42,8 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         log: receives a line for each change.
 
     Raises:
-        OtherDevice: the run began on another kind of device, whose random state cannot be used here.
+        OtherDevice: the run began on another kind of device, whose random state cannot be used
+            here.
         StoreError: the run began on other data.
     """
     kind = _kind(job)
@@ -49,28 +52,36 @@ def execution_of(folder: RunFolder, job: Job, config: RowConfig, training: str, 
         return _new_execution(folder, job, config, training, log)
     if execution.training != training:
         raise StoreError(
-            f"{folder.path}: the training data has changed since this run began (text {execution.training}, now "
+            f"{folder.path}: the training data has changed since this run began (text "
+            f"{execution.training}, now "
             f"{training}); restore the files, or use another --results"
         )
     # A finished run is only decoded, which needs no random state.
     if execution.device != kind and not folder.result.exists():
         raise OtherDevice(
-            f"{folder.path}: began on {execution.device}, and its random state cannot be used on {kind}; "
+            f"{folder.path}: began on {execution.device}, and its random state cannot be used on "
+            f"{kind}; "
             f"use --device {execution.device}, or another --results"
         )
     if execution.precision is None:  # a record from before there was a choice
         execution = execution.model_copy(update={"precision": config.precision or "fp32"})
     if config.deterministic != execution.deterministic and not folder.result.exists():
         log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
-    # The study sets another size than the run began with: it applies as it is, without the halvings of the old one.
+    # The study sets another size than the run began with: it applies as it is, without the halvings
+    # of the old one.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
-        execution = execution.model_copy(update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0})
+        execution = execution.model_copy(
+            update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0}
+        )
         execution.write(folder.execution)
     # The system killed the last worker, which therefore could not halve the micro-batch itself.
     if job.halve_micro_batch:
         execution = execution.halved()
         execution.write(folder.execution)
-        log.warning("the system ran out of memory: micro-batches of %d tokens from here", execution.fitting_tokens)
+        log.warning(
+            "the system ran out of memory: micro-batches of %d tokens from here",
+            execution.fitting_tokens,
+        )
     return execution
 
 
@@ -79,7 +90,9 @@ def _kind(job: Job) -> str:
     return job.device.partition(":")[0]
 
 
-def _new_execution(folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger) -> Execution:
+def _new_execution(
+    folder: RunFolder, job: Job, config: RowConfig, training: str, log: logging.Logger
+) -> Execution:
     """Choose how a run is executed from now on, and record it with the provenance."""
     device = visible_device(job.device, job.devices)
     precision = precision_on(device, config.precision)
@@ -103,7 +116,9 @@ def _new_execution(folder: RunFolder, job: Job, config: RowConfig, training: str
 
 
 def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
-    """The execution that a run began with. If the record is damaged or missing, the run starts over."""
+    """The execution that a run began with. If the record is damaged or missing, the run starts
+    over.
+    """
     fault = None
     try:
         execution = folder.read_execution()
@@ -158,13 +173,17 @@ def _code_version() -> CodeVersion:
     folder = Path(ablate.__file__).parent
     head = _git(folder, "rev-parse", "HEAD")
     status = _git(folder, "status", "--porcelain", "--", ".") if head else None
-    return CodeVersion(version=ablate.__version__, revision=head, dirty=None if status is None else bool(status))
+    return CodeVersion(
+        version=ablate.__version__, revision=head, dirty=None if status is None else bool(status)
+    )
 
 
 def _git(folder: Path, *words: str) -> str | None:
     try:
         # With a limit of time: a run must start even where git hangs.
-        done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run(
+            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False
+        )
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.strip() if done.returncode == 0 else None

@@ -1,7 +1,9 @@
-"""A process that works on a run beside the first one: it goes through the same stages, and writes nothing.
+"""A process that works on a run beside the first one: it goes through the same stages, and writes
+nothing.
 
-The first process starts it with `python -m ablate.run.follower`; see `ablate/run/ranks.py`. Its standard input begins
-with a `RankStart`, and ends when the first process has ended. Commands come through the process group.
+The first process starts it with `python -m ablate.run.follower`; see `ablate/run/ranks.py`. Its
+standard input begins with a `RankStart`, and ends when the first process has ended. Commands come
+through the process group.
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ from ablate.training import Diverged, RunContext
 def main() -> int:
     """Follow the first rank until it ends."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)  # a cluster signals all processes; the first one decides
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # a cluster signals all processes; the first one decides
     torch.set_flush_denormal(True)
     start = RankStart.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_input, name="input", daemon=True).start()
@@ -52,7 +56,9 @@ def _follow(start: RankStart) -> None:
     use_loopback()
     device = visible_device(job.devices[start.rank], job.devices)
     inputs = RunInputs.of(job)
-    with use_ranks(collectives.join(collectives.open_store(start.port), start.rank, start.size, device)) as ranks:
+    with use_ranks(
+        collectives.join(collectives.open_store(start.port), start.rank, start.size, device)
+    ) as ranks:
         while True:
             command = Command(**ranks.all_gather_objects(None)[0])
             inputs = inputs.on(device, command.execution)

@@ -22,14 +22,22 @@ from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
 from ablate.study import Row
-from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, SequenceToSequence, Task, task_of
+from ablate.tasks import (
+    TASKS,
+    LanguageModel,
+    MaskedLanguageModel,
+    SequenceToSequence,
+    Task,
+    task_of,
+)
 
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation mode.
+    """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation
+    mode.
 
     row: the row whose settings decode; None if the run's id was given, which names no row.
     """
@@ -47,7 +55,9 @@ class LoadedRun:
         return self.row.config if self.row else self.record.config
 
 
-def load_run(folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None) -> LoadedRun:
+def load_run(
+    folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
+) -> LoadedRun:
     """Load a finished run.
 
     Args:
@@ -70,13 +80,19 @@ def load_run(folder: RunFolder, results: Results, device: torch.device = CPU, ro
 
 
 def _corpus(results: Results, result: Result, row: Row | None) -> Path:
-    """The corpus that the row decoded, else the one of the training, or of a decoding: only the test splits differ."""
-    of_row = [result.decodings[row.decoding].corpus] if row and row.decoding in result.decodings else []
+    """The corpus that the row decoded, else the one of the training, or of a decoding: only the
+    test splits differ.
+    """
+    of_row = (
+        [result.decodings[row.decoding].corpus] if row and row.decoding in result.decodings else []
+    )
     names = [*of_row, result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
-def attention_run(folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None) -> LoadedRun:
+def attention_run(
+    folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
+) -> LoadedRun:
     """Load a finished run whose attention can be shown.
 
     Raises:
@@ -103,8 +119,13 @@ def _refuse_other_tasks(folder: RunFolder, *classes: type[Task]) -> None:
         return
     supported = [name for name, task in TASKS.items() if isinstance(task, classes)]
     raise UsageError(
-        f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is supported here"
-        + "".join(f"; use `ablate {command}`" for kind, command in _COMMANDS.items() if isinstance(task, kind))
+        f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is "
+        f"supported here"
+        + "".join(
+            f"; use `ablate {command}`"
+            for kind, command in _COMMANDS.items()
+            if isinstance(task, kind)
+        )
     )
 
 
@@ -171,7 +192,8 @@ def translate_text(
     beam: int | None = None,
     alpha: float | None = None,
 ) -> list[str | None]:
-    """Predict a text from each sentence with the weights of the chosen step; empty sentences stay empty.
+    """Predict a text from each sentence with the weights of the chosen step; empty sentences stay
+    empty.
 
     Args:
         folder: of the run, whose task predicts one text from another.
@@ -200,18 +222,25 @@ def translate_text(
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
     decoding = decoding or task.decoding
-    given = {"beam": decoding.beam if beam is None else beam, "alpha": decoding.alpha if alpha is None else alpha}
+    given = {
+        "beam": decoding.beam if beam is None else beam,
+        "alpha": decoding.alpha if alpha is None else alpha,
+    }
     decoding = decoding.model_copy(update=given)
     tokenizer = run.corpus.tokenizer_of(task.target)
     constrain = task.constrain(run.corpus, decoding)
-    texts = translate(run.model, tokenizer, [ids[i] for i in filled], decoding, CPU, constrain=constrain)
+    texts = translate(
+        run.model, tokenizer, [ids[i] for i in filled], decoding, CPU, constrain=constrain
+    )
     shown: list[str | None] = [""] * len(ids)
     for i, text in zip(filled, texts, strict=True):
         shown[i] = task.readable(text, read[i])
     return shown
 
 
-def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | None = None) -> None:
+def refuse_too_long(
+    config: ModelConfig, where: str, source: int, target: int | None = None
+) -> None:
     """Refuse a sentence for which the model has too few positions.
 
     Args:
@@ -229,7 +258,10 @@ def refuse_too_long(config: ModelConfig, where: str, source: int, target: int | 
 
 
 def too_long(config: ModelConfig, where: str, length: int, after: str = "") -> DataError:
-    """The error for a text with more tokens than the model has positions; arguments as for `refuse_too_long`."""
+    """The error for a text with more tokens than the model has positions; arguments as for
+    `refuse_too_long`.
+    """
     return DataError(
-        f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} of the run"
+        f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} "
+        f"of the run"
     )

@@ -29,8 +29,8 @@ class RunRequest(_Message):
     corpus: folder of the prepared corpus, absolute.
     test: name of the test set, as the study writes it.
     decodings: wanted, by decoding id.
-    settings: fields that are no part of the run's id, such as `checkpoint_minutes`; they may have changed since the
-        run began.
+    settings: fields that are no part of the run's id, such as `checkpoint_minutes`; they may have
+        changed since the run began.
     """
 
     folder: Path
@@ -96,8 +96,8 @@ class Job(_Message):
 class JobEvent(_Message):
     """The end of work on one run of a job.
 
-    outcome: `done`, `diverged`, `interrupted`, `failed`; `busy` if another process holds the run's lease; `unsuitable`
-        if the run cannot continue on this device, and is left as it was.
+    outcome: `done`, `diverged`, `interrupted`, `failed`; `busy` if another process holds the run's
+        lease; `unsuitable` if the run cannot continue on this device, and is left as it was.
     reason: of `failed` or `unsuitable`, one line.
     """
 
@@ -116,7 +116,9 @@ class JobEvent(_Message):
 
 
 class RankStart(_Message):
-    """The first message to a further process of a job: its rank, the number of ranks, and where they meet."""
+    """The first message to a further process of a job: its rank, the number of ranks, and where
+    they meet.
+    """
 
     job: Job
     rank: int

@@ -72,17 +72,28 @@ class RunInputs:
         record = folder.read_run()
         if record is None:
             raise StoreError(f"{folder.run}: is missing")
-        # run.json has only the settings that the id is made from; the job brings those that may change between
-        # launches.
+        # run.json has only the settings that the id is made from; the job brings those that may
+        # change between launches.
         config = RowConfig(**{**record.config.model_dump(), **job.run.settings})
-        return RunInputs(folder, record.seed, config, task_of(record.task, folder.sources), Corpus(job.run.corpus))
+        return RunInputs(
+            folder,
+            record.seed,
+            config,
+            task_of(record.task, folder.sources),
+            Corpus(job.run.corpus),
+        )
 
     def on(self, device: torch.device, execution: Execution) -> RunInputs:
         """The inputs for a device of this process, which is set up for it."""
         prepare(device, execution.deterministic)
-        # The number of threads that the run began with, which may differ from the job's: it decides the order of sums.
+        # The number of threads that the run began with, which may differ from the job's: it decides
+        # the order of sums.
         torch.set_num_threads(execution.threads)
-        return replace(self, device=device, config=self.config.model_copy(update={"precision": execution.precision}))
+        return replace(
+            self,
+            device=device,
+            config=self.config.model_copy(update={"precision": execution.precision}),
+        )
 
     def trainer(self, execution: Execution, keep: int, context: RunContext) -> Trainer:
         """Prepare the training, with all ranks."""
@@ -100,7 +111,9 @@ class RunInputs:
             ranks=current_ranks(),
         )
 
-    def evaluate(self, decoding: DecodingConfig, result: Result, enter: Callable[[Phase], None]) -> Evaluation:
+    def evaluate(
+        self, decoding: DecodingConfig, result: Result, enter: Callable[[Phase], None]
+    ) -> Evaluation:
         """Evaluate the trained model with one set of decoding settings, with all ranks.
 
         Args:
@@ -109,20 +122,30 @@ class RunInputs:
             enter: called at the beginning of each phase and after each batch; may raise to stop.
         """
         model = load_model(
-            self.folder, self.config, self.task, self.corpus, result, decoding.average_checkpoints, self.device
+            self.folder,
+            self.config,
+            self.task,
+            self.corpus,
+            result,
+            decoding.average_checkpoints,
+            self.device,
         )
         enter("measuring")
         row = self.config.model_copy(update=decoding.model_dump())
         scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
         enter("decoding")
         started = time.monotonic()
-        predictions = self.task.predict(model, self.corpus, row, self.device, lambda: enter("decoding"))
+        predictions = self.task.predict(
+            model, self.corpus, row, self.device, lambda: enter("decoding")
+        )
         generated = self.task.generate(model, self.corpus, row, self.device)
         return Evaluation(scores, predictions, generated, time.monotonic() - started)
 
 
 class Evaluation(NamedTuple):
-    """The outputs of a trained model with one set of decoding settings; `seconds` are those of decoding."""
+    """The outputs of a trained model with one set of decoding settings; `seconds` are those of
+    decoding.
+    """
 
     scores: dict[str, Score]
     predictions: list[str] | None
@@ -136,12 +159,18 @@ class _Pipeline:
     def __init__(self, job: Job, context: RunContext) -> None:
         inputs = RunInputs.of(job)
         self.job, self.request, self.folder = job, job.run, inputs.folder
-        self.log, self.check_lease, self.stop_requested = context.log, context.check_lease, context.stop_requested
+        self.log, self.check_lease, self.stop_requested = (
+            context.log,
+            context.check_lease,
+            context.stop_requested,
+        )
         # In scores/ a table may be writing at this moment; it then goes without the cache.
         for directory in self.folder.folders:
             remove_temporaries(directory)
         self.task, self.corpus = inputs.task, inputs.corpus
-        self.execution = execution_of(self.folder, job, inputs.config, self.corpus.training, self.log)
+        self.execution = execution_of(
+            self.folder, job, inputs.config, self.corpus.training, self.log
+        )
         self.inputs = inputs.on(visible_device(job.device, job.devices), self.execution)
         self.config, self.group = self.inputs.config, Group()
         self.reporter = ProgressReporter(
@@ -195,7 +224,9 @@ class _Pipeline:
         return result.outcome
 
     def _begin_attempt(self) -> None:
-        """Let a crash of this attempt count as a kill, and remember the hosts on which the run has failed before."""
+        """Let a crash of this attempt count as a kill, and remember the hosts on which the run has
+        failed before.
+        """
         failure = read_failure(self.folder)
         if failure is None:  # or one that cannot be read
             self.folder.failure.unlink(missing_ok=True)
@@ -226,8 +257,12 @@ class _Pipeline:
 
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
-        # One training serves all wanted decodings, so the largest average decides how many weights are kept.
-        keep = max((decoding.average_checkpoints for decoding in self.request.decodings.values()), default=1)
+        # One training serves all wanted decodings, so the largest average decides how many weights
+        # are kept.
+        keep = max(
+            (decoding.average_checkpoints for decoding in self.request.decodings.values()),
+            default=1,
+        )
         self.group.send(Command(execution=self.execution, keep=keep))
         trainer = self.inputs.trainer(self.execution, keep, self.context)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -254,25 +289,36 @@ class _Pipeline:
             kept_steps=tuple(checkpoint.step for checkpoint in kept),
         )
 
-    def _has_lost_checkpoints(self, kept: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome) -> bool:
-        """Whether weights that averaging needs were damaged or lost, so that the run must start over."""
+    def _has_lost_checkpoints(
+        self, kept: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
+    ) -> bool:
+        """Whether weights that averaging needs were damaged or lost, so that the run must start
+        over.
+        """
         try:
             for checkpoint in kept:
                 checkpoints.verified_weights(checkpoint)
         except Damaged as error:
             self.log.warning("%s; the run starts over", error)
             return True
-        if [checkpoint.step for checkpoint in kept] != averaged_steps(self.config, outcome.chosen, keep):
+        if [checkpoint.step for checkpoint in kept] != averaged_steps(
+            self.config, outcome.chosen, keep
+        ):
             self.log.warning(
-                "%s: has lost a checkpoint that averaging needs; the run starts over", self.folder.checkpoints
+                "%s: has lost a checkpoint that averaging needs; the run starts over",
+                self.folder.checkpoints,
             )
             return True
         return False
 
     def _remember_smaller_micro_batch(self, tokens: int) -> None:
-        """Record that memory ran out, so that a resumed run does not try the larger micro-batch again."""
+        """Record that memory ran out, so that a resumed run does not try the larger micro-batch
+        again.
+        """
         self.execution = self.execution.halved()
-        self.log.warning("out of memory: the step is repeated in micro-batches of %d tokens", tokens)
+        self.log.warning(
+            "out of memory: the step is repeated in micro-batches of %d tokens", tokens
+        )
         with suppress(OSError):
             self.execution.write(self.folder.execution)
 
@@ -299,7 +345,9 @@ class _Pipeline:
         """
         decodings, refusal = dict(result.decodings), None
         for id, config in self.request.decodings.items():
-            damage = damage_of_predictions(self.folder, id, decodings[id]) if id in decodings else None
+            damage = (
+                damage_of_predictions(self.folder, id, decodings[id]) if id in decodings else None
+            )
             if damage is not None:
                 self.log.warning("%s", damage)
             if id not in decodings or damage is not None:
@@ -310,12 +358,17 @@ class _Pipeline:
         return result.model_copy(update={"decodings": decodings}), refusal
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
-        """Evaluate the run with one set of decoding settings, and store its predictions with their scores."""
+        """Evaluate the run with one set of decoding settings, and store its predictions with their
+        scores.
+        """
         self.group.send(Command(execution=self.execution, decoding=config, result=result))
-        scores, predictions, generated, seconds = self.inputs.evaluate(config, result, self._between_batches)
+        scores, predictions, generated, seconds = self.inputs.evaluate(
+            config, result, self._between_batches
+        )
         digest = None
         if predictions is not None:
-            # One prediction a line: a line break within one would shift all that follow against their references.
+            # One prediction a line: a line break within one would shift all that follow against
+            # their references.
             lines = [text.replace("\n", " ").replace("\r", " ") for text in predictions]
             content = "".join(f"{line}\n" for line in lines).encode()
             digest = hashlib.sha256(content).hexdigest()
@@ -323,7 +376,10 @@ class _Pipeline:
             write_bytes(self.folder.predictions(id), content)
             names = [name for name in self.task.default_metrics if name in self.task.on_predictions]
             measured = {name: self.task.measure(name, lines, self.corpus) for name in names}
-            scores |= {name: Score(value=one.value, signature=one.signature) for name, one in measured.items()}
+            scores |= {
+                name: Score(value=one.value, signature=one.signature)
+                for name, one in measured.items()
+            }
             self._refuse_infinite(scores)
             with suppress(OSError):  # a cache: the table measures again if it is missing
                 write_scores(self.folder, id, source(digest, self.corpus.id), measured)
@@ -362,7 +418,8 @@ def load_model(
     count: int,
     device: torch.device,
 ) -> Transformer:
-    """Load a trained model in evaluation mode: the mean of its last `count` checkpoints up to the chosen step.
+    """Load a trained model in evaluation mode: the mean of its last `count` checkpoints up to the
+    chosen step.
 
     Raises:
         StoreError: fewer checkpoints are kept, or one is damaged.
@@ -371,15 +428,27 @@ def load_model(
     wanted = result.kept_steps[-count:]
     found = [kept[step] for step in wanted if step in kept]
     if not found:
-        raise StoreError(f"{folder.checkpoints}: has no valid checkpoint; remove {folder.path} to train the run again")
+        raise StoreError(
+            f"{folder.checkpoints}: has no valid checkpoint; remove {folder.path} to train the run "
+            f"again"
+        )
     if len(found) < len(wanted):
-        raise StoreError(f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run again")
+        raise StoreError(
+            f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run "
+            f"again"
+        )
     if len(found) < min(count, result.checkpoints_made):
         raise StoreError(
-            f"{folder.checkpoints}: has {plural(len(found), 'checkpoint')}, and average_checkpoints={count} needs "
-            "more; the others were removed when the run finished: train it in another --results to average more"
+            f"{folder.checkpoints}: has {plural(len(found), 'checkpoint')}, and "
+            f"average_checkpoints={count} needs "
+            "more; the others were removed when the run finished: train it in another --results to "
+            "average more"
         )
     # The initial weights are all overwritten, so that any seed serves.
-    model = build(config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources)
-    model.load_state_dict(average([checkpoints.verified_weights(checkpoint) for checkpoint in found]))
+    model = build(
+        config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources
+    )
+    model.load_state_dict(
+        average([checkpoints.verified_weights(checkpoint) for checkpoint in found])
+    )
     return model.eval()

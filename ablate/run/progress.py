@@ -39,7 +39,8 @@ class ProgressReporter:
         self.folder, self.device, self.interval = folder, device, interval
         self.started = time.monotonic()
         if on_gpu(device):
-            # Of the run before in this process: its unused blocks would count as memory of this one.
+            # Of the run before in this process: its unused blocks would count as memory of this
+            # one.
             release_cached_memory(device)
             torch.cuda.reset_peak_memory_stats(device)
         before = read_progress(folder)
@@ -84,7 +85,9 @@ class ProgressReporter:
         self._write("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report with this phase; if the phase is not new, only if the last report is old enough."""
+        """Write a report with this phase; if the phase is not new, only if the last report is old
+        enough.
+        """
         if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
             self._write(phase)
 
@@ -102,7 +105,9 @@ class ProgressReporter:
             self.report.write(self.folder.progress, durable=False)
 
     def _peak_memory(self) -> int | None:
-        """Of this process and earlier ones; with unused blocks, which other processes cannot use."""
+        """Of this process and earlier ones; with unused blocks, which other processes cannot
+        use.
+        """
         if not on_gpu(self.device):
             return self.report.peak_memory
         return max(self.report.peak_memory or 0, torch.cuda.max_memory_reserved(self.device))
@@ -117,4 +122,6 @@ def memory_in_use(device: torch.device) -> Memory:
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return Memory(held=total - free, total=total)
-    return Memory(held=int(psutil.Process().memory_info().rss), total=int(psutil.virtual_memory().total))
+    return Memory(
+        held=int(psutil.Process().memory_info().rss), total=int(psutil.virtual_memory().total)
+    )

@@ -1,8 +1,10 @@
-"""Several processes for one run: the first starts the others, sends them commands, and ends with them.
+"""Several processes for one run: the first starts the others, sends them commands, and ends with
+them.
 
-The first process holds the lease, writes all files, and is the one that an executor knows. The others end when it
-does, because their standard input ends. If one of them dies, the first process ends in the same way: a collective
-operation would wait for the dead one forever, and the executor's rules for a worker that died apply.
+The first process holds the lease, writes all files, and is the one that an executor knows. The
+others end when it does, because their standard input ends. If one of them dies, the first process
+ends in the same way: a collective operation would wait for the dead one forever, and the executor's
+rules for a worker that died apply.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ LOOPBACK = Path("/sys/class/net/lo")
 
 
 def count_ranks(job: Job, parts: int) -> int:
-    """Processes for a run whose batches have so many parts: all of the job's, or as many as there are parts."""
+    """Processes for a run whose batches have so many parts: all of the job's, or as many as there
+    are parts.
+    """
     return min(len(job.devices), parts)  # both are powers of two
 
 
@@ -41,7 +45,9 @@ class Group:
         self.ranks = ranks
 
     def send(self, command: Command) -> None:
-        """Let the other ranks go through a stage of the run, which this process then goes through as well."""
+        """Let the other ranks go through a stage of the run, which this process then goes through
+        as well.
+        """
         if self.ranks.size > 1:
             self.ranks.all_gather_objects(command.model_dump(mode="json"))
 
@@ -54,7 +60,9 @@ def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> 
         return
     use_loopback()
     store = collectives.open_store()
-    followers = _Followers([RankStart(job=job, rank=i, size=size, port=store.port) for i in range(1, size)], log)
+    followers = _Followers(
+        [RankStart(job=job, rank=i, size=size, port=store.port) for i in range(1, size)], log
+    )
     try:
         with use_ranks(collectives.join(store, 0, size, device)) as ranks:
             log.info("%d processes work on this run", size)
@@ -69,7 +77,9 @@ def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> 
 
 
 def use_loopback() -> None:
-    """Let gloo use the loopback interface: all ranks are on this host, whose name may not resolve to an address."""
+    """Let gloo use the loopback interface: all ranks are on this host, whose name may not resolve
+    to an address.
+    """
     if LOOPBACK.exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
 
@@ -79,8 +89,12 @@ class _Followers:
 
     def __init__(self, starts: list[RankStart], log: logging.Logger) -> None:
         self.log, self.closing = log, threading.Event()
-        # Signals of a terminal or a cluster are for the first process, which tells the others what to do.
-        self.processes = [subprocess.Popen(FOLLOWER, stdin=subprocess.PIPE, start_new_session=True) for _ in starts]
+        # Signals of a terminal or a cluster are for the first process, which tells the others what
+        # to do.
+        self.processes = [
+            subprocess.Popen(FOLLOWER, stdin=subprocess.PIPE, start_new_session=True)
+            for _ in starts
+        ]
         for process, start in zip(self.processes, starts, strict=True):
             assert process.stdin is not None
             with suppress(BrokenPipeError):  # it has died already, which the thread notices
@@ -103,7 +117,9 @@ class _Followers:
         for rank, process in enumerate(self.processes, 1):
             code = process.poll()
             if code is not None and not self.closing.is_set():
-                self.log.error("rank %d has ended with exit code %d; the others end too", rank, code)
+                self.log.error(
+                    "rank %d has ended with exit code %d; the others end too", rank, code
+                )
                 if code < 0:
                     os.kill(os.getpid(), -code)
                     time.sleep(POLL_SECONDS)  # the signal may be one that is ignored

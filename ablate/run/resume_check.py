@@ -1,4 +1,6 @@
-"""Check that resuming is exact: train a few steps twice, once interrupted, and compare every byte."""
+"""Check that resuming is exact: train a few steps twice, once interrupted, and compare every
+byte.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def check_resume(
     micro_batch_tokens: int,
     sources: Mapping[str, bytes],
 ) -> str | None:
-    """Describe the first difference between an uninterrupted training and one that is resumed half-way.
+    """Describe the first difference between an uninterrupted training and one that is resumed
+    half-way.
 
     An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept.
 
@@ -52,14 +55,20 @@ def check_resume(
         Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
-    # The checkpoint is due one step before the end, and not at the interruption, which saves anyway.
-    config = config.model_copy(update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)})
+    # The checkpoint is due one step before the end, and not at the interruption, which saves
+    # anyway.
+    config = config.model_copy(
+        update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)}
+    )
     dev = task.items(corpus, "dev", config).first(DEV_ITEMS)
     prepare(device, config.deterministic)
 
     def train(folder: RunFolder, until: int) -> None:
         made = [0]
-        context = RunContext(on_step=lambda report: made.append(report.step), stop_requested=lambda: made[-1] >= until)
+        context = RunContext(
+            on_step=lambda report: made.append(report.step),
+            stop_requested=lambda: made[-1] >= until,
+        )
         trainer = Trainer(
             config,
             seed,
@@ -91,7 +100,9 @@ def check_resume(
 
 
 def first_difference(whole: RunFolder, resumed: RunFolder) -> str | None:
-    """Describe the first difference between two trainings in log, weights or state; None if every byte is equal."""
+    """Describe the first difference between two trainings in log, weights or state; None if every
+    byte is equal.
+    """
     if whole.metrics.read_bytes() != resumed.metrics.read_bytes():
         return "the metrics logs differ"
     (a, _), (b, _) = (checkpoints.newest(folder.checkpoints) for folder in (whole, resumed))
@@ -118,7 +129,9 @@ def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
             at = int(unequal[0, 0])
             first, second = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
             largest = float((a[name].double() - b[name].double()).abs().max())
-            differ = "1 element differs" if len(unequal) == 1 else f"{len(unequal):,} elements differ"
+            differ = (
+                "1 element differs" if len(unequal) == 1 else f"{len(unequal):,} elements differ"
+            )
             return (
                 f"{name}, element {at} of {a[name].numel()}: {first!r} and {second!r}; {differ}, "
                 f"by {largest:.1e} at most"

@@ -1,9 +1,11 @@
 """A worker process: jobs on standard input, events on standard output, one JSON line each.
 
-An executor starts it with `python -m ablate.run.worker`. Its first line is `ready`, once its libraries are loaded. It
-executes one job after another, so that torch is loaded once. It saves and leaves on SIGTERM or SIGINT, when it loses
-the lease of its run, and when its standard input ends, because the launcher that would read its events is gone. An
-empty line instead of a job means that no more follow: the worker finishes the jobs before it, and exits.
+An executor starts it with `python -m ablate.run.worker`. Its first line is `ready`, once its
+libraries are loaded. It executes one job after another, so that torch is loaded once. It saves and
+leaves on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends,
+because the launcher that would read its events is gone. An
+empty line instead of a job means that no more follow: the worker finishes the jobs before it, and
+exits.
 
 An executor that does not use this process calls `execute_if_free` in one of its own.
 """
@@ -73,7 +75,8 @@ class _Jobs:
     def __next__(self) -> Job:
         while True:
             try:
-                # With a timeout, because a signal handler only sets a flag, and get() would go on waiting.
+                # With a timeout, because a signal handler only sets a flag, and get() would go on
+                # waiting.
                 line = self.lines.get(timeout=1.0)
             except queue.Empty:
                 if self.stop():
@@ -87,10 +90,14 @@ class _Jobs:
 def main() -> int:
     """Execute jobs until standard input ends."""
     stop = _Stop()
-    torch.set_flush_denormal(True)  # exp of a very unlikely logit is a denormal, which costs 100 times as much
+    torch.set_flush_denormal(
+        True
+    )  # exp of a very unlikely logit is a denormal, which costs 100 times as much
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # output of libraries must not be taken for an event
-    leases: dict[str, Lease] = {}  # of runs that other processes hold: each measures how long its holder is silent
+    leases: dict[
+        str, Lease
+    ] = {}  # of runs that other processes hold: each measures how long its holder is silent
     try:
         events.write(READY)
     except BrokenPipeError:
@@ -113,14 +120,16 @@ def execute_if_free(
 ) -> JobEvent:
     """Execute a job, unless another process holds the lease of its run.
 
-    Every outcome, a failure too, is returned as an event. A failure is also recorded in the run's folder.
+    Every outcome, a failure too, is returned as an event. A failure is also recorded in the run's
+    folder.
 
     Args:
         job: to execute.
         stop: whether to save and leave; called at each step.
-        leases: of runs that were busy before, by id. Keep it between calls, and begin with an empty one.
-        to_log: file descriptors that write to the run's log while the job is executed, such as 2 for the messages of
-            libraries.
+        leases: of runs that were busy before, by id. Keep it between calls, and begin with an empty
+            one.
+        to_log: file descriptors that write to the run's log while the job is executed, such as 2
+            for the messages of libraries.
     """
     folder = RunFolder(job.run.folder)
     # The same object at each try, since it measures how long the holder is silent.
@@ -159,7 +168,8 @@ def _execute_leased(
         except (Exception, SystemExit) as error:  # a plug-in may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
-            # The folder may be another process's, or the disk the cause; the launcher learns the reason in any case.
+            # The folder may be another process's, or the disk the cause; the launcher learns the
+            # reason in any case.
             with suppress(LeaseLost, OSError):
                 lease.check()
                 record_failure(folder, reason, before)
@@ -205,7 +215,10 @@ def run_logger(descriptor: int) -> logging.Logger:
 def failure_reason(error: BaseException, folder: RunFolder) -> str:
     """Describe a failure in one line."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename or folder.path}: {error.strerror}; the run resumes from its last checkpoint"
+        return (
+            f"{error.filename or folder.path}: {error.strerror}; the run resumes from its last "
+            f"checkpoint"
+        )
     lines = str(error).strip().splitlines() or [""]
     return lines[0] if isinstance(error, StoreError) else f"{type(error).__name__}: {lines[0]}"
 

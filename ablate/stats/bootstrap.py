@@ -1,7 +1,9 @@
 """Paired bootstrap over test sentences.
 
-Source: Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (2004), with a two-sided p value.
-Every run is scored on the same resampled test sets, so that two rows are compared resample by resample.
+Source: Koehn, "Statistical Significance Tests for Machine Translation Evaluation" (2004), with a
+    two-sided p value.
+Every run is scored on the same resampled test sets, so that two rows are compared resample by
+resample.
 """
 
 from __future__ import annotations
@@ -22,10 +24,11 @@ class BootstrapTest:
 
     n: number of seeds in the mean difference.
     difference: on the test set itself.
-    std: standard deviation of the resampled differences: the noise of the test sentences in the mean difference.
+    std: standard deviation of the resampled differences: the noise of the test sentences in the
+        mean difference.
     low, high: 95 % interval, symmetric about the difference; it contains zero exactly if p >= 0.05.
-    p: two-sided p value of no difference. With d the difference on a resample, it is (1 + number of resamples with
-        |d - mean(d)| >= |difference|) / (1 + resamples).
+    p: two-sided p value of no difference. With d the difference on a resample, it is (1 + number of
+        resamples with |d - mean(d)| >= |difference|) / (1 + resamples).
     """
 
     n: int
@@ -36,11 +39,13 @@ class BootstrapTest:
     p: float
 
 
-def paired_bootstrap(difference: float, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]) -> BootstrapTest:
+def paired_bootstrap(
+    difference: float, pairs: Sequence[tuple[Sequence[float], Sequence[float]]]
+) -> BootstrapTest:
     """Paired bootstrap test of a difference between a row and base.
 
-    sacreBLEU counts the resamples with |d| - mean(|d|) > |difference|, which is a one-sided test; this one counts both
-    tails.
+    sacreBLEU counts the resamples with |d| - mean(|d|) > |difference|, which is a one-sided test;
+    this one counts both tails.
 
     Args:
         difference: on the test set, the mean over seeds of (row - base).
@@ -51,7 +56,8 @@ def paired_bootstrap(difference: float, pairs: Sequence[tuple[Sequence[float], S
     mean = statistics.fmean(differences)
     deviations = sorted((abs(value - mean) for value in differences), reverse=True)
     exceeding = sum(deviation >= abs(difference) for deviation in deviations)
-    # The test set itself counts as one resample: p is never 0, which no number of resamples can show.
+    # The test set itself counts as one resample: p is never 0, which no number of resamples can
+    # show.
     p = (exceeding + 1) / (len(deviations) + 1)
     # The largest number of deviations of at least |difference| with which p is below the level.
     allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1

@@ -1,4 +1,6 @@
-"""One row compared with base: its scores, the noise of their mean difference, and the tests that follow from both."""
+"""One row compared with base: its scores, the noise of their mean difference, and the tests that
+follow from both.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +24,13 @@ class PairedScores:
     """Scores of a row and of base in one metric, paired by seed.
 
     differences: row - base by seed, for the seeds that both have.
-    resamples: scores of the row and of base on the resampled test sets, by seed; empty without them.
+    resamples: scores of the row and of base on the resampled test sets, by seed; empty without
+        them.
     diverged, base_diverged: number of seeds with which the row and base diverged.
     ended, base_ended: number of seeds with which the row and base have ended: scored or diverged.
     pending: number of the row's seeds that have not ended.
-    same_training: whether the row evaluates base's trainings in another way; its noise is unlike that of other rows.
+    same_training: whether the row evaluates base's trainings in another way; its noise is unlike
+        that of other rows.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
@@ -50,13 +54,17 @@ class PairedScores:
 
     @property
     def is_constant_zero(self) -> bool:
-        """Whether the row has exactly base's scores, as one that differs only in a setting without effect."""
+        """Whether the row has exactly base's scores, as one that differs only in a setting without
+        effect.
+        """
         return not any(self.differences.values())
 
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a mean difference: the variance of one seed, in independent parts, and that of the test sentences."""
+    """Noise of a mean difference: the variance of one seed, in independent parts, and that of the
+    test sentences.
+    """
 
     seeds: tuple[Variance, ...]
     sentences: float = 0.0
@@ -66,12 +74,15 @@ class Noise:
         return math.sqrt(sum(part.value for part in self.seeds) / n + self.sentences)
 
     def half_width(self, level: float, n: int, more: float = 1.0) -> float:
-        """Half of the interval of the mean over n seeds: the smallest mean that is significant at this level.
+        """Half of the interval of the mean over n seeds: the smallest mean that is significant at
+        this level.
 
-        Its square is the sum of t^2 variance over the parts, each with its own t. Such an interval never covers the
-        mean less often than 1 - level; Satterthwaite's approximation does with one or two degrees of freedom.
+        Its square is the sum of t^2 variance over the parts, each with its own t. Such an interval
+        never covers the mean less often than 1 - level; Satterthwaite's approximation does with one
+        or two degrees of freedom.
 
-        Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates of Variances and
+        Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates
+            of Variances and
         Tabulated Values of t-Table", Sankhya A (1961).
 
         Args:
@@ -79,11 +90,15 @@ class Noise:
             n: number of seeds.
             more: factor of the degrees of freedom, for a number of seeds that was not run.
         """
-        squares = sum(critical_t(level, part.df * more) ** 2 * part.value / n for part in self.seeds)
+        squares = sum(
+            critical_t(level, part.df * more) ** 2 * part.value / n for part in self.seeds
+        )
         return math.sqrt(squares + critical_t(level, math.inf) ** 2 * self.sentences)
 
     def p(self, distance: float, n: int) -> float:
-        """Two-sided p value of a mean of this size: the level at which it is half the width of the interval."""
+        """Two-sided p value of a mean of this size: the level at which it is half the width of the
+        interval.
+        """
         if not distance or not self.error(n):
             return 1.0
         if len(self.seeds) == 1 and not self.sentences:
@@ -92,7 +107,9 @@ class Noise:
 
 
 def _level_at(excess: Callable[[float], float]) -> float:
-    """The level at which a function that falls with the level is zero, to 6 digits: bisection of its logarithm."""
+    """The level at which a function that falls with the level is zero, to 6 digits: bisection of
+    its logarithm.
+    """
     low, high = math.log(_SMALLEST_P), 0.0
     if excess(_SMALLEST_P) < 0:
         return _SMALLEST_P
@@ -104,15 +121,16 @@ def _level_at(excess: Callable[[float], float]) -> float:
 
 @dataclass(frozen=True)
 class SeedTest:
-    """Test of a mean difference over n seeds, with the noise of seeds and of test sentences in one variance.
+    """Test of a mean difference over n seeds, with the noise of seeds and of test sentences in one
+    variance.
 
     std: sample standard deviation of the differences over seeds.
     error: standard error of the mean, from the variance that the rows share or the row's own.
     p: two-sided p value, before Holm's correction.
     p_own: two-sided p value from the row's own seeds alone.
     level, own_level: the levels that p and p_own must reach.
-    low, high: interval of the mean at these levels, at least 95 %: it excludes zero if both are reached. The intervals
-        of all rows do not hold simultaneously.
+    low, high: interval of the mean at these levels, at least 95 %: it excludes zero if both are
+        reached. The intervals of all rows do not hold simultaneously.
     """
 
     n: int
@@ -152,19 +170,23 @@ class Comparison:
         return 1.0 if self.own is None else self.own.p(distance, self.n)
 
     def half_width(self, level: float, n: int) -> float:
-        """Smallest difference that both tests would see with n seeds, at the spread observed with `self.n`."""
+        """Smallest difference that both tests would see with n seeds, at the spread observed with
+        `self.n`.
+        """
         assert self.shared is not None
         assert self.own is not None
         # More seeds would give more degrees of freedom, in proportion.
         more = (n - 1) / (self.n - 1)
-        return max(self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more))
+        return max(
+            self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more)
+        )
 
     def p_for_holm(self, metric: Metric) -> float:
         """P value of the row in Holm's correction.
 
-        A row that diverges more often than base gains nothing from the seeds with which it trains: it is tested for
-        being worse by its scores, and by the number of its divergences. A row compared with a base that diverges more
-        often is only tested for being better.
+        A row that diverges more often than base gains nothing from the seeds with which it trains:
+        it is tested for being worse by its scores, and by the number of its divergences. A row
+        compared with a base that diverges more often is only tested for being better.
         """
         row, mean = self.row, self.mean
         p = 1.0 if self.shared is None or mean is None else self.shared.p(mean, self.n)
@@ -177,18 +199,25 @@ class Comparison:
             return p
         if mean is not None and self.p_own(mean) >= self.own_level:
             p = 1.0
-        p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended) if row.base_ended else 1.0
+        p_diverged = (
+            fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended)
+            if row.base_ended
+            else 1.0
+        )
         return min(1.0, 2 * min(p, p_diverged))  # two tests of one row
 
     def p_equivalent(self, margin: float) -> tuple[float, float]:
-        """P values of two one-sided tests that the difference is at least the margin: shared variance, own variance.
+        """P values of two one-sided tests that the difference is at least the margin: shared
+        variance, own variance.
 
-        Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power Approach", J.
+        Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power
+            Approach", J.
         Pharmacokinetics and Biopharmaceutics (1987).
         """
         if self.shared is None or self.mean is None or self.row.diverged or self.row.base_diverged:
             return 1.0, 1.0
-        # The nearer of the two limits decides: the test against the other one has a smaller p value.
+        # The nearer of the two limits decides: the test against the other one has a smaller p
+        # value.
         distance = margin - abs(self.mean)
         if distance <= 0:
             return 1.0, 1.0
@@ -232,11 +261,14 @@ class Comparison:
 
 
 def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
-    """Each row with its variances. The noise of rows that share base's trainings is estimated apart."""
+    """Each row with its variances. The noise of rows that share base's trainings is estimated
+    apart.
+    """
     bootstraps = [_bootstrap(row) for row in rows]
     pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
     noise = seed_noise([row.differences for row in pooled])
-    # From 1, because base is row 0 of the noise. By identity, because two rows may have equal scores.
+    # From 1, because base is row 0 of the noise. By identity, because two rows may have equal
+    # scores.
     places = {id(row): index for index, row in enumerate(pooled, 1)}
     compared = []
     for row, bootstrap in zip(rows, bootstraps, strict=True):
@@ -245,7 +277,9 @@ def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
             continue
         together = id(row) in places
         of_row = noise if together else seed_noise([row.differences])
-        compared.append(_with_noise(row, bootstrap, of_row, places[id(row)] if together else 1, level))
+        compared.append(
+            _with_noise(row, bootstrap, of_row, places[id(row)] if together else 1, level)
+        )
     return compared
 
 
@@ -257,13 +291,16 @@ def _with_noise(
     # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
     if not any(part.value for part in shared):
         return Comparison(row, bootstrap)
-    # Rows that are unlike the others cast doubt on the pool, so each makes the second test stricter.
+    # Rows that are unlike the others cast doubt on the pool, so each makes the second test
+    # stricter.
     own_level = level / (1 + len(noise.apart))
     return Comparison(row, bootstrap, Noise(shared, sentences), Noise((own,), sentences), own_level)
 
 
 def _bootstrap(row: PairedScores) -> BootstrapTest | None:
-    """Bootstrap the mean over seeds; None unless every seed with a difference has resampled scores."""
+    """Bootstrap the mean over seeds; None unless every seed with a difference has resampled
+    scores.
+    """
     if not row.differences or row.resamples.keys() != row.differences.keys():
         return None
     assert row.mean is not None

@@ -1,6 +1,7 @@
 """Tail probabilities of Student's t and of F, and critical values of t.
 
-Written here because scipy.stats takes more than a second to import, and `ablate table` must answer within one.
+Written here because scipy.stats takes more than a second to import, and `ablate table` must answer
+within one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _LARGE_DF = 1e7  # t with more degrees of freedom equals the normal distribution
 
 
 def two_sided_p(t: float, df: float) -> float:
-    """Two-sided p value of a t statistic: P(|T| > |t|) for `df` degrees of freedom, which may be a fraction or inf.
+    """Two-sided p value of a t statistic: P(|T| > |t|) for `df` degrees of freedom, which may be a
+    fraction or inf.
 
     Source: Abramowitz and Stegun, Handbook of Mathematical Functions (1964), 26.7.1 and 26.5.27.
     """
@@ -31,7 +33,9 @@ def two_sided_p(t: float, df: float) -> float:
 
 
 def f_tail(f: float, df1: float, df2: float) -> float:
-    """P(F > f) for an F statistic with `df1` and `df2` degrees of freedom (Abramowitz and Stegun, 26.6.2)."""
+    """P(F > f) for an F statistic with `df1` and `df2` degrees of freedom (Abramowitz and Stegun,
+    26.6.2).
+    """
     if f < 1:  # df2 / (df2 + df1 f) would lose the digits of a small f
         return 1.0 - incomplete_beta(df1 * f / (df2 + df1 * f), df1 / 2, df2 / 2)
     return incomplete_beta(df2 / (df2 + df1 * f), df2 / 2, df1 / 2)
@@ -39,7 +43,8 @@ def f_tail(f: float, df1: float, df2: float) -> float:
 
 @cache
 def critical_t(level: float, df: float) -> float:
-    """Critical value of the two-sided t test: the t with P(|T| > t) = level, such as 12.706 for 0.05 and df = 1.
+    """Critical value of the two-sided t test: the t with P(|T| > t) = level, such as 12.706 for
+    0.05 and df = 1.
 
     Raises:
         ValueError: `level` is not between 0 and 1, or `df` is not positive.
@@ -48,13 +53,15 @@ def critical_t(level: float, df: float) -> float:
         raise ValueError(f"level={level} is not between 0 and 1, or df={df} is not positive")
     if df > _LARGE_DF:
         return -_NORMAL.inv_cdf(level / 2)
-    # Newton's method for log p over theta = atan(t / sqrt(df)): concave, so it approaches the root from the right.
+    # Newton's method for log p over theta = atan(t / sqrt(df)): concave, so it approaches the root
+    # from the right.
     log_density = math.lgamma((df + 1) / 2) - math.lgamma(df / 2) + math.log(2 / math.sqrt(math.pi))
     theta = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df))
     for _ in range(_MOST_STEPS):
         p = incomplete_beta(math.cos(theta) ** 2, df / 2, 0.5)
         step = math.log(p / level) * p * math.exp(-log_density) / math.cos(theta) ** (df - 1)
-        # t grows without bound as theta approaches pi / 2, so a step goes at most half of the way there.
+        # t grows without bound as theta approaches pi / 2, so a step goes at most half of the way
+        # there.
         theta = min(theta + step, (theta + math.pi / 2) / 2)
         if abs(step) < _STEP * theta:
             break
@@ -64,15 +71,17 @@ def critical_t(level: float, df: float) -> float:
 def incomplete_beta(x: float, a: float, b: float) -> float:
     """Regularized incomplete beta function I_x(a, b).
 
-    By the continued fraction of Abramowitz and Stegun, 26.5.8, evaluated by Lentz's method; where it converges slowly,
-    by I_x(a, b) = 1 - I_(1-x)(b, a).
+    By the continued fraction of Abramowitz and Stegun, 26.5.8, evaluated by Lentz's method; where
+    it converges slowly, by I_x(a, b) = 1 - I_(1-x)(b, a).
     """
     if not 0 < x < 1:
         return float(x >= 1)
     if x > (a + 1) / (a + b + 2):
         return 1.0 - incomplete_beta(1 - x, b, a)
     # In logarithms, because the gamma functions overflow from about 171 on.
-    log_scale = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    log_scale = (
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
     return math.exp(log_scale) / (a * _continued_fraction(x, a, b))
 
 

@@ -1,10 +1,11 @@
 """Two-level factorial designs: cells, fractions with their aliases, and effects with t intervals.
 
-Levels are -1 and +1. A fraction has generators such as D = A B C; its defining relation is every product of the words
-A B C D = I. Effects whose product is a word of the relation have one contrast: they are aliases and cannot be told
-apart.
+Levels are -1 and +1. A fraction has generators such as D = A B C; its defining relation is every
+product of the words A B C D = I. Effects whose product is a word of the relation have one contrast:
+they are aliases and cannot be told apart.
 
-Source: Box, Hunter and Hunter, "Statistics for Experimenters" (2nd edition, 2005), chapters 5 and 6.
+Source: Box, Hunter and Hunter, "Statistics for Experimenters" (2nd edition, 2005), chapters 5 and
+    6.
 """
 
 from __future__ import annotations
@@ -65,14 +66,17 @@ class Fraction:
         words: dict[Effect, int] = {frozenset(): 1}
         for one in self.generators:
             word = one.product ^ {one.factor}
-            # Symmetric difference: a factor times itself is I. Each generator doubles the group of words.
+            # Symmetric difference: a factor times itself is I. Each generator doubles the group of
+            # words.
             words |= {word ^ other: one.sign * sign for other, sign in words.items()}
         del words[frozenset()]
         return words
 
     @property
     def resolution(self) -> int | None:
-        """Length of the shortest word: 3 if a main effect has an interaction of two as alias. None for a full one."""
+        """Length of the shortest word: 3 if a main effect has an interaction of two as alias. None
+        for a full one.
+        """
         return min(map(len, self.relation), default=None)
 
     def aliases(self, effect: Effect) -> dict[Effect, int]:
@@ -93,7 +97,9 @@ class Fraction:
         return found
 
     def text(self, effect: Effect) -> str:
-        """An effect in the order of the factors: `activation x dropout`, with a multiplication sign."""
+        """An effect in the order of the factors: `activation x dropout`, with a multiplication
+        sign.
+        """
         return " × ".join(name for name in self.factors if name in effect)
 
     def signed_text(self, effect: Effect, sign: int) -> str:
@@ -105,7 +111,8 @@ class Fraction:
 
 
 def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
-    """The design with the fewest cells that has at least this resolution; the full one if no fraction has.
+    """The design with the fewest cells that has at least this resolution; the full one if no
+    fraction has.
 
     Of several, the first in the order of the factors: the last factors get the generators.
     """
@@ -114,8 +121,8 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
         basic, others = factors[:-generated], factors[-generated:]
         products = [
             frozenset(names)
-            # A generator of k factors makes a word of k + 1, which is at least the resolution. Long products first:
-            # they make long words.
+            # A generator of k factors makes a word of k + 1, which is at least the resolution. Long
+            # products first: they make long words.
             for size in range(len(basic), resolution - 2, -1)
             for names in itertools.combinations(basic, size)
         ]
@@ -130,10 +137,11 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
 class Estimate:
     """An effect: mean score at the high level less mean score at the low level.
 
-    An interaction of two is half the difference between the effect of one at the high and at the low level of the
-    other; more factors likewise.
+    An interaction of two is half the difference between the effect of one at the high and at the
+    low level of the other; more factors likewise.
 
-    low, high, p: 95 % interval and two-sided p value by the pooled error; None if the scores of no cell differ.
+    low, high, p: 95 % interval and two-sided p value by the pooled error; None if the scores of no
+        cell differ.
     p_holm: after Holm's correction over the effects of the design.
     """
 
@@ -146,11 +154,14 @@ class Estimate:
     p_holm: float | None = None
 
 
-def effects(fraction: Fraction, scores: Sequence[Sequence[float]], level: float = LEVEL) -> list[Estimate]:
+def effects(
+    fraction: Fraction, scores: Sequence[Sequence[float]], level: float = LEVEL
+) -> list[Estimate]:
     """Estimate every contrast of a design from the scores of its cells.
 
-    The error is pooled over the cells: s^2 = sum of squared deviations from the cells' means, divided by the sum of
-    (scores - 1). A contrast is 2 / C times the signed sum of the C means, with variance 4 / C^2 s^2 sum(1 / n).
+    The error is pooled over the cells: s^2 = sum of squared deviations from the cells' means,
+    divided by the sum of (scores - 1). A contrast is 2 / C times the signed sum of the C means,
+    with variance 4 / C^2 s^2 sum(1 / n).
 
     Args:
         fraction: the design.
@@ -159,17 +170,23 @@ def effects(fraction: Fraction, scores: Sequence[Sequence[float]], level: float 
     """
     cells, means = fraction.cells(), [statistics.fmean(each) for each in scores]
     values = {
-        effect: 2 / len(cells) * math.fsum(_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True))
+        effect: 2
+        / len(cells)
+        * math.fsum(_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True))
         for effect in fraction.contrasts()
     }
     df = sum(len(each) - 1 for each in scores)
-    squares = math.fsum((score - mean) ** 2 for each, mean in zip(scores, means, strict=True) for score in each)
+    squares = math.fsum(
+        (score - mean) ** 2 for each, mean in zip(scores, means, strict=True) for score in each
+    )
     # Without any spread the noise is unknown.
     if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):
         return [Estimate(effect, value) for effect, value in values.items()]
     error = 2 / len(cells) * math.sqrt(squares / df * math.fsum(1 / len(each) for each in scores))
     margin = critical_t(level, df) * error
-    p_values = [min(1.0, two_sided_p(value / error, df) * LEVEL / level) for value in values.values()]
+    p_values = [
+        min(1.0, two_sided_p(value / error, df) * LEVEL / level) for value in values.values()
+    ]
     corrected = holm(p_values)
     return [
         Estimate(effect, value, error, value - margin, value + margin, p, p_holm)

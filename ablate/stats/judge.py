@@ -1,14 +1,16 @@
 """Judge the rows of a study: the verdict on each.
 
-Two sources of noise are added in one variance: another seed gives another score, and other test sentences give another
-score. A row is worse or better if its difference passes two tests:
+Two sources of noise are added in one variance: another seed gives another score, and other test
+sentences give another score. A row is worse or better if its difference passes two tests:
 
-1. with the variance over seeds that the rows share, or the row's own if that is larger, after Holm's correction over
-   all rows of the study; it has many degrees of freedom;
-2. with the variance of the row's own seeds alone, uncorrected; it protects rows that are noisier than others.
+1. with the variance over seeds that the rows share, or the row's own if that is larger, after
+   Holm's correction over all rows of the study; it has many degrees of freedom;
+2. with the variance of the row's own seeds alone, uncorrected; it protects rows that are noisier
+   than others.
 
-A study with looks is judged at each of them at a part of the level (`ablate.stats.looks`), and its rows stay settled.
-docs/verdict.md gives the formulas, and benchmarks/verdicts.py the error and power of this rule.
+A study with looks is judged at each of them at a part of the level (`ablate.stats.looks`), and its
+rows stay settled. docs/verdict.md gives the formulas, and benchmarks/verdicts.py the error and
+power of this rule.
 """
 
 from __future__ import annotations
@@ -38,20 +40,27 @@ def verdicts(
     Args:
         metric: the metric of the differences.
         rows: all rows of the study but base, also those without a score yet.
-        family: number of rows that Holm's correction covers: all that the study has from the beginning, whatever part
-            of it is printed or done; None for the rows given. 1 tests each row as if it were the only one.
-        margin: a difference within which a row counts as as good as base; None to make no such claim.
-        look: at which the study is judged, with the scores up to it; None for a study that is judged once.
+        family: number of rows that Holm's correction covers: all that the study has from the
+            beginning, whatever part of it is printed or done; None for the rows given. 1 tests each
+            row as if it were the only one.
+        margin: a difference within which a row counts as as good as base; None to make no such
+            claim.
+        look: at which the study is judged, with the scores up to it; None for a study that is
+            judged once.
         earlier: the verdicts of the rows at the look before.
     """
     level = LEVEL if look is None else look.level
     compared = compare(rows, level)
     size = max(family if family is not None else len(rows), 1)
-    different = frozenset(index for index, one in enumerate(earlier) if one.is_different and one.seed_test)
+    different = frozenset(
+        index for index, one in enumerate(earlier) if one.is_different and one.seed_test
+    )
     tests = [_holm_over_rows([one.p_for_holm(metric) for one in compared], size, level, different)]
     if margin is not None:
         within = frozenset(index for index, one in enumerate(earlier) if one.is_within_margin)
-        tests.append(_holm_over_rows([one.p_equivalent(margin)[0] for one in compared], size, level, within))
+        tests.append(
+            _holm_over_rows([one.p_equivalent(margin)[0] for one in compared], size, level, within)
+        )
     bootstraps = [one.bootstrap for one in compared]
     p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)
     found = [
@@ -73,8 +82,8 @@ def verdicts_over_looks(
 ) -> list[list[Verdict]]:
     """Verdicts at each look.
 
-    The error of all looks together is that of `verdicts`: row by row, the smallest of p / (share of the level) over the
-    looks is a p value, and Holm's method over these never takes a row back.
+    The error of all looks together is that of `verdicts`: row by row, the smallest of p / (share of
+    the level) over the looks is a p value, and Holm's method over these never takes a row back.
 
     Args:
         metric: the metric of the differences.
@@ -85,7 +94,9 @@ def verdicts_over_looks(
     found: list[list[Verdict]] = []
     for look, rows in looks:
         earlier = found[-1] if found else ()
-        found.append(verdicts(metric, rows, family=family, margin=margin, look=look, earlier=earlier))
+        found.append(
+            verdicts(metric, rows, family=family, margin=margin, look=look, earlier=earlier)
+        )
     return found
 
 
@@ -107,12 +118,16 @@ def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) ->
 
 
 def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look: Look) -> Verdict:
-    """The verdict with its look. A row that was settled before stays so, unless its scores speak against it now."""
+    """The verdict with its look. A row that was settled before stays so, unless its scores speak
+    against it now.
+    """
     settled_at = earlier.settled_at if earlier else None
     if earlier is not None and not verdict.is_different and _still_holds(verdict, row, earlier):
         within = verdict.is_within_margin or earlier.is_within_margin
         verdict = replace(verdict, word=earlier.word, is_within_margin=within)
-    return replace(verdict, look=look, settled_at=(settled_at or look.number) if verdict.is_settled else None)
+    return replace(
+        verdict, look=look, settled_at=(settled_at or look.number) if verdict.is_settled else None
+    )
 
 
 def _still_holds(verdict: Verdict, row: PairedScores, earlier: Verdict) -> bool:
@@ -142,7 +157,9 @@ def _verdict(
         detectable = one.half_width(level, one.n)
         seed_test = one.seed_test(level)
         needed = partial(one.more_seeds, level)
-    within = margin is not None and tests[1][0] < LEVEL and one.p_equivalent(margin)[1] < one.own_level
+    within = (
+        margin is not None and tests[1][0] < LEVEL and one.p_equivalent(margin)[1] < one.own_level
+    )
     return Verdict(
         metric,
         _word(metric, one, adjusted, within),
@@ -166,7 +183,12 @@ def _word(metric: Metric, one: Comparison, adjusted: float, within: bool) -> Wor
     if one.mean is None:
         if not row.diverged:
             return ""
-        always = row.diverged == row.ended > 1 and not row.pending and row.base_ended and not row.base_diverged
+        always = (
+            row.diverged == row.ended > 1
+            and not row.pending
+            and row.base_ended
+            and not row.base_diverged
+        )
         return "worse" if always else "diverged"
     if adjusted < LEVEL and row.diverged > row.base_diverged:
         return "worse"  # by its scores or by its divergence
@@ -185,7 +207,8 @@ def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
     """Holm's correction over a family of which the p values are a part; the others count as 1."""
     if family == 1:
         return list(p_values)
-    # Rows that are not printed or have no score yet count as not significant, so that no verdict is withdrawn later.
+    # Rows that are not printed or have no score yet count as not significant, so that no verdict is
+    # withdrawn later.
     return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]
 
 
@@ -200,14 +223,17 @@ def _holm_over_rows(
         p_values: of the rows.
         family: number of rows of the study; 1 corrects nothing.
         level: of all rows together.
-        settled: rows that are significant since an earlier look; the method goes on with the others.
+        settled: rows that are significant since an earlier look; the method goes on with the
+            others.
     """
     if family == 1:
         return [(min(1.0, p * LEVEL / level), level) for p in p_values]
     first = max(1, family - len(settled))
     left, stopped, highest = first, False, 0.0
     of_settled = level / max(1, family - len(settled) + 1)
-    result = {index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled}
+    result = {
+        index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled
+    }
     ordered = sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__)
     for number, index in enumerate(ordered):
         highest = max(highest, min(1.0, p_values[index] * LEVEL * max(1, first - number) / level))

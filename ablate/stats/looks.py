@@ -1,14 +1,17 @@
-"""Looks: numbers of seeds, stated beforehand, at which a study is judged, with its error spent over them.
+"""Looks: numbers of seeds, stated beforehand, at which a study is judged, with its error spent over
+them.
 
-A study that is judged with 3, 5 and 8 seeds, each time at 0.05, names a row by chance in more than 5 % of all studies.
-Here each look has the part of the 0.05 that corresponds to its new seeds: 3/8, 2/8 and 3/8. This is the uniform error
-spending function alpha(t) = alpha t, where t is the share of all seeds. The probability of a false verdict at any look
-is at most the sum, whatever the dependence of the looks (Bonferroni's inequality).
+A study that is judged with 3, 5 and 8 seeds, each time at 0.05, names a row by chance in more than
+5 % of all studies. Here each look has the part of the 0.05 that corresponds to its new seeds: 3/8,
+2/8 and 3/8. This is the uniform error spending function alpha(t) = alpha t, where t is the share of
+all seeds. The probability of a false verdict at any look is at most the sum, whatever the
+dependence of the looks (Bonferroni's inequality).
 
-Two other rules do not serve here. Boundaries from the joint normal distribution of the looks have larger levels, but t
-statistics of few seeds depend less on each other, and the error of a t test comes out above 0.05. The function that
-approximates O'Brien and Fleming's test leaves 0.0014 for 3 of 8 seeds; with 2 degrees of freedom, t must then exceed
-27, and the first look sees next to nothing. benchmarks/verdicts.py measures both.
+Two other rules do not serve here. Boundaries from the joint normal distribution of the looks have
+larger levels, but t statistics of few seeds depend less on each other, and the error of a t test
+comes out above 0.05. The function that approximates O'Brien and Fleming's test leaves 0.0014 for 3
+of 8 seeds; with 2 degrees of freedom, t must then exceed 27, and the first look sees next to
+nothing. benchmarks/verdicts.py measures both.
 
 Source: Lan and DeMets, "Discrete Sequential Boundaries for Clinical Trials", Biometrika 70 (1983).
 """
@@ -47,7 +50,8 @@ class Look:
     def level(self) -> float:
         """Error that this look spends: the level of its verdicts."""
         before = self.plan[self.number - 2] if self.number > 1 else 0
-        # The fraction first: with a single look it is exactly 1, and the level exactly that of a study without looks.
+        # The fraction first: with a single look it is exactly 1, and the level exactly that of a
+        # study without looks.
         return LEVEL * ((self.seeds - before) / self.plan[-1])
 
     @property
@@ -59,9 +63,9 @@ class Look:
 def error_of_plans(plans: Iterable[Sequence[int]]) -> float:
     """Bound of the error of a study whose looks were changed after some of its results were seen.
 
-    Each number of seeds counts once, with the highest level that it has in any of the plans. It counts even if no look
-    was made there, because with other results the study would have kept to that plan (Bonferroni's inequality). One
-    plan has the bound LEVEL.
+    Each number of seeds counts once, with the highest level that it has in any of the plans. It
+    counts even if no look was made there, because with other results the study would have kept to
+    that plan (Bonferroni's inequality). One plan has the bound LEVEL.
 
     Args:
         plans: numbers of seeds at the looks, for each version of the study.

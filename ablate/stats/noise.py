@@ -1,6 +1,8 @@
-"""Noise of the seeds: the variance of each row around the two-way layout row x seed, and the variance that rows share.
+"""Noise of the seeds: the variance of each row around the two-way layout row x seed, and the
+variance that rows share.
 
-A score is modeled as effect of the row + effect of the seed + noise. Rows are compared with base on the same seeds, so
+A score is modeled as effect of the row + effect of the seed + noise. Rows are compared with base on
+the same seeds, so
 differences from base suffice: the effect of the seed cancels.
 """
 
@@ -40,23 +42,32 @@ class SeedNoise:
     def of_difference(self, index: int) -> tuple[Variance, ...]:
         """Variance of the difference of row `index` from base with one seed, as independent parts.
 
-        Each of the two counts with its own variance or the pooled one, whichever is larger; one that is apart with its
-        own.
+        Each of the two counts with its own variance or the pooled one, whichever is larger; one
+        that is apart with its own.
         """
         parts = {place: self._own(place) for place in (index, 0)}
         alone = tuple(own for place, own in parts.items() if place in self.apart)
-        shared = [max(own.value, self.pooled.value) for place, own in parts.items() if place not in self.apart]
+        shared = [
+            max(own.value, self.pooled.value)
+            for place, own in parts.items()
+            if place not in self.apart
+        ]
         return (*alone, Variance(sum(shared), self.pooled.df)) if shared else alone
 
     def own_of_difference(self, index: int) -> Variance:
-        """Variance of the difference by the residuals of the row and of base alone; degrees of freedom of the row.
+        """Variance of the difference by the residuals of the row and of base alone; degrees of
+        freedom of the row.
 
-        If base is noisier than the shared variance says, the row counts with no less than the shared variance. All
-        rows have the noise of base in common, so that one of many rows easily seems to have little noise besides.
+        If base is noisier than the shared variance says, the row counts with no less than the
+        shared variance. All rows have the noise of base in common, so that one of many rows easily
+        seems to have little noise besides.
         """
         row, base = self._own(index), self._own(0)
         is_base_noisier = base.value > self.pooled.value and index not in self.apart
-        return Variance((max(row.value, self.pooled.value) if is_base_noisier else row.value) + base.value, row.df)
+        return Variance(
+            (max(row.value, self.pooled.value) if is_base_noisier else row.value) + base.value,
+            row.df,
+        )
 
     def _own(self, index: int) -> Variance:
         own = self.own[index]
@@ -67,9 +78,10 @@ class SeedNoise:
 def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
     """Estimate the variances over seeds from the differences of rows from base.
 
-    Least squares on row and seed; seeds may be missing. A row's variance is the sum of its squared residuals, divided
-    by the sum of 1 - leverage. Rows that are noisier than the others (F test against the pool of the others, Bonferroni
-    over the rows, the noisiest first) are set apart, and the layout is fitted again without them.
+    Least squares on row and seed; seeds may be missing. A row's variance is the sum of its squared
+    residuals, divided by the sum of 1 - leverage. Rows that are noisier than the others (F test
+    against the pool of the others, Bonferroni over the rows, the noisiest first) are set apart, and
+    the layout is fitted again without them.
 
     Args:
         rows: differences of each row by seed. Rows with fewer than two seeds are left out.
@@ -92,13 +104,17 @@ def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
     for place, variance in zip(places, variances, strict=True):
         own[place] = variance
     weights = [layout.n[place] - 1 for place in kept]
-    pooled = sum(w * variances[place].value for w, place in zip(weights, kept, strict=True)) / sum(weights)
+    pooled = sum(w * variances[place].value for w, place in zip(weights, kept, strict=True)) / sum(
+        weights
+    )
     apart = frozenset(place for number, place in enumerate(places) if number not in kept)
     return SeedNoise(tuple(own), Variance(pooled, df), apart)
 
 
 def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> int | None:
-    """The row whose variance exceeds that of the others, if there is one. At least two rows remain."""
+    """The row whose variance exceeds that of the others, if there is one. At least two rows
+    remain.
+    """
     place = max(kept, key=lambda one: variances[one].value)
     others = [variances[one].value for one in kept if one != place]
     rest = sum(others) / len(others)
@@ -121,23 +137,30 @@ class _Layout:
 
         names = sorted({seed for row in rows for seed in row})
         self.seeds = len(names)
-        self.values = np.array([[0.0] * self.seeds, *([row.get(seed, 0.0) for seed in names] for row in rows)])
-        self.present = np.array([[1.0] * self.seeds, *([float(seed in row) for seed in names] for row in rows)])
+        self.values = np.array(
+            [[0.0] * self.seeds, *([row.get(seed, 0.0) for seed in names] for row in rows)]
+        )
+        self.present = np.array(
+            [[1.0] * self.seeds, *([float(seed in row) for seed in names] for row in rows)]
+        )
         self.n: list[int] = self.present.sum(axis=1).astype(int).tolist()
         # Rounding of equal differences must not look like noise.
         self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2
 
     def variances(self, kept: Sequence[int]) -> list[Variance]:
-        """Variance of every row around the effects of the seeds, which are fitted to the rows `kept`."""
+        """Variance of every row around the effects of the seeds, which are fitted to the rows
+        `kept`.
+        """
         import numpy as np
 
         share = self.present / self.present.sum(axis=1, keepdims=True)
         centered = (self.values - (self.values * share).sum(axis=1, keepdims=True)) * self.present
-        # The effects of the rows are eliminated: the normal equations of the seeds remain, singular by a constant.
+        # The effects of the rows are eliminated: the normal equations of the seeds remain, singular
+        # by a constant.
         present = self.present[kept]
         normal = np.diag(present.sum(axis=0)) - present.T @ share[kept]
-        # A constant added to all seeds is absorbed by the rows, so the matrix has no inverse; the pseudo-inverse leaves
-        # that constant out, and the seeds of no row kept, if base is apart.
+        # A constant added to all seeds is absorbed by the rows, so the matrix has no inverse; the
+        # pseudo-inverse leaves that constant out, and the seeds of no row kept, if base is apart.
         inverse = np.linalg.pinv(normal, hermitian=True)
         effects = inverse @ centered[kept].sum(axis=0)
         residuals = (centered - effects + (share @ effects)[:, None]) * self.present

@@ -1,4 +1,6 @@
-"""Power of the verdicts: the smallest difference that a study can detect, and the seeds that a difference takes."""
+"""Power of the verdicts: the smallest difference that a study can detect, and the seeds that a
+difference takes.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +17,14 @@ _DRAWS = 4000
 
 
 @cache
-def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL) -> float:
+def detectable(
+    seeds: int, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL
+) -> float:
     """Smallest true difference from base that a verdict finds with a probability of 80 %.
 
-    The rule of `ablate.stats.judge` is simulated with fixed random numbers, for rows of equal noise and for Holm's
-    first step, in which the level is divided by all rows. With one row and without noise of sentences, it is the
-    difference at which the paired t test has this power.
+    The rule of `ablate.stats.judge` is simulated with fixed random numbers, for rows of equal noise
+    and for Holm's first step, in which the level is divided by all rows. With one row and without
+    noise of sentences, it is the difference at which the paired t test has this power.
 
     Args:
         seeds: at least 2.
@@ -32,12 +36,18 @@ def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: 
     # A fixed seed, so that a plan prints the same number each time.
     draw, n = random.Random(0), seeds
     df = (n - 1) * rows
-    shared_t, own_t, z = critical_t(level / rows, df), critical_t(level, n - 1), critical_t(level, math.inf)
+    shared_t, own_t, z = (
+        critical_t(level / rows, df),
+        critical_t(level, n - 1),
+        critical_t(level, math.inf),
+    )
     shared_z = critical_t(level / rows, math.inf)
     found = []
     for _ in range(_DRAWS):
         row = _variance(draw, n - 1)
-        base = row if rows == 1 else _variance(draw, n - 1)  # residuals of two rows mirror each other
+        base = (
+            row if rows == 1 else _variance(draw, n - 1)
+        )  # residuals of two rows mirror each other
         others = _variance(draw, (n - 1) * (rows - 1)) if rows > 1 else 0.0
         pooled = (row + base + (rows - 1) * others) / (rows + 1)
         together = max(row, pooled) + max(base, pooled)
@@ -47,8 +57,8 @@ def detectable(seeds: int, rows: int, sd: float, sentences: float = 0.0, level: 
         # 2 / n: a difference has the noise of the row and that of base.
         noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt(2 / n), sentences)
         found.append(max(shared_limit, own_limit) - noise)
-    # In a draw, a true difference d is found if d + noise exceeds the limit. So the 80 % quantile of limit - noise is
-    # found in 80 % of the draws.
+    # In a draw, a true difference d is found if d + noise exceeds the limit. So the 80 % quantile
+    # of limit - noise is found in 80 % of the draws.
     return sorted(found)[int(POWER * _DRAWS)]
 
 
@@ -58,7 +68,9 @@ def _variance(draw: random.Random, df: int) -> float:
 
 
 def seeds_to_see(difference: float, rows: int, sd: float, sentences: float = 0.0) -> int | None:
-    """Smallest number of seeds with which `detectable` is at most a difference; None if not even 1000 are enough."""
+    """Smallest number of seeds with which `detectable` is at most a difference; None if not even
+    1000 are enough.
+    """
     low, high = 1, 2
     while detectable(high, rows, sd, sentences) > difference:
         if high == MAX_SEEDS:

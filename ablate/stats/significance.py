@@ -31,7 +31,8 @@ class PairedTTest:
 
 
 def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedTTest | None:
-    """Paired t test: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom; the interval is at 1 - level.
+    """Paired t test: t = mean / (std / sqrt(n)), with n - 1 degrees of freedom; the interval is at
+    1 - level.
 
     Source: Student, "The Probable Error of a Mean", Biometrika (1908).
 
@@ -51,27 +52,34 @@ def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedT
 
 
 def rounding(values: Iterable[float]) -> float:
-    """Spread below which values are taken as equal: differences of equal size differ in their last digits."""
+    """Spread below which values are taken as equal: differences of equal size differ in their last
+    digits.
+    """
     return 1e-12 * (1.0 + max(map(abs, values)))
 
 
 def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:
-    """One-sided p value of Fisher's exact test: at least `events` of `n`, given `base_events` of `base_n`.
+    """One-sided p value of Fisher's exact test: at least `events` of `n`, given `base_events` of
+    `base_n`.
 
     Source: Fisher, Statistical Methods for Research Workers (5th edition, 1934), section 21.02.
     """
     total = events + base_events
     # In whole numbers, which do not round.
-    ways = sum(math.comb(n, k) * math.comb(base_n, total - k) for k in range(events, min(n, total) + 1))
+    ways = sum(
+        math.comb(n, k) * math.comb(base_n, total - k) for k in range(events, min(n, total) + 1)
+    )
     return ways / math.comb(n + base_n, total)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p values for multiple tests: the probability of any false positive stays below the level.
+    """Adjust p values for multiple tests: the probability of any false positive stays below the
+    level.
 
     The i-th smallest of m p values becomes max over j <= i of min(1, (m - j + 1) p_j).
 
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of Statistics (1979).
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
+        Statistics (1979).
 
     Returns:
         Adjusted p values in the order of `p_values`.
@@ -79,8 +87,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = [0.0] * len(p_values)
     highest = 0.0
     for factor, index in _holm_order(p_values):
-        # Never below the adjusted p of a smaller one: a step-down method stops at the first row that is not
-        # significant.
+        # Never below the adjusted p of a smaller one: a step-down method stops at the first row
+        # that is not significant.
         highest = max(highest, min(1.0, factor * p_values[index]))
         adjusted[index] = highest
     return adjusted
@@ -88,11 +96,16 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def _holm_order(p_values: Sequence[float]) -> zip[tuple[int, int]]:
     """(factor, index) of each p value, the smallest first."""
-    return zip(range(len(p_values), 0, -1), sorted(range(len(p_values)), key=p_values.__getitem__), strict=True)
+    return zip(
+        range(len(p_values), 0, -1),
+        sorted(range(len(p_values)), key=p_values.__getitem__),
+        strict=True,
+    )
 
 
 def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Kendall's rank correlation: 1 for the same order, -1 for the reverse, None if all of x or all of y are equal.
+    """Kendall's rank correlation: 1 for the same order, -1 for the reverse, None if all of x or all
+    of y are equal.
 
     tau_b = (concordant - discordant) / sqrt((pairs - ties in x) (pairs - ties in y)).
 

@@ -1,4 +1,6 @@
-"""Verdict on one row: worse or better than base, as good as base within a margin, or not known; and its wording."""
+"""Verdict on one row: worse or better than base, as good as base within a margin, or not known; and
+its wording.
+"""
 
 from __future__ import annotations
 
@@ -25,15 +27,18 @@ class Verdict:
     mean: mean difference over these seeds; None without any.
     seed_test: test of the mean; None below two seeds, or if the seeds show no spread.
     p_seeds: its p value after Holm's correction over the rows of the study.
-    minimum_detectable: smallest mean difference that would be significant with this noise and correction.
-    bootstrap: paired bootstrap over test sentences, a statement of its own; None without resampled scores.
+    minimum_detectable: smallest mean difference that would be significant with this noise and
+        correction.
+    bootstrap: paired bootstrap over test sentences, a statement of its own; None without resampled
+        scores.
     p_bootstrap: its p value after Holm's correction over the rows.
     diverged: number of the row's seeds that diverged; `ended`: of all its seeds that have ended.
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
-    look: the last look of the study that has been judged, or the first one while it is to come (`is_early`); None for a
-        study without looks.
-    settled_at: number of the look since which the row is settled; None if it is not, or without looks.
+    look: the last look of the study that has been judged, or the first one while it is to come
+        (`is_early`); None for a study without looks.
+    settled_at: number of the look since which the row is settled; None if it is not, or without
+        looks.
     """
 
     metric: Metric
@@ -56,13 +61,17 @@ class Verdict:
 
     @cached_property
     def more_seeds(self) -> int | None:
-        """Seeds to add so that the observed difference would be significant; None if no number would do."""
+        """Seeds to add so that the observed difference would be significant; None if no number
+        would do.
+        """
         undecided = self.word == "cannot tell" and not self.is_of_survivors
         return self.needed() if self.needed and undecided else None
 
     @property
     def is_of_survivors(self) -> bool:
-        """Whether the difference is significant over the seeds that did not diverge, and undecided because of these."""
+        """Whether the difference is significant over the seeds that did not diverge, and undecided
+        because of these.
+        """
         test = self.seed_test
         return self.word == "cannot tell" and test is not None and not test.low <= 0 <= test.high
 
@@ -93,15 +102,24 @@ class Verdict:
         if self.word == "":
             return "no result yet"
         if self.n == 0:
-            seeds = "its only seed" if self.ended == 1 else f"{self.diverged} of {plural(self.ended, 'seed')}"
-            return f"{self.word}: diverged with {seeds}" if self.word != "diverged" else f"diverged with {seeds}"
+            seeds = (
+                "its only seed"
+                if self.ended == 1
+                else f"{self.diverged} of {plural(self.ended, 'seed')}"
+            )
+            return (
+                f"{self.word}: diverged with {seeds}"
+                if self.word != "diverged"
+                else f"diverged with {seeds}"
+            )
         parts = [self._over_seeds(reference)]
         if self.diverged:
             parts.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
             noise = "beyond" if self.p_bootstrap < LEVEL else "within"
             parts.append(
-                f"{noise} the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)}), not the seeds' noise"
+                f"{noise} the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)}), "
+                f"not the seeds' noise"
             )
         if self.look is not None and self.settled_at is not None:
             parts.append(f"since {Look(self.settled_at, self.look.plan).text}")
@@ -109,16 +127,23 @@ class Verdict:
 
     @property
     def short(self) -> str:
-        """The verdict in a cell: `cannot tell (6.3)` with the minimum detectable difference, or with the margin."""
+        """The verdict in a cell: `cannot tell (6.3)` with the minimum detectable difference, or
+        with the margin.
+        """
         if self.word == "as good as base":
             return f"{self.word} within {self.margin_text}"
-        if self.word == "cannot tell" and self.minimum_detectable is not None and not self.is_of_survivors:
+        if (
+            self.word == "cannot tell"
+            and self.minimum_detectable is not None
+            and not self.is_of_survivors
+        ):
             return f"{self.word} ({self.minimum_detectable_text})"
         return self.word
 
     @property
     def minimum_detectable_text(self) -> str:
-        """The minimum detectable difference, rounded for the metric, or to one digit where that would be 0.
+        """The minimum detectable difference, rounded for the metric, or to one digit where that
+        would be 0.
 
         `>100` if the metric cannot differ by so much.
         """
@@ -139,7 +164,11 @@ class Verdict:
         if self.word == "as good as base":
             return f"as good as {reference} within {self.margin_text} {title}"
         if self.word != "cannot tell":
-            within = f", but within {self.margin_text} {title} of {reference}" if self.is_within_margin else ""
+            within = (
+                f", but within {self.margin_text} {title} of {reference}"
+                if self.is_within_margin
+                else ""
+            )
             return f"{self.word}{within}"
         if self.is_early and self.look is not None:
             return f"cannot tell before {self.look.text}"
@@ -148,7 +177,10 @@ class Verdict:
         if self.seed_test is None or self.minimum_detectable is None:
             return f"cannot tell: the seeds show no spread in {title}"
         if self.is_of_survivors:
-            return "cannot tell: the difference is significant only over the seeds that did not diverge"
+            return (
+                "cannot tell: the difference is significant only over the seeds that did not "
+                "diverge"
+            )
         seen = f"smallest difference this study could see: {self.minimum_detectable_text} {title}"
         return f"cannot tell ({seen}; {self._seeds_needed()})"
 

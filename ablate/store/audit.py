@@ -13,7 +13,14 @@ from ablate.errors import StoreError
 from ablate.store import checkpoints
 from ablate.store.files import verify
 from ablate.store.layout import RunFolder
-from ablate.store.records import CheckpointManifest, Execution, Failure, Provenance, Result, RunRecord
+from ablate.store.records import (
+    CheckpointManifest,
+    Execution,
+    Failure,
+    Provenance,
+    Result,
+    RunRecord,
+)
 from ablate.store.score_cache import is_archived
 
 T = TypeVar("T")
@@ -27,7 +34,9 @@ class Audit:
     faults: list[str] = field(default_factory=list)
 
     def file(self, path: Path, expected: str, needed_by: Path | None = None) -> None:
-        """Compare a file with its SHA-256; a fault counts only while another file exists, if that is given."""
+        """Compare a file with its SHA-256; a fault counts only while another file exists, if that
+        is given.
+        """
         try:
             verify(path, expected)
         except StoreError as error:
@@ -71,14 +80,21 @@ def read_records(folder: RunFolder, into: Audit) -> RunRecords:
 
 
 def audit(folder: RunFolder, into: Audit) -> None:
-    """Verify everything that a run has stored: records, checkpoints, metrics log and predictions."""
+    """Verify everything that a run has stored: records, checkpoints, metrics log and
+    predictions.
+    """
     records = read_records(folder, into)
     result = records.result
     if result is not None:  # a run has these from its beginning
-        into.faults += [f"{path}: is missing" for path in (folder.run, folder.execution, folder.provenance)
-                        if not os.path.lexists(path)]  # fmt: skip
+        into.faults += [
+            f"{path}: is missing"
+            for path in (folder.run, folder.execution, folder.provenance)
+            if not os.path.lexists(path)
+        ]
     try:
-        valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
+        valid = {
+            checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)
+        }
     except StoreError:  # recorded below, when each manifest is read
         valid = {}
     # Each manifest by itself, because `valid` passes over damaged ones.
@@ -86,7 +102,8 @@ def audit(folder: RunFolder, into: Audit) -> None:
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)
         if checkpoint is not None:
-            # A run in progress removes a manifest before its weights, and a state as soon as no resume needs it.
+            # A run in progress removes a manifest before its weights, and a state as soon as no
+            # resume needs it.
             into.file(checkpoint.weights, checkpoint.hashes.weights, needed_by=manifest)
             into.file(checkpoint.state, checkpoint.hashes.state, needed_by=checkpoint.state)
     # The log of an unfinished run still grows, and its checkpoints come and go.
@@ -97,6 +114,10 @@ def audit(folder: RunFolder, into: Audit) -> None:
         if decoding.sha256 is not None and not is_archived(folder, id):
             into.file(folder.predictions(id), decoding.sha256)
     kept = {checkpoint.step for checkpoint in valid.values()}
-    if kept or any(folder.checkpoints.glob("*.weights.safetensors")):  # `ablate clean --weights` leaves neither
+    if kept or any(
+        folder.checkpoints.glob("*.weights.safetensors")
+    ):  # `ablate clean --weights` leaves neither
         lost = [step for step in result.kept_steps if step not in kept]
-        into.faults += [f"{folder.checkpoints}: the weights of step {step} are missing" for step in lost]
+        into.faults += [
+            f"{folder.checkpoints}: the weights of step {step} are missing" for step in lost
+        ]

@@ -1,8 +1,8 @@
 """Checkpoints on disk.
 
-A checkpoint is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random state, kept only as
-long as a resume may need it) and `<step>.json`, the manifest, which is written last and holds the hashes of both. A
-file without a manifest, or with another hash, does not count.
+A checkpoint is `<step>.weights.safetensors`, `<step>.state.safetensors` (optimizer and random
+state, kept only as long as a resume may need it) and `<step>.json`, the manifest, which is written
+last and holds the hashes of both. A file without a manifest, or with another hash, does not count.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ class Checkpoint:
 
     @property
     def scheduled(self) -> bool:
-        """Whether it was saved because its step was due, and not because of the clock or a signal."""
+        """Whether it was saved because its step was due, and not because of the clock or a
+        signal.
+        """
         return self.content.scheduled
 
     @property
@@ -76,7 +78,8 @@ def save(
     scheduled: bool,
     check_lease: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a checkpoint, its manifest last. `check_lease` is called before each file, and may raise.
+    """Write a checkpoint, its manifest last. `check_lease` is called before each file, and may
+    raise.
 
     Raises:
         OSError: the disk refused; earlier checkpoints are unchanged.
@@ -87,7 +90,9 @@ def save(
     for part, content in (("weights", weights), ("state", state)):
         check_lease()
         write_bytes(_path(folder, info.step, f"{part}.safetensors"), content)
-    hashes = CheckpointHashes(weights=hashlib.sha256(weights).hexdigest(), state=hashlib.sha256(state).hexdigest())
+    hashes = CheckpointHashes(
+        weights=hashlib.sha256(weights).hexdigest(), state=hashlib.sha256(state).hexdigest()
+    )
     manifest = CheckpointManifest(step=info.step, scheduled=scheduled, sha256=hashes, info=info)
     check_lease()
     manifest.write(_path(folder, info.step, "json"))
@@ -128,7 +133,8 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
     A damaged checkpoint is quarantined. An unreadable one stays, because a later read may succeed.
 
     Raises:
-        StoreError: none can be read. Starting over would discard checkpoints that may still be good.
+        StoreError: none can be read. Starting over would discard checkpoints that may still be
+            good.
     """
     skipped, unreadable = [], []
     # Names have nine digits, so that they sort by step.
@@ -169,8 +175,8 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
         if checkpoint.step not in resumable:
             remove(checkpoint.state)
             if checkpoint.step not in keep_weights:
-                # The manifest first: after a kill in between, weights without a manifest do not count, while a manifest
-                # without weights would look like damage.
+                # The manifest first: after a kill in between, weights without a manifest do not
+                # count, while a manifest without weights would look like damage.
                 remove(checkpoint.manifest)
                 remove(checkpoint.weights)
     # While a run trains, a file without a manifest may be a checkpoint that is being written.
@@ -179,7 +185,9 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove files without a manifest, which a kill between two writes leaves, and quarantined files."""
+    """Remove files without a manifest, which a kill between two writes leaves, and quarantined
+    files.
+    """
     named = {path for checkpoint in valid(folder) for path in checkpoint.files}
     for pattern in ("*.safetensors", "*.json", "*.damaged"):
         for path in folder.glob(pattern):

@@ -1,7 +1,9 @@
-"""Removable files of a results root: leftovers of kills and damage, and weights that only further decodings need.
+"""Removable files of a results root: leftovers of kills and damage, and weights that only further
+decodings need.
 
-Without any cleaning, an unfinished run keeps its two newest resumable checkpoints and the weights that averaging may
-use; a finished run keeps the weights that its decodings average; a diverged run keeps none.
+Without any cleaning, an unfinished run keeps its two newest resumable checkpoints and the weights
+that averaging may use; a finished run keeps the weights that its decodings average; a diverged run
+keeps none.
 """
 
 from __future__ import annotations
@@ -28,21 +30,32 @@ class Removable:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All files, manifests before what they describe, so that no manifest outlives its files."""
+        """All files, manifests before what they describe, so that no manifest outlives its
+        files.
+        """
         return (*self.leftovers, *sorted(self.weights, key=lambda path: path.suffix != ".json"))
 
 
 def removable_files(folder: RunFolder, weights: bool) -> Removable:
-    """Find the removable files of a run; `weights` adds those of a finished run, which a table does not need."""
+    """Find the removable files of a run; `weights` adds those of a finished run, which a table does
+    not need.
+    """
     valid = checkpoints.valid(folder.checkpoints)
     of_valid = {path for checkpoint in valid for path in checkpoint.files}
-    leftovers = [path for each in folder.folders for pattern in (".*.tmp", "*.damaged") for path in each.glob(pattern)]
+    leftovers = [
+        path
+        for each in folder.folders
+        for pattern in (".*.tmp", "*.damaged")
+        for path in each.glob(pattern)
+    ]
     leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in of_valid]
     result = _result(folder)
     if result is None:
         return Removable(folder, tuple(sorted(leftovers)), ())
     # Left by a kill after the result was published, and before what it does not need was removed.
-    steps = result.kept_steps or [each.step for each in valid if result.outcome == "done"]  # some name none
+    steps = result.kept_steps or [
+        each.step for each in valid if result.outcome == "done"
+    ]  # some name none
     kept = {path for each in valid if each.step in steps for path in (each.weights, each.manifest)}
     leftovers += [path for path in of_valid - kept if path.exists()]
     found = tuple(path for path in sorted(kept) if path.exists()) if weights else ()
@@ -50,7 +63,9 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Total size of files in bytes, and of all files in a folder; one that disappears meanwhile counts as 0."""
+    """Total size of files in bytes, and of all files in a folder; one that disappears meanwhile
+    counts as 0.
+    """
     total = 0
     for path in paths:
         try:
@@ -62,7 +77,9 @@ def size_of(paths: Iterable[Path]) -> int:
 
 
 def remove(removable: Removable, weights: bool) -> int | None:
-    """Remove the files while holding the run's lease; the bytes freed, or None if another process holds or takes it."""
+    """Remove the files while holding the run's lease; the bytes freed, or None if another process
+    holds or takes it.
+    """
     lease = Lease(removable.folder.lease)
     if not lease.try_to_take():
         return None
@@ -70,7 +87,8 @@ def remove(removable: Removable, weights: bool) -> int | None:
         paths = removable_files(removable.folder, weights).paths  # the run may have moved on since
         freed = size_of(paths)
         for path in paths:
-            # This process may have been suspended for longer than the lease's term since the last file.
+            # This process may have been suspended for longer than the lease's term since the last
+            # file.
             lease.check()
             files.remove(path)  # a folder that was quarantined, too
         return freed

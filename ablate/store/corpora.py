@@ -1,7 +1,9 @@
-"""Prepared corpora as the results root lists them: manifests, and the corpus last made from given settings.
+"""Prepared corpora as the results root lists them: manifests, and the corpus last made from given
+settings.
 
-`corpora/<id>/corpus.json` is the manifest of a corpus, and is written last. `corpora/<hash of settings>.json` names the
-corpus last prepared from a study's data settings, so that a plan need not read the text again.
+`corpora/<id>/corpus.json` is the manifest of a corpus, and is written last. `corpora/<hash of
+settings>.json` names the corpus last prepared from a study's data settings, so that a plan need not
+read the text again.
 """
 
 from __future__ import annotations
@@ -19,7 +21,10 @@ from ablate.errors import Damaged, StoreError
 from ablate.store.records import CorpusManifest, CorpusPointer
 
 MANIFEST = "corpus.json"
-_FIRST = {"vocab_size", "max_length"}  # part of the pointer's name even at their defaults, as in the first version
+_FIRST = {
+    "vocab_size",
+    "max_length",
+}  # part of the pointer's name even at their defaults, as in the first version
 _FIRST_FIELDS = ("source", "target")  # text fields of corpora whose manifests name none
 
 
@@ -34,7 +39,9 @@ def fields_of(manifest: CorpusManifest) -> tuple[str, ...]:
 
 
 def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
-    """The manifest's entry for text fields; empty for those of the first version, whose ids must not change."""
+    """The manifest's entry for text fields; empty for those of the first version, whose ids must
+    not change.
+    """
     return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 
@@ -50,7 +57,9 @@ def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence
         pointer.write(path)
 
 
-def remembered(data: CorpusConfig, corpora: Path, signature: Sequence[Any], format: int | None = None) -> str | None:
+def remembered(
+    data: CorpusConfig, corpora: Path, signature: Sequence[Any], format: int | None = None
+) -> str | None:
     """Id of the corpus last made from these settings and files with this signature, or None.
 
     Args:
@@ -60,7 +69,9 @@ def remembered(data: CorpusConfig, corpora: Path, signature: Sequence[Any], form
         format: only a corpus of this format counts; None: of any.
     """
     pointer = _read_pointer(_pointer(data, corpora))
-    if pointer is None or pointer != CorpusPointer(corpus=pointer.corpus, signature=list(signature)):
+    if pointer is None or pointer != CorpusPointer(
+        corpus=pointer.corpus, signature=list(signature)
+    ):
         return None
     manifest = _read_manifest(corpora / pointer.corpus)
     return pointer.corpus if manifest is not None and format in (None, manifest.format) else None
@@ -79,15 +90,21 @@ def known_lengths(data: CorpusConfig, corpora: Path) -> Lengths | None:
 
 
 def lengths_in(folder: Path) -> Lengths | None:
-    """Sums of lengths of a corpus, or None if it is missing, or damaged and due to be prepared again."""
+    """Sums of lengths of a corpus, or None if it is missing, or damaged and due to be prepared
+    again.
+    """
     manifest = _read_manifest(folder)
     return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
 def overlap_in(folder: Path) -> dict[str, float] | None:
-    """Shares of a corpus' test records that occur in its training split; None if missing, damaged or not counted."""
+    """Shares of a corpus' test records that occur in its training split; None if missing, damaged
+    or not counted.
+    """
     manifest = _read_manifest(folder)
-    return manifest.overlap.shares(manifest.pairs["test"]) if manifest and manifest.overlap else None
+    return (
+        manifest.overlap.shares(manifest.pairs["test"]) if manifest and manifest.overlap else None
+    )
 
 
 def _read_pointer(path: Path) -> CorpusPointer | None:
@@ -100,14 +117,22 @@ def _read_pointer(path: Path) -> CorpusPointer | None:
 def _read_manifest(folder: Path) -> CorpusManifest | None:
     try:
         return CorpusManifest.read(folder / MANIFEST)
-    except StoreError:  # damaged or of another version: it will be prepared again, which reports an unreadable file
+    except (
+        StoreError
+    ):  # damaged or of another version: it will be prepared again, which reports an unreadable file
         return None
 
 
 def _pointer(data: CorpusConfig, corpora: Path) -> Path:
-    # Settings that were introduced later are left out at their defaults, so that pointers of earlier versions are
-    # still found.
+    # Settings that were introduced later are left out at their defaults, so that pointers of
+    # earlier versions are still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
-    later = {name for name, default in INTRODUCED_DATA.items() if name in values and values[name] == default} - _FIRST
-    settings = json.dumps({name: value for name, value in values.items() if name not in later}, sort_keys=True)
+    later = {
+        name
+        for name, default in INTRODUCED_DATA.items()
+        if name in values and values[name] == default
+    } - _FIRST
+    settings = json.dumps(
+        {name: value for name, value in values.items() if name not in later}, sort_keys=True
+    )
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"

@@ -29,7 +29,12 @@ _NO_FILE = {
     errno.ENOTDIR: "a file in place of its folder",
     errno.ELOOP: "a link that leads to itself",
 }
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}  # file systems without hard links
+_NO_LINKS = {
+    errno.EPERM,
+    errno.EOPNOTSUPP,
+    errno.EMLINK,
+    errno.ENOSYS,
+}  # file systems without hard links
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = False) -> None:
@@ -46,8 +51,8 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
         OSError: the disk refused; the path has either the old content or all of the new.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    # In the same folder, because a rename is atomic only within one file system. The random part keeps two processes
-    # that write the same file from sharing it.
+    # In the same folder, because a rename is atomic only within one file system. The random part
+    # keeps two processes that write the same file from sharing it.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Unbuffered, so that fsync covers every byte.
@@ -78,11 +83,14 @@ def _write_all(file: int, content: bytes) -> None:
 
 
 def _rename(temporary: Path, path: Path, inode: int) -> None:
-    """Give a file its name, and replace the one that has it. `inode` is that of the temporary file."""
+    """Give a file its name, and replace the one that has it. `inode` is that of the temporary
+    file.
+    """
     try:
         temporary.replace(path)
     except FileNotFoundError:
-        # NFS repeats a request whose answer was lost: the first one may have renamed the file already.
+        # NFS repeats a request whose answer was lost: the first one may have renamed the file
+        # already.
         if path.lstat().st_ino != inode:
             raise
 
@@ -90,16 +98,19 @@ def _rename(temporary: Path, path: Path, inode: int) -> None:
 def _link(temporary: Path, path: Path) -> None:
     """Give a file its name unless the name is taken. Only one of several processes succeeds."""
     try:
-        # A rename would silently replace the file of a faster process; a hard link fails if the name is taken.
+        # A rename would silently replace the file of a faster process; a hard link fails if the
+        # name is taken.
         os.link(temporary, path)
     except FileExistsError:
-        # NFS repeats a request whose answer was lost: the name may have been taken by this very file.
+        # NFS repeats a request whose answer was lost: the name may have been taken by this very
+        # file.
         if not path.samefile(temporary):
             raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Two processes may pass this check at once. The lease of the run is what keeps the second one away here.
+        # Two processes may pass this check at once. The lease of the run is what keeps the second
+        # one away here.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
@@ -107,8 +118,12 @@ def _link(temporary: Path, path: Path) -> None:
     temporary.unlink()
 
 
-def write_json(path: Path, content: Mapping[str, Any], durable: bool = True, once: bool = False) -> None:
-    """Replace a JSON file atomically; indented, and sealed with its hash. Arguments and errors as in `write_bytes`."""
+def write_json(
+    path: Path, content: Mapping[str, Any], durable: bool = True, once: bool = False
+) -> None:
+    """Replace a JSON file atomically; indented, and sealed with its hash. Arguments and errors as
+    in `write_bytes`.
+    """
     write_bytes(path, sealed(content), durable, once)
 
 
@@ -125,7 +140,8 @@ def read_bytes(path: Path) -> bytes | None:
     """Read a file; None if it does not exist.
 
     Raises:
-        Damaged: the path is not a file: a folder, a link to itself, or inside of a file in place of its folder.
+        Damaged: the path is not a file: a folder, a link to itself, or inside of a file in place of
+            its folder.
         StoreError: the file cannot be read.
     """
     try:
@@ -227,7 +243,9 @@ def verify(path: Path, expected: str) -> None:
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file or folder to `<name>.damaged`, so that it can be inspected; `ablate clean` removes it."""
+    """Rename a damaged file or folder to `<name>.damaged`, so that it can be inspected; `ablate
+    clean` removes it.
+    """
     aside = path.with_name(f"{path.name}.damaged")
     # A folder cannot be renamed to the name of one that is not empty: an earlier damaged one goes.
     remove(aside)

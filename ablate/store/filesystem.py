@@ -1,4 +1,6 @@
-"""Check that a folder can hold a results root which several processes, and several hosts, write to at once."""
+"""Check that a folder can hold a results root which several processes, and several hosts, write to
+at once.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,8 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
     """
     place = folder / ".ablate-filesystem"
     place.mkdir(parents=True, exist_ok=True)
-    # With a random part, because in containers several checks may have the same host name and process id.
+    # With a random part, because in containers several checks may have the same host name and
+    # process id.
     ours = place / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     ours.mkdir()
     try:
@@ -71,7 +74,9 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
 
 
 def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -> Check:
-    """Check that exactly one of several processes succeeds in making the same file at the same moment."""
+    """Check that exactly one of several processes succeeds in making the same file at the same
+    moment.
+    """
     folder.mkdir()
     wins = [0] * ROUNDS
     for found in _in_processes(_contend, (attempt, folder), CONTENDERS):
@@ -87,7 +92,8 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
 
 def _contend(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
     """The rounds that this process wins, or an error."""
-    # A barrier of files: processes start at different times, and without it the first would win all rounds alone.
+    # A barrier of files: processes start at different times, and without it the first would win all
+    # rounds alone.
     (folder / f"ready-{number}").touch()
     end = time.monotonic() + 60
     while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:
@@ -117,7 +123,9 @@ def _link(path: Path, number: int) -> bool:
 
 
 def _replacing(path: Path) -> Check:
-    """A reader sees the old or the new content of a file that another process replaces, never a part or nothing."""
+    """A reader sees the old or the new content of a file that another process replaces, never a
+    part or nothing.
+    """
     write_bytes(path, _block(0))
     done = path.with_name("done")
     receiver = _SPAWN.Process(target=_replace_often, args=(path, done))
@@ -132,12 +140,15 @@ def _replacing(path: Path) -> Check:
         wrong += len(set(content)) != 1 or len(content) != len(_block(0))
     receiver.join()
     if wrong or not done.exists():
-        return Check("rename", False, f"{wrong} of {reads} reads found neither the old nor the new content")
+        return Check(
+            "rename", False, f"{wrong} of {reads} reads found neither the old nor the new content"
+        )
     return Check("rename", True, f"{reads} reads of a file that was replaced {ROUNDS} times")
 
 
 def _block(number: int) -> bytes:
-    # One byte, repeated: a mixture of two contents shows as two values, and a part of one as a shorter file.
+    # One byte, repeated: a mixture of two contents shows as two values, and a part of one as a
+    # shorter file.
     return bytes([number]) * 65_536
 
 
@@ -172,7 +183,9 @@ def _leases(folder: Path) -> Iterator[Check]:
         seconds = time.monotonic() - began
         in_time = taken and seconds >= TEST_TERM / 3
         detail = f"taken over after {seconds:.1f} s of silence; its term is {TEST_TERM:.0f} s"
-        yield Check("lease of another host that died", in_time, detail if taken else "is not taken over")
+        yield Check(
+            "lease of another host that died", in_time, detail if taken else "is not taken over"
+        )
         contender.release()
     except Empty:
         yield Check("lease of a living holder", False, "cannot be taken")
@@ -194,16 +207,24 @@ def _hold(path: Path, reports: Any) -> None:
 
 
 def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
-    """Compare the clock with that of the file system, and with other hosts, whose files are beside ours."""
+    """Compare the clock with that of the file system, and with other hosts, whose files are beside
+    ours.
+    """
     try:
         before = time.time()
         write_bytes(ours, _beat(0))
         after, changed = time.time(), ours.stat().st_mtime
         skew = max(before - changed, changed - after, 0.0)
-        yield Check("clock of the file system", skew < MAX_SKEW, f"{skew:.1f} s apart from this host's clock")
+        yield Check(
+            "clock of the file system",
+            skew < MAX_SKEW,
+            f"{skew:.1f} s apart from this host's clock",
+        )
         delays = _listen(ours, seconds)
         if not delays:
-            yield Check("other hosts", True, "none: run the same command on another host at the same time")
+            yield Check(
+                "other hosts", True, "none: run the same command on another host at the same time"
+            )
         for host, delay in sorted(delays.items()):
             detail = f"its files are seen {delay:.1f} s after its clock's time"
             yield Check(f"host {host}", abs(delay) < MAX_DELAY, detail)
@@ -212,11 +233,15 @@ def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
 
 
 def _beat(number: int) -> bytes:
-    return json.dumps({"host": socket.gethostname(), "number": number, "time": time.time()}).encode()
+    return json.dumps(
+        {"host": socket.gethostname(), "number": number, "time": time.time()}
+    ).encode()
 
 
 def _listen(ours: Path, seconds: float) -> dict[str, float]:
-    """By host: the longest time from writing a file there, by its clock, to seeing it here, by this one."""
+    """By host: the longest time from writing a file there, by its clock, to seeing it here, by this
+    one.
+    """
     delays: dict[str, float] = {}
     seen: dict[str, int] = {}
     end, number = time.monotonic() + seconds, 0
@@ -239,6 +264,8 @@ def _listen(ours: Path, seconds: float) -> dict[str, float]:
 
 
 def _in_processes(work: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> list[Any]:
-    """The results of some work in several processes at once; each gets its number as last argument."""
+    """The results of some work in several processes at once; each gets its number as last
+    argument.
+    """
     with _SPAWN.Pool(count) as pool:
         return pool.starmap(work, [(*arguments, number) for number in range(count)])

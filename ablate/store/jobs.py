@@ -1,4 +1,5 @@
-"""The files of a cluster job: a study frozen at submission, and the reports of the pilots that work on it.
+"""The files of a cluster job: a study frozen at submission, and the reports of the pilots that work
+on it.
 
 results/<study>/jobs/<id>/
   job.json               the submission: options, selection of rows and seeds, ids of the runs
@@ -85,7 +86,8 @@ class ClusterJob(Record):
 class Submission(Record):
     """submission-<n>.json: pilots that were submitted together.
 
-    ids: of the arrays, as the cluster names them, or of the driver of Ray; closing: of the closing job.
+    ids: of the arrays, as the cluster names them, or of the driver of Ray; closing: of the closing
+        job.
     work: steps made by the study's runs so far, from which progress is measured.
     """
 
@@ -118,7 +120,9 @@ class PilotReport(ProcessMark):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the pilot still works, by its process on this host and by the age of its report on others."""
+        """Whether the pilot still works, by its process on this host and by the age of its report
+        on others.
+        """
         return self.phase != "left" and is_working(self, self.time)
 
 
@@ -143,7 +147,8 @@ class JobFolder:
     @property
     def results(self) -> Results:
         """The results root that the job belongs to, wherever this machine mounts it."""
-        # results/<study>/jobs/<id>: from the path and not from job.json, because nodes may mount the root elsewhere.
+        # results/<study>/jobs/<id>: from the path and not from job.json, because nodes may mount
+        # the root elsewhere.
         return Results(self.path.absolute().parents[2])
 
     @property
@@ -243,13 +248,16 @@ def open_jobs(results: Results, study: str) -> list[JobFolder]:
 
 
 def new_job(results: Results, study: str) -> JobFolder:
-    """Create the folder of a job. Its id is the time, and a number if several are made in one second."""
+    """Create the folder of a job. Its id is the time, and a number if several are made in one
+    second.
+    """
     parent = results.study(study).absolute() / "jobs"
     parent.mkdir(parents=True, exist_ok=True)
     now = time.strftime("%Y%m%d-%H%M%S")
     for name in _names(now):
         try:
-            # mkdir fails if the folder exists: of two submissions in one second, each gets a folder.
+            # mkdir fails if the folder exists: of two submissions in one second, each gets a
+            # folder.
             (parent / name).mkdir()
         except FileExistsError:
             continue

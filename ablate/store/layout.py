@@ -15,13 +15,14 @@ results/
     lease                held by the one process that works on the run
     sources/             source code of the plug-ins that the run uses
     result.json          written last: it exists if and only if the run is done or diverged
-  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA if that is set
-  corpora/downloads/     resolved revisions of data sets on the Hub
-  <study>/               the published table of a study
-  .origins/<study>       path of the study file, from the results root: one name belongs to one file
-  .judged/<study>        numbers of seeds at which the study was judged, so that a later change of them is noticed
+  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA if
+  that is set corpora/downloads/     resolved revisions of data sets on the Hub <study>/
+  the published table of a study .origins/<study>       path of the study file, from the results
+  root: one name belongs to one file .judged/<study>        numbers of seeds at which the study was
+  judged, so that a later change of them is noticed
 
-Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to `<name>.damaged`.
+Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to
+`<name>.damaged`.
 """
 
 from __future__ import annotations
@@ -44,7 +45,9 @@ _ID = re.compile(r"[0-9a-f]{12}")
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run. Reading returns None for an absent file, and raises Damaged or StoreError for a bad one."""
+    """The files of one run. Reading returns None for an absent file, and raises Damaged or
+    StoreError for a bad one.
+    """
 
     path: Path
 
@@ -127,9 +130,24 @@ class RunFolder:
         Returns:
             The paths that were quarantined.
         """
-        folders = (self.path, self.checkpoints, self.predictions("").parent, self.scores("").parent, self.sources)
-        files = (self.run, self.execution, self.provenance, self.metrics, self.progress, self.failure, self.log,
-                 self.lease, self.result)  # fmt: skip
+        folders = (
+            self.path,
+            self.checkpoints,
+            self.predictions("").parent,
+            self.scores("").parent,
+            self.sources,
+        )
+        files = (
+            self.run,
+            self.execution,
+            self.provenance,
+            self.metrics,
+            self.progress,
+            self.failure,
+            self.log,
+            self.lease,
+            self.result,
+        )
         wrong = [path for path in folders if os.path.lexists(path) and not path.is_dir()]
         for path in wrong:  # first, because the others may be in them
             quarantine(path)
@@ -174,7 +192,9 @@ class RunFolder:
 
 
 def _is_no_file(path: Path) -> bool:
-    """Whether something else than a file has this name; not if another process removes or makes the file meanwhile."""
+    """Whether something else than a file has this name; not if another process removes or makes the
+    file meanwhile.
+    """
     try:
         return not stat.S_ISREG(path.lstat().st_mode)
     except OSError:
@@ -196,11 +216,16 @@ class Results:
     def run_ids(self) -> list[str]:
         """The ids of all runs, sorted."""
         folder = self.root / "runs"
-        return sorted(p.name for p in folder.iterdir() if _ID.fullmatch(p.name)) if folder.is_dir() else []
+        return (
+            sorted(p.name for p in folder.iterdir() if _ID.fullmatch(p.name))
+            if folder.is_dir()
+            else []
+        )
 
     @property
     def corpora(self) -> Path:
-        """The folder of prepared corpora: `corpora/`, or the one that ABLATE_CORPORA names, for several roots.
+        """The folder of prepared corpora: `corpora/`, or the one that ABLATE_CORPORA names, for
+        several roots.
 
         Raises:
             UsageError: the home folder in ABLATE_CORPORA is not known.
@@ -212,7 +237,9 @@ class Results:
             raise UsageError(f"{SHARED_CORPORA}: {error}") from None
 
     def corpus(self, id: str) -> Path:
-        """The folder of a prepared corpus, here or shared. Every command looks for a corpus by this rule."""
+        """The folder of a prepared corpus, here or shared. Every command looks for a corpus by this
+        rule.
+        """
         # A root that was filled before ABLATE_CORPORA was set keeps its corpora.
         here = self.root / "corpora" / id
         return here if is_prepared(here) else self.corpora / id
@@ -226,7 +253,9 @@ class Results:
         return self.root / name
 
     def origin(self, name: str) -> Path:
-        """The file that holds the path of the study file with this name; no study's name begins with a dot."""
+        """The file that holds the path of the study file with this name; no study's name begins
+        with a dot.
+        """
         return self.root / ".origins" / name
 
     def judged(self, name: str) -> Path:

@@ -1,8 +1,9 @@
 """Leases: the exclusive right to work on a run, which expires when its holder dies.
 
-A lease is filelock's `SoftFileLease`: a file that names host, process, its start time and a random token, and that the
-holder touches every few seconds. A lease whose process is gone is taken over at once. A lease that is not touched for
-the whole term, because its holder is stopped or its host is lost, is taken over after the term. A holder that comes
+A lease is filelock's `SoftFileLease`: a file that names host, process, its start time and a random
+token, and that the holder touches every few seconds. A lease whose process is gone is taken over at
+once. A lease that is not touched for the whole term, because its holder is stopped or its host is
+lost, is taken over after the term. A holder that comes
 back must not publish anything: it calls `check` before each write.
 """
 
@@ -15,10 +16,13 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-TERM_SECONDS = 60.0  # without a heartbeat, before another process may take over; the same for all contenders
+TERM_SECONDS = (
+    60.0  # without a heartbeat, before another process may take over; the same for all contenders
+)
 _POLL_SECONDS = 0.2
 _EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this long
-TAKEN_OVER = "another process has taken over this run; this one writes nothing more"  # message of a lost lease
+# message of a lost lease
+TAKEN_OVER = "another process has taken over this run; this one writes nothing more"
 
 
 class LeaseLost(Exception):  # noqa: N818
@@ -26,14 +30,20 @@ class LeaseLost(Exception):  # noqa: N818
 
 
 class Lease:
-    """A contender for one lease file. Keep the object between tries: it measures how long the holder is silent."""
+    """A contender for one lease file. Keep the object between tries: it measures how long the
+    holder is silent.
+    """
 
     def __init__(self, path: Path, term: float | None = None) -> None:
         """Prepare to take a lease; `term` is in seconds, None for the default."""
         self.term = TERM_SECONDS if term is None else term
         # The lease is the process's, whichever of its threads takes, checks or releases it.
         self._lease = SoftFileLease(
-            path, lease_duration=self.term, thread_local=False, poll_interval=_POLL_SECONDS, timeout=0
+            path,
+            lease_duration=self.term,
+            thread_local=False,
+            poll_interval=_POLL_SECONDS,
+            timeout=0,
         )
         self._path = path
         self._empty: tuple[tuple[int, int], float] | None = (
@@ -55,7 +65,8 @@ class Lease:
         return True
 
     def _remove_empty(self) -> None:
-        """Remove a file that has been empty for the whole term, since the library would wait forever.
+        """Remove a file that has been empty for the whole term, since the library would wait
+        forever.
 
         A kill between creating the file and its first byte leaves one.
         """

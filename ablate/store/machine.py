@@ -21,19 +21,23 @@ VMSTAT = Path("/proc/vmstat")
 # Limits that a launcher sets for a pilot where no control group does: cores, and bytes.
 CPUS_VARIABLE, MEMORY_VARIABLE = "ABLATE_CPUS", "ABLATE_MEMORY"
 
-# A process on another host counts as dead if its last report is older than this. On this host it is looked up.
+# A process on another host counts as dead if its last report is older than this. On this host it is
+# looked up.
 HEARTBEAT_SECONDS = 120.0
-CLOCK_SECONDS = 2.0  # tolerance for start times: the system derives them from a clock that may be set
+CLOCK_SECONDS = (
+    2.0  # tolerance for start times: the system derives them from a clock that may be set
+)
 
 LIBRARY_SETTINGS = {
-    # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost three quarters of their
-    # speed beside a busy neighbor, and were slower without one, too (benchmarks/LOG.md, 2026-11-22, threads that
-    # sleep).
+    # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost
+    # three quarters of their speed beside a busy neighbor, and were slower without one, too
+    # (benchmarks/LOG.md, 2026-11-22, threads that sleep).
     "OMP_WAIT_POLICY": "passive",
-    # With libgomp they spin for about 0.1 ms first, which covers the gap between two products of a training step
-    # (benchmarks/LOG.md, 2026-11-23, threads that spin briefly).
+    # With libgomp they spin for about 0.1 ms first, which covers the gap between two products of a
+    # training step (benchmarks/LOG.md, 2026-11-23, threads that spin briefly).
     "GOMP_SPINCOUNT": "10000",
-    # With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true` needs.
+    # With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true`
+    # needs.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     # GPUs have the numbers that nvidia-smi shows. By default, CUDA puts the fastest one first.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -41,7 +45,9 @@ LIBRARY_SETTINGS = {
 
 
 def library_settings() -> dict[str, str]:
-    """The variables of LIBRARY_SETTINGS for this process and its workers; those of the user take precedence."""
+    """The variables of LIBRARY_SETTINGS for this process and its workers; those of the user take
+    precedence.
+    """
     ours = {name: value for name, value in LIBRARY_SETTINGS.items() if name not in os.environ}
     if "OMP_WAIT_POLICY" in os.environ:
         # libgomp follows its spin count rather than the policy, and this policy is the user's.
@@ -56,21 +62,33 @@ def set_default_environment() -> None:
 
 def machine() -> Machine:
     """Describe the processor, its cores and the operating system."""
-    return Machine(processor=_processor(), cores=cores(), system=f"{platform.system()} {platform.machine()}")
+    return Machine(
+        processor=_processor(), cores=cores(), system=f"{platform.system()} {platform.machine()}"
+    )
 
 
 def cores() -> int:
-    """Number of cores that this process may use: by its affinity, its control groups, and its job on a cluster."""
+    """Number of cores that this process may use: by its affinity, its control groups, and its job
+    on a cluster.
+    """
     # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)]))
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use: of the machine, its control groups, and its job on a cluster."""
+    """Bytes of memory that this process may use: of the machine, its control groups, and its job on
+    a cluster.
+    """
     import psutil
 
-    limits = [int(text) for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes") if text.isdecimal()]
+    limits = [
+        int(text)
+        for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes")
+        if text.isdecimal()
+    ]
     megabytes = _limits_in("SLURM_MEM_PER_NODE")
     if not megabytes:
         megabytes = [each * cores() for each in _limits_in("SLURM_MEM_PER_CPU")]
@@ -79,7 +97,8 @@ def memory() -> int:
 
 
 def count_oom_kills() -> int | None:
-    """Number of processes in this process's control group that the system has killed because memory was short.
+    """Number of processes in this process's control group that the system has killed because memory
+    was short.
 
     None if the system does not say. Without control groups, kills on the whole machine are counted.
     """
@@ -100,7 +119,9 @@ def _counter(path: Path, name: str) -> int | None:
 
 
 def _limits_in(*variables: str) -> list[int]:
-    """Limits in environment variables: no limit if a variable is unset, or 0, with which Slurm means the whole node."""
+    """Limits in environment variables: no limit if a variable is unset, or 0, with which Slurm
+    means the whole node.
+    """
     texts = [os.environ.get(variable, "") for variable in variables]
     return [int(text) for text in texts if text.isdecimal() and int(text)]
 
@@ -115,7 +136,8 @@ def _cpu_quotas() -> list[int]:
     for path in _cgroup_files("", "cpu", "cpu.cfs_quota_us"):
         try:
             quota_us, period_us = (
-                int((path.parent / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period")
+                int((path.parent / f"cpu.cfs_{name}_us").read_text())
+                for name in ("quota", "period")
             )
         except (OSError, ValueError):
             continue
@@ -135,7 +157,8 @@ def _cgroup_texts(unified: str, controller: str = "", legacy: str = "") -> list[
 
 
 def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[Path]:
-    """A file in each control group that this process is in: its own group first, then the groups above it.
+    """A file in each control group that this process is in: its own group first, then the groups
+    above it.
 
     Args:
         unified: name of the file in version 2; "" for none.
@@ -163,19 +186,28 @@ def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[
 
 
 def visible_gpus() -> int:
-    """Number of GPUs that this process may use, by device files and CUDA_VISIBLE_DEVICES; torch is not loaded."""
+    """Number of GPUs that this process may use, by device files and CUDA_VISIBLE_DEVICES; torch is
+    not loaded.
+    """
     # The driver makes a file for each GPU, nvidia0 and so on, beside others such as nvidiactl.
-    devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*"))
+    devices = sum(
+        path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*")
+    )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return devices
     # CUDA leaves out everything from the first entry on that is no device, such as -1.
-    return min(devices, sum(1 for _ in takewhile(lambda part: part.strip() not in ("", "-1"), visible.split(","))))
+    return min(
+        devices,
+        sum(1 for _ in takewhile(lambda part: part.strip() not in ("", "-1"), visible.split(","))),
+    )
 
 
 @functools.cache
 def processor_has_bf16() -> bool:
-    """Whether the processor has instructions for bf16 products, by the operating system's list; torch is not loaded."""
+    """Whether the processor has instructions for bf16 products, by the operating system's list;
+    torch is not loaded.
+    """
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:
@@ -190,7 +222,9 @@ def process_mark() -> ProcessMark:
 
 
 def start_time(pid: int) -> float | None:
-    """Start of a process of this host, in seconds since the epoch; None if it does not exist. Ids are recycled."""
+    """Start of a process of this host, in seconds since the epoch; None if it does not exist. Ids
+    are recycled.
+    """
     import psutil  # only `status` and workers need it
 
     try:
@@ -200,7 +234,8 @@ def start_time(pid: int) -> float | None:
 
 
 def is_working(process: ProcessMark, last_report: float) -> bool:
-    """Whether a process still works: on this host by its start time, on another by the age of its last report.
+    """Whether a process still works: on this host by its start time, on another by the age of its
+    last report.
 
     Args:
         process: as it marked itself.
@@ -210,7 +245,9 @@ def is_working(process: ProcessMark, last_report: float) -> bool:
         return time.time() - last_report < HEARTBEAT_SECONDS
     # The system reuses ids: a process that started at another time is another process.
     born = start_time(process.pid)
-    return born is not None and process.born is not None and abs(born - process.born) < CLOCK_SECONDS
+    return (
+        born is not None and process.born is not None and abs(born - process.born) < CLOCK_SECONDS
+    )
 
 
 def _processor() -> str:

@@ -1,7 +1,7 @@
 """Typed records: the content of every JSON file that a run keeps.
 
-Each record knows how to read and write itself as one file. Unknown keys are ignored, so that a newer version may add
-some; a missing or mistyped one is refused with the file and the field.
+Each record knows how to read and write itself as one file. Unknown keys are ignored, so that a
+newer version may add some; a missing or mistyped one is refused with the file and the field.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ from ablate.errors import StoreError
 from ablate.store.files import read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
-RESULT_FORMAT = 4  # 1 had no hash, 2 did not say which test set was decoded, 3 had one field per metric
+RESULT_FORMAT = (
+    4  # 1 had no hash, 2 did not say which test set was decoded, 3 had one field per metric
+)
 _READABLE = (3, RESULT_FORMAT)
 
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
 Setting = str | int | float | bool | None
-FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]  # an id: `..` or a slash would leave the results root
+FileName = Annotated[
+    str, Field(pattern=r"^[\w-]*$")
+]  # an id: `..` or a slash would leave the results root
 R = TypeVar("R", bound="Record")
 
 
@@ -61,7 +65,9 @@ class Record(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "record"
-            raise StoreError(f"{path}: written by another version of ablate ({field}: {first['msg']})") from None
+            raise StoreError(
+                f"{path}: written by another version of ablate ({field}: {first['msg']})"
+            ) from None
 
     def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
         """Write the record atomically; see `write_bytes` for the arguments and errors."""
@@ -69,7 +75,9 @@ class Record(BaseModel):
 
 
 def _left_out(content: dict[str, Any], field: str, default: object) -> dict[str, Any]:
-    """The content of a record, without a field that has its default. Older versions wrote the same bytes."""
+    """The content of a record, without a field that has its default. Older versions wrote the same
+    bytes.
+    """
     return {name: value for name, value in content.items() if name != field or value != default}
 
 
@@ -92,15 +100,18 @@ class RunRecord(Record):
 
 
 class Execution(Record):
-    """execution.json: how a run is executed. It is fixed at the first start, because it changes the last digits.
+    """execution.json: how a run is executed. It is fixed at the first start, because it changes the
+    last digits.
 
     training: hash of the training and dev text.
     device: `cpu` or `cuda`, without an index.
     micro_batch_tokens: the first micro-batch, in padded tokens.
     halvings: how often the micro-batch was halved since, after running out of memory.
-    precision: of matrix products; None in records from before it was chosen by device, when run.json had it.
+    precision: of matrix products; None in records from before it was chosen by device, when
+        run.json had it.
     deterministic: whether a GPU sums in a fixed order.
-    parts: into which each batch is divided, so that so many processes may train the run; left out of the file if 1.
+    parts: into which each batch is divided, so that so many processes may train the run; left out
+        of the file if 1.
     """
 
     training: str
@@ -184,7 +195,8 @@ class Progress(ProcessMark):
     seconds: of work on the run, including earlier processes.
     loss: training loss in nats per token, mean since the previous log line.
     perplexity: of the last evaluation on the dev split.
-    peak_memory: the most bytes that a process has held on its GPU for the run so far; None on a CPU.
+    peak_memory: the most bytes that a process has held on its GPU for the run so far; None on a
+        CPU.
     """
 
     phase: Phase
@@ -205,7 +217,8 @@ class Failure(Record):
     """failure.json: why a run failed.
 
     killed: every worker was ended from outside, so a new launch tries again.
-    hosts: on which the run has failed, the last one last. Pilots of a cluster try it once more on another host.
+    hosts: on which the run has failed, the last one last. Pilots of a cluster try it once more on
+        another host.
     """
 
     reason: str
@@ -214,7 +227,9 @@ class Failure(Record):
     hosts: tuple[str, ...] = ()
 
     def may_succeed_on(self, host: str) -> bool:
-        """Whether this host may succeed: the failures so far may be the fault of other hosts rather than of the run."""
+        """Whether this host may succeed: the failures so far may be the fault of other hosts rather
+        than of the run.
+        """
         return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
 
     @property
@@ -240,11 +255,13 @@ class Score(Record):
 class Decoding(Record):
     """The evaluation of a trained run with one set of decoding settings, on one test set.
 
-    averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made fewer.
+    averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made
+        fewer.
     predictions: their number; None if the task predicts nothing.
     sha256: of the file of predictions.
     seconds: of decoding.
-    generated: texts that the model generated for the report; left out of the file where there are none.
+    generated: texts that the model generated for the report; left out of the file where there are
+        none.
     """
 
     test: str
@@ -263,11 +280,16 @@ class Decoding(Record):
     @model_serializer(mode="wrap")
     def _without_absent(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
         content: dict[str, Any] = to_dict(self)
-        return content if self.generated else {name: value for name, value in content.items() if name != "generated"}
+        return (
+            content
+            if self.generated
+            else {name: value for name, value in content.items() if name != "generated"}
+        )
 
 
 class Result(Record):
-    """result.json: the outcome of a run. It is written last, and exists if and only if the run is done or diverged.
+    """result.json: the outcome of a run. It is written last, and exists if and only if the run is
+    done or diverged.
 
     steps: optimizer steps made.
     params: trained parameters.
@@ -312,7 +334,9 @@ class Result(Record):
                 **content,
                 "format": RESULT_FORMAT,
                 "metrics_sha256": content["metrics"]["sha256"],
-                "decodings": {id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()},
+                "decodings": {
+                    id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()
+                },
             }
         # Of a validator's exceptions, pydantic reports only a ValueError as a fault of the file.
         except KeyError as error:
@@ -327,10 +351,12 @@ class Result(Record):
             StoreError: the file cannot be read, or its format is not known.
         """
         content = read_json(path)
-        # Before validation, which would report the first field that another format lacks instead of the format.
+        # Before validation, which would report the first field that another format lacks instead of
+        # the format.
         if content is not None and content.get("format") not in _READABLE:
             raise StoreError(
-                f"{path}: has format {content.get('format')}, and this ablate reads {_READABLE[0]} to {_READABLE[-1]}; "
+                f"{path}: has format {content.get('format')}, and this ablate reads {_READABLE[0]} "
+                f"to {_READABLE[-1]}; "
                 "use the version that wrote it, or another --results"
             )
         return super().read(path)
@@ -340,7 +366,12 @@ def _decoding_of_format_3(decoding: Mapping[str, Any]) -> dict[str, Any]:
     scores = {name: {"value": decoding[name]} for name in ("ppl", "ppl_char") if name in decoding}
     scores["bleu"] = {"value": decoding["bleu"], "signature": decoding["signature"]}
     averaged = decoding.get("averaged", decoding["average_checkpoints"])
-    return {**decoding, "scores": scores, "predictions": decoding["sentences"], "averaged": averaged}
+    return {
+        **decoding,
+        "scores": scores,
+        "predictions": decoding["sentences"],
+        "averaged": averaged,
+    }
 
 
 class TrainingState(Record):
@@ -369,7 +400,9 @@ class CheckpointHashes(Record):
 
 
 class CheckpointManifest(Record):
-    """<step>.json: makes a checkpoint valid. `scheduled`: saved because its step was due, so averaging may use it."""
+    """<step>.json: makes a checkpoint valid. `scheduled`: saved because its step was due, so
+    averaging may use it.
+    """
 
     step: int
     scheduled: bool
@@ -384,7 +417,9 @@ class Measurement(Score):
 
 
 class ScoreSource(Record):
-    """The text that scores were computed from: SHA-256 of the predictions, and the corpus of the references."""
+    """The text that scores were computed from: SHA-256 of the predictions, and the corpus of the
+    references.
+    """
 
     format: int
     translations: str
@@ -392,7 +427,9 @@ class ScoreSource(Record):
 
 
 class ScoreCache(Record):
-    """scores/<decoding>.json: scores that can be computed again from the predictions and the corpus."""
+    """scores/<decoding>.json: scores that can be computed again from the predictions and the
+    corpus.
+    """
 
     of: ScoreSource
     metrics: dict[str, Measurement]
@@ -409,7 +446,9 @@ class Overlap(Record):
     records: int
 
     def shares(self, test: int) -> dict[str, float]:
-        """Shares of the `test` records, by text field; with several fields also of `whole records`."""
+        """Shares of the `test` records, by text field; with several fields also of `whole
+        records`.
+        """
         whole = {"whole records": self.records} if len(self.fields) > 1 else {}
         return {name: count / test for name, count in {**self.fields, **whole}.items()}
 
@@ -423,7 +462,8 @@ class CorpusCounts(Record):
     noticed: warnings.
     longest: tokens of the longest sequence.
     lengths: sums of lengths, from which costs are computed.
-    overlap: of the test split with the training split; None if not counted, as for language models and formerly.
+    overlap: of the test split with the training split; None if not counted, as for language models
+        and formerly.
     """
 
     pairs: dict[str, int]
@@ -470,7 +510,10 @@ class Origin(Record):
             for name, info in type(self).model_fields.items()
             if name in self.model_fields_set
         }
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in fields.items()
+        }
 
 
 class CorpusManifest(CorpusCounts):
@@ -495,12 +538,19 @@ class CorpusManifest(CorpusCounts):
     sizes: dict[str, int] = Field(default_factory=dict)
 
     def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
-        """Write the manifest. Its keys keep their first order, so that equal corpora have equal manifests."""
+        """Write the manifest. Its keys keep their first order, so that equal corpora have equal
+        manifests.
+        """
         content = self.model_dump(mode="json")
         if self.fields is None:
             del content["fields"]
         head = ("format", "training", "data", "fields", "sources")
-        write_json(path, {name: content[name] for name in (*head, *content) if name in content}, durable, once)
+        write_json(
+            path,
+            {name: content[name] for name in (*head, *content) if name in content},
+            durable,
+            once,
+        )
 
     @classmethod
     def read(cls, path: Path, format: int | None = None) -> CorpusManifest | None:
@@ -517,7 +567,8 @@ class CorpusManifest(CorpusCounts):
         content = read_json(path)
         if content is not None and format is not None and content.get("format") != format:
             raise StoreError(
-                f"{path.parent}: has format {content.get('format')}, but this version reads {format}; remove it"
+                f"{path.parent}: has format {content.get('format')}, but this version reads "
+                f"{format}; remove it"
             )
         return super().read(path)
 
@@ -546,7 +597,8 @@ class TrainingText(Record):
 
 
 class EncodingState(Record):
-    """state.json of a corpus in preparation: the last commit of the second pass over the training split.
+    """state.json of a corpus in preparation: the last commit of the second pass over the training
+    split.
 
     done: records that passed the filters of text and are encoded.
     ends: for each text field, the sizes of both files in bytes; None for fields without a commit.
@@ -554,7 +606,9 @@ class EncodingState(Record):
     left_out: records left out for their length, by reason.
     """
 
-    done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote `read`
+    done: int = Field(
+        0, validation_alias=AliasChoices("done", "read")
+    )  # earlier versions wrote `read`
     ends: tuple[tuple[int, int] | None, ...]
     sums: dict[str, int] = Field(default_factory=dict)
     left_out: dict[str, int] = Field(default_factory=dict)
@@ -564,8 +618,10 @@ class HubFile(Record):
     """A file of a data set on the Hub.
 
     size: in bytes.
-    sha256, git: the one hash that the Hub has of it; SHA-256 for large files, of a git blob for small ones.
-    verified: size and modification time in nanoseconds of the downloaded file that has matched its hash.
+    sha256, git: the one hash that the Hub has of it; SHA-256 for large files, of a git blob for
+        small ones.
+    verified: size and modification time in nanoseconds of the downloaded file that has matched its
+        hash.
     """
 
     size: int | None
@@ -575,7 +631,9 @@ class HubFile(Record):
 
 
 class HubRevision(Record):
-    """corpora/downloads/<data set>@<revision>.json: a revision of a data set on the Hub, as first requested."""
+    """corpora/downloads/<data set>@<revision>.json: a revision of a data set on the Hub, as first
+    requested.
+    """
 
     repository: str
     revision: str
@@ -596,7 +654,9 @@ class JudgedSeeds(Record):
 
 
 class Judgments(Record):
-    """.judged/<study>: the numbers of seeds at which each version of a study was judged, in order of time."""
+    """.judged/<study>: the numbers of seeds at which each version of a study was judged, in order
+    of time.
+    """
 
     versions: tuple[JudgedSeeds, ...] = ()
 
@@ -613,12 +673,18 @@ class MetricsLine(Record):
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
     """Dev perplexity in a metrics log at a step; None if the log has none."""
-    values = [value for line in read_metrics(path) if line.step == step and (value := line.dev_perplexity or 0.0) > 0]
+    values = [
+        value
+        for line in read_metrics(path)
+        if line.step == step and (value := line.dev_perplexity or 0.0) > 0
+    ]
     return values[-1] if values else None
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
-    """The whole lines of a metrics log; those that are not a record, such as one being written, are left out."""
+    """The whole lines of a metrics log; those that are not a record, such as one being written, are
+    left out.
+    """
     try:
         return parse_metrics(path.read_bytes())
     except OSError:

@@ -1,7 +1,9 @@
-"""Cached scores of a run's predictions, in every metric that a study asked for, and on resampled test sets.
+"""Cached scores of a run's predictions, in every metric that a study asked for, and on resampled
+test sets.
 
-Scores follow from the predictions and the corpus. Both are compared with their recorded hashes before anything is
-scored, and a cache that is damaged, or that was made from predictions or a corpus with another hash, counts as empty.
+Scores follow from the predictions and the corpus. Both are compared with their recorded hashes
+before anything is scored, and a cache that is damaged, or that was made from predictions or a
+corpus with another hash, counts as empty.
 """
 
 from __future__ import annotations
@@ -34,13 +36,17 @@ def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str
 
 
 def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> bytes:
-    """The file of predictions, compared with its hash; arguments and errors as in `read_predictions`."""
+    """The file of predictions, compared with its hash; arguments and errors as in
+    `read_predictions`.
+    """
     if decoding.sha256 is None:
         return b""
     path = folder.predictions(id)
     content = read_bytes(path)
     if content is None or hashlib.sha256(content).hexdigest() != decoding.sha256:
-        state = "is missing" if content is None else "is damaged (its SHA-256 is not the one written)"
+        state = (
+            "is missing" if content is None else "is damaged (its SHA-256 is not the one written)"
+        )
         raise Damaged(f"{path}: {state}")
     return content
 
@@ -48,13 +54,20 @@ def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> byte
 def is_archived(folder: RunFolder, id: str) -> bool:
     """Whether a run has the scores of a decoding, and no folder of predictions or checkpoints.
 
-    It was unpacked from the archive of `ablate publish`: its scores are final, and it cannot be decoded again.
+    It was unpacked from the archive of `ablate publish`: its scores are final, and it cannot be
+    decoded again.
     """
-    return folder.scores(id).exists() and not folder.predictions(id).parent.exists() and not folder.checkpoints.exists()
+    return (
+        folder.scores(id).exists()
+        and not folder.predictions(id).parent.exists()
+        and not folder.checkpoints.exists()
+    )
 
 
 def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str | None:
-    """Describe the damage of predictions and what heals it; None if they are whole, or left out by an archive."""
+    """Describe the damage of predictions and what heals it; None if they are whole, or left out by
+    an archive.
+    """
     if is_archived(folder, id):
         return None
     try:
@@ -72,11 +85,17 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Mea
         cache = ScoreCache.read(folder.scores(id))
     except StoreError:
         return {}
-    known = cache is not None and decoding.sha256 is not None and cache.of == source(decoding.sha256, decoding.corpus)
+    known = (
+        cache is not None
+        and decoding.sha256 is not None
+        and cache.of == source(decoding.sha256, decoding.corpus)
+    )
     return cache.metrics if cache is not None and known else {}
 
 
-def write_scores(folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str, Measurement]) -> None:
+def write_scores(
+    folder: RunFolder, id: str, of: ScoreSource, metrics: dict[str, Measurement]
+) -> None:
     """Cache the scores of predictions."""
     # Not flushed to the disk: a cache that a power cut loses is computed again.
     ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)

@@ -69,7 +69,9 @@ def damage_of(folder: RunFolder) -> str | None:
 
 
 def read_progress(folder: RunFolder) -> Progress | None:
-    """The last report of a run; None if there is none, or if it is unreadable: nothing depends on it."""
+    """The last report of a run; None if there is none, or if it is unreadable: nothing depends on
+    it.
+    """
     try:
         return folder.read_progress()
     except StoreError:
@@ -84,14 +86,17 @@ def read_failure(folder: RunFolder) -> Failure | None:
         return None
 
 
-def record_failure(folder: RunFolder, reason: str, before: Failure | None, killed: bool = False) -> None:
+def record_failure(
+    folder: RunFolder, reason: str, before: Failure | None, killed: bool = False
+) -> None:
     """Write failure.json with this host after the hosts of an earlier failure.
 
     Raises:
         OSError: the disk refused.
     """
     host = socket.gethostname()
-    # Without repetition, because the number of different hosts decides whether a run is tried elsewhere.
+    # Without repetition, because the number of different hosts decides whether a run is tried
+    # elsewhere.
     hosts = tuple(dict.fromkeys((*(before.hosts if before else ()), host)))
     Failure(reason=reason, time=time.time(), killed=killed, hosts=hosts).write(folder.failure)
 
@@ -113,9 +118,12 @@ def last_lines(log: Path, count: int) -> list[str]:
             while True:
                 start = file.seek(max(0, end - size))
                 content = file.read()
-                # The block may begin inside of a line. A bar of progress may have written very long ones.
+                # The block may begin inside of a line. A bar of progress may have written very long
+                # ones.
                 content = content if start == 0 else (content.partition(b"\n")[2] or content)
-                lines = [line for line in content.decode("utf-8", "replace").splitlines() if line.strip()]
+                lines = [
+                    line for line in content.decode("utf-8", "replace").splitlines() if line.strip()
+                ]
                 if start == 0 or len(lines) >= count or size >= _MOST_BYTES:
                     break
                 size *= 4
@@ -125,7 +133,9 @@ def last_lines(log: Path, count: int) -> list[str]:
 
 
 def _renews_lease(folder: RunFolder, progress: Progress) -> bool:
-    """Whether a process on another host still holds the lease: an evaluation may take long, and reports nothing."""
+    """Whether a process on another host still holds the lease: an evaluation may take long, and
+    reports nothing.
+    """
     if progress.phase == "left" or progress.host == socket.gethostname():
         return False
     try:

@@ -1,4 +1,6 @@
-"""Groups that are designs: `factorial`, `leave-one-out` and `add-one-in`. Their rows are analyzed together."""
+"""Groups that are designs: `factorial`, `leave-one-out` and `add-one-in`. Their rows are analyzed
+together.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class FactorialDesign:
 
     def at_size(self, size: str) -> FactorialDesign:
         """The design of the rows of one size."""
-        return replace(self, group=_at(size, self.group), rows=tuple(_at(size, row) for row in self.rows))
+        return replace(
+            self, group=_at(size, self.group), rows=tuple(_at(size, row) for row in self.rows)
+        )
 
     @property
     def title(self) -> str:
@@ -49,7 +53,9 @@ class FactorialDesign:
         return f"2^({k}-{p}) fractional factorial of resolution {self.fraction.resolution}"
 
     def alias_lines(self) -> list[str]:
-        """The defining relation, and the aliases of each main effect and of each interaction of two factors."""
+        """The defining relation, and the aliases of each main effect and of each interaction of two
+        factors.
+        """
         fraction = self.fraction
         if not fraction.generators:
             return []
@@ -59,7 +65,10 @@ class FactorialDesign:
 
     def alias_line(self, effect: frozenset[str]) -> str:
         """`dropout = norm × activation`: an effect with its aliases."""
-        texts = (self.fraction.signed_text(other, sign) for other, sign in self.fraction.aliases(effect).items())
+        texts = (
+            self.fraction.signed_text(other, sign)
+            for other, sign in self.fraction.aliases(effect).items()
+        )
         return " = ".join([self.fraction.text(effect), *texts])
 
 
@@ -67,7 +76,8 @@ class FactorialDesign:
 class PathDesign:
     """Rows between base and another configuration that changes several parts.
 
-    way: `add-one-in` changes one part of base; `leave-one-out` leaves one part of the other configuration as in base.
+    way: `add-one-in` changes one part of base; `leave-one-out` leaves one part of the other
+        configuration as in base.
     rows: label of the row of each part.
     whole: label of the row with every part.
     """
@@ -149,7 +159,11 @@ def _factorial(group: str, parts: list[_Part], fraction: Fraction) -> tuple[list
     cells = []
     for levels in fraction.cells():
         high = {part.name: levels[part.name] > 0 for part in parts}
-        settings = {key: node for part in parts for key, node in (part.high if high[part.name] else part.low).items()}
+        settings = {
+            key: node
+            for part in parts
+            for key, node in (part.high if high[part.name] else part.low).items()
+        }
         title = " ".join(f"{part.name}={part.texts[high[part.name]]}" for part in parts)
         cells.append(Cell(title, settings, parts[0].mark))
     rows = tuple(f"{group} {cell.title}" for cell in cells)
@@ -164,10 +178,17 @@ def _path(group: str, way: Path, parts: list[_Part]) -> tuple[list[Cell], Design
         cells = [Cell(f"+ {part.name}", settings([part]), part.mark) for part in parts]
     else:
         cells = [
-            Cell(f"all - {part.name}", settings([other for other in parts if other is not part]), part.mark)
+            Cell(
+                f"all - {part.name}",
+                settings([other for other in parts if other is not part]),
+                part.mark,
+            )
             for part in parts
         ]
-    names, rows = tuple(part.name for part in parts), tuple(f"{group} {cell.title}" for cell in cells)
+    names, rows = (
+        tuple(part.name for part in parts),
+        tuple(f"{group} {cell.title}" for cell in cells),
+    )
     whole = Cell("all", settings(parts), parts[0].mark)
     return [whole, *cells], PathDesign(group, way, names, rows, f"{group} {whole.title}")
 
@@ -176,7 +197,10 @@ def _read_parts(way: str, node: Node, report: Report) -> list[_Part]:
     """The parts of a design; none after an error."""
     most = MAX_FACTORS if way == "factorial" else 100
     if not isinstance(node.value, dict) or not 2 <= len(node.value) <= most:
-        report(node.mark, f"{way} needs 2 to {most} fields or named groups of fields; got {_count(node)}")
+        report(
+            node.mark,
+            f"{way} needs 2 to {most} fields or named groups of fields; got {_count(node)}",
+        )
         return []
     parts = [_read_part(way, name, mark, value, report) for name, mark, value in node.items()]
     found = [part for part in parts if part is not None]
@@ -210,6 +234,7 @@ def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> 
         got = plural(len(levels), "level") if isinstance(levels, list) else value.kind
         report(value.mark, f'"{name}" needs two levels, such as [low, high]; got {got}')
         return None
+    # A list, and not a generator, so that both levels at fault are reported.
     if not all([is_single_value(name, level, report) for level in levels]):  # noqa: C419
         return None
     low, high = levels
@@ -220,7 +245,9 @@ def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> 
 
 
 def _read_named_group(name: str, mark: Mark, value: Node, report: Report) -> _Part | None:
-    """A group such as `llama: {norm: rmsnorm, activation: swiglu}`: base's values are its low level."""
+    """A group such as `llama: {norm: rmsnorm, activation: swiglu}`: base's values are its low
+    level.
+    """
     if not _NAME.fullmatch(name) or standard_name(name) is not None:
         allowed = "letters, digits, - and _, but not a field"
         report(mark, f'"{name[:60]}" is not a valid name for a group of fields; allowed: {allowed}')
@@ -238,10 +265,16 @@ def _text(node: Node) -> str:
     return setting_text(node.value, unset="null")
 
 
-def _read_fraction(factors: tuple[str, ...], mapping: Node, node: Node, report: Report) -> Fraction | None:
-    """The fraction that `generators` or `resolution` states; the full design without them; None after an error."""
+def _read_fraction(
+    factors: tuple[str, ...], mapping: Node, node: Node, report: Report
+) -> Fraction | None:
+    """The fraction that `generators` or `resolution` states; the full design without them; None
+    after an error.
+    """
     if all(key in mapping.value for key in FRACTIONS):
-        report(mapping.value["resolution"][0], "resolution follows from generators; remove one of them")
+        report(
+            mapping.value["resolution"][0], "resolution follows from generators; remove one of them"
+        )
         return None
     if "resolution" in mapping.value:
         wanted = mapping.value["resolution"][1]
@@ -251,7 +284,9 @@ def _read_fraction(factors: tuple[str, ...], mapping: Node, node: Node, report: 
         fraction = smallest_fraction(factors, wanted.value)
         if not fraction.generators:
             report(
-                wanted.mark, f"no fraction of {len(factors)} factors has resolution {wanted.value}; remove resolution"
+                wanted.mark,
+                f"no fraction of {len(factors)} factors has resolution {wanted.value}; remove "
+                f"resolution",
             )
             return None
         return fraction
@@ -259,7 +294,10 @@ def _read_fraction(factors: tuple[str, ...], mapping: Node, node: Node, report: 
         return Fraction(factors)
     written = mapping.value["generators"][1]
     if not isinstance(written.value, dict) or not written.value:
-        report(written.mark, f"generators must be a mapping such as {{D: A * B * C}}; got {written.kind}")
+        report(
+            written.mark,
+            f"generators must be a mapping such as {{D: A * B * C}}; got {written.kind}",
+        )
         return None
     generators = [one for one in _read_generators(factors, written, report) if one is not None]
     if len(generators) < len(written.value):
@@ -272,7 +310,9 @@ def _read_fraction(factors: tuple[str, ...], mapping: Node, node: Node, report: 
     return fraction
 
 
-def _read_generators(factors: tuple[str, ...], written: Node, report: Report) -> Iterator[Generator | None]:
+def _read_generators(
+    factors: tuple[str, ...], written: Node, report: Report
+) -> Iterator[Generator | None]:
     generated = set(written.value)
     basic = [name for name in factors if name not in generated]
     for factor, mark, node in written.items():
@@ -285,7 +325,11 @@ def _read_generators(factors: tuple[str, ...], written: Node, report: Report) ->
         wrong = next((name for name in names if name not in basic), None)
         if wrong is not None or len(set(names)) < len(names):
             nearest = did_you_mean(wrong, basic) if wrong else ""
-            why = f'"{wrong}" is no factor without a generator' if wrong is not None else "a factor is repeated"
+            why = (
+                f'"{wrong}" is no factor without a generator'
+                if wrong is not None
+                else "a factor is repeated"
+            )
             remedy = nearest or f"; write a product such as {' * '.join(basic[:2])}"
             report(node.mark, f"{factor}: {why}{remedy}")
             yield None

@@ -34,9 +34,13 @@ class ErrorList:
 
     def as_error(self) -> StudyError:
         """The errors in the file's order, at most MAX_PRINTED of them."""
-        lines = sorted(self._marks, key=lambda line: (self._marks[line].line, self._marks[line].column))
+        lines = sorted(
+            self._marks, key=lambda line: (self._marks[line].line, self._marks[line].column)
+        )
         more = len(lines) - MAX_PRINTED
         if more <= 0:
             return StudyError(*lines)
         stopped = " (reading stopped there)" if len(lines) >= MAX_ERRORS else ""
-        return StudyError(*lines[:MAX_PRINTED], f"{self.path}: {plural(more, 'more error')}{stopped}")
+        return StudyError(
+            *lines[:MAX_PRINTED], f"{self.path}: {plural(more, 'more error')}{stopped}"
+        )

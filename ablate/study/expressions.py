@@ -1,7 +1,8 @@
 """Parse and evaluate `require` and `where`: conditions over a row's fields.
 
-Python parses the text, and only nodes of a whitelist are evaluated here; `eval` is never called. Allowed are numbers,
-strings, true, false, null, fields and symbols; + - * / // %; comparisons and `in [...]`; and, or, not.
+Python parses the text, and only nodes of a whitelist are evaluated here; `eval` is never called.
+Allowed are numbers, strings, true, false, null, fields and symbols; + - * / // %; comparisons and
+`in [...]`; and, or, not.
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ class Expression:
         """
         self.text = text.strip()
         if len(text) > MAX_LENGTH:
-            raise ValueError(f"the condition has {len(text)} characters; at most {MAX_LENGTH} are allowed")
+            raise ValueError(
+                f"the condition has {len(text)} characters; at most {MAX_LENGTH} are allowed"
+            )
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # Python warns of "1if" and "\\d" on stderr: errors here
+                warnings.simplefilter(
+                    "error"
+                )  # Python warns of "1if" and "\\d" on stderr: errors here
                 self.tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
-            raise ValueError(f'"{text}" is not a valid condition; an example: h * d_k == d_model') from None
+            raise ValueError(
+                f'"{text}" is not a valid condition; an example: h * d_k == d_model'
+            ) from None
         self._check_whitelist()
 
     def _check_whitelist(self) -> None:
@@ -77,18 +84,23 @@ class Expression:
         """
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Name) and node.id not in names and node.id not in _WORDS:
-                raise ValueError(f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}')
+                raise ValueError(
+                    f'unknown field "{node.id}" in "{self.text}"{did_you_mean(node.id, names)}'
+                )
 
     def __call__(self, names: Mapping[str, Any]) -> bool:
         """Whether the condition holds for these values of the fields.
 
         Raises:
-            ValueError: the condition cannot be evaluated: values of different types, division by zero, overflow.
+            ValueError: the condition cannot be evaluated: values of different types, division by
+                zero, overflow.
         """
         try:
             return bool(_value(self.tree, {**_WORDS, **names}))
         except TypeError:
-            raise ValueError(f'"{self.text}" compares or combines values of different types') from None
+            raise ValueError(
+                f'"{self.text}" compares or combines values of different types'
+            ) from None
         except (ZeroDivisionError, OverflowError):
             raise ValueError(f'"{self.text}" divides by zero or overflows') from None
 
@@ -97,7 +109,13 @@ def _allowed(node: ast.expr) -> bool:
     match node:
         case ast.Constant(value=bool() | int() | float() | str()):
             return True
-        case ast.Name() | ast.List() | ast.Tuple() | ast.BoolOp() | ast.UnaryOp(op=ast.Not() | ast.USub()):
+        case (
+            ast.Name()
+            | ast.List()
+            | ast.Tuple()
+            | ast.BoolOp()
+            | ast.UnaryOp(op=ast.Not() | ast.USub())
+        ):
             return True
         case ast.BinOp(op=op):
             return type(op) in _ARITHMETIC
@@ -124,7 +142,9 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return -_number(part, names)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
             return _ARITHMETIC[type(op)](_number(left, names), _number(right, names))
-        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(type(op) in _COMPARISONS for op in ops):
+        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(
+            type(op) in _COMPARISONS for op in ops
+        ):
             first = _value(left, names)
             for comparison, part in zip(
                 ops, comparators, strict=True
@@ -139,7 +159,9 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
 
 
 def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Evaluate an operand of arithmetic. Strings are refused: a string times a number could fill the memory."""
+    """Evaluate an operand of arithmetic. Strings are refused: a string times a number could fill
+    the memory.
+    """
     value = _value(node, names)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError

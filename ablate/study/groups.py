@@ -1,4 +1,6 @@
-"""Read the groups of the section `rows` into the rows that they make, each with a name of its own."""
+"""Read the groups of the section `rows` into the rows that they make, each with a name of its
+own.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,11 @@ def expand_groups(node: Node | None, report: Report) -> list[RowSpec]:
     refuse_similar_names("group", node, report)
     for group, mark, ways in node.items():
         is_named = check_group_name(group, mark, report)
-        if is_named and group in WAYS and not (isinstance(ways.value, dict) and set(ways.value) & set(WAYS)):
+        if (
+            is_named
+            and group in WAYS
+            and not (isinstance(ways.value, dict) and set(ways.value) & set(WAYS))
+        ):
             report(mark, f'"{group}" is a key of a group; write rows: {{GROUP: {{{group}: ...}}}}')
             continue
         specs += expand_group(group, ways, report, MAX_ROWS - len(specs))
@@ -40,6 +46,15 @@ def _with_own_labels(specs: Sequence[RowSpec], report: Report) -> list[RowSpec]:
         if spec.written_label is None or not (name == "base" or labels[name] > 1 or of_others):
             kept.append(spec)
             continue
-        kind = "base" if name == "base" else "another row" if labels[name] > 1 else "a group with other rows"
-        report(spec.written_label.mark, f'label "{spec.label}" is also the name of {kind}; choose another')
+        kind = (
+            "base"
+            if name == "base"
+            else "another row"
+            if labels[name] > 1
+            else "a group with other rows"
+        )
+        report(
+            spec.written_label.mark,
+            f'label "{spec.label}" is also the name of {kind}; choose another',
+        )
     return kept

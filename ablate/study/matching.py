@@ -1,6 +1,8 @@
-"""Match the cost of a row to base: choose the value of one field with which both have equal parameters or FLOPs.
+"""Match the cost of a row to base: choose the value of one field with which both have equal
+parameters or FLOPs.
 
-Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across Implementations and Applications?"
+Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across Implementations and
+    Applications?"
 (Narang et al., 2021), where parameters and FLOPs of all variants are kept near the baseline's.
 """
 
@@ -42,7 +44,8 @@ class Match:
     cost: `params` of the model, or `flops` of one training.
     field: standard name of the free field.
     within: largest relative difference from base that is accepted.
-    tokens: tokens per sentence that FLOPs are counted with. The corpus has no say: ids must not depend on it.
+    tokens: tokens per sentence that FLOPs are counted with. The corpus has no say: ids must not
+        depend on it.
     """
 
     cost: Cost
@@ -61,7 +64,9 @@ class Match:
             return parameters(config, vocab_size)
         flops = training_flops(config, vocab_size, Lengths.of_length(self.tokens))
         if flops is None:
-            raise ValueError("FLOPs are known with train_steps only, and not with epochs or patience alone")
+            raise ValueError(
+                "FLOPs are known with train_steps only, and not with epochs or patience alone"
+            )
         return flops
 
 
@@ -98,9 +103,14 @@ class Matched:
     def as_json(self) -> dict[str, Any]:
         """The match for scripts."""
         return {
-            "cost": self.cost, "field": self.field, "value": self.value, "base": self.target, "row": self.reached,
-            "within": self.within, "tokens": self.tokens,
-        }  # fmt: skip
+            "cost": self.cost,
+            "field": self.field,
+            "value": self.value,
+            "base": self.target,
+            "row": self.reached,
+            "within": self.within,
+            "tokens": self.tokens,
+        }
 
 
 def signed_percent(share: float) -> str:
@@ -110,11 +120,17 @@ def signed_percent(share: float) -> str:
 
 
 def read_match(node: Node, report: Report) -> Match | None:
-    """Read the key `match`, such as `{params: d_ff, within: 0.01}`; None for `false`, and after an error."""
+    """Read the key `match`, such as `{params: d_ff, within: 0.01}`; None for `false`, and after an
+    error.
+    """
     if node.value is False:
         return None
     if not isinstance(node.value, dict):
-        report(node.mark, f"match must be a mapping such as {{params: d_ff, within: 0.01}}, or false; got {node.kind}")
+        report(
+            node.mark,
+            f"match must be a mapping such as {{params: d_ff, within: 0.01}}, or false; got "
+            f"{node.kind}",
+        )
         return None
     keys = (*FREE_FIELDS, "within", "tokens")
     for key, mark, _ in node.items():
@@ -122,14 +138,20 @@ def read_match(node: Node, report: Report) -> Match | None:
             report(mark, unknown_name("key", key, keys))
     costs = [key for key in node.value if key in FREE_FIELDS]
     if len(costs) != 1:
-        report(node.mark, f"match needs exactly one of the keys {listed(FREE_FIELDS)}; got {len(costs) or 'none'}")
+        report(
+            node.mark,
+            f"match needs exactly one of the keys {listed(FREE_FIELDS)}; got "
+            f"{len(costs) or 'none'}",
+        )
         return None
     within = _number(node, "within", DEFAULT_TOLERANCE, report)
     tokens = _number(node, "tokens", ASSUMED_LENGTH, report)
     field = _free_field(costs[0], node.value[costs[0]][1], report)
     if field is None or within is None or tokens is None:
         return None
-    return Match("flops" if costs[0] == "flops" else "params", field, node.mark, within, int(tokens))
+    return Match(
+        "flops" if costs[0] == "flops" else "params", field, node.mark, within, int(tokens)
+    )
 
 
 def _free_field(kind: str, node: Node, report: Report) -> str | None:
@@ -137,7 +159,10 @@ def _free_field(kind: str, node: Node, report: Report) -> str | None:
     if field in FREE_FIELDS[kind]:
         return field
     if isinstance(node.value, (dict, list)):
-        report(node.mark, f"{kind} takes a single free field: {listed(FREE_FIELDS[kind])}; got {node.kind}")
+        report(
+            node.mark,
+            f"{kind} takes a single free field: {listed(FREE_FIELDS[kind])}; got {node.kind}",
+        )
     elif field in RANGES:
         report(node.mark, f'"{node.value}" does not change {kind}; use {listed(FREE_FIELDS[kind])}')
     else:
@@ -155,32 +180,46 @@ def _number(node: Node, key: str, default: float, report: Report) -> float | Non
         return float(number)
     if key == "tokens" and type(number) is int and 1 <= number <= 60_000:
         return number
-    allowed = {"within": "a number from 0 to 0.5, such as 0.01", "tokens": "a whole number from 1 to 60,000"}
+    allowed = {
+        "within": "a number from 0 to 0.5, such as 0.01",
+        "tokens": "a whole number from 1 to 60,000",
+    }
     report(value.mark, f"{key}: {value.kind} is not allowed: must be {allowed[key]}")
     return None
 
 
 class NoMatch(ValueError):  # noqa: N818
-    """No value of the free field is valid, or none comes near enough to base's cost; the message says which."""
+    """No value of the free field is valid, or none comes near enough to base's cost; the message
+    says which.
+    """
 
 
 def match_row(
-    match: Match, settings: Mapping[str, Any], base: RowConfig, vocab_sizes: Callable[[RowConfig], int]
+    match: Match,
+    settings: Mapping[str, Any],
+    base: RowConfig,
+    vocab_sizes: Callable[[RowConfig], int],
 ) -> tuple[RowConfig, Matched]:
     """Resolve a row with the value of the free field that brings its cost nearest to base's.
 
     Args:
         match: names the cost and the free field.
-        settings: of the row, base's included, by standard name; the value of the free field is where the search begins.
+        settings: of the row, base's included, by standard name; the value of the free field is
+            where the search begins.
         base: resolved.
         vocab_sizes: the vocabulary size of a configuration.
 
     Raises:
         NoMatch: with the nearest value, if one is valid.
     """
-    custom = [str(each) for config in (base, _try(settings)) if config for each in references(config)]
+    custom = [
+        str(each) for config in (base, _try(settings)) if config for each in references(config)
+    ]
     if custom:
-        raise NoMatch(f"the cost of {custom[0].partition('@')[0]} is not known, so nothing can be matched to it")
+        raise NoMatch(
+            f"the cost of {custom[0].partition('@')[0]} is not known, so nothing can be matched to "
+            f"it"
+        )
     try:
         search = _Search(match, settings, match.of(base, vocab_sizes(base)), vocab_sizes)
         found = search.nearest()
@@ -192,10 +231,13 @@ def match_row(
         raise NoMatch(f"no value of {match.field} is valid here")
     value, config = found
     reached = match.of(config, vocab_sizes(config))
-    matched = Matched(match.cost, match.field, value, search.target, reached, match.within, match.tokens)
+    matched = Matched(
+        match.cost, match.field, value, search.target, reached, match.within, match.tokens
+    )
     if abs(matched.difference) > match.within:
         raise NoMatch(
-            f"no {match.field} gives base's {matched.amount(search.target)} within {100 * match.within:g} %; "
+            f"no {match.field} gives base's {matched.amount(search.target)} within "
+            f"{100 * match.within:g} %; "
             f"the nearest, {match.field}={value}, gives {matched.amount(reached)} "
             f"({signed_percent(matched.difference)})"
         )
@@ -213,36 +255,62 @@ class _Search:
     """Bisection over the valid values of a field; the cost does not fall as the field grows."""
 
     def __init__(
-        self, match: Match, settings: Mapping[str, Any], target: float, vocab_sizes: Callable[[RowConfig], int]
+        self,
+        match: Match,
+        settings: Mapping[str, Any],
+        target: float,
+        vocab_sizes: Callable[[RowConfig], int],
     ) -> None:
-        self.match, self.settings, self.target, self.vocab_sizes = match, settings, target, vocab_sizes
+        self.match, self.settings, self.target, self.vocab_sizes = (
+            match,
+            settings,
+            target,
+            vocab_sizes,
+        )
         low, self.high = RANGES[match.field]
         self.unit = self._unit()
         self.low = -(-low // self.unit)
 
     def _unit(self) -> int:
         """d_model is a multiple of h where a head size follows from it."""
-        config = _try({**self.settings, "d_k": 2, "d_v": 2}) if self.match.field == "d_model" else None
+        config = (
+            _try({**self.settings, "d_k": 2, "d_v": 2}) if self.match.field == "d_model" else None
+        )
         derived = any(self.settings.get(name) is None for name in ("d_k", "d_v"))
         return config.n_heads if config and derived else 1
 
     def nearest(self) -> tuple[int, RowConfig] | None:
-        """The value with the nearest cost, and the configuration with it; the inherited value if its cost is equal."""
+        """The value with the nearest cost, and the configuration with it; the inherited value if
+        its cost is equal.
+        """
         inherited = _try(self.settings)
         if inherited is not None and self.cost(inherited) == self.target:
             return getattr(inherited, self.match.field), inherited
         low, high = self.low, self.high // self.unit
-        while low < high:  # the first multiple of the unit whose cost, or that of the next valid one, is enough
+        while (
+            low < high
+        ):  # the first multiple of the unit whose cost, or that of the next valid one, is enough
             middle = (low + high) // 2
             found = self.valid(middle, 1)
-            low, high = (low, middle) if found is None or self.cost(found[1]) >= self.target else (middle + 1, high)
-        candidates = [found for found in (self.valid(low - 1, -1), self.valid(low, 1)) if found is not None]
+            low, high = (
+                (low, middle)
+                if found is None or self.cost(found[1]) >= self.target
+                else (middle + 1, high)
+            )
+        candidates = [
+            found for found in (self.valid(low - 1, -1), self.valid(low, 1)) if found is not None
+        ]
         self._refuse_constant(candidates)
-        return min(candidates, key=lambda found: abs(self.cost(found[1]) - self.target), default=None)
+        return min(
+            candidates, key=lambda found: abs(self.cost(found[1]) - self.target), default=None
+        )
 
     def _refuse_constant(self, candidates: list[tuple[int, RowConfig]]) -> None:
         ends = [found for found in (self.valid(self.low, 1), *candidates[-1:]) if found is not None]
-        if len({value for value, _ in ends}) > 1 and len({self.cost(config) for _, config in ends}) == 1:
+        if (
+            len({value for value, _ in ends}) > 1
+            and len({self.cost(config) for _, config in ends}) == 1
+        ):
             raise NoMatch(f"{self.match.field} does not change the {self.match.cost} of this row")
 
     def cost(self, config: RowConfig) -> float:

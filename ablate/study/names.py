@@ -13,7 +13,9 @@ _RESERVED = ("runs", "corpora")  # folders of the results root
 
 
 def folded_name(name: str) -> str:
-    """A name as some file systems compare it: without case, and without spaces and dots at its end."""
+    """A name as some file systems compare it: without case, and without spaces and dots at its
+    end.
+    """
     return name.rstrip(" .").casefold()
 
 
@@ -27,7 +29,9 @@ def read_name(node: Node | None, mark: Mark, report: Report) -> str:
         allowed = 'letters, digits, "-", "_" and "." (at most 64 characters)'
         report(node.mark, f'"{name[:60]}" is not a valid study name; allowed: {allowed}')
     elif folded_name(name) in _RESERVED:
-        report(node.mark, f'"{name}" is reserved for a folder of the results root; choose another name')
+        report(
+            node.mark, f'"{name}" is reserved for a folder of the results root; choose another name'
+        )
     return name
 
 
@@ -54,4 +58,7 @@ def refuse_similar_names(kind: str, names: Node, report: Report) -> None:
         other, earlier = seen.setdefault(folded_name(name), (name, mark))
         if other != name:
             where = f'"{other}" on line {earlier.line}'
-            report(mark, f'{kind} "{name}" differs from {where} only in case, or at its end; rename one')
+            report(
+                mark,
+                f'{kind} "{name}" differs from {where} only in case, or at its end; rename one',
+            )

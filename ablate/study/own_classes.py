@@ -24,12 +24,19 @@ class OwnClasses:
         self._pinned: dict[Reference, Reference | ValueError] = {}
 
     def resolve(self, settings: Settings) -> Settings:
-        """Pin every `module:Class` in the settings; report and leave out those that are not found."""
-        pinned = {name: self.pin(node) if name in _PLUGIN_FIELDS else node for name, node in settings.items()}
+        """Pin every `module:Class` in the settings; report and leave out those that are not
+        found.
+        """
+        pinned = {
+            name: self.pin(node) if name in _PLUGIN_FIELDS else node
+            for name, node in settings.items()
+        }
         return {name: node for name, node in pinned.items() if node is not None}
 
     def pin(self, node: Node) -> Node | None:
-        """A reference with the hash of its source; None if it is not found, which is reported. Other values stay."""
+        """A reference with the hash of its source; None if it is not found, which is reported.
+        Other values stay.
+        """
         written = parse_reference(node.value)
         if written is None:
             return node

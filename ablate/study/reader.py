@@ -1,7 +1,7 @@
 """Read a study file: collect every error with its position, then resolve each row against base.
 
-In the order of reading: sections with `--set`, name, task, data, seeds, metrics, base, rows. Then the rows are checked
-against the data.
+In the order of reading: sections with `--set`, name, task, data, seeds, metrics, base, rows. Then
+the rows are checked against the data.
 """
 
 from __future__ import annotations
@@ -44,12 +44,18 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     except StudyError as error:
         raise StudyError(*_blame_overrides(path, root, selection.overrides, error.lines)) from None
     families = {row.label: study.family(row) for row in study.rows if row.is_base}
-    study = replace(study, text=text, rows_of_bases=families, total_runs=len(study.rows) * len(study.seeds))
+    study = replace(
+        study, text=text, rows_of_bases=families, total_runs=len(study.rows) * len(study.seeds)
+    )
     return select(study, selection)
 
 
-def _blame_overrides(path: Path, root: Node, overrides: Sequence[str], lines: Sequence[str]) -> list[str]:
-    """Name the `--set` that causes an error at a position of the file: the file without it does not have the error."""
+def _blame_overrides(
+    path: Path, root: Node, overrides: Sequence[str], lines: Sequence[str]
+) -> list[str]:
+    """Name the `--set` that causes an error at a position of the file: the file without it does not
+    have the error.
+    """
     before = _error_lines(path, root, ()) if overrides else lines
     alone = {text: _error_lines(path, root, [text]) for text in overrides}
     blamed = []
@@ -96,7 +102,8 @@ def _read(path: Path, root: Node, overrides: Sequence[str]) -> Study:
         _check_task(task, data, rows, reader.written, sections["data"], report)
     if not errors:
         _check_seeds(rows, seeds, looks, sections, report)
-    # Settings are resolved up to here although some are invalid, so that all errors are reported at once.
+    # Settings are resolved up to here although some are invalid, so that all errors are reported at
+    # once.
     if errors or task is None or data is None:
         raise errors.as_error()
     return Study(
@@ -126,11 +133,15 @@ def _check_task(
     section: Node,
     report: Report,
 ) -> None:
-    """Report the rows that do not fit the task and its data: at a field that the message names, if it is written.
+    """Report the rows that do not fit the task and its data: at a field that the message names, if
+    it is written.
 
-    A row differs from base by the fields that it writes, so these come first; then those of base and of `data`.
+    A row differs from base by the fields that it writes, so these come first; then those of base
+    and of `data`.
     """
-    found: dict[str, str] = {}  # message -> the first row with it: one setting of base concerns every row
+    found: dict[
+        str, str
+    ] = {}  # message -> the first row with it: one setting of base concerns every row
     for row in rows:
         for message in task.check(data, row.config):
             found.setdefault(message, row.label)
@@ -141,11 +152,20 @@ def _check_task(
 
 
 def _check_seeds(
-    rows: Sequence[Row], seeds: Sequence[int], looks: Looks | None, sections: Mapping[str, Node], report: Report
+    rows: Sequence[Row],
+    seeds: Sequence[int],
+    looks: Looks | None,
+    sections: Mapping[str, Node],
+    report: Report,
 ) -> None:
     """Report looks without a row to judge, and too many runs."""
     if looks and all(row.is_base for row in rows):
-        report(looks.mark, "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]")
+        report(
+            looks.mark,
+            "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]",
+        )
     runs = len(rows) * len(seeds)
     if runs > MAX_RUNS:
-        report(sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}")
+        report(
+            sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"
+        )

@@ -33,7 +33,8 @@ _NOT_TRAINED = {*DecodingConfig.model_fields, *NOT_IDENTITY}
 class RowReader:
     """Reads the rows of a study. Errors are reported.
 
-    written: the fields that each row writes, by label and standard name; for a base, all of its fields.
+    written: the fields that each row writes, by label and standard name; for a base, all of its
+        fields.
     designs: with the size, in the order of the file.
     """
 
@@ -64,8 +65,12 @@ class RowReader:
         self._equal_to_base: dict[str, Mark] = {}  # rows by label
         self._repeated: dict[str, Mark] = {}  # rows by label
 
-    def read(self, sizes: Node | None, rows: Node | None, base: dict[str, Node]) -> tuple[list[Row], int]:
-        """The rows of all sizes, the first base first, and the number of rows that `where` drops."""
+    def read(
+        self, sizes: Node | None, rows: Node | None, base: dict[str, Node]
+    ) -> tuple[list[Row], int]:
+        """The rows of all sizes, the first base first, and the number of rows that `where`
+        drops.
+        """
         read: list[Row] = []
         dropped = 0
         for size, settings in self._read_sizes(sizes, base).items():
@@ -73,42 +78,63 @@ class RowReader:
             read += of_size
             dropped += left_out
         # The base of a further size shows its changes from the first base.
-        others = (replace(row, changed=changes(row.config, read[0].config)) if row.is_base else row for row in read[1:])
+        others = (
+            replace(row, changed=changes(row.config, read[0].config)) if row.is_base else row
+            for row in read[1:]
+        )
         return [read[0], *others], dropped
 
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
-        tuned = self.tune.grid.keys() if self.tune and all(row.tuning for row in rows) else frozenset[str]()
+        tuned = (
+            self.tune.grid.keys()
+            if self.tune and all(row.tuning for row in rows)
+            else frozenset[str]()
+        )
         for name in tuned & self._size_fields.keys():
-            self.report(self._size_fields[name], f"{name}: is chosen by tune at every size; remove it")
+            self.report(
+                self._size_fields[name], f"{name}: is chosen by tune at every size; remove it"
+            )
         for text in overrides:
             key = text.partition("=")[0].strip().removeprefix("base.")
             name = standard_name(key) or key
-            for source, names in (("tune chooses it for", tuned), ("sizes set it for", self._fields_of_all_sizes)):
+            for source, names in (
+                ("tune chooses it for", tuned),
+                ("sizes set it for", self._fields_of_all_sizes),
+            ):
                 if name in names:
                     self.report(override_mark(text), f"has no effect, because {source} every row")
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each kind of rows that add nothing to the study, at the first of them."""
+        """Yield a line for each kind of rows that add nothing to the study, at the first of
+        them.
+        """
         kinds = (
             (self._equal_to_base, "rows with the settings of base, which show no difference"),
             (self._repeated, "rows that are written twice, and trained once"),
         )
         for rows, kind in kinds:
             if rows:
-                named = ", ".join(list(rows)[:MAX_NAMED]) + (", ..." if len(rows) > MAX_NAMED else "")
+                named = ", ".join(list(rows)[:MAX_NAMED]) + (
+                    ", ..." if len(rows) > MAX_NAMED else ""
+                )
                 yield next(iter(rows.values())).error_line(f"{kind}: {named}")
 
     # Sizes
 
     def _read_sizes(self, node: Node | None, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
-        """Base's settings at each size, by name; those of base alone, without a name, if there are no sizes."""
+        """Base's settings at each size, by name; those of base alone, without a name, if there are
+        no sizes.
+        """
         if node is None:
             return {"": base}
         if not isinstance(node.value, dict) or not 2 <= len(node.value) <= MAX_SIZES:
             got = plural(len(node.value), "name") if isinstance(node.value, dict) else node.kind
             example = "{small: {}, large: {d_model: 128}}"
-            needs = f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base, such as {example}; got {got}"
+            needs = (
+                f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base, such as "
+                f"{example}; got {got}"
+            )
             self.report(node.mark, needs)
             return {"": base}
         refuse_similar_names("size", node, self.report)
@@ -122,16 +148,24 @@ class RowReader:
             trained = None if config is None else config.model_dump(exclude=_NOT_TRAINED)
             other = next((known for known, earlier in configs.items() if earlier == trained), None)
             if trained is not None and other is not None:
-                self.report(mark, f'size "{name[:60]}" has the settings of size "{other[:60]}" in training')
+                self.report(
+                    mark, f'size "{name[:60]}" has the settings of size "{other[:60]}" in training'
+                )
             configs[name] = trained
-            self._size_fields = {one: each.mark for one, each in written.items()} | self._size_fields
+            self._size_fields = {
+                one: each.mark for one, each in written.items()
+            } | self._size_fields
             set_here = written.keys() | _of_preset(written)
-            self._fields_of_all_sizes = frozenset(set_here & self._fields_of_all_sizes if len(sizes) > 1 else set_here)
+            self._fields_of_all_sizes = frozenset(
+                set_here & self._fields_of_all_sizes if len(sizes) > 1 else set_here
+            )
         return sizes
 
     # Rows of one size
 
-    def _read_size(self, node: Node | None, settings: dict[str, Node], size: str) -> tuple[list[Row], int]:
+    def _read_size(
+        self, node: Node | None, settings: dict[str, Node], size: str
+    ) -> tuple[list[Row], int]:
         """The rows of one size, base first, and the number of rows that `where` drops."""
         base = self._base(settings, size)
         rows = {base.label: base}
@@ -142,7 +176,9 @@ class RowReader:
             written = self.settings.by_name(spec.settings)
             for name in (written.keys() | _of_preset(written)) & self._size_fields.keys():
                 mark = written[name if name in written else "preset"].mark
-                self.report(mark, f"{name}: is set by sizes; a row must differ from base at every size")
+                self.report(
+                    mark, f"{name}: is set by sizes; a row must differ from base at every size"
+                )
             of_row = merge(settings, written)
             if self._is_dropped(spec, of_row):
                 dropped += 1
@@ -182,7 +218,8 @@ class RowReader:
         tuning = self._tuning(spec, label, settings, written, config, matched)
         changed = changes(config, base.config)
         self.written[label] = written
-        # A design may need base among its rows, and a row that is not tuned may compare with one that is.
+        # A design may need base among its rows, and a row that is not tuned may compare with one
+        # that is.
         if not changed and spec.design is None and (tuning is None) == (base.tuning is None):
             self._equal_to_base[label] = spec.mark
         return Row(
@@ -218,9 +255,15 @@ class RowReader:
         return self.match if spec.match is None else spec.match.value
 
     def _configure(
-        self, spec: RowSpec, settings: Mapping[str, Node], written: Mapping[str, Node], base: RowConfig
+        self,
+        spec: RowSpec,
+        settings: Mapping[str, Node],
+        written: Mapping[str, Node],
+        base: RowConfig,
     ) -> tuple[RowConfig | None, Matched | None]:
-        """Resolve a row, whose free field is chosen by `match` if it has a rule; (None, None) after an error."""
+        """Resolve a row, whose free field is chosen by `match` if it has a rule; (None, None) after
+        an error.
+        """
         rule = self._rule(spec)
         if rule is not None and self.data is not None and rule.field not in written:
             return self._match(spec, rule, settings, written, base, self.data)
@@ -241,10 +284,14 @@ class RowReader:
         """Resolve a row whose free field is chosen by `match`; (None, None) after an error."""
         values = self.settings.values(settings)
         try:
-            _, matched = match_row(rule, values, base, lambda one: fold_vocab_size(data, one)[0].vocab_size)
+            _, matched = match_row(
+                rule, values, base, lambda one: fold_vocab_size(data, one)[0].vocab_size
+            )
         except NoMatch as error:
             before = len(self.errors)
-            self.settings.resolve(settings, spec.mark, written=written)  # an invalid setting is the better message
+            self.settings.resolve(
+                settings, spec.mark, written=written
+            )  # an invalid setting is the better message
             if len(self.errors) == before:
                 self.report(rule.mark, f'row "{spec.label}": {error}')
             return None, None
@@ -254,7 +301,9 @@ class RowReader:
     # Conditions
 
     def _is_dropped(self, spec: RowSpec, settings: Mapping[str, Node]) -> bool:
-        """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop invalid ones."""
+        """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop
+        invalid ones.
+        """
         if spec.where is None:
             return False
         try:
@@ -272,32 +321,48 @@ class RowReader:
         try:
             if not spec.require(values):
                 shown = ", ".join(f"{name}={values[name]}" for name in spec.require.fields(values))
-                self.report(spec.mark, f'row "{spec.label}" violates require: {spec.require.text} ({shown})')
+                self.report(
+                    spec.mark, f'row "{spec.label}" violates require: {spec.require.text} ({shown})'
+                )
         except ValueError as error:
             self.report(spec.mark, f'row "{spec.label}": {error}')
 
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
         """Report a second row of a label that differs from the first; note one that does not."""
         if first.config != config:
-            self.report(spec.mark, f'a second row "{spec.label}", with other settings; use another group')
+            self.report(
+                spec.mark, f'a second row "{spec.label}", with other settings; use another group'
+            )
         elif self.tune is not None and (first.tuning is not None) != spec.is_tuned:
-            self.report(spec.mark, f'a second row "{spec.label}", one tuned and one not; use another group')
+            self.report(
+                spec.mark, f'a second row "{spec.label}", one tuned and one not; use another group'
+            )
         elif spec.design is None:
             self._repeated[first.label] = spec.mark
 
     def _check_designs(self, size: str, rows: Mapping[str, Row]) -> None:
-        """Report designs of one size in which a part changes nothing, so that two rows are equal."""
+        """Report designs of one size in which a part changes nothing, so that two rows are
+        equal.
+        """
         for (design, of_size), mark in self.designs.items():
             if of_size != size:
                 continue
             others = () if isinstance(design, FactorialDesign) else (design.whole,)
-            start = ("base",) if isinstance(design, PathDesign) and design.way == "add-one-in" else ()
+            start = (
+                ("base",) if isinstance(design, PathDesign) and design.way == "add-one-in" else ()
+            )
             labels = [_prefix(size) + name for name in (*start, *others, *design.rows)]
-            first: dict[RowConfig, Row] = {}  # by hash, because the pairs of a thousand rows are half a million
+            first: dict[
+                RowConfig, Row
+            ] = {}  # by hash, because the pairs of a thousand rows are half a million
             for row in (rows[label] for label in labels if label in rows):
                 one = first.setdefault(row.config, row)
                 if one is not row:
-                    self.report(mark, f'rows "{one.name}" and "{row.name}" have equal settings: a part has no effect')
+                    self.report(
+                        mark,
+                        f'rows "{one.name}" and "{row.name}" have equal settings: a part has no '
+                        f"effect",
+                    )
                     break
 
 

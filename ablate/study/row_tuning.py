@@ -26,7 +26,11 @@ class RowTuner:
     report: Report
 
     def candidates(
-        self, label: str, settings: Mapping[str, Node], written: Mapping[str, Node], config: RowConfig
+        self,
+        label: str,
+        settings: Mapping[str, Node],
+        written: Mapping[str, Node],
+        config: RowConfig,
     ) -> Tuning | None:
         """The candidates of a row; None after an error.
 
@@ -37,13 +41,18 @@ class RowTuner:
             config: of the row as written.
         """
         for name in self.tune.grid.keys() & written.keys():
-            self.report(written[name].mark, f"{name}: is chosen by tune; remove it, or give the group `tune: false`")
+            self.report(
+                written[name].mark,
+                f"{name}: is chosen by tune; remove it, or give the group `tune: false`",
+            )
         trial_steps = self._trial_steps(label, config)
         if trial_steps is None:
             return None
         candidates = []
         for point in self.tune.points():
-            found = self.settings.resolve({**settings, **point}, self.tune.mark, written={*written, *point})
+            found = self.settings.resolve(
+                {**settings, **point}, self.tune.mark, written={*written, *point}
+            )
             if found is None:
                 return None
             values = {name: node.value for name, node in point.items()}
@@ -56,16 +65,21 @@ class RowTuner:
         def cost(one: RowConfig) -> float:
             return rule.of(one, self._vocab_size(one))
 
-        if rule.field in self.tune.grid or any(cost(one.config) != cost(config) for one in tuning.candidates):
+        if rule.field in self.tune.grid or any(
+            cost(one.config) != cost(config) for one in tuning.candidates
+        ):
             fields = " and ".join(self.tune.grid)
             self.report(
                 self.tune.mark,
-                f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes those of base; '
+                f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes '
+                f"those of base; "
                 "tune other fields, or give the group `tune: false`",
             )
 
     def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:
-        """The fields of the tuning runs that differ from the row's, with their values; None after an error."""
+        """The fields of the tuning runs that differ from the row's, with their values; None after
+        an error.
+        """
         tune, steps, warmup = self.tune, config.train_steps, config.warmup_steps
         if steps is None:
             if tune.share == 1:
@@ -75,7 +89,8 @@ class RowTuner:
         if tune.steps(steps) <= warmup < steps:
             self.report(
                 tune.mark,
-                f'row "{label}": tuning runs of {tune.steps(steps)} of {steps} steps end before warmup_steps={warmup}; '
+                f'row "{label}": tuning runs of {tune.steps(steps)} of {steps} steps end before '
+                f"warmup_steps={warmup}; "
                 "raise the share, or lower warmup_steps",
             )
             return None

@@ -1,4 +1,6 @@
-"""Expand the groups of a study into rows: `each`, `zip` and `grid` over lists of values, `set` for a single row."""
+"""Expand the groups of a study into rows: `each`, `zip` and `grid` over lists of values, `set` for
+a single row.
+"""
 
 from __future__ import annotations
 
@@ -22,21 +24,30 @@ MAX_ROWS = 10_000
 
 
 T = TypeVar("T")
-OPTIONS = ("label", "require", "where", "match", "tune")  # keys of a group beside the way it makes rows
+OPTIONS = (
+    "label",
+    "require",
+    "where",
+    "match",
+    "tune",
+)  # keys of a group beside the way it makes rows
 MAX_LABEL = 60  # characters
 _RESERVED = '*?[],"|<>'  # patterns and lists of rows on the command line; Markdown
 
 
 @dataclass(frozen=True)
 class Option(Generic[T]):
-    """A key of a group that replaces the study's; `value` is None where the group writes `false`."""
+    """A key of a group that replaces the study's; `value` is None where the group writes
+    `false`.
+    """
 
     value: T | None
 
 
 @dataclass(frozen=True)
 class RowSpec:
-    """A row before it is resolved: the settings that the study writes for it, its conditions, and its options.
+    """A row before it is resolved: the settings that the study writes for it, its conditions, and
+    its options.
 
     match: None for the study's.
     is_tuned: False if the group writes `tune: false`.
@@ -58,12 +69,17 @@ class RowSpec:
 
     @property
     def label(self) -> str:
-        """Stable name of the row: its group and its settings as written, such as `A h=1 d_k=512`."""
+        """Stable name of the row: its group and its settings as written, such as `A h=1
+        d_k=512`.
+        """
         if self.written_label is not None:
             return str(self.written_label.value)
         if self.title:
             return f"{self.group} {self.title}"
-        settings = (f"{name}={setting_text(node.value, unset='null')}" for name, node in self.settings.items())
+        settings = (
+            f"{name}={setting_text(node.value, unset='null')}"
+            for name, node in self.settings.items()
+        )
         return " ".join([self.group, *settings])
 
 
@@ -72,8 +88,10 @@ def expand_group(group: str, node: Node, report: Report, max_rows: int) -> list[
 
     Args:
         group: name of the group.
-        node: a mapping with one of `each`, `zip`, `grid`, `set` and the designs, or a list of such mappings.
-        report: called with the position and the message of each error; the rows at fault are left out.
+        node: a mapping with one of `each`, `zip`, `grid`, `set` and the designs, or a list of such
+            mappings.
+        report: called with the position and the message of each error; the rows at fault are left
+            out.
         max_rows: the most rows that the group may have.
     """
     mappings = node.value if isinstance(node.value, list) else [node]
@@ -91,36 +109,56 @@ def _expand_mapping(group: str, mapping: Node, report: Report, max_rows: int) ->
     if way is None:
         return []
     require, where = (_condition(mapping, name, report) for name in ("require", "where"))
-    match = Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
+    match = (
+        Option(read_match(mapping.value["match"][1], report)) if "match" in mapping.value else None
+    )
     is_tuned, label = _is_tuned(mapping, report), _label(way, mapping, report)
     if way in DESIGNS:
         cells, design = expand_design(group, way, mapping, report, max_rows)
         return [
-            RowSpec(group, cell.mark, cell.settings, require, where, match, is_tuned, cell.title, design)
+            RowSpec(
+                group, cell.mark, cell.settings, require, where, match, is_tuned, cell.title, design
+            )
             for cell in cells
         ]
     return [
         RowSpec(
-            group, next(iter(settings.values())).mark, settings, require, where, match, is_tuned, written_label=label
+            group,
+            next(iter(settings.values())).mark,
+            settings,
+            require,
+            where,
+            match,
+            is_tuned,
+            written_label=label,
         )
         for settings in _expand_fields(way, mapping.value[way][1], report, max_rows)
     ]
 
 
 def _way_of(mapping: Node, report: Report) -> str | None:
-    """The one key of a group that says how it makes rows; None after an error. Unknown keys are reported."""
+    """The one key of a group that says how it makes rows; None after an error. Unknown keys are
+    reported.
+    """
     ways: list[str] = [key for key in mapping.value if key in WAYS]
     options = (*OPTIONS, *(FRACTIONS if any(way in DESIGNS for way in ways) else ()))
     unknown = [(key, mark) for key, mark, _ in mapping.items() if key not in (*WAYS, *options)]
     for key, mark in unknown:
         if standard_name(key) is not None:
-            report(mark, f'"{key}" is a field; write set: {{{key}: VALUE}}, or each: {{{key}: [VALUE, VALUE]}}')
+            report(
+                mark,
+                f'"{key}" is a field; write set: {{{key}: VALUE}}, or each: '
+                f"{{{key}: [VALUE, VALUE]}}",
+            )
         else:
             report(mark, unknown_name("key", key, (*WAYS, *options)))
     if unknown and not ways:
         return None  # the unknown key is most likely the misspelt one
     if len(ways) != 1:
-        report(mapping.mark, f"a group needs exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}")
+        report(
+            mapping.mark,
+            f"a group needs exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}",
+        )
         return None
     return ways[0]
 
@@ -135,7 +173,9 @@ def _expand_fields(way: str, fields: Node, report: Report, max_rows: int) -> Ite
     if not valid or (way == "zip" and not _has_equal_lengths(valid, fields.mark, report)):
         return []
     count_rows, expand = _WAYS[way]
-    count = count_rows([len(node.value) if isinstance(node.value, list) else 1 for node in valid.values()])
+    count = count_rows(
+        [len(node.value) if isinstance(node.value, list) else 1 for node in valid.values()]
+    )
     if count > max_rows:  # counted before any row is made, since a grid can be astronomically large
         report(fields.mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}")
         return []
@@ -171,7 +211,9 @@ WAYS = (*_WAYS, *DESIGNS)
 
 
 def _has_valid_values(way: str, key: str, node: Node, report: Report) -> bool:
-    """Whether the field has one value under `set`, and a list of them under `each`, `zip` and `grid`."""
+    """Whether the field has one value under `set`, and a list of them under `each`, `zip` and
+    `grid`.
+    """
     if way == "set":
         return is_single_value(key, node, report)
     if not isinstance(node.value, list) or not node.value:
@@ -191,14 +233,17 @@ def _has_equal_lengths(fields: Settings, mark: Mark, report: Report) -> bool:
 
 
 def _is_tuned(mapping: Node, report: Report) -> bool:
-    """Whether the rows of a group are tuned, if the study says so: unless it writes `tune: false`."""
+    """Whether the rows of a group are tuned, if the study says so: unless it writes `tune:
+    false`.
+    """
     if "tune" not in mapping.value:
         return True
     node = mapping.value["tune"][1]
     if node.value is not False:
         report(
             node.mark,
-            f"tune of a group can only be false; the section `tune` of the study has the grid; got {node.kind}",
+            f"tune of a group can only be false; the section `tune` of the study has the grid; got "
+            f"{node.kind}",
         )
     return False
 

@@ -48,43 +48,78 @@ _NOT = {"description": "false: not for this group", "const": False}
 def _match() -> Schema:
     """Schema of `match`, one rule for each cost."""
     options = {
-        "within": {"description": "largest relative difference from base; unset: 0.01", "type": "number",
-                   "minimum": 0, "maximum": 0.5},
-        "tokens": {"description": "tokens per sentence that FLOPs are counted with; unset: 30", "type": "integer",
-                   "minimum": 1, "maximum": 60_000},
-    }  # fmt: skip
+        "within": {
+            "description": "largest relative difference from base; unset: 0.01",
+            "type": "number",
+            "minimum": 0,
+            "maximum": 0.5,
+        },
+        "tokens": {
+            "description": "tokens per sentence that FLOPs are counted with; unset: 30",
+            "type": "integer",
+            "minimum": 1,
+            "maximum": 60_000,
+        },
+    }
     rules = [
-        {"type": "object", "additionalProperties": False, "required": [cost],
-         "properties": {cost: {"enum": [*fields, *(s for s, name in SYMBOLS.items() if name in fields)]}, **options}}
+        {
+            "type": "object",
+            "additionalProperties": False,
+            "required": [cost],
+            "properties": {
+                cost: {"enum": [*fields, *(s for s, name in SYMBOLS.items() if name in fields)]},
+                **options,
+            },
+        }
         for cost, fields in FREE_FIELDS.items()
-    ]  # fmt: skip
-    return {"description": "each row gets the value of a free field that gives it the cost of base",
-            "anyOf": [*rules, _NOT]}  # fmt: skip
+    ]
+    return {
+        "description": "each row gets the value of a free field that gives it the cost of base",
+        "anyOf": [*rules, _NOT],
+    }
 
 
 def _tune() -> Schema:
     """Schema of the section `tune`."""
     letters = [letter for letter, name in SYMBOLS.items() if name in TUNED]
-    lists = {name: {"$ref": f"#/definitions/lists/properties/{name}"} for name in (*letters, *TUNED)}
+    lists = {
+        name: {"$ref": f"#/definitions/lists/properties/{name}"} for name in (*letters, *TUNED)
+    }
     return {
-        "description": "each row gets values of its own for these fields, chosen by dev loss on other seeds",
+        "description": "each row gets values of its own for these fields, chosen by dev loss on "
+        "other seeds",
         "type": "object",
         "additionalProperties": False,
         "required": ["grid", "seeds"],
         "properties": {
-            "grid": {"description": "values of each field; every combination is tried", "type": "object",
-                     "minProperties": 1, "additionalProperties": False, "properties": lists},
+            "grid": {
+                "description": "values of each field; every combination is tried",
+                "type": "object",
+                "minProperties": 1,
+                "additionalProperties": False,
+                "properties": lists,
+            },
             "seeds": _seeds("seeds of the tuning runs; none of them may be a seed of the study"),
-            "steps": {"description": "share of each row's train_steps; unset: 1", "type": "number",
-                      "exclusiveMinimum": 0, "maximum": 1},
+            "steps": {
+                "description": "share of each row's train_steps; unset: 1",
+                "type": "number",
+                "exclusiveMinimum": 0,
+                "maximum": 1,
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def _seeds(description: str) -> Schema:
     seed = {"type": "integer", "minimum": 0, "maximum": 2**32 - 1}
-    return {"description": description, "type": "array", "minItems": 1, "maxItems": MAX_SEEDS, "uniqueItems": True,
-            "items": seed}  # fmt: skip
+    return {
+        "description": description,
+        "type": "array",
+        "minItems": 1,
+        "maxItems": MAX_SEEDS,
+        "uniqueItems": True,
+        "items": seed,
+    }
 
 
 def _looks() -> Schema:
@@ -94,11 +129,17 @@ def _looks() -> Schema:
         "additionalProperties": False,
         "required": ["looks"],
         "properties": {
-            "looks": {"description": "numbers of seeds at which the study is judged, increasing; it ends at the first "
-                      "at which every row is settled", "type": "array", "minItems": 2, "uniqueItems": True,
-                      "items": number},
+            "looks": {
+                "description": "numbers of seeds at which the study is judged, increasing; it "
+                "ends at the first "
+                "at which every row is settled",
+                "type": "array",
+                "minItems": 2,
+                "uniqueItems": True,
+                "items": number,
+            },
         },
-    }  # fmt: skip
+    }
 
 
 def schema() -> Schema:
@@ -115,7 +156,11 @@ def schema() -> Schema:
             **_fields(),
             "settings": _settings(lambda name: {"$ref": f"#/definitions/{name}"}),
             "lists": _settings(
-                lambda name: {"type": "array", "minItems": 1, "items": {"$ref": f"#/definitions/{name}"}}
+                lambda name: {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {"$ref": f"#/definitions/{name}"},
+                }
             ),
             "group": _group(),
             "match": _match(),
@@ -139,12 +184,17 @@ def sections() -> Schema:
             "anyOf": [{"type": "string", "pattern": NAME}, {"type": "integer", "minimum": 0}],
         },
         "task": {
-            "description": "task of the runs; unset: translation; a task of your own as module:Class",
-            "anyOf": [{"enum": list(TASKS)}, {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"}],
+            "description": "task of the runs; unset: translation; a task of your own as "
+            "module:Class",
+            "anyOf": [
+                {"enum": list(TASKS)},
+                {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"},
+            ],
         },
         "data": {"description": "the corpus, its splits and its tokenizer", "type": "object"},
         "base": {
-            "description": "the configuration that every row is compared with; unset fields have the paper's values",
+            "description": "the configuration that every row is compared with; unset fields have "
+            "the paper's values",
             "anyOf": [{"$ref": "#/definitions/settings"}, {"type": "null"}],
         },
         "seeds": {
@@ -152,30 +202,44 @@ def sections() -> Schema:
             "anyOf": [_seeds("the seeds"), _looks()],
         },
         "margin": {
-            "description": "a row within this difference is as good as base; of the first metric, or by metric",
+            "description": "a row within this difference is as good as base; of the first metric, "
+            "or by metric",
             "anyOf": [
                 {"type": "number", "exclusiveMinimum": 0},
-                {"type": "object", "additionalProperties": {"type": "number", "exclusiveMinimum": 0}},
+                {
+                    "type": "object",
+                    "additionalProperties": {"type": "number", "exclusiveMinimum": 0},
+                },
             ],
         },
         "metrics": {
-            "description": "metrics of the predictions; verdicts use the first; unset: the task's, such as [bleu]",
-            "anyOf": [metric, {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric}],
+            "description": "metrics of the predictions; verdicts use the first; unset: the "
+            "task's, such as [bleu]",
+            "anyOf": [
+                metric,
+                {"type": "array", "minItems": 1, "uniqueItems": True, "items": metric},
+            ],
         },
         "match": {"$ref": "#/definitions/match"},
         "sizes": {
-            "description": "names of sizes, each with the fields of base that it sets; every row is trained at each",
+            "description": "names of sizes, each with the fields of base that it sets; every row "
+            "is trained at each",
             "type": "object",
             "minProperties": 2,
             "maxProperties": MAX_SIZES,
             "propertyNames": {"pattern": "^(?!base$)[A-Za-z0-9][A-Za-z0-9._-]{0,19}$"},
-            "additionalProperties": {"anyOf": [{"$ref": "#/definitions/settings"}, {"type": "null"}]},
+            "additionalProperties": {
+                "anyOf": [{"$ref": "#/definitions/settings"}, {"type": "null"}]
+            },
         },
         "tune": _tune(),
         "rows": {
             "description": "groups of rows, each made with each, zip, grid or set",
             "anyOf": [
-                {**groups, "additionalProperties": {"anyOf": [group, {"type": "array", "items": group}]}},
+                {
+                    **groups,
+                    "additionalProperties": {"anyOf": [group, {"type": "array", "items": group}]},
+                },
                 {"type": "null"},
             ],
         },
@@ -186,10 +250,15 @@ def _fields() -> Schema:
     """Schemas of the fields of base and of rows, by name."""
     whole = RowConfig.model_json_schema()
     fields = {name: _untitled(field) for name, field in whole["properties"].items()}
-    for name in whole["required"]:  # a study may leave them out or set them to null: they are derived
+    for name in whole[
+        "required"
+    ]:  # a study may leave them out or set them to null: they are derived
         description = fields[name].pop("description")
         fields[name] = {"description": description, "anyOf": [fields[name], {"type": "null"}]}
-    presets = {"description": "sets several fields at once; fields beside it override it", "enum": list(PRESETS)}
+    presets = {
+        "description": "sets several fields at once; fields beside it override it",
+        "enum": list(PRESETS),
+    }
     return {**fields, "preset": presets}
 
 
@@ -210,15 +279,23 @@ def _group() -> Schema:
     """Schema of a group: one of each, zip, grid and set, and conditions."""
     inside = {way: "settings" if way == "set" else "lists" for way in _WAYS}
     ways = {
-        way: {"description": text, "allOf": [{"$ref": f"#/definitions/{inside[way]}"}, {"minProperties": 1}]}
+        way: {
+            "description": text,
+            "allOf": [{"$ref": f"#/definitions/{inside[way]}"}, {"minProperties": 1}],
+        }
         for way, text in _WAYS.items()
     }
     ways |= _designs()
-    conditions = {name: {"description": text, "type": "string"} for name, text in _CONDITIONS.items()}
+    conditions = {
+        name: {"description": text, "type": "string"} for name, text in _CONDITIONS.items()
+    }
     label = {
-        "description": "name of the row in tables and on the command line, in place of its group and settings",
-        "type": "string", "maxLength": MAX_LABEL, "pattern": r'^[^\s*?\[\],"|<>]([^*?\[\],"|<>]*[^\s*?\[\],"|<>])?$',
-    }  # fmt: skip
+        "description": "name of the row in tables and on the command line, in place of its group "
+        "and settings",
+        "type": "string",
+        "maxLength": MAX_LABEL,
+        "pattern": r'^[^\s*?\[\],"|<>]([^*?\[\],"|<>]*[^\s*?\[\],"|<>])?$',
+    }
     return {
         "type": "object",
         "additionalProperties": False,
@@ -236,11 +313,20 @@ def _group() -> Schema:
 
 
 _FRACTIONS: Schema = {
-    "generators": {"description": "of a fractional factorial: a factor and the product that its level is, as in "
-                   "D: A * B * C", "type": "object", "minProperties": 1, "additionalProperties": {"type": "string"}},
-    "resolution": {"description": "of a fractional factorial: the smallest fraction with at least this resolution",
-                   "enum": list(RESOLUTIONS)},
-}  # fmt: skip
+    "generators": {
+        "description": "of a fractional factorial: a factor and the product that its level is, as "
+        "in "
+        "D: A * B * C",
+        "type": "object",
+        "minProperties": 1,
+        "additionalProperties": {"type": "string"},
+    },
+    "resolution": {
+        "description": "of a fractional factorial: the smallest fraction with at least this "
+        "resolution",
+        "enum": list(RESOLUTIONS),
+    },
+}
 
 
 def _designs() -> Schema:
@@ -249,7 +335,10 @@ def _designs() -> Schema:
     named = {"$ref": "#/definitions/settings"}
     levels = {"type": "array", "minItems": 2, "maxItems": 2, "items": scalar}
     texts = {
-        "factorial": ("every combination of two levels of each field, analyzed for effects and interactions", levels),
+        "factorial": (
+            "every combination of two levels of each field, analyzed for effects and interactions",
+            levels,
+        ),
         "add-one-in": ("base with one part changed at a time, and with all of them", scalar),
         "leave-one-out": ("all parts changed, and all but one at a time", scalar),
     }
@@ -261,7 +350,9 @@ def _designs() -> Schema:
 
 
 def _translation_data() -> Schema:
-    """Schema of the data section of translation; the corpus decides which fields are required or allowed."""
+    """Schema of the data section of translation; the corpus decides which fields are required or
+    allowed.
+    """
     whole = TranslationData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["anyOf"] = [{"enum": list(CORPORA)}, {"type": "string", "pattern": "^hf:"}]
@@ -301,7 +392,9 @@ def _language_data() -> Schema:
     whole = LanguageData.model_json_schema()
     properties = {name: _untitled(field) for name, field in whole["properties"].items()}
     properties["corpus"]["anyOf"] = [{"enum": list(TEXTS)}, {"type": "string", "pattern": "^hf:"}]
-    return _data_section(whole["required"], properties, ("folder", "train", "dev", "test", "column", "rows"))
+    return _data_section(
+        whole["required"], properties, ("folder", "train", "dev", "test", "column", "rows")
+    )
 
 
 def _parsing_data() -> Schema:
@@ -321,13 +414,18 @@ _DATA = {
 
 
 def _of_task(task: Task) -> Schema:
-    """Constrain the data section and the metrics of a task. Only the class of a custom task knows its fields."""
+    """Constrain the data section and the metrics of a task. Only the class of a custom task knows
+    its fields.
+    """
     metric = {"enum": [metric.name for metric in task.prediction_metrics]}
     metrics = {"anyOf": [metric, {"type": "array", "items": metric}]}
     condition: Schema = {"properties": {"task": {"const": task.name}}}
     if task.name != Translation.name:  # a study without the section is one of translation
         condition["required"] = ["task"]
-    return {"if": condition, "then": {"properties": {"data": _DATA[task.name](), "metrics": metrics}}}
+    return {
+        "if": condition,
+        "then": {"properties": {"data": _DATA[task.name](), "metrics": metrics}},
+    }
 
 
 def _if_corpus(name: str, then: Schema) -> Schema:

@@ -21,7 +21,19 @@ from ablate.study.settings import OPTIONS_OF_RUN, is_single_value, named_mark, r
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml
 from ablate.tasks import TASKS, Task, load_task
 
-SECTIONS = ("study", "task", "data", "base", "seeds", "metrics", "margin", "sizes", "match", "tune", "rows")
+SECTIONS = (
+    "study",
+    "task",
+    "data",
+    "base",
+    "seeds",
+    "metrics",
+    "margin",
+    "sizes",
+    "match",
+    "tune",
+    "rows",
+)
 
 
 def read_sections(root: Node, overrides: Sequence[str], report: Report) -> dict[str, Node]:
@@ -31,7 +43,11 @@ def read_sections(root: Node, overrides: Sequence[str], report: Report) -> dict[
         StudyError: the file is not a mapping.
     """
     if not isinstance(root.value, dict):
-        raise StudyError(root.mark.error_line(f"a study must be a mapping of {listed(SECTIONS)}; got {root.kind}"))
+        raise StudyError(
+            root.mark.error_line(
+                f"a study must be a mapping of {listed(SECTIONS)}; got {root.kind}"
+            )
+        )
     for key, mark, _ in root.items():
         if key not in SECTIONS:
             report(mark, _unknown_section(key))
@@ -51,7 +67,9 @@ def override_mark(text: str) -> Mark:
 
 
 def _unknown_section(key: str) -> str:
-    """Message for a key of the study that is not a section: its place, if it is an option or a key of another place."""
+    """Message for a key of the study that is not a section: its place, if it is an option or a key
+    of another place.
+    """
     text = f'unknown section "{key[:60]}"'
     if key in OPTIONS_OF_RUN:
         return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
@@ -76,7 +94,9 @@ def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     try:
         node = parse_yaml(value, "VALUE")
     except StudyError as error:  # its position is in a value of a few characters
-        raise ValueError(error.lines[0].partition(": ")[2].removeprefix("not valid YAML: ")) from None
+        raise ValueError(
+            error.lines[0].partition(": ")[2].removeprefix("not valid YAML: ")
+        ) from None
     return key, Node(node.value, mark)
 
 
@@ -96,7 +116,11 @@ def _override(sections: dict[str, Node], key: str, node: Node) -> None:
     fields = dict(old.value) if old and isinstance(old.value, dict) else {}
     if section == "base":  # the same field may be written by its symbol
         same = standard_name(name)
-        fields = {k: v for k, v in fields.items() if k == "preset" or standard_name(k) != same or same is None}
+        fields = {
+            k: v
+            for k, v in fields.items()
+            if k == "preset" or standard_name(k) != same or same is None
+        }
     fields[name] = (node.mark, node)
     sections[section] = Node(fields, old.mark if old else node.mark)
 
@@ -112,7 +136,9 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
     if not isinstance(name, str) or parse_reference(name) is None:
         report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
         # The rest of the file is read for the task that is probably meant.
-        return next(((TASKS[near], near) for near in get_close_matches(str(name), TASKS, n=1)), (None, ""))
+        return next(
+            ((TASKS[near], near) for near in get_close_matches(str(name), TASKS, n=1)), (None, "")
+        )
     pinned = classes.pin(node)
     plugin = parse_reference(pinned.value) if pinned else None
     if plugin is None:
@@ -124,7 +150,9 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
         return None, ""
 
 
-def read_data(node: Node | None, mark: Mark, task: Task, folder: Path, report: Report) -> CorpusConfig | None:
+def read_data(
+    node: Node | None, mark: Mark, task: Task, folder: Path, report: Report
+) -> CorpusConfig | None:
     """Read the section `data`; None, with the errors reported, if it is not valid.
 
     Args:
@@ -160,7 +188,9 @@ def read_data(node: Node | None, mark: Mark, task: Task, folder: Path, report: R
 
 
 def _data_folder(folder: Node, beside: Path, report: Report) -> str:
-    """Path of `data.folder`: relative to the study file, or to the working directory if given by `--set`."""
+    """Path of `data.folder`: relative to the study file, or to the working directory if given by
+    `--set`.
+    """
     try:
         path = home_path(folder.value)
         if "://" in folder.value:

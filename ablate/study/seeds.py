@@ -35,7 +35,10 @@ def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:
     seeds: list[int] = []
     for value in values:
         if type(value.value) is not int or not 0 <= value.value < 2**32:
-            report(value.mark, f"{value.kind} is not a valid seed; seeds are whole numbers from 0 to {2**32 - 1}")
+            report(
+                value.mark,
+                f"{value.kind} is not a valid seed; seeds are whole numbers from 0 to {2**32 - 1}",
+            )
         elif value.value in seeds:
             report(value.mark, f"duplicate seed {value.value}")
         else:
@@ -44,7 +47,9 @@ def read_seeds(node: Node | None, report: Report) -> tuple[int, ...]:
 
 
 def read_seeds_or_looks(node: Node | None, report: Report) -> tuple[tuple[int, ...], Looks | None]:
-    """Read the section `seeds`: a list, or `{looks: [3, 5, 8]}` for the seeds 1 to 8. Errors are reported."""
+    """Read the section `seeds`: a list, or `{looks: [3, 5, 8]}` for the seeds 1 to 8. Errors are
+    reported.
+    """
     if node is None or not isinstance(node.value, dict) or not node.value:
         return read_seeds(node, report), None
     looks = _read_looks(node, report)
@@ -60,16 +65,24 @@ def _read_looks(node: Node, report: Report) -> Looks | None:
     looks = node.value["looks"][1]
     if not isinstance(looks.value, list) or len(looks.value) < 2:
         got = plural(len(looks.value), "number") if isinstance(looks.value, list) else looks.kind
-        report(looks.mark, f"looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got {got}")
+        report(
+            looks.mark,
+            f"looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got {got}",
+        )
         return None
     plan: list[int] = []
     for value in looks.value:
         least = plan[-1] + 1 if plan else 2  # one seed shows no spread
         if type(value.value) is not int or not least <= value.value <= MAX_SEEDS:
-            allowed = f"a whole number from {least} to {MAX_SEEDS}, more than at the look before" if plan else (
-                f"a whole number from {least} to {MAX_SEEDS}: one seed shows no spread"
-            )  # fmt: skip
-            report(value.mark, f"{value.kind} is not a valid number of seeds at a look; allowed: {allowed}")
+            allowed = (
+                f"a whole number from {least} to {MAX_SEEDS}, more than at the look before"
+                if plan
+                else (f"a whole number from {least} to {MAX_SEEDS}: one seed shows no spread")
+            )
+            report(
+                value.mark,
+                f"{value.kind} is not a valid number of seeds at a look; allowed: {allowed}",
+            )
             return None
         plan.append(value.value)
     return Looks(tuple(plan), looks.mark)

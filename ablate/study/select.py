@@ -1,4 +1,6 @@
-"""Apply the command line's `--rows` and `--seeds` to a study, and find a row by its label, group or pattern."""
+"""Apply the command line's `--rows` and `--seeds` to a study, and find a row by its label, group or
+pattern.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ MAX_RUNS = 100_000
 
 @dataclass(frozen=True)
 class Selection:
-    """The options that change a study or select a part of it: `--set`, `--rows` and `--seeds`, as given."""
+    """The options that change a study or select a part of it: `--set`, `--rows` and `--seeds`, as
+    given.
+    """
 
     overrides: Sequence[str] = ()
     rows: Sequence[str] = ()
@@ -31,29 +35,47 @@ def select(study: Study, selection: Selection) -> Study:
     """
     rows, seeds = study.rows, study.seeds
     if selection.rows:
-        patterns = [part.strip() for text in selection.rows for part in text.split(",") if part.strip()]
+        patterns = [
+            part.strip() for text in selection.rows for part in text.split(",") if part.strip()
+        ]
         if not patterns:  # such as an unset variable of a script, which is not to mean base alone
-            raise UsageError(Mark("--rows").error_line("names no row; leave it out for all rows, or name base"))
+            raise UsageError(
+                Mark("--rows").error_line("names no row; leave it out for all rows, or name base")
+            )
         labels = {row.label for pattern in patterns for row in _matching_rows(study, pattern)}
         labels |= {study.base.label, *(row.base for row in rows if row.label in labels)}
         rows = tuple(row for row in rows if row.label in labels)
     if selection.seeds is not None and study.looks is not None:
         raise UsageError(
             Mark("--seeds").error_line(
-                f"{study.looks.mark}: the study is judged at looks, which determine its seeds; remove --seeds"
+                f"{study.looks.mark}: the study is judged at looks, which determine its seeds; "
+                f"remove --seeds"
             )
         )
     if selection.seeds is not None:
         seeds = _parse_seeds(selection.seeds)
         shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
         if shared:
-            raise UsageError(Mark("--seeds").error_line(f"{shared[0]} is a seed of `tune`; choose others"))
+            raise UsageError(
+                Mark("--seeds").error_line(f"{shared[0]} is a seed of `tune`; choose others")
+            )
     runs = len(rows) * len(seeds)
     if runs > MAX_RUNS:
-        raise UsageError(Mark("--seeds").error_line(f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"))
+        raise UsageError(
+            Mark("--seeds").error_line(
+                f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"
+            )
+        )
     # data.folder is where the files are, so it does not change the study.
-    changes = [text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"]
-    return replace(study, rows=rows, seeds=seeds, is_modified=bool(changes or selection.rows or selection.seeds))
+    changes = [
+        text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"
+    ]
+    return replace(
+        study,
+        rows=rows,
+        seeds=seeds,
+        is_modified=bool(changes or selection.rows or selection.seeds),
+    )
 
 
 def find_row(study: Study, name: str) -> Row:
@@ -64,12 +86,16 @@ def find_row(study: Study, name: str) -> Row:
     """
     rows = study.rows
     matches = [row for row in rows if row.label == name]
-    matches = matches or [row for row in rows if name in _names(row) or fnmatchcase(row.label, name)]
+    matches = matches or [
+        row for row in rows if name in _names(row) or fnmatchcase(row.label, name)
+    ]
     if len(matches) == 1:
         return matches[0]
     if matches:
         labels = ", ".join(f'"{row.label}"' for row in matches)
-        raise UsageError(f'"{name}" matches {len(matches)} rows of study "{study.name}"; choose one: {labels}')
+        raise UsageError(
+            f'"{name}" matches {len(matches)} rows of study "{study.name}"; choose one: {labels}'
+        )
     nearest = (
         did_you_mean(name, [*(row.label for row in rows), *(row.group for row in rows)])
         or f"; rows: {', '.join(row.label for row in rows)}"
@@ -78,13 +104,22 @@ def find_row(study: Study, name: str) -> Row:
 
 
 def _matching_rows(study: Study, pattern: str) -> list[Row]:
-    """Rows by label, by group, or by a pattern with * and ?; at several sizes also by size, or without it."""
+    """Rows by label, by group, or by a pattern with * and ?; at several sizes also by size, or
+    without it.
+    """
     rows = study.rows
     matches = [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
     if not matches:
         groups = list(dict.fromkeys(row.group for row in rows))
-        nearest = did_you_mean(pattern, [*groups, *(row.label for row in rows)]) or f"; groups: {', '.join(groups)}"
-        raise UsageError(Mark("--rows").error_line(f'study "{study.name}" has no row or group "{pattern}"{nearest}'))
+        nearest = (
+            did_you_mean(pattern, [*groups, *(row.label for row in rows)])
+            or f"; groups: {', '.join(groups)}"
+        )
+        raise UsageError(
+            Mark("--rows").error_line(
+                f'study "{study.name}" has no row or group "{pattern}"{nearest}'
+            )
+        )
     return matches
 
 
@@ -99,12 +134,21 @@ def _parse_seeds(text: str) -> tuple[int, ...]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()) or len(first) > 10 or len(last) > 10:
-            raise UsageError(mark.error_line(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3'))
+        if (
+            not first.isdecimal()
+            or (dash and not last.isdecimal())
+            or len(first) > 10
+            or len(last) > 10
+        ):
+            raise UsageError(
+                mark.error_line(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3')
+            )
         low, high = int(first), int(last or first)
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
             allowed = f"seeds are 0 to {2**32 - 1}, at most {MAX_SEEDS} of them"
-            raise UsageError(mark.error_line(f'"{part.strip()}" is not a valid range of seeds; {allowed}'))
+            raise UsageError(
+                mark.error_line(f'"{part.strip()}" is not a valid range of seeds; {allowed}')
+            )
         seeds += range(low, high + 1)
         if len(seeds) > MAX_SEEDS:
             raise UsageError(mark.error_line(f"more than {MAX_SEEDS} seeds"))

@@ -12,21 +12,43 @@ from ablate.study.yaml_nodes import Mark, Node, Report
 
 MAX_SIZES = 10
 
-# Names of PyTorch, nanoGPT and Hugging Face -> names of ablate that are too different to be found by their letters.
+# Names of PyTorch, nanoGPT and Hugging Face -> names of ablate that are too different to be found
+# by their letters.
 _ELSEWHERE = {
-    "lr": "learning_rate", "wd": "weight_decay", "clip": "gradient_clipping", "grad_norm": "gradient_clipping",
-    "bs": "batch_tokens", "batch": "batch_tokens", "grad_accum": "micro_batch_tokens",
-    "nhead": "n_heads", "dim_feedforward": "d_ff", "ffn_dim": "d_ff", "intermediate_size": "d_ff",
-    "hidden_size": "d_model", "hidden_dim": "d_model", "embed_dim": "d_model", "n_embd": "d_model", "dim": "d_model",
-    "block_size": "context", "max_iters": "train_steps",
-    "beam_size": "beam", "num_beams": "beam", "length_penalty": "alpha", "max_new_tokens": "generated_tokens",
-}  # fmt: skip
+    "lr": "learning_rate",
+    "wd": "weight_decay",
+    "clip": "gradient_clipping",
+    "grad_norm": "gradient_clipping",
+    "bs": "batch_tokens",
+    "batch": "batch_tokens",
+    "grad_accum": "micro_batch_tokens",
+    "nhead": "n_heads",
+    "dim_feedforward": "d_ff",
+    "ffn_dim": "d_ff",
+    "intermediate_size": "d_ff",
+    "hidden_size": "d_model",
+    "hidden_dim": "d_model",
+    "embed_dim": "d_model",
+    "n_embd": "d_model",
+    "dim": "d_model",
+    "block_size": "context",
+    "max_iters": "train_steps",
+    "beam_size": "beam",
+    "num_beams": "beam",
+    "length_penalty": "alpha",
+    "max_new_tokens": "generated_tokens",
+}
 
 # Keys of a study that are often written among the fields -> their place.
 _KEYS = {
-    **dict.fromkeys(("task", "data", "seeds", "metrics", "margin", "sizes", "rows"), "a section of the study"),
+    **dict.fromkeys(
+        ("task", "data", "seeds", "metrics", "margin", "sizes", "rows"), "a section of the study"
+    ),
     **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
-    **dict.fromkeys(("label", "require", "where", "generators", "resolution"), "a key of the group, beside its rows"),
+    **dict.fromkeys(
+        ("label", "require", "where", "generators", "resolution"),
+        "a key of the group, beside its rows",
+    ),
 }
 # Settings of a command and not of a study: the results do not depend on them.
 OPTIONS_OF_RUN = {
@@ -38,13 +60,17 @@ OPTIONS_OF_RUN = {
     "cluster": "ablate run STUDY --on PROFILE",
 }  # fmt: skip
 
-_FIELD_NAMES = re.compile(r'^"?(\w{1,40})\b|\b(\w{1,40})=')  # bounded, because a value may be as long as the file
+_FIELD_NAMES = re.compile(
+    r'^"?(\w{1,40})\b|\b(\w{1,40})='
+)  # bounded, because a value may be as long as the file
 
 Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
 
 
 def known_fields(fields: Node, report: Report) -> Settings:
-    """Select the fields that exist, as written; report unknown names, and a field given by name and by symbol."""
+    """Select the fields that exist, as written; report unknown names, and a field given by name and
+    by symbol.
+    """
     written: dict[str, str] = {}  # standard name -> name or symbol in the study
     for key, mark, _ in fields.items():
         name = "preset" if key == "preset" else standard_name(key)
@@ -75,7 +101,9 @@ def _unknown_field(key: str) -> str:
 
 
 def is_single_value(key: str, node: Node, report: Report) -> bool:
-    """Whether a field's value is a scalar without a NUL character, and a preset a known one; otherwise report it."""
+    """Whether a field's value is a scalar without a NUL character, and a preset a known one;
+    otherwise report it.
+    """
     if isinstance(node.value, (dict, list)):
         report(node.mark, f'"{key}" takes a single value; got {node.kind}')
         return False
@@ -89,22 +117,28 @@ def is_single_value(key: str, node: Node, report: Report) -> bool:
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
-    """Base's settings followed by the row's, so that a preset in the row overrides what base sets."""
+    """Base's settings followed by the row's, so that a preset in the row overrides what base
+    sets.
+    """
     return {**{name: node for name, node in base.items() if name not in written}, **written}
 
 
 def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -> Mark:
-    """Position of the first field in `places` that a message names, as its first word or as FIELD=VALUE; else `mark`.
+    """Position of the first field in `places` that a message names, as its first word or as
+    FIELD=VALUE; else `mark`.
 
     Args:
         message: of an error that concerns several fields.
-        places: settings by standard name; all names of the message are looked up in the first, then in the next.
+        places: settings by standard name; all names of the message are looked up in the first, then
+            in the next.
         mark: position if the study writes none of the fields.
     """
     words = [first or later for first, later in _FIELD_NAMES.findall(message)]
     names = [standard_name(word) or word for word in words]
     found = (place[name].mark for place in places for name in names if name in place)
-    return next((position for position in found if position.line), mark)  # that of --set has no line
+    return next(
+        (position for position in found if position.line), mark
+    )  # that of --set has no line
 
 
 def report_fields(
@@ -115,17 +149,21 @@ def report_fields(
     written: Mapping[str, Node] | None = None,
     symbols: Mapping[Mark, str] | None = None,
 ) -> None:
-    """Report (field, message) pairs: each at its field, or at `mark` if the study does not write the field.
+    """Report (field, message) pairs: each at its field, or at `mark` if the study does not write
+    the field.
 
     Args:
         errors: fields by standard name; an empty name for a message that concerns several.
         settings: by standard name.
         mark: position for fields that the study does not write.
         report: receives position and message.
-        written: a message that concerns several fields is reported at the first of these that it names.
+        written: a message that concerns several fields is reported at the first of these that it
+            names.
         symbols: names of fields in messages, by position, where the study writes a symbol.
     """
     for name, message in errors:
-        position = settings[name].mark if name in settings else named_mark(message, [written or {}], mark)
+        position = (
+            settings[name].mark if name in settings else named_mark(message, [written or {}], mark)
+        )
         shown = (symbols or {}).get(position, name)
         report(position, f"{shown}: {message}" if name else message)

@@ -12,13 +12,22 @@ from ablate.config.fields import field_errors
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.resolve import SYMBOLS
 from ablate.study.own_classes import OwnClasses
-from ablate.study.settings import Settings, is_single_value, known_fields, merge, named_mark, report_fields
+from ablate.study.settings import (
+    Settings,
+    is_single_value,
+    known_fields,
+    merge,
+    named_mark,
+    report_fields,
+)
 from ablate.study.yaml_nodes import Mark, Node, Report
 from ablate.tasks import Task
 
 
 class SettingsReader:
-    """Reads settings, and resolves them with the defaults of the study's task. Errors are reported."""
+    """Reads settings, and resolves them with the defaults of the study's task. Errors are
+    reported.
+    """
 
     def __init__(self, task: Task | None, classes: OwnClasses, report: Report) -> None:
         self.classes, self.report = classes, report
@@ -40,7 +49,8 @@ class SettingsReader:
         return self.classes.resolve({standard_name(key) or key: node for key, node in ordered})
 
     def read(self, node: Node | None, inherited: Mapping[str, Node], place: str) -> dict[str, Node]:
-        """Settings by standard name. Invalid ones are reported and left out, so that rows are checked too.
+        """Settings by standard name. Invalid ones are reported and left out, so that rows are
+        checked too.
 
         Args:
             node: mapping of fields.
@@ -50,27 +60,44 @@ class SettingsReader:
         if node is None or node.value is None:
             return {}
         if not isinstance(node.value, dict):
-            self.report(node.mark, f"{place} must be a mapping of fields, such as {{d_model: 64}}; got {node.kind}")
+            self.report(
+                node.mark,
+                f"{place} must be a mapping of fields, such as {{d_model: 64}}; got {node.kind}",
+            )
             return {}
         known = known_fields(node, self.report)
-        settings = self.by_name({k: value for k, value in known.items() if is_single_value(k, value, self.report)})
-        # Each field alone first: one invalid field of base would otherwise be reported again for every row.
+        settings = self.by_name(
+            {k: value for k, value in known.items() if is_single_value(k, value, self.report)}
+        )
+        # Each field alone first: one invalid field of base would otherwise be reported again for
+        # every row.
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
-        return settings if self.resolve(merge(inherited, settings), node.mark, written=settings) else {}
+        return (
+            settings
+            if self.resolve(merge(inherited, settings), node.mark, written=settings)
+            else {}
+        )
 
     def resolve(
-        self, settings: Mapping[str, Node], mark: Mark, alone: bool = False, written: Collection[str] = ()
+        self,
+        settings: Mapping[str, Node],
+        mark: Mark,
+        alone: bool = False,
+        written: Collection[str] = (),
     ) -> RowConfig | None:
-        """Resolve settings into a configuration; None, with the errors reported, if they are invalid.
+        """Resolve settings into a configuration; None, with the errors reported, if they are
+        invalid.
 
-        Settings without effect are reported, too, but leave a configuration, so that further errors are found.
+        Settings without effect are reported, too, but leave a configuration, so that further errors
+        are found.
 
         Args:
             settings: by standard name.
             mark: position of errors that concern several fields.
-            alone: report only errors of the fields in `settings`, not of their combination with defaults.
+            alone: report only errors of the fields in `settings`, not of their combination with
+                defaults.
             written: the fields that must have an effect.
         """
         values = self.values(settings)

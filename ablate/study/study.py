@@ -52,7 +52,9 @@ class Row:
 
     @cached_property
     def decoding(self) -> str:
-        """Id of the row's decoding: its decoding fields and the test split; NO_DECODING if it is not decoded."""
+        """Id of the row's decoding: its decoding fields and the test split; NO_DECODING if it is
+        not decoded.
+        """
         return decoding_id(self.config, self.test) if self.is_decoded else NO_DECODING
 
     @property
@@ -73,9 +75,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a row's configuration with one seed. Rows that differ only in decoding share it.
+    """One training: a row's configuration with one seed. Rows that differ only in decoding share
+    it.
 
-    awaits_tuning: whether the configuration is not known yet. The id then names no folder, and nothing is trained.
+    awaits_tuning: whether the configuration is not known yet. The id then names no folder, and
+        nothing is trained.
     """
 
     id: str
@@ -101,7 +105,8 @@ class Study:
     looks: None if all seeds are trained, and judged once.
     designs: groups whose rows are analyzed together.
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
-    total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once for each row.
+    total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once
+        for each row.
     notes: lines about rows that are probably not meant, with their positions.
     """
 
@@ -127,11 +132,15 @@ class Study:
 
     @property
     def base(self) -> Row:
-        """The first row, which every other row is compared with; of several sizes, that of the first."""
+        """The first row, which every other row is compared with; of several sizes, that of the
+        first.
+        """
         return self.rows[0]
 
     def family(self, base: Row) -> int:
-        """Number of rows that Holm's correction covers: all of the file that are compared with this base."""
+        """Number of rows that Holm's correction covers: all of the file that are compared with this
+        base.
+        """
         here = sum(row.base == base.label and not row.is_base for row in self.rows)
         return max(here, self.rows_of_bases.get(base.label, 0))
 
@@ -155,7 +164,8 @@ class Study:
         }
 
     def _task_of(self, row: Row) -> str:
-        # The configuration of a row that awaits tuning is not known: its provisional ids must belong to no training.
+        # The configuration of a row that awaits tuning is not known: its provisional ids must
+        # belong to no training.
         return f"{self.task_name} after tuning {row.label}" if row.awaits_tuning else self.task_name
 
     @cached_property
@@ -193,13 +203,22 @@ class Study:
 
     @cached_property
     def tuning(self) -> Study | None:
-        """The tuning runs as a study of their own, with a row for each candidate of each row; None without any."""
+        """The tuning runs as a study of their own, with a row for each candidate of each row; None
+        without any.
+        """
         rows = tuple(trial for row in self.rows for trial in self.trials_of(row))
         if self.tune is None or not rows:
             return None
         runs, seeds = len(rows) * len(self.tune.seeds), self.tune.seeds
         return replace(
-            self, rows=rows, seeds=seeds, metrics=(PPL.name,), tune=None, total_runs=runs, designs=(), looks=None
+            self,
+            rows=rows,
+            seeds=seeds,
+            metrics=(PPL.name,),
+            tune=None,
+            total_runs=runs,
+            designs=(),
+            looks=None,
         )
 
     @property
@@ -213,7 +232,15 @@ class Study:
         candidates = row.tuning.candidates if row.tuning else ()
         labels = [f"{row.label}: {one.label}" for one in candidates]
         return [
-            Row(label, row.label, one.trial, row.test, dict(one.values), is_decoded=False, base=labels[0])
+            Row(
+                label,
+                row.label,
+                one.trial,
+                row.test,
+                dict(one.values),
+                is_decoded=False,
+                base=labels[0],
+            )
             for label, one in zip(labels, candidates, strict=True)
         ]
 
@@ -226,10 +253,13 @@ class Study:
                 yield run
 
     def runs(self) -> Iterator[Run]:
-        """Yield every run once: base and then each row with the first seed, then with the next seeds."""
+        """Yield every run once: base and then each row with the first seed, then with the next
+        seeds.
+        """
         seen: set[str] = set()
         for seed in self.seeds:
-            # All rows with the first seed come first, so that an interrupted study has a complete table.
+            # All rows with the first seed come first, so that an interrupted study has a complete
+            # table.
             for index, row in enumerate(self.rows):
                 id = self._ids[index, seed]
                 if id not in seen:
@@ -250,4 +280,6 @@ class Study:
 
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
     """The fields that differ from base, with the values of `config`."""
-    return {name: value for name, value in config.model_dump().items() if value != getattr(base, name)}
+    return {
+        name: value for name, value in config.model_dump().items() if value != getattr(base, name)
+    }

@@ -1,7 +1,8 @@
-"""The section `tune`: a learning rate, or any named fields, chosen for each row on seeds that verdicts do not use.
+"""The section `tune`: a learning rate, or any named fields, chosen for each row on seeds that
+verdicts do not use.
 
-The tuning runs are a study of their own, `Study.tuning`: one row for each candidate, a share of the steps, and no
-decoding, so that the test split has no part in the choice. `settle` makes the choice.
+The tuning runs are a study of their own, `Study.tuning`: one row for each candidate, a share of the
+steps, and no decoding, so that the test split has no part in the choice. `settle` makes the choice.
 """
 
 from __future__ import annotations
@@ -23,12 +24,15 @@ from ablate.study.yaml_nodes import Mark, Node, Report
 AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
 KEYS = ("grid", "seeds", "steps")
 MAX_CANDIDATES = 1000  # for each row
-# Fields that end the training or say how it is followed: a row must not win because it was trained for longer.
+# Fields that end the training or say how it is followed: a row must not win because it was trained
+# for longer.
 _OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
 _UNTUNED = {
     **dict.fromkeys(_OF_LENGTH, "every candidate is trained and evaluated alike"),
     **dict.fromkeys(RowDataConfig.model_fields, "perplexities of other data cannot be compared"),
-    **dict.fromkeys(DecodingConfig.model_fields, "candidates are scored by perplexity, without decoding"),
+    **dict.fromkeys(
+        DecodingConfig.model_fields, "candidates are scored by perplexity, without decoding"
+    ),
 }
 TUNED = tuple(name for name in field_names() if name not in _UNTUNED)
 
@@ -82,8 +86,8 @@ class Candidate:
 class Tuning:
     """The candidates of a row, and the choice among them.
 
-    losses: mean dev loss of each candidate over the tuning seeds, in nats per token; infinite if one diverged. Empty
-        until every tuning run of the row is complete.
+    losses: mean dev loss of each candidate over the tuning seeds, in nats per token; infinite if
+        one diverged. Empty until every tuning run of the row is complete.
     uniform: loss of uniform predictions, ln V.
     """
 
@@ -93,7 +97,9 @@ class Tuning:
 
     @property
     def chosen(self) -> Candidate | None:
-        """The candidate with the smallest loss, the first of several; None until the losses are known."""
+        """The candidate with the smallest loss, the first of several; None until the losses are
+        known.
+        """
         return self.candidates[self.losses.index(min(self.losses))] if self.losses else None
 
     @property
@@ -103,7 +109,11 @@ class Tuning:
         A better value may then be outside of the grid.
         """
         chosen = self.chosen
-        return tuple(name for name in chosen.values if self._is_edge(name, chosen.values[name])) if chosen else ()
+        return (
+            tuple(name for name in chosen.values if self._is_edge(name, chosen.values[name]))
+            if chosen
+            else ()
+        )
 
     def _is_edge(self, name: str, value: object) -> bool:
         numbers = [one for each in self.candidates if _is_number(one := each.values[name])]
@@ -111,11 +121,13 @@ class Tuning:
 
     @property
     def sensitivity(self) -> float | None:
-        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token; None until it is known.
+        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token; None
+        until it is known.
 
-        Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training instabilities" (2023),
-        arXiv 2309.14322, with the loss of uniform predictions in place of the loss at initialization. A candidate
-        that diverged counts as ln V.
+        Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training
+            instabilities" (2023),
+        arXiv 2309.14322, with the loss of uniform predictions in place of the loss at
+        initialization. A candidate that diverged counts as ln V.
         """
         if not self.losses:
             return None
@@ -133,7 +145,9 @@ class Tuning:
         chosen = self.chosen
         if chosen is None:
             return AWAITS
-        notes = ["all diverged"] if self.has_diverged else [f"edge of {name}" for name in self.edges]
+        notes = (
+            ["all diverged"] if self.has_diverged else [f"edge of {name}" for name in self.edges]
+        )
         if len(chosen.values) == 1:
             notes = ["edge" if note.startswith("edge") else note for note in notes]
         return f"{chosen.label} ({', '.join(notes)})" if notes else chosen.label
@@ -158,7 +172,8 @@ def _is_number(value: object) -> bool:
 
 
 def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
-    """Read the section `tune`, such as `{grid: {learning_rate: [3e-4, 1e-3]}, seeds: [101], steps: 0.5}`.
+    """Read the section `tune`, such as `{grid: {learning_rate: [3e-4, 1e-3]}, seeds: [101], steps:
+    0.5}`.
 
     Args:
         node: of the section.
@@ -179,7 +194,11 @@ def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
     own = read_seeds(node.value["seeds"][1], report) if "seeds" in node.value else ()
     for seed in node.value["seeds"][1].value if own else ():
         if seed.value in seeds:
-            report(seed.mark, f"seed {seed.value} is a seed of the study; tuning needs seeds that no verdict uses")
+            report(
+                seed.mark,
+                f"seed {seed.value} is a seed of the study; tuning needs seeds that no verdict "
+                f"uses",
+            )
     share = _read_share(node, report)
     if not grid or not own or share is None or set(own) & set(seeds):
         return None
@@ -204,7 +223,10 @@ def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
         elif not isinstance(values.value, list) or not values.value:
             report(values.mark, f'"{key}" needs a list of values; got {values.kind}')
         elif len(values.value) == 1:
-            report(values.mark, f'"{key}" needs two or more values to choose from; one value belongs to base')
+            report(
+                values.mark,
+                f'"{key}" needs two or more values to choose from; one value belongs to base',
+            )
         elif (again := _repeated(values)) is not None:
             report(again.mark, f'"{key}" has the value {again.kind} twice')
         else:
@@ -213,13 +235,18 @@ def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
         valid = False
     count = math.prod(len(values) for values in found.values())
     if count > MAX_CANDIDATES:
-        report(node.mark, f"makes {count:,} candidates for each row; at most {MAX_CANDIDATES:,} are allowed")
+        report(
+            node.mark,
+            f"makes {count:,} candidates for each row; at most {MAX_CANDIDATES:,} are allowed",
+        )
         valid = False
     return found if valid else {}
 
 
 def _repeated(values: Node) -> Node | None:
-    """The first value of a list that an earlier one equals; lists and mappings are refused as values of a field."""
+    """The first value of a list that an earlier one equals; lists and mappings are refused as
+    values of a field.
+    """
     seen: list[tuple[type, Any]] = []  # with the type, because True == 1
     for node in values.value:
         key = (bool if isinstance(node.value, bool) else object, node.value)

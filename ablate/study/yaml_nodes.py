@@ -1,7 +1,7 @@
 """Parse YAML into nodes that keep their line and column.
 
-A study may hold one document of mappings, lists and scalars. Aliases, tags, duplicate keys, deep nesting and large
-files are refused, so that a hostile file cannot take memory or time.
+A study may hold one document of mappings, lists and scalars. Aliases, tags, duplicate keys, deep
+nesting and large files are refused, so that a hostile file cannot take memory or time.
 """
 
 from __future__ import annotations
@@ -24,16 +24,22 @@ MAX_DEPTH = 12
 MAX_NODES = 200_000
 MAX_DIGITS = 18
 MAX_MESSAGE = 1000
-_NO_REUSE = "is not supported; write the value out: rows have the fields of base, and write only what they change"
+_NO_REUSE = (
+    "is not supported; write the value out: rows have the fields of base, and write only what "
+    "they change"
+)
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# YAML 1.2's core schema: `no` is a string and 1e-9 a number. PyYAML follows YAML 1.1, where it is the reverse.
+# YAML 1.2's core schema: `no` is a string and 1e-9 a number. PyYAML follows YAML 1.1, where it is
+# the reverse.
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
 _INT = re.compile(r"[-+]?[0-9]+")
-_FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)")
+_FLOAT = re.compile(
+    r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)"
+)
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,9 @@ class Mark:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
     def error_line(self, message: str) -> str:
-        """One line with this position and a message; line breaks and control characters are escaped."""
+        """One line with this position and a message; line breaks and control characters are
+        escaped.
+        """
         return printable(f"{self}: {ellipsis(message, MAX_MESSAGE)}")
 
 
@@ -57,7 +65,9 @@ Report = Callable[[Mark, str], None]  # receives the position and the message of
 
 @dataclass(frozen=True)
 class Node:
-    """A value and its position. `value` is a scalar, a list of nodes, or a dict of key -> (key's position, node)."""
+    """A value and its position. `value` is a scalar, a list of nodes, or a dict of key -> (key's
+    position, node).
+    """
 
     value: Any
     mark: Mark
@@ -105,7 +115,9 @@ def read_file(path: Path) -> str:
         raise StudyError(mark.error_line(f"is too large for a study; at most {MAX_BYTES:,} bytes"))
     try:
         if _is_utf16(content):
-            raise StudyError(Mark(str(path), 1, 1).error_line("is UTF-16, not UTF-8; save the file as UTF-8"))
+            raise StudyError(
+                Mark(str(path), 1, 1).error_line("is UTF-16, not UTF-8; save the file as UTF-8")
+            )
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
@@ -113,7 +125,9 @@ def read_file(path: Path) -> str:
 
 
 def _is_utf16(content: bytes) -> bool:
-    """Whether text begins with the mark of UTF-16, or has a NUL in every second byte as Latin letters have there."""
+    """Whether text begins with the mark of UTF-16, or has a NUL in every second byte as Latin
+    letters have there.
+    """
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return True
     low, high = content[0:64:2], content[1:64:2]
@@ -121,12 +135,15 @@ def _is_utf16(content: bytes) -> bool:
 
 
 def nearest_study(path: Path) -> str:
-    """Return `; did you mean "m30k.yaml"?` for the YAML file beside `path` with the most similar name, or ""."""
+    """Return `; did you mean "m30k.yaml"?` for the YAML file beside `path` with the most similar
+    name, or "".
+    """
     return did_you_mean_path(path, lambda file: file.suffix in (".yaml", ".yml"))
 
 
 def parse_yaml(text: str, source: str, loader: type[Any] | None = None) -> Node:
-    """Parse YAML text; `source` names it in error messages, and `loader` is one of PyYAML's (default: the fastest).
+    """Parse YAML text; `source` names it in error messages, and `loader` is one of PyYAML's
+    (default: the fastest).
 
     Raises:
         StudyError: the text is not YAML, or uses a feature that studies do not have.
@@ -135,7 +152,8 @@ def parse_yaml(text: str, source: str, loader: type[Any] | None = None) -> Node:
         return _Composer((loader or _Loader)(text), source).document()
     except yaml.MarkedYAMLError as error:
         if error.problem == "exceeded maximum nesting depth" and loader is None:
-            # libyaml 0.2.6 reads ahead and refuses 1000 levels before it yields the 13th. PyYAML's own parser does not.
+            # libyaml 0.2.6 reads ahead and refuses 1000 levels before it yields the 13th. PyYAML's
+            # own parser does not.
             return parse_yaml(text, source, yaml.SafeLoader)
         position = error.problem_mark or error.context_mark
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
@@ -149,13 +167,20 @@ def parse_yaml(text: str, source: str, loader: type[Any] | None = None) -> Node:
 
 
 def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> str:
-    """Error line for text that is not YAML: at a key without a colon, or with the line where its mapping begins."""
+    """Error line for text that is not YAML: at a key without a colon, or with the line where its
+    mapping begins.
+    """
     start = error.context_mark
     if start and error.problem == "could not find expected ':'":
         where = Mark(mark.source, start.line + 1, start.column + 1)
         return where.error_line("not valid YAML: a key without a colon; write KEY: VALUE")
-    if start and error.context == "while parsing a block mapping":  # each of PyYAML's loaders words the rest otherwise
-        keys = f"the mapping begins on line {start.line + 1}, and all of its keys in column {start.column + 1}"
+    if (
+        start and error.context == "while parsing a block mapping"
+    ):  # each of PyYAML's loaders words the rest otherwise
+        keys = (
+            f"the mapping begins on line {start.line + 1}, and all of its keys in column "
+            f"{start.column + 1}"
+        )
         return mark.error_line(f"not valid YAML: wrong indentation; {keys}")
     return mark.error_line(f"not valid YAML: {error.problem or error.context}")
 
@@ -171,7 +196,11 @@ class _Composer:
     def document(self) -> Node:
         self.loader.get_event()  # the start of the stream
         if self.loader.check_event(yaml.StreamEndEvent):
-            raise StudyError(Mark(self.source, 1, 1).error_line("is empty; `ablate init` writes a study to start from"))
+            raise StudyError(
+                Mark(self.source, 1, 1).error_line(
+                    "is empty; `ablate init` writes a study to start from"
+                )
+            )
         self.loader.get_event()  # the start of the document
         node = self.node(0)
         self.loader.get_event()  # its end
@@ -234,7 +263,9 @@ class _Composer:
             return False
         if _INT.fullmatch(text):
             if len(text) > MAX_DIGITS:
-                self.refuse(event, f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed")
+                self.refuse(
+                    event, f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed"
+                )
             return int(text)
         if _FLOAT.fullmatch(text):
             number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))

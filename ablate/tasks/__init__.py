@@ -9,7 +9,14 @@ from typing import get_args
 from ablate.config import DataConfig, ModelConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, Metric
-from ablate.config.plugins import Reference, as_ablate_error, load, load_source, parse_reference, without_digest
+from ablate.config.plugins import (
+    Reference,
+    as_ablate_error,
+    load,
+    load_source,
+    parse_reference,
+    without_digest,
+)
 from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
@@ -66,7 +73,12 @@ def _instance(plugin: Reference, cls: type[Task]) -> Task:
 
 def _faults(task: Task) -> Iterator[str]:
     """Class attributes that are missing or wrong."""
-    for name, kind in (("name", str), ("architectures", tuple), ("model_metrics", tuple), ("default_metrics", tuple)):
+    for name, kind in (
+        ("name", str),
+        ("architectures", tuple),
+        ("model_metrics", tuple),
+        ("default_metrics", tuple),
+    ):
         if not isinstance(getattr(task, name, None), kind):
             yield f"{name} is not a {kind.__name__}"
             return
@@ -74,7 +86,10 @@ def _faults(task: Task) -> Iterator[str]:
     if not (isinstance(data, type) and issubclass(data, CorpusConfig)):
         yield "data_config is not a subclass of ablate.tasks.DataConfig"
     elif isinstance(task, SequenceToSequence) and len(data.fields) < 2:
-        yield "data_config has one text field; a SequenceToSequence task reads one and predicts another"
+        yield (
+            "data_config has one text field; a SequenceToSequence task reads one and predicts "
+            "another"
+        )
     elif PPL not in task.model_metrics:
         yield "model_metrics does not have PPL, which early stopping and learning curves use"
     elif not task.default_metrics:
@@ -84,7 +99,10 @@ def _faults(task: Task) -> Iterator[str]:
     else:
         unknown = [name for name in task.default_metrics if name not in task.metrics]
         if unknown:
-            yield f"default_metrics has {unknown[0]}, which is not a metric of the task: {listed(task.metrics)}"
+            yield (
+                f"default_metrics has {unknown[0]}, which is not a metric of the task: "
+                f"{listed(task.metrics)}"
+            )
 
 
 __all__ = [

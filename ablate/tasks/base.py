@@ -1,7 +1,8 @@
 """The interface of a task: what a run learns from, what it predicts, and how it is scored.
 
-Everything outside of a task's own file works with this interface. The class attributes and `resolve_data` are used to
-read studies and to print tables, so a task's module loads without torch; methods import it where they need it.
+Everything outside of a task's own file works with this interface. The class attributes and
+`resolve_data` are used to read studies and to print tables, so a task's module loads without torch;
+methods import it where they need it.
 """
 
 from __future__ import annotations
@@ -65,7 +66,9 @@ TASK_FIELDS = (
 
 @dataclass(frozen=True)
 class Sample:
-    """An item of the test split: its number from 1, and its texts by name, such as ("source", "Ein Hund.")."""
+    """An item of the test split: its number from 1, and its texts by name, such as ("source", "Ein
+    Hund.").
+    """
 
     number: int
     texts: tuple[tuple[str, str], ...]
@@ -79,10 +82,13 @@ class Task(ABC):
         data_config: settings of the corpus; its class says which text fields an item has.
         architectures: values of `architecture` that the task can train.
         model_metrics: measured on the dev split by the model's likelihood.
-        prediction_metrics: measured on the predictions for the test split; empty if the task predicts nothing.
-        default_metrics: names of the metrics of a study that names none. The verdicts use the first.
+        prediction_metrics: measured on the predictions for the test split; empty if the task
+            predicts nothing.
+        default_metrics: names of the metrics of a study that names none. The verdicts use the
+            first.
         defaults: of fields for which the paper's value does not suit the task.
-        row_fields: the fields in TASK_FIELDS that have an effect; a study that writes another one is refused.
+        row_fields: the fields in TASK_FIELDS that have an effect; a study that writes another one
+            is refused.
         shown_fields: settings that the legend of a table always shows.
         paper: the table of the paper for this task.
     """
@@ -128,15 +134,22 @@ class Task(ABC):
         """Yield a message for each reason why a row cannot be trained on this data."""
         if config.architecture not in self.architectures:
             allowed = " or ".join(self.architectures)
-            yield f"architecture={config.architecture} does not work with task {self.name}; use {allowed}"
+            yield (
+                f"architecture={config.architecture} does not work with task {self.name}; use "
+                f"{allowed}"
+            )
         if isinstance(data, DataConfig) and data.max_length >= config.batch_tokens:
             yield (
                 f"data.max_length={data.max_length} allows sequences that do not fit in "
                 f"batch_tokens={config.batch_tokens}"
             )
 
-    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
-        """Description of a metric for the legend, if the study determines it; None if each score has a signature."""
+    def describe(
+        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
+    ) -> str | None:
+        """Description of a metric for the legend, if the study determines it; None if each score
+        has a signature.
+        """
         if metric.name == PPL.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
             return f"per subword token, dev={data.dev}, V={sizes}, plain negative log-likelihood"
@@ -145,7 +158,11 @@ class Task(ABC):
     # Data
 
     def prepare(
-        self, data: CorpusConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
+        self,
+        data: CorpusConfig,
+        folder: Path,
+        corpora: Path,
+        log: Callable[[str], None] = lambda line: None,
     ) -> Corpus:
         """Prepare the corpus of a study, or find the prepared one.
 
@@ -163,13 +180,17 @@ class Task(ABC):
         return prepare(data, folder, corpora, log)
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The items of `train` or `dev` that training uses, such as sentence pairs, or contexts of a text."""
+        """The items of `train` or `dev` that training uses, such as sentence pairs, or contexts of
+        a text.
+        """
         return corpus.split(split)
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """The training items as a step uses them, of the same lengths; for a task that changes them from step to step.
+        """The training items as a step uses them, of the same lengths; for a task that changes them
+        from step to step.
 
-        The result must follow from the arguments alone, so that a resumed run trains on the same items.
+        The result must follow from the arguments alone, so that a resumed run trains on the same
+        items.
 
         Args:
             split: from `items`.
@@ -192,11 +213,15 @@ class Task(ABC):
     def output_terms(self, model: Transformer, batch: Any) -> OutputTerms:
         """Run the model on a batch."""
 
-    def loss_terms(self, model: Transformer, batch: Batch, label_smoothing: float) -> tuple[Tensor, int]:
+    def loss_terms(
+        self, model: Transformer, batch: Batch, label_smoothing: float
+    ) -> tuple[Tensor, int]:
         """The training loss of a batch: (cross-entropy summed in nats, number of target tokens)."""
         from ablate.kernels.cross_entropy import smoothed_cross_entropy
 
-        return smoothed_cross_entropy(*self.output_terms(model, batch), label_smoothing), batch.tokens
+        return smoothed_cross_entropy(
+            *self.output_terms(model, batch), label_smoothing
+        ), batch.tokens
 
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Mean negative log-likelihood of the target tokens of a split, in nats."""
@@ -214,9 +239,13 @@ class Task(ABC):
 
         return perplexity_of(self.nats_per_token(model, split, device))
 
-    def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
+    def evaluate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> dict[str, Score]:
         """Measure `model_metrics` on the dev split."""
-        return {PPL.name: Score(value=self.perplexity(model, self.items(corpus, "dev", config), device))}
+        return {
+            PPL.name: Score(value=self.perplexity(model, self.items(corpus, "dev", config), device))
+        }
 
     def predict(
         self,
@@ -226,20 +255,25 @@ class Task(ABC):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str] | None:
-        """Predictions for the test split, one line of text for each item; None if the task predicts nothing.
+        """Predictions for the test split, one line of text for each item; None if the task predicts
+        nothing.
 
         `after_batch` is called after each batch, and may raise to stop.
         """
         return None
 
-    def generate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> tuple[str, ...]:
+    def generate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> tuple[str, ...]:
         """Texts that the model generates for the report, beside the predictions."""
         return ()
 
     # Scores
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions for the test split in one of `prediction_metrics`, also on resampled test sets."""
+        """Score predictions for the test split in one of `prediction_metrics`, also on resampled
+        test sets.
+        """
         raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
@@ -251,5 +285,7 @@ class Task(ABC):
         return len(corpus.split("test"))
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """The texts of some items of the test split, as a report shows them beside the predictions."""
+        """The texts of some items of the test split, as a report shows them beside the
+        predictions.
+        """
         yield from ()

@@ -1,6 +1,8 @@
-"""Functions for tasks of one's own: batches of text pairs, decoding, scores with resampled test sets. They load torch.
+"""Functions for tasks of one's own: batches of text pairs, decoding, scores with resampled test
+sets. They load torch.
 
-Import this module inside a task's methods: the module of a task is loaded to read studies, which needs no torch.
+Import this module inside a task's methods: the module of a task is loaded to read studies, which
+needs no torch.
 """
 
 from ablate.data.batches import Batch as PairBatch

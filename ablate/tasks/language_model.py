@@ -1,4 +1,6 @@
-"""Language models: a text as a stream of tokens, each predicted from those before it; bits per byte."""
+"""Language models: a text as a stream of tokens, each predicted from those before it; bits per
+byte.
+"""
 
 from __future__ import annotations
 
@@ -31,8 +33,20 @@ class LanguageModel(TextTask):
     model_metrics = (PPL,)
     prediction_metrics = (BITS_PER_BYTE,)
     default_metrics = (BITS_PER_BYTE.name,)
-    defaults: ClassVar[Mapping[str, Any]] = {"architecture": "decoder-only", "label_smoothing": 0.0, "context": 256}
-    row_fields = ("context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "architecture": "decoder-only",
+        "label_smoothing": 0.0,
+        "context": 256,
+    }
+    row_fields = (
+        "context",
+        "stride",
+        "eval_context",
+        "eval_stride",
+        "temperature",
+        "top_k",
+        "generated_tokens",
+    )
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
@@ -41,7 +55,9 @@ class LanguageModel(TextTask):
             return
         context, stride = evaluation_of(config)
         if stride > context:
-            yield f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
+            yield (
+                f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
+            )
 
     # Data
 
@@ -69,7 +85,9 @@ class LanguageModel(TextTask):
         states = batch.at_targets(model.read(batch.inputs))
         return OutputTerms(states, model.output_matrix, batch.targets)
 
-    def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
+    def evaluate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> dict[str, Score]:
         """Perplexity per token of the dev split, in the contexts of the evaluation."""
         from ablate.data.contexts import split_of
 
@@ -113,11 +131,16 @@ class LanguageModel(TextTask):
         )
         return lines_of(nats, self.blocks(corpus), context, stride)
 
-    def generate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> tuple[str, ...]:
+    def generate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> tuple[str, ...]:
         """Texts that begin as a document does, with seeds 1, 2 and 3."""
         from ablate.decoding.generate import generate_text
 
-        return tuple(generate_text(model, corpus.tokenizer, "", config, seed) for seed in range(1, GENERATED + 1))
+        return tuple(
+            generate_text(model, corpus.tokenizer, "", config, seed)
+            for seed in range(1, GENERATED + 1)
+        )
 
     # Scores
 

@@ -1,4 +1,6 @@
-"""Masked language models: tokens of a context that the model cannot read, predicted from all others (BERT)."""
+"""Masked language models: tokens of a context that the model cannot read, predicted from all others
+(BERT).
+"""
 
 from __future__ import annotations
 
@@ -20,15 +22,17 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
-# Of the dev split during training, whatever a row's evaluation is: early stopping must not depend on it.
+# Of the dev split during training, whatever a row's evaluation is: early stopping must not depend
+# on it.
 DEV_MASK_RATE, DEV_MASK_SEED = 0.15, 1
 
 
 class MaskedLanguageModel(TextTask):
-    """Predict masked tokens; scored by their loss and accuracy under masks that are the same for all rows.
+    """Predict masked tokens; scored by their loss and accuracy under masks that are the same for
+    all rows.
 
-    The masks of training change with every step (RoBERTa; Liu et al., 2019). In evaluation every chosen token is read
-    as the mask.
+    The masks of training change with every step (RoBERTa; Liu et al., 2019). In evaluation every
+    chosen token is read as the mask.
     """
 
     name = "masked-lm"
@@ -36,17 +40,30 @@ class MaskedLanguageModel(TextTask):
     model_metrics = (PPL,)
     prediction_metrics = (MASKED_LOSS, MASKED_ACCURACY)
     default_metrics = (MASKED_LOSS.name, MASKED_ACCURACY.name)
-    defaults: ClassVar[Mapping[str, Any]] = {"architecture": "encoder-only", "label_smoothing": 0.0, "context": 256}
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "architecture": "encoder-only",
+        "label_smoothing": 0.0,
+        "context": 256,
+    }
     row_fields = (
-        "context", "stride", "eval_context",
-        "mask_rate", "mask_split", "whole_word", "eval_mask_rate", "eval_whole_word", "eval_mask_seed",
-    )  # fmt: skip
+        "context",
+        "stride",
+        "eval_context",
+        "mask_rate",
+        "mask_split",
+        "whole_word",
+        "eval_mask_rate",
+        "eval_whole_word",
+        "eval_mask_seed",
+    )
     shown_fields = (*TextTask.shown_fields, "mask_rate", "mask_split")
 
     # Data
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The contexts that are trained on, whose masks `at_step` sets; of dev, all contexts with fixed masks."""
+        """The contexts that are trained on, whose masks `at_step` sets; of dev, all contexts with
+        fixed masks.
+        """
         from ablate.data.contexts import split_of
         from ablate.data.masking import Masking
 
@@ -54,7 +71,9 @@ class MaskedLanguageModel(TextTask):
         if split == "train":
             masking = Masking.of(config.mask_rate, config.mask_split, config.whole_word)
             return split_of(FIELD, _masked(contexts, masking, (), corpus))
-        return split_of(FIELD, _masked(contexts, _evaluated(DEV_MASK_RATE), (DEV_MASK_SEED,), corpus))
+        return split_of(
+            FIELD, _masked(contexts, _evaluated(DEV_MASK_RATE), (DEV_MASK_SEED,), corpus)
+        )
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
         """The contexts with the masks of a step."""
@@ -82,14 +101,17 @@ class MaskedLanguageModel(TextTask):
         states = model.output_states(batch.at_targets(model.read(batch.inputs)))
         return OutputTerms(states, model.output_matrix, batch.targets)
 
-    def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
+    def evaluate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> dict[str, Score]:
         """Perplexity of the masked tokens of the dev split, under the masks of the evaluation."""
         from ablate.data.contexts import split_of
 
         contexts = evaluation_contexts(corpus, "dev", config)
         value = self.perplexity(model, split_of(FIELD, contexts), device)
         masked, name = contexts.counts(range(len(contexts))), corpus.manifest.data["dev"]
-        signature = f"{evaluation_text(config)}|masked:{masked}|split:{name}|V:{corpus.tokenizer.vocab_size}"
+        V = corpus.tokenizer.vocab_size
+        signature = f"{evaluation_text(config)}|masked:{masked}|split:{name}|V:{V}"
         return {PPL.name: Score(value=value, signature=signature)}
 
     def predict(
@@ -138,7 +160,9 @@ class MaskedLanguageModel(TextTask):
 
 
 def evaluation_text(config: RowConfig) -> str:
-    """The masks of a row's evaluation, as signatures name them: `ctx:64|rate:0.15|of:tokens|seed:1`."""
+    """The masks of a row's evaluation, as signatures name them:
+    `ctx:64|rate:0.15|of:tokens|seed:1`.
+    """
     of = "words" if config.eval_whole_word else "tokens"
     context = config.eval_context or config.context
     return f"ctx:{context}|rate:{config.eval_mask_rate:g}|of:{of}|seed:{config.eval_mask_seed}"
@@ -160,7 +184,9 @@ def _evaluated(rate: float, *, whole_word: bool = False) -> Masking:
     return Masking(rate, 1.0, 0.0, whole_word)
 
 
-def _masked(contexts: Contexts, masking: Masking, key: tuple[int, ...], corpus: Corpus) -> MaskedContexts:
+def _masked(
+    contexts: Contexts, masking: Masking, key: tuple[int, ...], corpus: Corpus
+) -> MaskedContexts:
     from ablate.data.masking import MaskedContexts
 
     return MaskedContexts.over(contexts, masking, key, corpus.tokenizer)

@@ -1,4 +1,6 @@
-"""Constituency parsing: sentences and linearized trees (section 6.3; Vinyals et al., 2015), bracket F1."""
+"""Constituency parsing: sentences and linearized trees (section 6.3; Vinyals et al., 2015), bracket
+F1.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,8 @@ class Parsing(SequenceToSequence):
     data_config = ParsingData
     prediction_metrics = TREE_METRICS
     default_metrics = tuple(metric.name for metric in TREE_METRICS)
-    # Of section 6.3. A tree has few symbols that are likely at all, so that the end mark is often among the best K of a
-    # step without being likely: searches would stop early.
+    # Of section 6.3. A tree has few symbols that are likely at all, so that the end mark is often
+    # among the best K of a step without being likely: searches would stop early.
     defaults: ClassVar[Mapping[str, Any]] = {
         "beam": 21, "alpha": 0.3, "max_extra_length": 300, "early_stopping": False,
     }  # fmt: skip
@@ -47,11 +49,16 @@ class Parsing(SequenceToSequence):
         copies_words = corpus.manifest.data["leaves"] == "words"
         return TreeVocabulary(corpus.tokenizer, copies_words).constraint
 
-    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
+    def describe(
+        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
+    ) -> str | None:
         """Perplexity follows from the study; the scores of trees have signatures."""
         if metric.name == PPL.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
-            return f"per symbol of the linearized trees, dev={data.dev}, V={sizes}, plain negative log-likelihood"
+            return (
+                f"per symbol of the linearized trees, dev={data.dev}, V={sizes}, plain negative "
+                f"log-likelihood"
+            )
         return None
 
     def as_read(self, text: str) -> str:

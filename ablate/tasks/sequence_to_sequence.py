@@ -1,4 +1,6 @@
-"""The common part of tasks that read one text and predict another: batches, the loss, beam search."""
+"""The common part of tasks that read one text and predict another: batches, the loss, beam
+search.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
 
 
 class SequenceToSequence(Task):
-    """Read one text field and predict another, by default the first and the second of the data settings.
+    """Read one text field and predict another, by default the first and the second of the data
+    settings.
 
-    `ablate translate` and `ablate attention` work with the runs of every task that derives from this class.
+    `ablate translate` and `ablate attention` work with the runs of every task that derives from
+    this class.
     """
 
     architectures = ("encoder-decoder", "decoder-only")
@@ -40,7 +44,9 @@ class SequenceToSequence(Task):
     @property
     def decoding(self) -> DecodingConfig:
         """Decoding of new texts where no row is named: the task's defaults."""
-        return DecodingConfig(**{k: v for k, v in self.defaults.items() if k in DecodingConfig.model_fields})
+        return DecodingConfig(
+            **{k: v for k, v in self.defaults.items() if k in DecodingConfig.model_fields}
+        )
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
@@ -48,7 +54,8 @@ class SequenceToSequence(Task):
             positions = config.positions_needed(data.max_length, data.max_length)
             if positions > config.max_positions:
                 yield (
-                    f"data.max_length={data.max_length} needs {positions} positions with begin and end tokens, "
+                    f"data.max_length={data.max_length} needs {positions} positions with begin and "
+                    f"end tokens, "
                     f"more than max_positions={config.max_positions}"
                 )
         yield from super().check(data, config)
@@ -82,7 +89,9 @@ class SequenceToSequence(Task):
         test = corpus.split("test")[self.source]
         sources = [test[i].tolist() for i in range(len(test))]
         tokenizer = corpus.tokenizer_of(self.target)
-        return translate(model, tokenizer, sources, config, device, after_batch, self.constrain(corpus, config))
+        return translate(
+            model, tokenizer, sources, config, device, after_batch, self.constrain(corpus, config)
+        )
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
         """Return a function that makes the constraint of each batch; None if any token may follow.

@@ -1,4 +1,6 @@
-"""Check a user's own task on two items of its corpus, and its metrics, before anything is trained with it."""
+"""Check a user's own task on two items of its corpus, and its metrics, before anything is trained
+with it.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,14 @@ class _Fault(Exception):  # noqa: N818
         self.text, self.methods = text, methods
 
 
-def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig, sources: Path) -> None:
-    """Compare a batch of two items of different lengths with each item alone, in a model of one layer; score texts.
+def check_task(
+    task: Task, plugin: Reference, corpus: Corpus, config: RowConfig, sources: Path
+) -> None:
+    """Compare a batch of two items of different lengths with each item alone, in a model of one
+    layer; score texts.
 
-    A step may be split into micro-batches, so the loss and the number of targets must be sums over the items.
+    A step may be split into micro-batches, so the loss and the number of targets must be sums over
+    the items.
 
     Args:
         task: made from the class.
@@ -49,7 +55,9 @@ def check_task(task: Task, plugin: Reference, corpus: Corpus, config: RowConfig,
     name = f"{plugin.module}:{plugin.name}"
     try:
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
-        small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None})
+        small = config.model_copy(
+            update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None}
+        )
         model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
@@ -69,14 +77,16 @@ def _check(task: Task, model: Transformer, split: Split, label_smoothing: float)
     first, second = (_measure(task, model, split, [item], label_smoothing) for item in pair)
     if together.targets != first.targets + second.targets:
         raise _Fault(
-            f"n_targets counts {together.targets} targets of two items, and {first.targets} + {second.targets} of each "
+            f"n_targets counts {together.targets} targets of two items, and {first.targets} + "
+            f"{second.targets} of each "
             "alone: padding is no target",
             "n_targets",
         )
     total = first.loss + second.loss
     if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault too
         raise _Fault(
-            f"the loss of two items is {together.loss:.4g}, and {first.loss:.4g} + {second.loss:.4g} of each alone: it "
+            f"the loss of two items is {together.loss:.4g}, and {first.loss:.4g} + "
+            f"{second.loss:.4g} of each alone: it "
             "must be the sum over the targets, without padding and without a mean",
             "loss_terms", "output_terms", "collate",
         )  # fmt: skip
@@ -90,16 +100,23 @@ class _Measured(NamedTuple):
     targets: int
 
 
-def _measure(task: Task, model: Transformer, split: Split, items: list[int], label_smoothing: float) -> _Measured:
+def _measure(
+    task: Task, model: Transformer, split: Split, items: list[int], label_smoothing: float
+) -> _Measured:
     targets, batch = task.n_targets(split, np.array(items)), task.collate(split, np.array(items))
     result: object = task.loss_terms(model, batch, label_smoothing)
     if not isinstance(result, tuple) or len(result) != 2:
         hint = "; is a return missing?" if result is None else ""
-        raise _Fault(f"loss_terms returns {type(result).__name__}, not (loss, number of targets){hint}", "loss_terms")
+        raise _Fault(
+            f"loss_terms returns {type(result).__name__}, not (loss, number of targets){hint}",
+            "loss_terms",
+        )
     for given, method in ((batch.tokens, "collate"), (result[1], "loss_terms")):
         if given != targets:
             raise _Fault(
-                f"n_targets counts {targets} targets, and {method} {given}: padding is no target", "n_targets", method
+                f"n_targets counts {targets} targets, and {method} {given}: padding is no target",
+                "n_targets",
+                method,
             )
     return _Measured(float(result[0]), targets)
 
@@ -115,7 +132,9 @@ def _check_outputs(task: Task, model: Transformer, split: Split, pair: list[int]
 
 
 def _check_scores(task: Task, corpus: Corpus) -> None:
-    """Score empty texts, which beam search may return; the predictions of other tasks have a format of their own."""
+    """Score empty texts, which beam search may return; the predictions of other tasks have a format
+    of their own.
+    """
     if not isinstance(task, SequenceToSequence):
         return
     texts = [""] * task.n_predictions(corpus)
@@ -124,13 +143,17 @@ def _check_scores(task: Task, corpus: Corpus) -> None:
         if not isinstance(items, list) or len(items) != len(texts):
             given = plural(len(items), "score") if isinstance(items, list) else type(items).__name__
             raise _Fault(
-                f"measure_items returns {given} for {plural(len(texts), 'prediction')} in {metric.name}, not a list "
+                f"measure_items returns {given} for {plural(len(texts), 'prediction')} in "
+                f"{metric.name}, not a list "
                 "with one score for each",
                 "measure_items",
             )
         whole: object = task.measure(metric.name, texts, corpus)
         if not isinstance(whole, Measurement):
-            raise _Fault(f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement", "measure")
+            raise _Fault(
+                f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement",
+                "measure",
+            )
 
 
 def _two_items(split: Split) -> list[int]:

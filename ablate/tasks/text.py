@@ -1,4 +1,6 @@
-"""Base of language models, masked or not: a text as a stream of tokens, its contexts, and its blocks of bytes."""
+"""Base of language models, masked or not: a text as a stream of tokens, its contexts, and its
+blocks of bytes.
+"""
 
 from __future__ import annotations
 
@@ -40,15 +42,25 @@ class TextTask(Task):
         for name in ("context", "eval_context"):
             length = getattr(config, name)
             if length is not None and length > config.max_positions:
-                yield f"{name}={length} is longer than max_positions={config.max_positions}; increase max_positions"
+                yield (
+                    f"{name}={length} is longer than max_positions={config.max_positions}; "
+                    f"increase max_positions"
+                )
         if config.context > config.batch_tokens:
             yield f"context={config.context} does not fit in batch_tokens={config.batch_tokens}"
         if config.stride is not None and config.stride > config.context:
-            yield f"stride={config.stride} leaves out tokens: it must be at most context={config.context}"
+            yield (
+                f"stride={config.stride} leaves out tokens: it must be at most "
+                f"context={config.context}"
+            )
         if data.tokenizer == BYTES and config.vocab_size not in (None, data.vocab_size):
-            yield f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; remove it"
+            yield (
+                f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; remove it"
+            )
 
-    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
+    def describe(
+        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
+    ) -> str | None:
         """None: each score has its signature, which names the context of the evaluation."""
         return None
 
@@ -76,7 +88,9 @@ class TextTask(Task):
         return blocks_of(corpus.split("test")[FIELD], corpus.tokenizer)
 
 
-def contexts_of(corpus: Corpus, split: str, context: int, stride: int, *, score_once: bool) -> Contexts:
+def contexts_of(
+    corpus: Corpus, split: str, context: int, stride: int, *, score_once: bool
+) -> Contexts:
     """Cut a split into contexts of so many tokens."""
     from ablate.data.contexts import cut
 

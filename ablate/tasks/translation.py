@@ -39,30 +39,41 @@ class Translation(SequenceToSequence):
         yield from super().check(data, config)
         if data.separate_vocabularies and not config.has_encoder:
             yield (
-                "data.vocabulary=separate does not work with architecture=decoder-only, which reads source and target "
+                "data.vocabulary=separate does not work with architecture=decoder-only, which "
+                "reads source and target "
                 "as one sequence"
             )
         elif data.separate_vocabularies and config.tied_embeddings == "all":
             yield (
-                "data.vocabulary=separate does not work with tied_embeddings=all, which shares one matrix between "
+                "data.vocabulary=separate does not work with tied_embeddings=all, which shares one "
+                "matrix between "
                 "source and target; set tied_embeddings to decoder or none"
             )
 
-    def describe(self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]) -> str | None:
+    def describe(
+        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
+    ) -> str | None:
         """Perplexity follows from the study; sacreBLEU's metrics have signatures."""
         if metric.name == PPL_CHAR.name:
             sizes = ", ".join(str(V) for V in vocab_sizes)
             return f"per character, dev={data.dev}, V={sizes}, plain negative log-likelihood"
         return super().describe(metric, data, vocab_sizes)
 
-    def evaluate(self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device) -> dict[str, Score]:
+    def evaluate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> dict[str, Score]:
         """Perplexity per subword token, and per character for comparing vocabularies."""
         from ablate.metrics.perplexity import per_character
 
         scores = super().evaluate(model, corpus, config, device)
         tokens = int(corpus.split("dev")["target"].lengths.sum())
-        characters = sum(len(text) + 1 for text in corpus.text("dev", "target"))  # the end of a sentence counts as one
-        return {**scores, PPL_CHAR.name: Score(value=per_character(scores[PPL.name].value, tokens, characters))}
+        characters = sum(
+            len(text) + 1 for text in corpus.text("dev", "target")
+        )  # the end of a sentence counts as one
+        return {
+            **scores,
+            PPL_CHAR.name: Score(value=per_character(scores[PPL.name].value, tokens, characters)),
+        }
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score translations with sacreBLEU, also on resampled test sets."""

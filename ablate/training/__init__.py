@@ -1,6 +1,12 @@
 """Training: the paper's recipe, interruptible at every step."""
 
-from ablate.training.context import Diverged, RunContext, StepReport, TrainingOutcome, TrainingProgress
+from ablate.training.context import (
+    Diverged,
+    RunContext,
+    StepReport,
+    TrainingOutcome,
+    TrainingProgress,
+)
 from ablate.training.trainer import Trainer
 
 __all__ = ["Diverged", "RunContext", "StepReport", "Trainer", "TrainingOutcome", "TrainingProgress"]

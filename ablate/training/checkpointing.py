@@ -20,13 +20,19 @@ from ablate.store.records import TrainingState
 from ablate.training.context import RunContext
 from ablate.training.metrics_log import MetricsLog
 
-MAX_WAITING = 2  # checkpoints held in memory while the disk refuses them; one more, and the run fails
+MAX_WAITING = (
+    2  # checkpoints held in memory while the disk refuses them; one more, and the run fails
+)
 RETRY_SECONDS = 30.0
 
 
 def intervals(config: TrainingConfig) -> tuple[int, ...]:
     """Steps between checkpoints: `checkpoint_every`, and with patience also `eval_every`."""
-    return (config.checkpoint_every,) if config.patience is None else (config.checkpoint_every, config.eval_every)
+    return (
+        (config.checkpoint_every,)
+        if config.patience is None
+        else (config.checkpoint_every, config.eval_every)
+    )
 
 
 def is_due(config: TrainingConfig, step: int) -> bool:
@@ -35,7 +41,9 @@ def is_due(config: TrainingConfig, step: int) -> bool:
 
 
 def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
-    """The steps of the last `count` checkpoints that were due up to `step`, which is the last of them."""
+    """The steps of the last `count` checkpoints that were due up to `step`, which is the last of
+    them.
+    """
     due = {step}
     for every in intervals(config):
         # Only the last `count` of each interval can be among the last `count` of all.
@@ -78,7 +86,9 @@ class Snapshot:
 
 
 class SavingThread:
-    """Writes checkpoints with a saver, one at a time: beside the training if `background`, else before it goes on."""
+    """Writes checkpoints with a saver, one at a time: beside the training if `background`, else
+    before it goes on.
+    """
 
     def __init__(self, saver: CheckpointSaver, background: bool) -> None:
         self.saver = saver
@@ -91,7 +101,8 @@ class SavingThread:
         return (self._pending is None or self._pending.done()) and self.saver.is_due_by_clock
 
     def save(self, make: Callable[[], Snapshot]) -> None:
-        """Write the checkpoint that `make` serializes. The tensors that it reads must not change meanwhile.
+        """Write the checkpoint that `make` serializes. The tensors that it reads must not change
+        meanwhile.
 
         Raises:
             OSError: as `CheckpointSaver.save`, in the background for the save before.
@@ -124,7 +135,9 @@ class SavingThread:
         self.saver.flush()
 
     def close(self) -> None:
-        """Finish a save in the background, and end the thread. Errors are those that `wait` would raise."""
+        """Finish a save in the background, and end the thread. Errors are those that `wait` would
+        raise.
+        """
         if self._thread is not None:
             self._thread.shutdown()
 
@@ -132,13 +145,18 @@ class SavingThread:
 class CheckpointSaver:
     """Writes the checkpoints of one run, and removes those that are no longer needed.
 
-    A scheduled checkpoint is part of the result, because averaging uses it. If the disk refuses it, it is kept in
-    memory and tried again, and the run cannot end without it. Any other checkpoint only shortens a resume, and is
-    dropped.
+    A scheduled checkpoint is part of the result, because averaging uses it. If the disk refuses it,
+    it is kept in memory and tried again, and the run cannot end without it. Any other checkpoint
+    only shortens a resume, and is dropped.
     """
 
     def __init__(
-        self, folder: RunFolder, config: TrainingConfig, metrics: MetricsLog, keep: int, context: RunContext
+        self,
+        folder: RunFolder,
+        config: TrainingConfig,
+        metrics: MetricsLog,
+        keep: int,
+        context: RunContext,
     ) -> None:
         """Prepare for saving.
 
@@ -156,10 +174,14 @@ class CheckpointSaver:
 
     @property
     def is_due_by_clock(self) -> bool:
-        """Whether `checkpoint_minutes` have passed since the last save, or a refused checkpoint is due again."""
+        """Whether `checkpoint_minutes` have passed since the last save, or a refused checkpoint is
+        due again.
+        """
         seconds = time.monotonic() - self.last_save
         # A clock that never goes back, because the time of day may be set while a run trains.
-        return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and seconds > RETRY_SECONDS)
+        return seconds > 60 * self.config.checkpoint_minutes or bool(
+            self.waiting and seconds > RETRY_SECONDS
+        )
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, after those that wait.
@@ -168,7 +190,8 @@ class CheckpointSaver:
             OSError: the disk refused, and too many checkpoints wait already.
         """
         self.last_save = time.monotonic()
-        # Of the scheduled ones none may be missing from the average, so that they wait; another is tried once.
+        # Of the scheduled ones none may be missing from the average, so that they wait; another is
+        # tried once.
         if snapshot.scheduled:
             self.waiting.append(snapshot)
         try:
@@ -176,11 +199,13 @@ class CheckpointSaver:
             if not snapshot.scheduled:
                 self._write(snapshot)
         except OSError as error:
-            # Each one is a whole copy of weights and optimizer state, so memory bounds how many may wait.
+            # Each one is a whole copy of weights and optimizer state, so memory bounds how many may
+            # wait.
             if len(self.waiting) > MAX_WAITING:
                 raise
             self.context.log.warning(
-                "step %d could not be saved (%s: %s); the checkpoint before it is unchanged, and training goes on",
+                "step %d could not be saved (%s: %s); the checkpoint before it is unchanged, and "
+                "training goes on",
                 snapshot.info.step,
                 error.filename or self.folder,
                 error.strerror,
@@ -197,23 +222,34 @@ class CheckpointSaver:
             del self.waiting[0]
 
     def _write(self, snapshot: Snapshot) -> None:
-        # Before the checkpoint, which states the size and the hash of the log: a log that is behind would make it
-        # unusable.
+        # Before the checkpoint, which states the size and the hash of the log: a log that is behind
+        # would make it unusable.
         self.metrics.flush()
         checkpoints.save(
-            self.folder, snapshot.weights, snapshot.state, snapshot.info, snapshot.scheduled, self.context.check_lease
+            self.folder,
+            snapshot.weights,
+            snapshot.state,
+            snapshot.info,
+            snapshot.scheduled,
+            self.context.check_lease,
         )
         self.context.check_lease()
         try:
             # Only now: until the new checkpoint is whole, the old ones are all that a resume has.
             checkpoints.prune(self.folder, self._kept_steps(snapshot.info))
         except (OSError, StoreError) as error:
-            self.context.log.warning("old checkpoints could not be removed (%s); the next save tries again", error)
+            self.context.log.warning(
+                "old checkpoints could not be removed (%s); the next save tries again", error
+            )
 
     def _kept_steps(self, newest: TrainingState) -> set[int]:
         """Steps whose weights averaging may still use."""
         chosen = newest.step if self.config.patience is None else newest.best_step
-        up_to_chosen = [c.step for c in checkpoints.scheduled(self.folder, until=chosen)][-self.keep :]
+        up_to_chosen = [c.step for c in checkpoints.scheduled(self.folder, until=chosen)][
+            -self.keep :
+        ]
         # With patience, a later evaluation may become the best one.
-        later = [c.step for c in checkpoints.scheduled(self.folder) if c.step > chosen][-self.keep :]
+        later = [c.step for c in checkpoints.scheduled(self.folder) if c.step > chosen][
+            -self.keep :
+        ]
         return {*up_to_chosen, *later}

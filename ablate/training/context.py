@@ -1,4 +1,6 @@
-"""The connections of a training to the process around it: hooks, state, the report of a step, and the outcome."""
+"""The connections of a training to the process around it: hooks, state, the report of a step, and
+the outcome.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ class RunContext:
     """Hooks through which a run reports, and is stopped. The defaults do nothing.
 
     log: receives log lines.
-    check_lease: called before each write to the run's folder; raises LeaseLost if another process has the run.
+    check_lease: called before each write to the run's folder; raises LeaseLost if another process
+        has the run.
     stop_requested: asked after every step; if true, the run saves its state and raises Interrupted.
     on_step: called after every optimizer step.
     on_evaluation: called before every evaluation on the dev split.
-    on_out_of_memory: called with the new micro-batch size, in padded tokens, before a step is repeated with it.
+    on_out_of_memory: called with the new micro-batch size, in padded tokens, before a step is
+        repeated with it.
     """
 
     log: logging.Logger = _SILENT
@@ -59,7 +63,9 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """A finished training: the last step, the step whose weights are used, and the target tokens trained on."""
+    """A finished training: the last step, the step whose weights are used, and the target tokens
+    trained on.
+    """
 
     steps: int
     chosen: int

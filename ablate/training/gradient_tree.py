@@ -1,7 +1,9 @@
-"""Sum the gradients of a batch's parts in a fixed binary tree, so that any number of processes gives the same bits.
+"""Sum the gradients of a batch's parts in a fixed binary tree, so that any number of processes
+gives the same bits.
 
-A plain all-reduce adds in an order that depends on the number of processes. The last digits then differ, and after some
-hundred steps all digits do. EasyScale (Li et al., SC 2023) fixes the order for the same reason.
+A plain all-reduce adds in an order that depends on the number of processes. The last digits then
+differ, and after some hundred steps all digits do. EasyScale (Li et al., SC 2023) fixes the order
+for the same reason.
 """
 
 from __future__ import annotations
@@ -16,13 +18,17 @@ from ablate.kernels.ranks import Ranks
 
 
 def parts_of_rank(parts: int, ranks: Ranks) -> range:
-    """The parts of a batch that a rank works on: neighbors, so that their sum is a branch of the tree."""
+    """The parts of a batch that a rank works on: neighbors, so that their sum is a branch of the
+    tree.
+    """
     share = parts // ranks.size
     return range(ranks.index * share, (ranks.index + 1) * share)
 
 
 def part_seed(seed: int, step: int, part: int) -> int:
-    """The seed of dropout masks for a part of a step's batch. A run that is not divided keeps one stream of masks."""
+    """The seed of dropout masks for a part of a step's batch. A run that is not divided keeps one
+    stream of masks.
+    """
     # SeedSequence mixes its entropy, so neighboring seeds, steps and parts have unrelated streams.
     return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])
 
@@ -31,7 +37,8 @@ class GradientTree:
     """Adds up gradients and losses of parts: first those of this rank, then those of all ranks.
 
     Attributes:
-        has_gradient: whether each parameter has had a gradient in any part so far. The ranks agree on it before `sum`.
+        has_gradient: whether each parameter has had a gradient in any part so far. The ranks agree
+            on it before `sum`.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
@@ -48,7 +55,9 @@ class GradientTree:
         self._sums: list[tuple[int, Tensor]] = []  # of whole branches, with their heights
 
     def add(self, loss: Tensor) -> None:
-        """Add the next part: its loss (a scalar), and the gradients of the parameters, which are cleared."""
+        """Add the next part: its loss (a scalar), and the gradients of the parameters, which are
+        cleared.
+        """
         total = torch.zeros(self.length, device=loss.device)
         pieces = total[: sum(self.sizes) + 1].split([*self.sizes, 1])
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=False)):
@@ -58,20 +67,25 @@ class GradientTree:
                 self.has_gradient[i] = True
         pieces[-1].copy_(loss)
         height = 0
-        # As in a binary counter: two branches of equal height become one, so memory holds one vector for each level.
+        # As in a binary counter: two branches of equal height become one, so memory holds one
+        # vector for each level.
         while self._sums and self._sums[-1][0] == height:
             total = self._sums.pop()[1].add_(total)
             height += 1
         self._sums.append((height, total))
 
     def sum(self) -> Tensor:
-        """Set the gradients of the parameters to the sum over all parts of all ranks; the sum of the losses."""
+        """Set the gradients of the parameters to the sum over all parts of all ranks; the sum of
+        the losses.
+        """
         ((_, total),) = self._sums  # the parts of a rank are a power of two
         self.ranks.sum_in_tree(total)
         pieces = total[: sum(self.sizes)].split(self.sizes)
-        for parameter, piece, has_gradient in zip(self.parameters, pieces, self.has_gradient, strict=True):
-            # None and not zeros for an unused parameter: an optimizer skips None, but still moves a parameter with a
-            # zero gradient by its momentum.
+        for parameter, piece, has_gradient in zip(
+            self.parameters, pieces, self.has_gradient, strict=True
+        ):
+            # None and not zeros for an unused parameter: an optimizer skips None, but still moves a
+            # parameter with a zero gradient by its momentum.
             parameter.grad = piece.view_as(parameter) if has_gradient else None
         self.clear()
         return total[sum(self.sizes)]

@@ -15,24 +15,29 @@ _CLOSED = -1  # in the place of a file descriptor
 
 
 class MetricsLog:
-    """A file of JSON lines. Before a run resumes, the file is cut back to its size at the checkpoint.
+    """A file of JSON lines. Before a run resumes, the file is cut back to its size at the
+    checkpoint.
 
-    Lines that the disk refuses are kept in memory and written with the next one. Each `cut` creates a new file and
-    keeps it open, so that a process that has lost its lease writes to a file that is no longer in the folder.
+    Lines that the disk refuses are kept in memory and written with the next one. Each `cut` creates
+    a new file and keeps it open, so that a process that has lost its lease writes to a file that is
+    no longer in the folder.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file = _CLOSED
         self._unwritten = b""
-        self._lock = threading.Lock()  # of `_unwritten`: a thread may save a checkpoint while training appends lines
+        self._lock = (
+            threading.Lock()
+        )  # of `_unwritten`: a thread may save a checkpoint while training appends lines
         self._size = 0
         self._hash = hashlib.sha256()
 
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
-        # Size and hash include lines that the disk has refused: a checkpoint flushes them before it states both.
+        # Size and hash include lines that the disk has refused: a checkpoint flushes them before it
+        # states both.
         self._size += len(line)
         self._hash.update(line)
         with self._lock:
@@ -61,7 +66,8 @@ class MetricsLog:
         os.fsync(self._file)
 
     def cut(self, size: int = 0, digest: str | None = None) -> bool:
-        """Cut the file to a size in bytes; False, without any change, if it is shorter or its hash differs.
+        """Cut the file to a size in bytes; False, without any change, if it is shorter or its hash
+        differs.
 
         Raises:
             OSError: the disk refused.
@@ -70,7 +76,8 @@ class MetricsLog:
         found = hashlib.sha256(content)
         if len(content) < size or (digest is not None and found.hexdigest() != digest):
             return False
-        # A new file instead of truncate(): a process that has lost its lease still has the old one open.
+        # A new file instead of truncate(): a process that has lost its lease still has the old one
+        # open.
         write_bytes(self.path, content)
         self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)

@@ -11,7 +11,8 @@ from ablate.config import RowConfig
 def learning_rate(config: RowConfig, step: int, last: int | None) -> float:
     """The learning rate of a step, counted from 1: linear warm-up to the peak, then the schedule.
 
-    With the default schedule and peak this is d_model^-0.5 * min(step^-0.5, step * warmup_steps^-1.5).
+    With the default schedule and peak this is d_model^-0.5 * min(step^-0.5, step *
+    warmup_steps^-1.5).
 
     Args:
         config: the row.

@@ -1,4 +1,6 @@
-"""The micro-batches of each step; for a GPU they are made and pinned in a thread, while the step before is computed."""
+"""The micro-batches of each step; for a GPU they are made and pinned in a thread, while the step
+before is computed.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ B = TypeVar("B", bound=Batch)
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a batch, which one process works on: its index in the batch, and micro-batches to go through once."""
+    """A part of a batch, which one process works on: its index in the batch, and micro-batches to
+    go through once.
+    """
 
     index: int
     micro_batches: Iterable[Batch]
@@ -46,8 +50,9 @@ class StepBatch:
 class StepBatches:
     """Makes the batch of each step: a function of the step and the size of micro-batches.
 
-    For a GPU, the batch of the next step is made ahead in pinned memory, from which a copy does not stop the host. All
-    batches then come from one thread, because an order keeps the epoch that it was last asked for.
+    For a GPU, the batch of the next step is made ahead in pinned memory, from which a copy does not
+    stop the host. All batches then come from one thread, because an order keeps the epoch that it
+    was last asked for.
     """
 
     def __init__(
@@ -59,12 +64,16 @@ class StepBatches:
         parts: int = 1,
         mine: range = range(1),
     ) -> None:
-        """Prepare to make batches on a device, each of `parts` parts, of which those in `mine` are made."""
+        """Prepare to make batches on a device, each of `parts` parts, of which those in `mine` are
+        made.
+        """
         self.task, self.split, self.order, self.parts, self.mine = task, split, order, parts, mine
         self._ahead: tuple[tuple[int, int], Future[StepBatch]] | None = None
         self._thread = None
         if on_gpu(device):
-            self._thread = ThreadPoolExecutor(1, "batches", initializer=prepare_thread, initargs=(device,))
+            self._thread = ThreadPoolExecutor(
+                1, "batches", initializer=prepare_thread, initargs=(device,)
+            )
 
     def at(self, step: int, limit: int, has_next: bool = True) -> StepBatch:
         """The batch of a step.
@@ -76,10 +85,14 @@ class StepBatches:
         """
         if self._thread is None:
             return self._make(step, limit)
-        future = self._ahead[1] if self._ahead and self._ahead[0] == (step, limit) else self._submit(step, limit)
+        future = (
+            self._ahead[1]
+            if self._ahead and self._ahead[0] == (step, limit)
+            else self._submit(step, limit)
+        )
         found = future.result()
-        # After the result: the thread then makes the next batch while this one is computed. A batch made for another
-        # limit, after running out of memory, is discarded by the key.
+        # After the result: the thread then makes the next batch while this one is computed. A batch
+        # made for another limit, after running out of memory, is discarded by the key.
         self._ahead = ((step + 1, limit), self._submit(step + 1, limit)) if has_next else None
         return found
 
@@ -105,7 +118,9 @@ class StepBatches:
 
     def _make_pinned(self, step: int, limit: int) -> StepBatch:
         made = self._make(step, limit)
-        parts = [Part(part.index, [pinned(batch) for batch in part.micro_batches]) for part in made.parts]
+        parts = [
+            Part(part.index, [pinned(batch) for batch in part.micro_batches]) for part in made.parts
+        ]
         return dataclasses.replace(made, parts=parts)
 
 
@@ -113,6 +128,10 @@ def pinned(batch: B) -> B:
     """The batch with its tensors in pinned memory, if it is a dataclass; else as it is."""
     if not dataclasses.is_dataclass(batch):
         return batch
-    values = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch) if field.init}
-    tensors = {name: value.pin_memory() for name, value in values.items() if isinstance(value, Tensor)}
+    values = {
+        field.name: getattr(batch, field.name) for field in dataclasses.fields(batch) if field.init
+    }
+    tensors = {
+        name: value.pin_memory() for name, value in values.items() if isinstance(value, Tensor)
+    }
     return dataclasses.replace(batch, **tensors)

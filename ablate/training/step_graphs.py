@@ -1,10 +1,12 @@
-"""CUDA graphs by shape: the kernels of a model's passes are recorded once for each shape, and then launched together.
+"""CUDA graphs by shape: the kernels of a model's passes are recorded once for each shape, and then
+launched together.
 
-Where a model is small, the host launches kernels more slowly than a GPU runs them. Graphs are made of the two passes
-between token ids and states, whose shapes come back in every epoch. The loss stays outside, because batches of one
-shape differ in their number of target tokens; so does the optimizer's step, whose learning rate changes. No number of
-the host is therefore part of a graph. A graph runs the kernels of the steps before it, with the same dropout masks, so
-weights are the same with and without graphs.
+Where a model is small, the host launches kernels more slowly than a GPU runs them. Graphs are made
+of the two passes between token ids and states, whose shapes come back in every epoch. The loss
+stays outside, because batches of one shape differ in their number of target tokens; so does the
+optimizer's step, whose learning rate changes. No number of the host is therefore part of a graph. A
+graph runs the kernels of the steps before it, with the same dropout masks, so weights are the same
+with and without graphs.
 
 The passes have not run as graphs on a GPU yet; see docs/gpu.md.
 """
@@ -27,15 +29,19 @@ Outputs = list[Tensor | None]
 Recorder = Callable[[Callable[[], Outputs]], tuple[Outputs, Callable[[], None]]]
 Shape = tuple[object, ...]
 
-MEETINGS = 2  # steps with a shape until it is recorded, because most shapes of a large corpus never come back
-MAX_SHAPES = 256  # Multi30k has 135 in batches of 4096 tokens. Each takes the memory of the gradients.
+# steps with a shape until it is recorded, because most shapes of a large corpus never come back
+MEETINGS = 2
+MAX_SHAPES = (
+    256  # Multi30k has 135 in batches of 4096 tokens. Each takes the memory of the gradients.
+)
 _CALLS = ("forward", "read")  # of Transformer, from token ids to states
 
 
 class StepGraphs:
     """Runs the passes of a model as graphs, where their shape has been met before.
 
-    When there are as many graphs as allowed, no other shape gets one. Replacing the least recently used one would be
+    When there are as many graphs as allowed, no other shape gets one. Replacing the least recently
+    used one would be
     worse: an epoch goes through all shapes, so the one to come is among those replaced.
 
     Attributes:
@@ -58,12 +64,18 @@ class StepGraphs:
             model: whose calls are replaced during steps.
             parameters: all of them.
             autocast: the context of forward passes.
-            recorder: records a function without executing it. Returns the tensors of the function's results, and a
-                function that executes it, from the same inputs in memory into these tensors.
+            recorder: records a function without executing it. Returns the tensors of the function's
+                results, and a function that executes it, from the same inputs in memory into these
+                tensors.
             log: receives a line if graphs are not used.
             max_shapes: that get graphs.
         """
-        self.model, self.parameters, self.autocast, self.recorder = model, parameters, autocast, recorder
+        self.model, self.parameters, self.autocast, self.recorder = (
+            model,
+            parameters,
+            autocast,
+            recorder,
+        )
         self.log, self.max_shapes = log, max_shapes
         self.shapes: dict[Shape, _Passes] = {}
         self.replayed = self.batches = 0
@@ -74,16 +86,21 @@ class StepGraphs:
 
     @contextmanager
     def step(self, whole: bool) -> Iterator[None]:
-        """Context in which the loss of a batch and its gradients are computed; at its end the gradients are complete.
+        """Context in which the loss of a batch and its gradients are computed; at its end the
+        gradients are complete.
 
-        The model is cut at its states: it returns a tensor that gradients stop at, and goes on from there at the end.
+        The model is cut at its states: it returns a tensor that gradients stop at, and goes on from
+        there at the end.
 
         Args:
-            whole: whether the batch is all of the step. The gradients of several batches would have to be added.
+            whole: whether the batch is all of the step. The gradients of several batches would have
+                to be added.
         """
         self.batches += 1
         if not whole:
-            self._log_once("CUDA graphs are not used for a batch that is divided into micro-batches")
+            self._log_once(
+                "CUDA graphs are not used for a batch that is divided into micro-batches"
+            )
             yield
             return
         self._record()
@@ -100,7 +117,10 @@ class StepGraphs:
     @property
     def summary(self) -> str:
         """The use of the graphs, as a log line."""
-        return f"CUDA graphs of {len(self.shapes)} shapes ran {self.replayed} of {self.batches} batches"
+        return (
+            f"CUDA graphs of {len(self.shapes)} shapes ran {self.replayed} of {self.batches} "
+            f"batches"
+        )
 
     def _states(self, name: str, *tokens: Tensor) -> Tensor:
         """A call of the model: token ids -> states that gradients stop at."""
@@ -117,9 +137,13 @@ class StepGraphs:
         assert self._call is not None, "the model is not called in a step"
         shape, tokens, states, cut = self._call
         assert cut.grad is not None
-        # The output matrix has its gradient already. Autograd sums it with that of the embeddings in this order.
+        # The output matrix has its gradient already. Autograd sums it with that of the embeddings
+        # in this order.
         shared = [parameter for parameter in self.parameters if parameter.grad is not None]
-        gradients = [cut.grad, *(gradient for gradient in _take_gradients(shared) if gradient is not None)]
+        gradients = [
+            cut.grad,
+            *(gradient for gradient in _take_gradients(shared) if gradient is not None),
+        ]
         if shape in self.shapes:
             self.replayed += 1
             self.shapes[shape].backward(gradients)
@@ -128,12 +152,16 @@ class StepGraphs:
         self._meetings[shape] += 1
         if self._meetings[shape] == MEETINGS and len(self.shapes) < self.max_shapes:
             call = self._model_call(str(shape[0]))
-            self._due = shape, _Passes(call, tokens, self.parameters, shared, gradients, self.autocast)
+            self._due = (
+                shape,
+                _Passes(call, tokens, self.parameters, shared, gradients, self.autocast),
+            )
 
     def _record(self) -> None:
         """Record the passes of the step before, whose tensors are gone now.
 
-        As long as they live, autograd adds gradients on the stream of that step, which is not the one that is recorded.
+        As long as they live, autograd adds gradients on the stream of that step, which is not the
+        one that is recorded.
         """
         if self._due is None:
             return
@@ -168,13 +196,19 @@ class _Passes:
         gradients: Sequence[Tensor],
         autocast: Callable[[], AbstractContextManager[object]],
     ) -> None:
-        """Copy the inputs: token ids, and the gradients of states and of `shared` parameters that the loss gives."""
+        """Copy the inputs: token ids, and the gradients of states and of `shared` parameters that
+        the loss gives.
+        """
         self.call, self.parameters, self.shared, self.autocast = call, parameters, shared, autocast
-        self.tokens, self.gradients = ([each.clone() for each in inputs] for inputs in (tokens, gradients))
+        self.tokens, self.gradients = (
+            [each.clone() for each in inputs] for inputs in (tokens, gradients)
+        )
         self.end: Tensor | None = None  # the states, with autograd's record between the passes
 
     def record(self, recorder: Recorder) -> None:
-        """Record both passes. Gradients must be unset, so that the recorded ones replace others and are not added."""
+        """Record both passes. Gradients must be unset, so that the recorded ones replace others and
+        are not added.
+        """
         (self.states,), self.run_forward = recorder(self._forward)
         self.found, self.run_backward = recorder(self._backward)
 
@@ -193,7 +227,8 @@ class _Passes:
             parameter.grad = gradient
 
     def _forward(self) -> Outputs:
-        # With a context of its own: a weight that autocast has converted before would not be converted in the graph.
+        # With a context of its own: a weight that autocast has converted before would not be
+        # converted in the graph.
         with self.autocast():
             self.end = self.call(*self.tokens)
         return [self.end.detach()]

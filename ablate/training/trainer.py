@@ -1,11 +1,12 @@
 """The training loop (section 5): one optimizer step after another, each a safe point to stop.
 
-Every input of a step is either a function of the run (the batch of a seed and a step, the learning rate of a step) or
-part of the checkpoint (weights, optimizer state, the dropout generator, the memory of early stopping). A run that is
-killed and resumed therefore writes the same bytes as one that is never interrupted.
+Every input of a step is either a function of the run (the batch of a seed and a step, the learning
+rate of a step) or part of the checkpoint (weights, optimizer state, the dropout generator, the
+memory of early stopping). A run that is killed and resumed therefore writes the same bytes as one
+that is never interrupted.
 
-Several processes, the ranks, may train one run. Each makes the gradients of some parts of the batch, all of them make
-the same optimizer step, and the first one writes the files.
+Several processes, the ranks, may train one run. Each makes the gradients of some parts of the
+batch, all of them make the same optimizer step, and the first one writes the files.
 """
 
 from __future__ import annotations
@@ -42,7 +43,13 @@ from ablate.store import RunFolder, checkpoints
 from ablate.store.records import CheckpointManifest, TrainingState
 from ablate.tasks import TASKS, Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, SavingThread, Snapshot, is_due
-from ablate.training.context import Diverged, RunContext, StepReport, TrainingOutcome, TrainingProgress
+from ablate.training.context import (
+    Diverged,
+    RunContext,
+    StepReport,
+    TrainingOutcome,
+    TrainingProgress,
+)
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
@@ -51,7 +58,8 @@ from ablate.training.step_batches import Part, StepBatches
 from ablate.training.step_graphs import Recorder, StepGraphs
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
-# A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of it.
+# A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of
+# it.
 EXPLODED = 4.0
 
 
@@ -81,15 +89,17 @@ class Trainer:
             seed: of weights, dropout and batches.
             task: makes batches and the loss.
             corpus: prepared.
-            folder: of the run; checkpoints and the metrics log go there, plug-in sources come from there.
+            folder: of the run; checkpoints and the metrics log go there, plug-in sources come from
+                there.
             device: the CPU or a GPU.
             micro_batch_tokens: padded tokens that fit at once; larger batches are accumulated.
             keep_checkpoints: number of checkpoints that averaging uses.
             dev: evaluated every `eval_every` steps; the dev split of the corpus by default.
             context: hooks.
-            parts: into which each batch is divided; a power of two. Like the micro-batch, it changes the last digits
-                and the masks of dropout.
-            ranks: the processes that train the run together; a power of two, and at most as many as parts.
+            parts: into which each batch is divided; a power of two. Like the micro-batch, it
+                changes the last digits and the masks of dropout.
+            ranks: the processes that train the run together; a power of two, and at most as many as
+                parts.
         """
         self.config, self.task, self.device, self.seed = config, task, device, seed
         self.parts, self.ranks = parts, ranks
@@ -109,7 +119,9 @@ class Trainer:
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
         saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
         self.saving = SavingThread(saver, background=on_gpu(device))
-        self.batches = StepBatches(task, self.train, self.order, device, parts, parts_of_rank(parts, ranks))
+        self.batches = StepBatches(
+            task, self.train, self.order, device, parts, parts_of_rank(parts, ranks)
+        )
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
@@ -130,7 +142,9 @@ class Trainer:
     def use_graphs(self, recorder: Recorder) -> None:
         """Make the steps from here on by graphs, where their shapes come back."""
         forward_context = partial(autocast, self.device, self.precision)
-        self.graphs = StepGraphs(self.model, self.optimizer.parameters, forward_context, recorder, self.context.log)
+        self.graphs = StepGraphs(
+            self.model, self.optimizer.parameters, forward_context, recorder, self.context.log
+        )
 
     @property
     def _has_graphs(self) -> bool:
@@ -180,7 +194,9 @@ class Trainer:
                 self._save(scheduled=True)
             elif self.saving.is_due_by_clock:
                 self._save(scheduled=False)
-            report = StepReport(step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens)
+            report = StepReport(
+                step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens
+            )
             self.context.on_step(report)
             if self._stop_requested() and not self._finished():
                 if not save_due:  # a second save would not count as scheduled
@@ -198,12 +214,15 @@ class Trainer:
         # The state before the step, to which a step that runs out of memory returns.
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
-            # The step is then that of a run with the smaller micro-batches, whose masks are drawn in another order.
+            # The step is then that of a run with the smaller micro-batches, whose masks are drawn
+            # in another order.
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
         if self.tree is not None:
             self.loss_sum += self.tree.sum()
-            self.random.manual_seed(part_seed(self.seed, step, self.parts))  # in a checkpoint, the same on all ranks
+            self.random.manual_seed(
+                part_seed(self.seed, step, self.parts)
+            )  # in a checkpoint, the same on all ranks
         self.optimizer.step(self._rate(step))
         self.loss_tokens += n_tokens
         self.progress.tokens += n_tokens
@@ -212,7 +231,8 @@ class Trainer:
     def _accumulate(self, step: int) -> int | None:
         """Accumulate the gradients of a step's batch; its target tokens.
 
-        If memory runs out on any rank, the result is None: the graphs are dropped, or the micro-batch is halved.
+        If memory runs out on any rank, the result is None: the graphs are dropped, or the
+        micro-batch is halved.
         """
         batch = self.batches.at(step, self.micro_batch_tokens, has_next=step != self.steps)
         out_of_memory = False
@@ -223,16 +243,21 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             longest = int(self.train.lengths(batch.items).max())
             # An item is never split.
-            if not is_out_of_memory(error) or not (self._has_graphs or self.micro_batch_tokens > longest):
+            if not is_out_of_memory(error) or not (
+                self._has_graphs or self.micro_batch_tokens > longest
+            ):
                 raise
             out_of_memory = True
         if not self._agree(out_of_memory):
             return batch.n_tokens
-        # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch alive.
+        # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch
+        # alive.
         self.optimizer.clear()
         if self.tree is not None:
             self.tree.clear()
-        if self._has_graphs:  # first, because another micro-batch changes the last digits and the masks
+        if (
+            self._has_graphs
+        ):  # first, because another micro-batch changes the last digits and the masks
             self.graphs = None
             release_cached_memory(self.device)
             self.context.log.warning("out of memory: no CUDA graphs from step %d on", step)
@@ -246,7 +271,8 @@ class Trainer:
         """Add the gradients of a part of the batch, whose dropout masks depend on no other part."""
         if self.tree is None:
             for batch in part.micro_batches:
-                # Summed on the device, because reading the value would wait for the GPU at every step.
+                # Summed on the device, because reading the value would wait for the GPU at every
+                # step.
                 self.loss_sum += self._add_gradients(batch, n_tokens)
             return
         self.random.manual_seed(part_seed(self.seed, step, part.index))
@@ -256,7 +282,8 @@ class Trainer:
         self.tree.add(loss)
 
     def _agree(self, out_of_memory: bool) -> bool:
-        """Whether any rank is out of memory. The ranks also agree on whether to stop, and which parameters to change.
+        """Whether any rank is out of memory. The ranks also agree on whether to stop, and which
+        parameters to change.
 
         They need not vote on divergence: all have the same sums.
         """
@@ -269,16 +296,27 @@ class Trainer:
         return out_of_memory
 
     def _stop_requested(self) -> bool:
-        """Whether to save and leave after this step. Several ranks have agreed on it during the step."""
+        """Whether to save and leave after this step. Several ranks have agreed on it during the
+        step.
+        """
         return self.context.stop_requested() if self.ranks.size == 1 else self.stop_agreed
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
-        """Forward and backward over a micro-batch; its loss. Other tensors live only in this call."""
+        """Forward and backward over a micro-batch; its loss. Other tensors live only in this
+        call.
+        """
         # A micro-batch with all target tokens is the only one of the step.
-        with self.graphs.step(whole=batch.tokens == n_tokens) if self.graphs is not None else nullcontext():
+        with (
+            self.graphs.step(whole=batch.tokens == n_tokens)
+            if self.graphs is not None
+            else nullcontext()
+        ):
             with autocast(self.device, self.precision):
-                loss, _ = self.task.loss_terms(self.model, batch.to(self.device), self.config.label_smoothing)
-            # By the tokens of the whole batch: the gradients of all micro-batches add up to those of its mean loss.
+                loss, _ = self.task.loss_terms(
+                    self.model, batch.to(self.device), self.config.label_smoothing
+                )
+            # By the tokens of the whole batch: the gradients of all micro-batches add up to those
+            # of its mean loss.
             (loss / n_tokens).backward()
         return loss.detach()
 
@@ -301,7 +339,11 @@ class Trainer:
             raise Diverged(progress.step, "the dev perplexity is not a finite number")
         # Strictly smaller: of equal perplexities the earliest step stays the best.
         if value < progress.best_perplexity:
-            progress.best_perplexity, progress.best_step, progress.evaluations_since_best = value, progress.step, 0
+            progress.best_perplexity, progress.best_step, progress.evaluations_since_best = (
+                value,
+                progress.step,
+                0,
+            )
         else:
             progress.evaluations_since_best += 1
         self._record(dev_perplexity=value)
@@ -324,11 +366,17 @@ class Trainer:
         )
 
     def _save(self, scheduled: bool) -> None:
-        """Save a checkpoint. It includes the partial loss sum, so that the next log line is the same."""
+        """Save a checkpoint. It includes the partial loss sum, so that the next log line is the
+        same.
+        """
         if not self.ranks.is_first:
             return
         best = self.progress.best_perplexity
-        tensors = {"random": self.random.get_state(), "losses": self.loss_sum.cpu(), **self.optimizer.state()}
+        tensors = {
+            "random": self.random.get_state(),
+            "losses": self.loss_sum.cpu(),
+            **self.optimizer.state(),
+        }
         # Copied from a GPU here, and serialized in the thread: the next step changes the tensors.
         weights = to_host(self.model.state_dict())
         state = TrainingState(
@@ -351,11 +399,15 @@ class Trainer:
         self.loss_sum = tensors.pop("losses").to(self.device)
         self.optimizer.load(tensors)
         if self.ranks.is_first:
-            self.last_loss, self.last_perplexity = (self.metrics.last(name) for name in ("loss", "dev_perplexity"))
+            self.last_loss, self.last_perplexity = (
+                self.metrics.last(name) for name in ("loss", "dev_perplexity")
+            )
             self.context.log.info("resumed at step %d", self.progress.step)
 
     def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """The checkpoint to resume from, to whose step the log is cut back; None to start over, or if all is done."""
+        """The checkpoint to resume from, to whose step the log is cut back; None to start over, or
+        if all is done.
+        """
         # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
@@ -365,7 +417,9 @@ class Trainer:
             return None
         if checkpoint is not None and not self._cut_metrics(checkpoint.info):
             self.context.log.warning(
-                "%s: has lost lines that step %d had; the run starts over", self.metrics.path, checkpoint.step
+                "%s: has lost lines that step %d had; the run starts over",
+                self.metrics.path,
+                checkpoint.step,
             )
             checkpoints.prune(self.folder, set(), finished=True)
             checkpoint = None
@@ -374,16 +428,24 @@ class Trainer:
         return checkpoint
 
     def _agreed(self, checkpoint: checkpoints.Checkpoint | None) -> checkpoints.Checkpoint | None:
-        """The checkpoint that the first rank has found, and its progress where training had ended already."""
+        """The checkpoint that the first rank has found, and its progress where training had ended
+        already.
+        """
         if self.ranks.size == 1:
             return checkpoint
         manifest = None if checkpoint is None else checkpoint.content.model_dump(mode="json")
         manifest, progress = self.ranks.all_gather_objects((manifest, asdict(self.progress)))[0]
         self.progress = TrainingProgress(**progress)
-        return None if manifest is None else checkpoints.Checkpoint(self.folder, CheckpointManifest(**manifest))
+        return (
+            None
+            if manifest is None
+            else checkpoints.Checkpoint(self.folder, CheckpointManifest(**manifest))
+        )
 
     def _had_ended(self) -> bool:
-        """Whether the weights of the last step are whole, so that only the result is to be made again."""
+        """Whether the weights of the last step are whole, so that only the result is to be made
+        again.
+        """
         before, last = self.progress, checkpoints.scheduled(self.folder)[-1:]
         for checkpoint in last:
             self._restore(checkpoint.info)
@@ -401,7 +463,9 @@ class Trainer:
     def _restore(self, state: TrainingState) -> None:
         self.loss_tokens = state.loss_tokens
         best = math.inf if state.best_perplexity is None else state.best_perplexity
-        self.progress = TrainingProgress(state.step, state.tokens, best, state.best_step, state.evaluations_since_best)
+        self.progress = TrainingProgress(
+            state.step, state.tokens, best, state.best_step, state.evaluations_since_best
+        )
 
     def _cut_metrics(self, state: TrainingState) -> bool:
         return self.metrics.cut(state.metrics_bytes, state.metrics_sha256)

@@ -22,7 +22,9 @@ class Done:
 
 
 def inside(*words: object, stdin: bytes = b"") -> Done:
-    """Run the command line in this process. An uncaught exception, a traceback for the user, fails the test."""
+    """Run the command line in this process. An uncaught exception, a traceback for the user, fails
+    the test.
+    """
     out, err, handler, code = io.StringIO(), io.StringIO(), signal.getsignal(signal.SIGINT), 0
     given = io.TextIOWrapper(io.BytesIO(stdin))
     try:

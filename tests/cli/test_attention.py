@@ -7,9 +7,9 @@ import json
 import pytest
 import torch
 
-from ablate.analysis.weights import KINDS
+from ablate.attention.weights import KINDS
 from ablate.cli.attention import Kind
-from tests.analysis.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
+from tests.attention.runs import ID, SENTENCE, SHORT, TRANSLATION, corpus_in, lay_out
 from tests.cli.inside import inside
 from tests.records import a_result
 
@@ -58,7 +58,9 @@ def test_heat_maps_and_statistics_fit_80_columns_without_color_codes(attention):
 
 
 def test_the_default_translation_is_that_of_the_model(attention):
-    content = json.loads(attention("--sentence", "a dog", "--format", "json", "--kind", "cross").out)
+    content = json.loads(
+        attention("--sentence", "a dog", "--format", "json", "--kind", "cross").out
+    )
     assert content["target"][0] == "<s>"
     given = json.loads(attention(*GIVEN, "--format", "json").out)
     assert "".join(given["target"]).replace("▁", " ").split() == ["<s>", *TRANSLATION.split()]
@@ -72,13 +74,18 @@ def test_json_and_csv_have_the_printed_values(attention):
     ]
     lines = list(csv.DictReader(io.StringIO(attention(*GIVEN, "--format", "csv").out)))
     assert len(lines) == 18
-    assert float(lines[0]["entropy"]) == pytest.approx(content["attentions"][0]["heads"][0]["entropy"])
+    assert float(lines[0]["entropy"]) == pytest.approx(
+        content["attentions"][0]["heads"][0]["entropy"]
+    )
 
 
 def test_kinds_and_layers_are_selected(attention):
     words = ("--kind", "cross", "--kind", "encoder", "--layer", "2", "--format", "json")
     content = json.loads(attention(*GIVEN, *words).out)
-    assert [(a["kind"], a["layer"]) for a in content["attentions"]] == [("encoder", 2), ("cross", 2)]
+    assert [(a["kind"], a["layer"]) for a in content["attentions"]] == [
+        ("encoder", 2),
+        ("cross", 2),
+    ]
 
 
 def test_the_suffix_of_a_figure_chooses_its_format(attention, tmp_path):
@@ -101,11 +108,16 @@ def test_importance_has_one_line_per_head(attention):
     ]
     assert all(h["importance"] == h["loss"] - content["loss"] for h in content["heads"])
     lines = list(csv.DictReader(io.StringIO(attention("--importance", "--format", "csv").out)))
-    assert [float(line["importance"]) for line in lines] == [h["importance"] for h in content["heads"]]
+    assert [float(line["importance"]) for line in lines] == [
+        h["importance"] for h in content["heads"]
+    ]
 
 
 def test_importance_is_measured_on_the_requested_number_of_pairs(attention):
-    found = [json.loads(attention("--importance", "--format", "json", *words).out) for words in ((), ("--pairs", 1))]
+    found = [
+        json.loads(attention("--importance", "--format", "json", *words).out)
+        for words in ((), ("--pairs", 1))
+    ]
     assert [content["pairs"] for content in found] == [2, 1]
     assert found[0]["loss"] != found[1]["loss"]
 
@@ -160,5 +172,8 @@ def test_a_missing_gpu_is_an_error_and_auto_uses_the_cpu(results, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     words = ("attention", ID, "--results", results.root, *GIVEN)
     done = inside(*words, "--device", "cuda")
-    assert (done.code, done.err) == (2, "--device cuda: torch finds no CUDA device; use --device cpu\n")
+    assert (done.code, done.err) == (
+        2,
+        "--device cuda: torch finds no CUDA device; use --device cpu\n",
+    )
     assert inside(*words).code == 0

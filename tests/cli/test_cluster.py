@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ablate.cli.cluster import describe
+from ablate.cluster import slurm
+from ablate.cluster.profiles import Profile
 from ablate.errors import UsageError
-from ablate.launch import slurm
-from ablate.launch.profiles import Profile
-from ablate.report.plan import plan_of
+from ablate.plan.plan import plan_of
 from ablate.store import Results, machine
 from ablate.store.jobs import ClusterJob, PilotReport, Submission, jobs_of, new_job
 from ablate.store.machine import process_mark
@@ -50,31 +50,66 @@ def here(tmp_path, monkeypatch):
         (["run", "small.yaml", "--detach"], "--detach has an effect only with --on"),
         (["run", "small.yaml", "--on", "manual", "--budget", "2h"], "--budget is for this machine"),
         (["run", "small.yaml", "--on", "gpu"], 'no profile "gpu" in'),
-        (["plan", "small.yaml", "--on", "slurm", "--time", "x"], '--sbatch time: "x" is not a time'),
+        (
+            ["plan", "small.yaml", "--on", "slurm", "--time", "x"],
+            '--sbatch time: "x" is not a time',
+        ),
         (["work", "--job", "missing"], "missing: not the folder of a job: job.json is missing"),
-        (["run", "small.yaml", "--gpus-per-run", "3"], "--gpus-per-run: 3 is not 1, 2, 4, 8 ... or auto"),
-        (["run", "small.yaml", "--gpus-per-run", "many"], "--gpus-per-run: many is not 1, 2, 4, 8 ... or auto"),
-        (["run", "small.yaml", "--processes-per-run", "6"], "--processes-per-run: 6 is not 1, 2, 4, 8 ..."),
+        (
+            ["run", "small.yaml", "--gpus-per-run", "3"],
+            "--gpus-per-run: 3 is not 1, 2, 4, 8 ... or auto",
+        ),
+        (
+            ["run", "small.yaml", "--gpus-per-run", "many"],
+            "--gpus-per-run: many is not 1, 2, 4, 8 ... or auto",
+        ),
+        (
+            ["run", "small.yaml", "--processes-per-run", "6"],
+            "--processes-per-run: 6 is not 1, 2, 4, 8 ...",
+        ),
         (
             ["run", "small.yaml", "--gpus-per-run", "2"],
             "there is no GPU here; --processes-per-run 2 trains each run by 2",
         ),
         (["plan", "small.yaml", "--gpus-per-run", "2"], "--gpus-per-run 2: there is no GPU here"),
-        (["run", "small.yaml", "--gpus-per-run", "2", "--device", "cpu"], "--device cpu uses no GPU"),
-        (["run", "small.yaml", "--gpus-per-run", "1", "--processes-per-run", "1"], "give one of them"),
-        (["run", "small.yaml", "--processes-per-run", "2", "--device", "cuda"], "is for CPUs; add --device cpu"),
+        (
+            ["run", "small.yaml", "--gpus-per-run", "2", "--device", "cpu"],
+            "--device cpu uses no GPU",
+        ),
+        (
+            ["run", "small.yaml", "--gpus-per-run", "1", "--processes-per-run", "1"],
+            "give one of them",
+        ),
+        (
+            ["run", "small.yaml", "--processes-per-run", "2", "--device", "cuda"],
+            "is for CPUs; add --device cpu",
+        ),
         (
             ["plan", "small.yaml", "--on", "slurm", "--gpus-per-node", "2", "--gpus-per-run", "4"],
             "--gpus-per-run 4: a pilot has 2 GPUs; set gpus-per-node",
         ),
         (["verify"], "STUDY is missing: give a study's file, or --filesystem DIR"),
-        (["verify", "small.yaml", "--filesystem", "x"], "--filesystem checks a folder and no study; leave out small"),
-        (["verify", "--filesystem", "x", "--stored"], "--filesystem checks a folder and no study; leave out --stored"),
-        (["verify", "small.yaml", "--stored", "--steps", "4"], "--steps has no effect with --stored"),
-        (["status", "abc123", "--rows", "A"], "--rows has no effect on one run; give the study's file"),
+        (
+            ["verify", "small.yaml", "--filesystem", "x"],
+            "--filesystem checks a folder and no study; leave out small",
+        ),
+        (
+            ["verify", "--filesystem", "x", "--stored"],
+            "--filesystem checks a folder and no study; leave out --stored",
+        ),
+        (
+            ["verify", "small.yaml", "--stored", "--steps", "4"],
+            "--steps has no effect with --stored",
+        ),
+        (
+            ["status", "abc123", "--rows", "A"],
+            "--rows has no effect on one run; give the study's file",
+        ),
     ],
 )
-def test_options_that_would_be_without_effect_are_refused_in_one_line(here, monkeypatch, words, message):
+def test_options_that_would_be_without_effect_are_refused_in_one_line(
+    here, monkeypatch, words, message
+):
     monkeypatch.setattr(machine, "DEVICE_FILES", here / "no devices")
     done = inside(*words)
     assert done.code == 2
@@ -88,7 +123,10 @@ def test_options_that_would_be_without_effect_are_refused_in_one_line(here, monk
         (["--gpus-per-run", "2"], "Each run is trained on 2 GPUs, 2 runs at once on 5 GPUs."),
         (["--gpus-per-run", "4"], "Each run is trained on 4 GPUs, 1 run at once on 5 GPUs."),
         (["--gpus-per-run", "auto"], "Each run is trained on 2 GPUs, 2 runs at once on 5 GPUs."),
-        (["--gpus-per-run", "auto", "--set", "train_steps=9"], "Each run is trained on 2 GPUs, 2 runs at once on"),
+        (
+            ["--gpus-per-run", "auto", "--set", "train_steps=9"],
+            "Each run is trained on 2 GPUs, 2 runs at once on",
+        ),
         (["--processes-per-run", "2"], "Each run is trained by 2 processes."),
         (["--gpus-per-run", "8"], "--gpus-per-run 8: there are 5 GPUs here"),
         (["--gpus-per-run", "1"], ""),
@@ -113,7 +151,10 @@ def test_the_plan_says_how_the_runs_share_the_devices(here, monkeypatch, words, 
 def test_a_login_node_is_needed_for_slurm(here, monkeypatch):
     monkeypatch.setenv("PATH", str(here))
     done = inside("plan", "small.yaml", "--on", "slurm")
-    assert (done.code, done.err) == (2, "sbatch not found: submit from a login node of the cluster\n")
+    assert (done.code, done.err) == (
+        2,
+        "sbatch not found: submit from a login node of the cluster\n",
+    )
 
 
 NO_SETTINGS = """\
@@ -139,7 +180,8 @@ def test_slurm_without_settings_is_one_line(here, slurm_without_settings, verb):
     done = inside(verb, "small.yaml", "--on", "slurm")
     assert (done.code, done.err) == (
         2,
-        "Slurm does not answer (sinfo: Could not establish a configuration source): submit from a login node of the "
+        "Slurm does not answer (sinfo: Could not establish a configuration source): submit from a "
+        "login node of the "
         "cluster\n",
     )
 
@@ -151,16 +193,38 @@ def test_slurm_is_not_asked_if_no_run_is_missing(fake, given, slurm_without_sett
     assert done.out.endswith("--on slurm: nothing to submit\n")
 
 
-def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts(here, slurm_without_settings):
-    words = ("--workers", "8", "--device", "cpu", "--processes-per-run", "2", "--jobs", "1", "--detach")
+def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts(
+    here, slurm_without_settings
+):
+    words = (
+        "--workers",
+        "8",
+        "--device",
+        "cpu",
+        "--processes-per-run",
+        "2",
+        "--jobs",
+        "1",
+        "--detach",
+    )
     done = inside("run", "small.yaml", "--on", "manual", *words)
     assert done.code == 0
     job = jobs_of(Results(here / "results"), "small")[0]
-    assert f"job {job.id}: ready for 2 pilots; start them with\nablate work --job {job.path}" in done.out
-    (here / "small.yaml").write_text(STUDY.replace("train_steps: 10", "train_steps: 7"))  # the job is frozen
+    assert (
+        f"job {job.id}: ready for 2 pilots; start them with\nablate work --job {job.path}"
+        in done.out
+    )
+    (here / "small.yaml").write_text(
+        STUDY.replace("train_steps: 10", "train_steps: 7")
+    )  # the job is frozen
     command = [sys.executable, "-m", "ablate", "work", "--job", str(job.path)]
     pilot = subprocess.run(
-        command, cwd=here, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
+        command,
+        cwd=here,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert (pilot.returncode, pilot.stderr) == (0, "")
     lines = [re.sub(r"^[\d-]+ [\d:]+ ", "", line) for line in pilot.stdout.splitlines()]
@@ -170,9 +234,10 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert job.read_end().reason == "nothing is left to do"
     assert {job.results.run(id).read_execution().parts for id in job.read_job().runs} == {2}
     (here / "small.yaml").write_text(STUDY)
-    assert {run["state"] for run in json.loads(inside("status", "small.yaml", "--format", "json").out)["runs"]} == {
-        "done"
-    }
+    assert {
+        run["state"]
+        for run in json.loads(inside("status", "small.yaml", "--format", "json").out)["runs"]
+    } == {"done"}
     assert "closed: nothing is left to do" in inside("status", "small.yaml").out
     assert "published: done after 10 steps" in inside("logs", "small.yaml", "base").out
     nothing = inside("run", "small.yaml", "--on", "manual", "--detach")
@@ -190,17 +255,23 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert inside("run", "small.yaml", "--on", "manual", "--workers", "2", "--detach").code == 0
     job = jobs_of(Results(here / "results"), "small")[0]
     mark = process_mark().model_dump()
-    PilotReport(**mark, name="me", phase="working", time=0.0, running=("base",)).write(job.pilot("me"))
+    PilotReport(**mark, name="me", phase="working", time=0.0, running=("base",)).write(
+        job.pilot("me")
+    )
     assert "1 pilot working" in inside("status", "small.yaml").out
     assert inside("stop", "small.yaml").out == f"job {job.id}: 1 pilot asked to save and leave\n"
     assert job.stop.exists()
     assert "asked to stop" in inside("status", "small.yaml").out
 
 
-def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_nor_from_being_stopped(here):
+def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_nor_from_being_stopped(
+    here,
+):
     bad, good = (new_job(Results(here / "results"), "small") for _ in range(2))
     for job in (bad, good):
-        ClusterJob(id=job.id, study="small", engine="slurm", profile="x", workers=1, runs=(), time=0.0).write(job.job)
+        ClusterJob(
+            id=job.id, study="small", engine="slurm", profile="x", workers=1, runs=(), time=0.0
+        ).write(job.job)
     bad.job.write_text("{")
     done = inside("status", "small.yaml")
     assert done.code == 0
@@ -214,7 +285,9 @@ def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_no
 @pytest.mark.parametrize("engine", ["manual", "slurm"])
 def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(here, engine):
     job = new_job(Results(here / "results"), "small")
-    ClusterJob(id=job.id, study="small", engine=engine, profile="x", workers=1, runs=(), time=0.0).write(job.job)
+    ClusterJob(
+        id=job.id, study="small", engine=engine, profile="x", workers=1, runs=(), time=0.0
+    ).write(job.job)
     assert inside("stop", "small.yaml").code == 0
     assert (job.stop.exists(), job.is_closed) == (True, engine == "manual")
 
@@ -230,7 +303,9 @@ def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(her
 )
 def test_a_job_stays_open_until_slurm_has_cancelled_it(here, monkeypatch, error, code):
     job = new_job(Results(here / "results"), "small")
-    ClusterJob(id=job.id, study="small", engine="slurm", profile="x", workers=1, runs=(), time=0.0).write(job.job)
+    ClusterJob(
+        id=job.id, study="small", engine="slurm", profile="x", workers=1, runs=(), time=0.0
+    ).write(job.job)
     Submission(ids=("1",), closing="2", work=0, time=0.0).write(job.submission(1))
     answer = subprocess.CompletedProcess(["scancel"], int(bool(error)), "", error)
     monkeypatch.setattr(slurm, "slurm", lambda *command: answer)
@@ -239,7 +314,8 @@ def test_a_job_stays_open_until_slurm_has_cancelled_it(here, monkeypatch, error,
     assert ("cancelled Slurm job 1, 2" in done.out) is (code == 0)
     if code:
         assert done.err == (
-            f"job {job.id}: scancel: Unable to contact slurm controller (connect failure); give the command again\n"
+            f"job {job.id}: scancel: Unable to contact slurm controller (connect failure); give "
+            f"the command again\n"
         )
 
 
@@ -268,7 +344,9 @@ def test_a_budget_counts_the_gpus_of_the_jobs(here, monkeypatch, words, gpus):
 
 @pytest.mark.parametrize(("workers", "together"), [(1, ""), (2, ", 2 GPUs for each run")])
 def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, together):
-    """Runs that the command leaves out count, because the number of parts of a run must not depend on them."""
+    """Runs that the command leaves out count, because the number of parts of a run must not depend
+    on them.
+    """
     results = Results(here / "results")
     study = read_study(here / "small.yaml", Selection(rows=("base",)))
     profile = Profile(engine="ray", workers=workers, each={"gpus": 2})
@@ -276,7 +354,9 @@ def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, togeth
     assert f" for 1 run{together}, time" in line
 
 
-@pytest.mark.parametrize(("gpus", "code", "said"), [(1, 0, "MPS is running"), (1, 1, "MPS is not running"), (0, 0, "")])
+@pytest.mark.parametrize(
+    ("gpus", "code", "said"), [(1, 0, "MPS is running"), (1, 1, "MPS is not running"), (0, 0, "")]
+)
 def test_a_plan_for_gpus_says_whether_mps_runs(here, monkeypatch, gpus, code, said):
     (here / "bin").mkdir()
     program = here / "bin" / "nvidia-cuda-mps-control"

@@ -20,7 +20,9 @@ def completed(monkeypatch, words, shell="bash"):
         "_TYPER_COMPLETE_ARGS": words,
     }
     script = [sys.executable, "-m", "ablate"]
-    return subprocess.run(script, env=environment, capture_output=True, text=True, check=False).stdout.split()
+    return subprocess.run(
+        script, env=environment, capture_output=True, text=True, check=False
+    ).stdout.split()
 
 
 def test_a_shell_completes_verbs_and_options(monkeypatch):

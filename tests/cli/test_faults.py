@@ -1,4 +1,6 @@
-"""Errors of users: exit code 2, one line per error on standard error, nothing on standard output or disk."""
+"""Errors of users: exit code 2, one line per error on standard error, nothing on standard output or
+disk.
+"""
 
 import re
 
@@ -33,7 +35,9 @@ def here(tmp_path, monkeypatch):
 
 def test_every_error_of_a_study_is_one_line(here):
     (here / "bad.yaml").write_text(BAD)
-    done = ablate("table", "bad.yaml", check=2, cwd=here)  # a separate process, to see a traceback at exit too
+    done = ablate(
+        "table", "bad.yaml", check=2, cwd=here
+    )  # a separate process, to see a traceback at exit too
     assert done.stdout == ""
     lines = done.stderr.splitlines()
     assert len(lines) == len(FAULTS)
@@ -68,11 +72,23 @@ def test_an_invalid_study_is_one_line_with_its_position(here, text):
 @pytest.mark.parametrize(
     ("words", "line"),
     [
-        (["--set", "drop_out=0.1"], '--set drop_out=0.1: unknown field "drop_out"; did you mean "dropout"?'),
-        (["--set", "data.vocabsize=9"], '--set data.vocabsize=9: unknown data field "vocabsize"; did you mean "vocab_'),
+        (
+            ["--set", "drop_out=0.1"],
+            '--set drop_out=0.1: unknown field "drop_out"; did you mean "dropout"?',
+        ),
+        (
+            ["--set", "data.vocabsize=9"],
+            '--set data.vocabsize=9: unknown data field "vocabsize"; did you mean "vocab_',
+        ),
         (["--set", "train_steps"], "--set train_steps: is not of the form FIELD=VALUE"),
-        (["--rows", "A h=3"], '--rows: study "small" has no row or group "A h=3"; did you mean "A h=2"?'),
-        (["--rows", "Q"], '--rows: study "small" has no row or group "Q"; groups: base, A, D, decoding'),
+        (
+            ["--rows", "A h=3"],
+            '--rows: study "small" has no row or group "A h=3"; did you mean "A h=2"?',
+        ),
+        (
+            ["--rows", "Q"],
+            '--rows: study "small" has no row or group "Q"; groups: base, A, D, decoding',
+        ),
         (["--rows", ""], "--rows: names no row; leave it out for all rows, or name base"),
         (["--rows", " , "], "--rows: names no row; leave it out for all rows, or name base"),
         (["--seeds", "one"], '--seeds: "one" is not a list of seeds'),
@@ -92,39 +108,75 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
     ("words", "line"),
     [
         (["paln"], 'ablate: no such command "paln"; did you mean "plan"?; see `ablate --help`'),
-        (["data"], "ablate data: choose a command: list, show or prepare; see `ablate data --help`"),
+        (
+            ["data"],
+            "ablate data: choose a command: list, show or prepare; see `ablate data --help`",
+        ),
         (["xyz"], 'ablate: no such command "xyz"; choose init, plan, '),
         (["plan"], "ablate plan: STUDY is missing; see `ablate plan --help`"),
-        (["plan", "STUDY", "--format", "xml"], 'ablate plan: --format: "xml" is not rich or json; '),
+        (
+            ["plan", "STUDY", "--format", "xml"],
+            'ablate plan: --format: "xml" is not rich or json; ',
+        ),
         (
             ["plan", "STUDY", "--format", "jsn"],
             'ablate plan: --format: "jsn" is not rich or json; did you mean "json"?',
         ),
         (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument(s) (more); see "),
-        (["table", "STUDY", "--nonsense"], 'ablate table: no such option "--nonsense"; choose --results, --set, '),
-        (["table", "STUDY", "--formt", "csv"], 'ablate table: no such option "--formt"; did you mean "--format"?; '),
+        (
+            ["table", "STUDY", "--nonsense"],
+            'ablate table: no such option "--nonsense"; choose --results, --set, ',
+        ),
+        (
+            ["table", "STUDY", "--formt", "csv"],
+            'ablate table: no such option "--formt"; did you mean "--format"?; ',
+        ),
         (
             ["table", "STUDY", "--format", "csv", "--against", "paper"],
             "--against has no effect with --format csv",
         ),
-        (["table", "STUDY", "--against", "tradition"], 'ablate table: --against: "tradition" is not paper'),
+        (
+            ["table", "STUDY", "--against", "tradition"],
+            'ablate table: --against: "tradition" is not paper',
+        ),
         (
             ["run", "STUDY", "--jobs", "0"],
             '--jobs: "0" is not allowed: must be a number from 1 to 1024, or auto',
         ),
-        (["run", "STUDY", "--jobs", "x"], '--jobs: "x" is not allowed: must be a number from 1 to 1024, or auto'),
-        (["run", "STUDY", "--jobs", "auto", "--gpus-per-run", "auto"], "--jobs auto puts several runs on a GPU"),
-        (["run", "STUDY", "--jobs", "auto", "--on", "manual"], "--jobs auto looks at the GPUs of this machine"),
-        (["run", "STUDY", "--device", "tpu"], 'ablate run: --device: "tpu" is not auto, cpu or cuda'),
-        (["run", "STUDY", "--budget", "soon"], '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'),
-        (["status", "STUDY", "--results"], "ablate status: option '--results' requires an argument; "),
+        (
+            ["run", "STUDY", "--jobs", "x"],
+            '--jobs: "x" is not allowed: must be a number from 1 to 1024, or auto',
+        ),
+        (
+            ["run", "STUDY", "--jobs", "auto", "--gpus-per-run", "auto"],
+            "--jobs auto puts several runs on a GPU",
+        ),
+        (
+            ["run", "STUDY", "--jobs", "auto", "--on", "manual"],
+            "--jobs auto looks at the GPUs of this machine",
+        ),
+        (
+            ["run", "STUDY", "--device", "tpu"],
+            'ablate run: --device: "tpu" is not auto, cpu or cuda',
+        ),
+        (
+            ["run", "STUDY", "--budget", "soon"],
+            '--budget: "soon" is not a time such as 2h, 90min, 1d12h or 8gpu-hours',
+        ),
+        (
+            ["status", "STUDY", "--results"],
+            "ablate status: option '--results' requires an argument; ",
+        ),
         (["table", "STUDY", "--cost=1"], "ablate table: option '--cost' does not take a value; "),
         (["status", "zzz"], '"zzz" is neither a study file nor a run id'),
         (
             ["data", "list", "--results", __file__],
             f"ablate data list: --results: dir '{__file__}' is a file; see `",
         ),
-        (["table", "STUDY", "--results", "s3://bucket/results"], 'ablate table: --results: "s3:/bucket/results" is an'),
+        (
+            ["table", "STUDY", "--results", "s3://bucket/results"],
+            'ablate table: --results: "s3:/bucket/results" is an',
+        ),
         (["translate"], "ablate translate: RUN|STUDY is missing; "),
         (["translate", "abc", "--beam", "0"], "ablate translate: --beam: "),
         (["export", "abc", "DIR"], "ablate export: --to is missing: huggingface or ctranslate2; "),
@@ -163,7 +215,9 @@ def test_an_error_that_only_set_causes_is_blamed_on_it(given, words, lines):
     done = inside("plan", *given, *words)
     assert (done.code, done.out) == (2, "")
     said = done.err.replace(str(given[0]), "S").splitlines()
-    assert [any(line.startswith(start) for line in said) for start in lines] == [True] * len(lines), said
+    assert [any(line.startswith(start) for line in said) for start in lines] == [True] * len(
+        lines
+    ), said
     assert all(line.startswith("--set") for line in said)
 
 
@@ -175,7 +229,8 @@ def test_an_error_of_the_file_is_not_blamed_on_set(here):
 
 def test_a_row_that_set_breaks_is_blamed_on_it(here):
     (here / "a.yaml").write_text(
-        "study: a\ndata: {corpus: toy, vocab_size: 200}\nbase: {d_model: 64, h: 4}\nrows: {A: {each: {h: [2, 8]}}}\n"
+        "study: a\ndata: {corpus: toy, vocab_size: 200}\nbase: {d_model: 64, h: 4}\nrows: {A: "
+        "{each: {h: [2, 8]}}}\n"
     )
     done = inside("plan", "a.yaml", "--set", "d_model=60")
     assert done.err.startswith("--set d_model=60: h=8 does not divide d_model=60: ")
@@ -183,12 +238,15 @@ def test_a_row_that_set_breaks_is_blamed_on_it(here):
 
 
 def test_a_misspelt_key_of_a_group_is_one_line(here):
-    (here / "a.yaml").write_text("study: a\ndata: {corpus: toy, vocab_size: 200}\nrows: {A: {eahc: {h: [2, 8]}}}\n")
+    (here / "a.yaml").write_text(
+        "study: a\ndata: {corpus: toy, vocab_size: 200}\nrows: {A: {eahc: {h: [2, 8]}}}\n"
+    )
     assert inside("plan", "a.yaml").err == 'a.yaml:3:12: unknown key "eahc"; did you mean "each"?\n'
 
 
 @pytest.mark.parametrize(
-    ("given_name", "meant"), [("m30k", "m30k.yaml"), ("m3ok.yaml", "m30k.yaml"), ("M30K", "m30k.yaml")]
+    ("given_name", "meant"),
+    [("m30k", "m30k.yaml"), ("m3ok.yaml", "m30k.yaml"), ("M30K", "m30k.yaml")],
 )
 @pytest.mark.parametrize("folder", ["", "studies/"])
 def test_a_study_without_its_suffix_is_suggested(here, folder, given_name, meant):
@@ -210,10 +268,16 @@ def test_a_mistyped_results_folder_is_noted(given):
     wrong = root.with_name("resutls")
     near = f'note: --results {wrong} does not exist; did you mean "{root}"?\n'
     for verb in ("plan", "status", "table"):
-        assert (inside(verb, study, "--results", wrong).code, inside(verb, study, "--results", wrong).err) == (0, near)
+        assert (
+            inside(verb, study, "--results", wrong).code,
+            inside(verb, study, "--results", wrong).err,
+        ) == (0, near)
         assert inside(verb, *given).err == ""
     other = root.with_name("else")
-    assert inside("table", study, "--results", other).err == f"note: --results {other} does not exist yet\n"
+    assert (
+        inside("table", study, "--results", other).err
+        == f"note: --results {other} does not exist yet\n"
+    )
     assert inside("plan", study, "--results", other).err == ""  # a plan comes before the first run
 
 
@@ -225,14 +289,19 @@ def test_help_shows_no_type_for_flags(verb):
     assert "bool" not in shown.out
 
 
-FILES = "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, vocab_size: 80}\n"
+FILES = (
+    "study: files\ndata: {corpus: files, direction: en-de, train: train, dev: dev, test: test, "
+    "vocab_size: 80}\n"
+)
 
 
 def test_a_missing_corpus_is_one_line_per_split_and_creates_nothing(here):
     (here / "files.yaml").write_text(FILES)
     done = inside("run", "files.yaml", "--set", "data.folder=nowhere")
     assert (done.code, done.out) == (2, "")
-    found = [re.findall(r"nowhere/(\w+)\.en\(\.gz\) not found", line) for line in done.err.splitlines()]
+    found = [
+        re.findall(r"nowhere/(\w+)\.en\(\.gz\) not found", line) for line in done.err.splitlines()
+    ]
     assert found == [["train"], ["dev"], ["test"]]
     assert [path.name for path in here.iterdir()] == ["files.yaml"]
 
@@ -262,7 +331,9 @@ def test_a_damaged_result_is_reported_and_the_others_are_shown(fake, given):
         done = inside(verb, *given)
         assert (done.code, done.err) == (0, "")
         assert verb == "plan" or said in " ".join(done.out.split())
-    assert "24.98" in inside("table", *given, "--format", "json").out  # of the row and seed that are whole
+    assert (
+        "24.98" in inside("table", *given, "--format", "json").out
+    )  # of the row and seed that are whole
 
 
 def test_a_result_of_another_version_is_one_line_below_the_table(fake, given):
@@ -319,6 +390,8 @@ def test_a_run_is_an_id_and_never_a_path(runs, id):
 
 def test_translate_refuses_invalid_utf_8(runs):
     id = runs.folder("A h=1", 1).id
-    done = inside("translate", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n")
+    done = inside(
+        "translate", id, "--results", runs.results.root, stdin="a\nü ".encode() + b"\xff\n"
+    )
     assert (done.code, done.out) == (2, "")
     assert done.err == "standard input:2: not valid UTF-8 (byte 4 of the line)\n"

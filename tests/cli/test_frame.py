@@ -35,8 +35,14 @@ class Tty(io.StringIO):
     @property
     def lines(self):
         """The lines on the screen, below those that have scrolled out of it."""
-        above = ["".join(row[x].data for x in range(WIDTH)).rstrip() for row in self.terminal.history.top]
-        return "\n".join([*above, *(line.rstrip() for line in self.terminal.display)]).rstrip("\n").split("\n")
+        above = [
+            "".join(row[x].data for x in range(WIDTH)).rstrip() for row in self.terminal.history.top
+        ]
+        return (
+            "\n".join([*above, *(line.rstrip() for line in self.terminal.display)])
+            .rstrip("\n")
+            .split("\n")
+        )
 
 
 @pytest.fixture
@@ -46,7 +52,14 @@ def tty(monkeypatch):
 
 
 def console_on(tty):
-    return Console(file=tty, force_terminal=True, width=WIDTH, height=HEIGHT, color_system="standard", highlight=False)
+    return Console(
+        file=tty,
+        force_terminal=True,
+        width=WIDTH,
+        height=HEIGHT,
+        color_system="standard",
+        highlight=False,
+    )
 
 
 line = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=WIDTH - 1)
@@ -111,7 +124,9 @@ def test_rows_that_a_narrower_terminal_wraps_are_erased(tty):
     frame = Frame(console)
     console.print("before")
     frame.draw([Text("x" * 25), Text("y" * 25)])
-    narrow = pyte.HistoryScreen(10, HEIGHT, history=1000, ratio=1)  # as a terminal that wraps its lines anew
+    narrow = pyte.HistoryScreen(
+        10, HEIGHT, history=1000, ratio=1
+    )  # as a terminal that wraps its lines anew
     tty.terminal, tty.stream = narrow, pyte.Stream(narrow)
     tty.stream.feed("before\r\n" + ("x" * 25 + "\r\n") + ("y" * 25 + "\r\n"))
     console.size = (10, HEIGHT)

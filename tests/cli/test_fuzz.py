@@ -1,4 +1,5 @@
-"""Every command with odd values of every argument and option: one line for each error, and never a traceback.
+"""Every command with odd values of every argument and option: one line for each error, and never a
+traceback.
 
 The values are drawn with a fixed seed. The study's files are missing, so that nothing is trained.
 """
@@ -39,7 +40,11 @@ def commands():
     group = typer.main.get_command(app)
     for name, command in group.commands.items():
         inner = getattr(command, "commands", None)
-        for words, one in [((name, key), value) for key, value in inner.items()] if inner else [((name,), command)]:
+        for words, one in (
+            [((name, key), value) for key, value in inner.items()]
+            if inner
+            else [((name,), command)]
+        ):
             if words[0] not in LEFT_OUT:
                 yield words, one.params
 
@@ -76,9 +81,13 @@ def here(prepared, monkeypatch):
 
 def valid(parameter, run):
     """A value for an argument that is not the odd one."""
-    return {"run": run, "study": "study.yaml", "first": "base", "second": "A h=1", "to": "huggingface"}.get(
-        parameter.name, "out"
-    )
+    return {
+        "run": run,
+        "study": "study.yaml",
+        "first": "base",
+        "second": "A h=1",
+        "to": "huggingface",
+    }.get(parameter.name, "out")
 
 
 @pytest.mark.parametrize(("words", "odd"), CASES)
@@ -87,13 +96,20 @@ def test_an_odd_value_is_refused_in_one_line_or_used(here, words, odd):
     draw = random.Random(f"{words} {odd.name}")
     parameters = dict(commands())[words]
     for value in draw.sample(ODD, TRIALS):
-        names = {"FOLDER": folder, "STUDY": "study.yaml", "STUDY/x": "study.yaml/x", "RESULT": "result.json"}
+        names = {
+            "FOLDER": folder,
+            "STUDY": "study.yaml",
+            "STUDY/x": "study.yaml/x",
+            "RESULT": "result.json",
+        }
         value = str({**names, "LOOP": "loop"}.get(value, value))
         arguments = []
         for parameter in parameters:
             if parameter is odd and parameter.param_type_name == "option":
                 arguments += [f"{parameter.opts[0]}={value}"]
-            elif parameter is odd or (parameter.param_type_name == "argument" and parameter.required):
+            elif parameter is odd or (
+                parameter.param_type_name == "argument" and parameter.required
+            ):
                 arguments.append(value if parameter is odd else valid(parameter, run))
             elif parameter.required:
                 arguments += [parameter.opts[0], valid(parameter, run)]
@@ -105,11 +121,19 @@ def test_an_odd_value_is_refused_in_one_line_or_used(here, words, odd):
         assert "Traceback" not in done.err
 
 
-@pytest.mark.parametrize("name", ["ABLATE_CORPORA", "ABLATE_CLUSTERS", "ABLATE_LOG", "XDG_CONFIG_HOME", "COLUMNS"])
-@pytest.mark.parametrize("value", ["~nosuchuser/x", "/dev/null/x", "x" * 5000, "\x1b[31m", "-1", " "])
+@pytest.mark.parametrize(
+    "name", ["ABLATE_CORPORA", "ABLATE_CLUSTERS", "ABLATE_LOG", "XDG_CONFIG_HOME", "COLUMNS"]
+)
+@pytest.mark.parametrize(
+    "value", ["~nosuchuser/x", "/dev/null/x", "x" * 5000, "\x1b[31m", "-1", " "]
+)
 def test_an_odd_variable_is_refused_in_one_line_or_used(here, monkeypatch, name, value):
     monkeypatch.setenv(name, value)
-    for words in (["table", "study.yaml"], ["plan", "study.yaml", "--on", "nowhere"], ["run", "study.yaml"]):
+    for words in (
+        ["table", "study.yaml"],
+        ["plan", "study.yaml", "--on", "nowhere"],
+        ["run", "study.yaml"],
+    ):
         done = inside(*words)
         assert done.code in (0, 2)
         assert all(line.isprintable() for line in done.err.splitlines())
@@ -124,10 +148,18 @@ PATHS = ["~nosuchuser/t", "reference://x", "s3://a/b", "gopher://a/b", "dir://x"
 @pytest.mark.parametrize("field", ["train", "dev", "folder"])
 @pytest.mark.parametrize("task", ["translation", "language-model"])
 def test_an_odd_path_of_a_study_is_one_line(here, field, path, task):
-    settings = {"corpus": "files", "train": "train", "dev": "dev", "test": "test", "vocab_size": "200"}
+    settings = {
+        "corpus": "files",
+        "train": "train",
+        "dev": "dev",
+        "test": "test",
+        "vocab_size": "200",
+    }
     settings |= {"direction": "en-de"} if task == "translation" else {}
     text = ", ".join(f"{name}: {value}" for name, value in settings.items() if name != field)
-    (here[0] / "odd.yaml").write_text(f'study: odd\ntask: {task}\ndata: {{{text}, {field}: "{path}"}}\n')
+    (here[0] / "odd.yaml").write_text(
+        f'study: odd\ntask: {task}\ndata: {{{text}, {field}: "{path}"}}\n'
+    )
     done = inside("data", "prepare", "odd.yaml", "--results", "new")
     assert (done.code, done.out) == (2, "")
     assert all(line.isprintable() for line in done.err.splitlines())
@@ -137,7 +169,8 @@ def test_an_odd_path_of_a_study_is_one_line(here, field, path, task):
 def test_a_deeply_nested_line_of_json_is_one_line(here):
     (here[0] / "deep.jsonl").write_text("[" * 200_000)
     text = (
-        "study: deep\ndata: {corpus: files, direction: en-de, train: deep.jsonl, dev: deep.jsonl, test: deep.jsonl}\n"
+        "study: deep\ndata: {corpus: files, direction: en-de, train: deep.jsonl, dev: deep.jsonl, "
+        "test: deep.jsonl}\n"
     )
     (here[0] / "deep.yaml").write_text(text)
     done = inside("data", "prepare", "deep.yaml", "--results", "new")

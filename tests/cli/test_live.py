@@ -8,8 +8,8 @@ from rich.console import Console
 from ablate.cli import live as module
 from ablate.cli.live import LiveView
 from ablate.errors import Interrupted
+from ablate.plan.progress import ProgressReader, saved_line
 from ablate.report.live_table import lines
-from ablate.report.progress import ProgressReader, saved_line
 from tests.cli.inside import inside
 from tests.cli.test_frame import Tty
 from tests.records import a_failure, save_checkpoint
@@ -40,7 +40,10 @@ def a_study_goes_on(fake, course):
     fake.at("base", 1, 10, alive=True)
     return course(
         lambda: fake.at("A h=1", 1, 10, alive=True),
-        lambda: (fake.done("base", 1, 5.0, 25.0, seconds=60), fake.done("decoding beam=1", 1, 5.0, 24.0)),
+        lambda: (
+            fake.done("base", 1, 5.0, 25.0, seconds=60),
+            fake.done("decoding beam=1", 1, 5.0, 24.0),
+        ),
         lambda: fake.diverged("A h=1", 1, 50, "the loss exploded to 31.4 nats a token"),
         lambda: fake.failed("A h=2", 1, "RuntimeError: out of luck"),
         rest,
@@ -56,8 +59,12 @@ def test_in_a_pipe_every_event_is_a_line(given, fake, a_study_goes_on):
     assert lines[1] == "started  A h=1 seed 1"
     assert lines[2].startswith("done     base seed 1: PPL 5.00, BLEU 25.0 (")
     assert lines[2].endswith("; 1 of 12)") or "; 1 of 12, about " in lines[2]
-    assert lines[3].startswith("diverged A h=1 seed 1 at step 50: the loss exploded to 31.4 nats a token (")
-    failure = f"failed   A h=2 seed 1: RuntimeError: out of luck; see {fake.folder('A h=2', 1).log} ("
+    assert lines[3].startswith(
+        "diverged A h=1 seed 1 at step 50: the loss exploded to 31.4 nats a token ("
+    )
+    failure = (
+        f"failed   A h=2 seed 1: RuntimeError: out of luck; see {fake.folder('A h=2', 1).log} ("
+    )
     assert lines[4].startswith(failure)
     assert sum(line.startswith("done ") for line in lines) == 10
     assert lines[-1] == "small: 12 of 12 runs, nothing left to do"
@@ -84,7 +91,9 @@ def test_a_view_of_a_job_goes_on_while_a_failed_run_is_to_be_tried_on_another_ho
         lambda: fake.at("A h=1", 1, 10, alive=True),
         lambda: (run.failure.unlink(), fake.done("A h=1", 1, 5.0, 25.0)),
     )
-    LiveView(fake.study, fake.results, Console(width=200)).watch(is_retried=lambda: run.failure.exists())
+    LiveView(fake.study, fake.results, Console(width=200)).watch(
+        is_retried=lambda: run.failure.exists()
+    )
     assert left == []
 
 
@@ -97,14 +106,22 @@ def test_in_a_terminal_the_table_fills_and_stays(fake, a_study_goes_on, monkeypa
     console = Console(file=tty, force_terminal=True, width=100, height=24)
     seen = []
     sleep = module.time.sleep
-    monkeypatch.setattr(module.time, "sleep", lambda seconds: (seen.append(tty.lines), sleep(seconds)))
+    monkeypatch.setattr(
+        module.time, "sleep", lambda seconds: (seen.append(tty.lines), sleep(seconds))
+    )
     with LiveView(fake.study, fake.results, console) as live:
         live.watch()
     assert "base" in seen[0][3]
     assert "step 10 of 100" in seen[0][3]
-    assert [line.split()[:3] for line in seen[2] if line.startswith("base")] == [["base", "1/3", "5.00"]]
+    assert [line.split()[:3] for line in seen[2] if line.startswith("base")] == [
+        ["base", "1/3", "5.00"]
+    ]
     assert tty.lines[0].startswith("diverged A h=1 seed 1 at step 50")
-    final = [line for line in tty.lines if line.startswith(("small:", "base", "A h=", "D dropout", "decoding"))]
+    final = [
+        line
+        for line in tty.lines
+        if line.startswith(("small:", "base", "A h=", "D dropout", "decoding"))
+    ]
     assert final[0] == "small: 12 of 12 runs, 1 failed, 1 diverged"
     assert [line.split()[-1] for line in final[1:]] == ["done", "50", "failed", "done", "done"]
     assert not tty.terminal.cursor.hidden
@@ -118,10 +135,14 @@ def test_a_finished_study_is_shown_once(fake, given, course):
 
 
 @pytest.mark.parametrize("error", [None, Interrupted])
-def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is_interrupted(fake, monkeypatch, error):
+def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is_interrupted(
+    fake, monkeypatch, error
+):
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
-    live = LiveView(fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12))
+    live = LiveView(
+        fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
+    )
     live.begin()
     assert tty.lines[0].startswith("small: 0 of 12 runs")
     live.__exit__(error, error and error(), None)
@@ -130,7 +151,9 @@ def test_the_table_of_a_launch_is_removed_when_it_completes_and_stays_when_it_is
     assert not tty.terminal.cursor.hidden
 
 
-def test_in_a_pipe_a_study_that_nobody_runs_is_named_at_once_and_every_minute(given, fake, course, monkeypatch):
+def test_in_a_pipe_a_study_that_nobody_runs_is_named_at_once_and_every_minute(
+    given, fake, course, monkeypatch
+):
     now = [0.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
     fake.done("A h=1", 1, 5.0, 25.0)
@@ -143,12 +166,18 @@ def test_in_a_pipe_a_study_that_nobody_runs_is_named_at_once_and_every_minute(gi
 
 @pytest.mark.parametrize(
     ("phase", "shown"),
-    [("evaluating", "evaluating on dev"), ("measuring", "evaluating on dev"), ("decoding", "decoding the test set")],
+    [
+        ("evaluating", "evaluating on dev"),
+        ("measuring", "evaluating on dev"),
+        ("decoding", "decoding the test set"),
+    ],
 )
 def test_the_view_names_what_a_run_does_beside_training(fake, given, phase, shown):
     fake.at("base", 1, 40, alive=True, phase=phase)
     wide, narrow = (
-        "\n".join(line.plain for line in lines(ProgressReader(fake.study, fake.results).read(), width, 24))
+        "\n".join(
+            line.plain for line in lines(ProgressReader(fake.study, fake.results).read(), width, 24)
+        )
         for width in (120, 60)
     )
     assert shown in wide
@@ -177,7 +206,9 @@ def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fak
     save_checkpoint(fake.folder("A h=1", 2).checkpoints, 30)
     fake.at("A h=1", 1, 25, alive=True)
     fake.at("A h=1", 2, 30, alive=False)
-    assert saved_line(fake.study, fake.results) == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
+    assert (
+        saved_line(fake.study, fake.results) == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
+    )
 
 
 def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
@@ -198,7 +229,9 @@ def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
 def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()
-    live = LiveView(fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12))
+    live = LiveView(
+        fake.study, fake.results, Console(file=tty, force_terminal=True, width=30, height=12)
+    )
     live.begin()
     live.rest_until = float("inf")
     fake.done("A h=1", 1, 5.0, 25.0)
@@ -233,7 +266,9 @@ def test_slow_reads_of_the_progress_are_less_frequent(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     now, looks = [0.0], []
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    live = LiveView(fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12))
+    live = LiveView(
+        fake.study, fake.results, Console(file=Tty(), force_terminal=True, width=30, height=12)
+    )
     look = LiveView._look
 
     def slow(self):

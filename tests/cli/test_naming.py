@@ -30,7 +30,10 @@ def done(fake):
 )
 def test_a_run_is_found_by_study_row_and_seed(done, row, seed, label, expected):
     for find in (find_run, find_finished_run):
-        assert find(done.results, str(done.study.path), row, seed).id == done.folder(label, expected).id
+        assert (
+            find(done.results, str(done.study.path), row, seed).id
+            == done.folder(label, expected).id
+        )
 
 
 def test_a_run_is_found_by_the_first_characters_of_its_id(done):
@@ -85,7 +88,9 @@ def test_status_shows_the_run_of_a_row(fake, given):
     ],
 )
 def test_every_command_for_a_trained_run_takes_study_row_and_seed(fake, given, tmp_path, words):
-    """The run exists and is not finished, so that no model has to be loaded: the message names the run."""
+    """The run exists and is not finished, so that no model has to be loaded: the message names the
+    run.
+    """
     fake.at("A h=1", 2, 5, alive=False)
     named = {"STUDY": given[0], "ROW": "A h=1", "DIR": tmp_path / "out"}
     done = inside(*(named.get(word, word) for word in words), *given[1:])
@@ -107,10 +112,18 @@ def test_logs_of_a_row_that_a_pattern_names_have_its_label(done, given):
     log = done.folder("D dropout=0.3", 1).log
     log.write_text("hello\n")
     for name in ("D", "*0.3", "D dropout=0.3"):
-        assert inside("logs", given[0], name, *given[1:]).out == f"D dropout=0.3 seed 1: {log}\n  hello\n"
+        assert (
+            inside("logs", given[0], name, *given[1:]).out
+            == f"D dropout=0.3 seed 1: {log}\n  hello\n"
+        )
 
 
 def test_export_with_an_unquoted_label_is_one_line(given, tmp_path):
-    done = inside("export", given[0], "A", "h=1", tmp_path / "out", "--to", "huggingface", *given[1:])
+    done = inside(
+        "export", given[0], "A", "h=1", tmp_path / "out", "--to", "huggingface", *given[1:]
+    )
     assert (done.code, done.out) == (2, "")
-    assert done.err == "got 4 arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in quotes)\n"
+    assert (
+        done.err
+        == "got 4 arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in quotes)\n"
+    )

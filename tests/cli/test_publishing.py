@@ -121,7 +121,10 @@ def test_the_report_cannot_replace_the_study_or_a_folder(given, whole, tmp_path)
     assert done.err == f"--out {whole.study.path}: is the study itself; choose another name\n"
     assert whole.study.path.read_text() == text
     done = inside("report", *given, "--out", tmp_path)
-    assert (done.code, done.err) == (2, f"--out {tmp_path}: is a folder; give a file, such as {tmp_path}/report.html\n")
+    assert (done.code, done.err) == (
+        2,
+        f"--out {tmp_path}: is a folder; give a file, such as {tmp_path}/report.html\n",
+    )
 
 
 def test_attention_needs_a_finished_run(given, whole):
@@ -134,9 +137,17 @@ def test_attention_needs_a_finished_run(given, whole):
 def test_compare_shows_settings_scores_curves_and_sentences(given):
     done = inside("compare", *given[:1], "base", "A h=1", *given[1:])
     assert (done.code, done.err) == (0, "")
-    for part in ("n_heads", "95 % over 3 seeds", "95 % over test sentences", "PPL (dev) from the first", REFERENCES[2]):
+    for part in (
+        "n_heads",
+        "95 % over 3 seeds",
+        "95 % over test sentences",
+        "PPL (dev) from the first",
+        REFERENCES[2],
+    ):
         assert part in done.out, part
-    content = json.loads(inside("compare", *given[:1], "base", "A h=1", *given[1:], "--format", "json").out)
+    content = json.loads(
+        inside("compare", *given[:1], "base", "A h=1", *given[1:], "--format", "json").out
+    )
     assert content["rows"] == ["base", "A h=1"]
     assert content["seed_of_sentences"] == 1
     assert 1 <= len(content["sentences"]) <= 6
@@ -188,11 +199,22 @@ def unpack(whole, folder):
 
 def test_publishing_writes_tables_figures_and_records_and_says_so(whole, tmp_path):
     files = published(whole, tmp_path / "one")
-    assert {"table.md", "table.csv", "table.json", "study.yaml", "provenance.json", "records.zip"} < files.keys()
+    assert {
+        "table.md",
+        "table.csv",
+        "table.json",
+        "study.yaml",
+        "provenance.json",
+        "records.zip",
+    } < files.keys()
     assert "against-base-bleu.svg" in files
     assert published(whole, tmp_path / "two") == files
-    done = inside("publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "three")
-    assert sorted(done.out.splitlines()) == sorted(f"Wrote {tmp_path / 'three' / name}" for name in files)
+    done = inside(
+        "publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "three"
+    )
+    assert sorted(done.out.splitlines()) == sorted(
+        f"Wrote {tmp_path / 'three' / name}" for name in files
+    )
 
 
 def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights(whole, tmp_path):
@@ -200,7 +222,9 @@ def test_the_archive_is_a_results_root_that_judges_alike_without_text_or_weights
     with zipfile.ZipFile(tmp_path / "to" / "records.zip") as archive:
         names = archive.namelist()
         archive.extractall(tmp_path / "unpacked")
-    assert not [name for name in names if name.endswith((".txt", ".safetensors")) or "translations" in name]
+    assert not [
+        name for name in names if name.endswith((".txt", ".safetensors")) or "translations" in name
+    ]
     forms = {}
     for root in (whole.results.root, tmp_path / "unpacked"):
         done = inside("table", whole.study.path, "--results", root, "--format", "json")
@@ -247,10 +271,14 @@ def test_an_archived_run_has_no_score_in_a_metric_that_the_archive_lacks(whole, 
     study_from(tmp_path, "metrics: [ter]\n" + SMALL)
     done = inside("table", whole.study.path, "--results", tmp_path / "unpacked", "--format", "json")
     assert (done.code, done.err) == (0, "")
-    assert [row["ter"]["n"] for row in json.loads(done.out)["rows"]] == [0 for _ in whole.study.rows]
+    assert [row["ter"]["n"] for row in json.loads(done.out)["rows"]] == [
+        0 for _ in whole.study.rows
+    ]
 
 
-def test_the_archive_is_the_same_with_corpora_that_several_roots_share(whole, tmp_path, monkeypatch):
+def test_the_archive_is_the_same_with_corpora_that_several_roots_share(
+    whole, tmp_path, monkeypatch
+):
     before = published(whole, tmp_path / "one")["records.zip"]
     shutil.move(whole.results.root / "corpora", tmp_path / "shared")
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "shared"))
@@ -259,8 +287,12 @@ def test_the_archive_is_the_same_with_corpora_that_several_roots_share(whole, tm
         assert [name for name in archive.namelist() if name.startswith("corpora/")]
 
 
-@pytest.mark.parametrize("linked", ["run.json", "metrics.jsonl", "sources/0123456789ab.py", "sources"])
-def test_a_link_in_the_results_of_a_stranger_publishes_no_file_of_the_reader(whole, tmp_path, linked):
+@pytest.mark.parametrize(
+    "linked", ["run.json", "metrics.jsonl", "sources/0123456789ab.py", "sources"]
+)
+def test_a_link_in_the_results_of_a_stranger_publishes_no_file_of_the_reader(
+    whole, tmp_path, linked
+):
     private = tmp_path / "private"
     private.mkdir()
     (private / "0123456789ab.py").write_text("a key")
@@ -293,7 +325,9 @@ def test_publishing_does_not_replace_another_study(whole, tmp_path, table):
     if table is not None:
         (tmp_path / "to" / "table.json").write_text(table)
     before = {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()}
-    done = inside("publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "to")
+    done = inside(
+        "publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "to"
+    )
     said = f"is another study, which would be replaced by {whole.study.path}; choose another folder"
     assert (done.code, done.out, done.err) == (2, "", f"{tmp_path / 'to' / 'study.yaml'}: {said}\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == before

@@ -45,7 +45,9 @@ def some_results(fake):
     return fake
 
 
-def test_help_plan_and_status_load_nothing_heavy_and_table_only_pandas(some_results, given, tmp_path):
+def test_help_plan_and_status_load_nothing_heavy_and_table_only_pandas(
+    some_results, given, tmp_path
+):
     study = [str(word) for word in given]
     commands = [
         ["--help"],
@@ -54,17 +56,24 @@ def test_help_plan_and_status_load_nothing_heavy_and_table_only_pandas(some_resu
         ["init", str(tmp_path / "new.yaml")],
         ["schema"],
         ["plan", *study, "--budget", "2h"],
-        *([verb, *study, *words] for verb in ("plan", "status") for words in ([], ["--format", "json"])),
+        *(
+            [verb, *study, *words]
+            for verb in ("plan", "status")
+            for words in ([], ["--format", "json"])
+        ),
         ["table", *study],  # from here on pandas is loaded
-        *(["table", *study, "--format", format] for format in ("json", "markdown", "csv", "latex", "html")),
+        *(
+            ["table", *study, "--format", format]
+            for format in ("json", "markdown", "csv", "latex", "html")
+        ),
         ["table", *study, "--against", "paper", "--cost"],
     ]
     probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, commands])]
     done = subprocess.run(probe, capture_output=True, text=True, check=True)
     loaded = json.loads(done.stdout)
-    assert [loaded[" ".join(words)] for words in commands if words[0] != "table" or "--help" in words] == [
-        [] for words in commands if words[0] != "table" or "--help" in words
-    ]
+    assert [
+        loaded[" ".join(words)] for words in commands if words[0] != "table" or "--help" in words
+    ] == [[] for words in commands if words[0] != "table" or "--help" in words]
     assert all(set(names) <= {"pandas", "numpy"} for names in loaded.values())
     assert done.stderr == ""
 
@@ -77,16 +86,22 @@ def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(
             fake.translated(row.label, seed, ["the old dog sleeps"])
     table = ["table", *map(str, given)]
     probe = [sys.executable, "-c", PROBE, json.dumps([HEAVY, [table]])]
-    first, second = (json.loads(subprocess.check_output(probe, text=True))[" ".join(table)] for _ in range(2))
+    first, second = (
+        json.loads(subprocess.check_output(probe, text=True))[" ".join(table)] for _ in range(2)
+    )
     assert "sacrebleu" in first  # which scores what is not scored yet
     assert "torch" not in first
     assert not set(second) - {"pandas", "numpy"}
 
 
-@pytest.mark.parametrize("words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]])
+@pytest.mark.parametrize(
+    "words", [["table"], ["table", "--format", "json"], ["plan"], ["status"], ["--help"]]
+)
 def test_a_closed_pipe_is_no_error(some_results, given, words):
     study = [] if words == ["--help"] else given
-    process = subprocess.Popen(command(*words[:1], *study, *words[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        command(*words[:1], *study, *words[1:]), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     process.stdout.close()  # as `| true` does
     assert process.stderr.read() == b""
     process.stderr.close()
@@ -95,11 +110,15 @@ def test_a_closed_pipe_is_no_error(some_results, given, words):
 
 def test_a_reader_of_one_line_gets_it(some_results, given):
     words = " ".join(f"'{word}'" for word in command("plan", *given, "--format", "json"))
-    done = subprocess.run(f"{words} | head -1", shell=True, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        f"{words} | head -1", shell=True, capture_output=True, text=True, check=False
+    )
     assert (done.stdout, done.stderr) == ("{\n", "")
 
 
 def test_the_launcher_leaves_torch_to_its_workers():
-    probe = 'import sys, ablate.cli.live, ablate.launch; print({"torch", "pandas"} & set(sys.modules))'
+    probe = (
+        'import sys, ablate.cli.live, ablate.launch; print({"torch", "pandas"} & set(sys.modules))'
+    )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"

@@ -1,4 +1,6 @@
-"""Commands on stored files: `status RUN`, `verify --stored`, `clean`, and the log of a failed run."""
+"""Commands on stored files: `status RUN`, `verify --stored`, `clean`, and the log of a failed
+run.
+"""
 
 import hashlib
 import json
@@ -36,7 +38,11 @@ def test_everything_known_about_a_run_is_shown(fake, given):
     ):
         assert line in done.out.splitlines()
     known = json.loads(inside("status", folder.id, *given[1:], "--format", "json").out)
-    assert (known["state"], known["log"], known["provenance"]["python"]) == ("done", ["first", "last"], "3.12")
+    assert (known["state"], known["log"], known["provenance"]["python"]) == (
+        "done",
+        ["first", "last"],
+        "3.12",
+    )
 
 
 def test_damage_of_a_run_is_shown_with_the_rest(fake, given):
@@ -99,7 +105,8 @@ def test_verify_finds_damage_and_exits_with_1(fake, given):
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1
     assert hurt.out == (
-        f"{folder.run}: does not end with its hash: it was changed by hand, or written by an ablate before 0.2\n"
+        f"{folder.run}: does not end with its hash: it was changed by hand, or written by an "
+        f"ablate before 0.2\n"
         "stored: 3 files of 1 run, of which 1 not finished, and 0 corpora: 1 damaged\n"
     )
 
@@ -117,7 +124,9 @@ def test_verify_reads_no_file_outside_of_a_corpus_that_somebody_sent(fake, given
 
 
 def test_verify_checks_the_corpus_of_the_results_whose_pointer_is_lost(fake, given):
-    """`corpora/<hash of settings>.json` names the corpus of a study's settings, until it is lost."""
+    """`corpora/<hash of settings>.json` names the corpus of a study's settings, until it is
+    lost.
+    """
     text = b"1234"
     manifest = a_manifest(files={"test.target.ids": hashlib.sha256(text).hexdigest()})
     fake.done("base", 1, 5.0, 25.0)

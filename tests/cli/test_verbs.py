@@ -19,7 +19,9 @@ def test_version_is_shown():
     assert (done.code, done.out) == (0, f"ablate {ablate.__version__}\n")
 
 
-@pytest.mark.parametrize("words", [["-h"], ["--help"], *([verb, "-h"] for verb in ("init", "plan", "run", "table"))])
+@pytest.mark.parametrize(
+    "words", [["-h"], ["--help"], *([verb, "-h"] for verb in ("init", "plan", "run", "table"))]
+)
 def test_help_is_printed_without_an_error(words):
     done = inside(*words)
     assert done.code == 0
@@ -30,31 +32,42 @@ def test_help_is_printed_without_an_error(words):
 def test_help_names_every_command_once_in_its_group():
     groups = re.split(r"╭─ ([\w ]+) ─+╮", inside("--help").out)[1:]
     found = {
-        title: re.findall(r"^│ (\w+)", panel, re.M) for title, panel in zip(groups[::2], groups[1::2], strict=True)
+        title: re.findall(r"^│ (\w+)", panel, re.M)
+        for title, panel in zip(groups[::2], groups[1::2], strict=True)
     }
     titles = ["Study", "Clusters", "Results", "Trained runs", "Housekeeping"]
     assert [title for title in found if title != "Options"] == titles
     assert sorted(name for names in found.values() for name in names) == sorted([*VERBS, "data"])
 
 
-@pytest.mark.parametrize("words", [[], *([verb] for verb in VERBS), *(["data", verb] for verb in ("list", "show"))])
+@pytest.mark.parametrize(
+    "words", [[], *([verb] for verb in VERBS), *(["data", verb] for verb in ("list", "show"))]
+)
 def test_help_fits_80_columns_with_an_example_and_nothing_cut(words, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = inside(*words, "--help").out
     assert max(map(len, text.splitlines())) <= 80
     assert "…" not in text
-    assert f"Example: ablate {' '.join(words)}" in text or not words or "| ablate translate study.yaml" in text
+    assert (
+        f"Example: ablate {' '.join(words)}" in text
+        or not words
+        or "| ablate translate study.yaml" in text
+    )
 
 
 @pytest.mark.parametrize("verb", ["plan", "run"])
 def test_rows_that_equal_base_are_noted_on_standard_error(tmp_path, monkeypatch, verb):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "s.yaml").write_text(
-        "study: s\ndata: {corpus: files, direction: a-b, train: no, dev: no, test: no}\nbase: {h: 8}\n"
+        "study: s\ndata: {corpus: files, direction: a-b, train: no, dev: no, test: no}\nbase: {h: "
+        "8}\n"
         "rows: {A: {each: {h: [8]}}}\n"
     )
     first, *_ = inside(verb, "s.yaml").err.splitlines()
-    assert first == "note: s.yaml:4:23: rows with the settings of base, which show no difference: A h=8"
+    assert (
+        first
+        == "note: s.yaml:4:23: rows with the settings of base, which show no difference: A h=8"
+    )
 
 
 def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
@@ -80,7 +93,9 @@ def test_init_names_the_study_after_its_file(tmp_path, stem, name):
     assert read_study(file).name == name
 
 
-@pytest.mark.parametrize("template", ["quickstart", "table3", "own-data", "language-model", "masked-lm"])
+@pytest.mark.parametrize(
+    "template", ["quickstart", "table3", "own-data", "language-model", "masked-lm"]
+)
 def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template):
     file = tmp_path / "mine.yaml"
     assert inside("init", file, "--template", template).code == 0
@@ -90,11 +105,15 @@ def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template)
     assert (tmp_path / "ablate.schema.json").read_text() == inside("schema").out
     assert f"#   ablate run {file}" in file.read_text()
     assert set(re.findall("<[a-z]+>", file.read_text())) <= {"<mask>"}  # of a text to fill
-    assert inside("plan", file).code == (2 if template == "own-data" else 0)  # its text is not there yet
+    assert inside("plan", file).code == (
+        2 if template == "own-data" else 0
+    )  # its text is not there yet
 
 
 def test_every_template_is_an_option():
-    assert {template.value for template in Template} == {path.stem for path in TEMPLATES.glob("*.yaml")}
+    assert {template.value for template in Template} == {
+        path.stem for path in TEMPLATES.glob("*.yaml")
+    }
 
 
 def test_init_replaces_only_a_schema_of_ablate(tmp_path):
@@ -119,17 +138,33 @@ def test_init_replaces_no_study(tmp_path):
     file = tmp_path / "mine.yaml"
     file.write_text("mine")
     done = inside("init", file)
-    assert (done.code, done.out, done.err) == (2, "", f"{file} already exists; choose another name\n")
+    assert (done.code, done.out, done.err) == (
+        2,
+        "",
+        f"{file} already exists; choose another name\n",
+    )
     assert file.read_text() == "mine"
 
 
 def test_init_reports_why_it_cannot_write(tmp_path):
     done = inside("init", tmp_path / "nowhere" / "study.yaml")
-    assert (done.code, done.err.endswith("cannot be written: No such file or directory\n")) == (2, True)
+    assert (done.code, done.err.endswith("cannot be written: No such file or directory\n")) == (
+        2,
+        True,
+    )
 
 
 def test_set_reaches_the_configuration_of_every_row(given):
-    words = ["--set", "train_steps=7", "--set", "P_drop=0.25", "--set", "data.vocab_size=999", "--format", "json"]
+    words = [
+        "--set",
+        "train_steps=7",
+        "--set",
+        "P_drop=0.25",
+        "--set",
+        "data.vocab_size=999",
+        "--format",
+        "json",
+    ]
     plain = json.loads(inside("plan", *given, "--format", "json").out)
     changed = json.loads(inside("plan", *given, *words).out)
     for before, after in zip(plain["rows"], changed["rows"], strict=True):
@@ -152,7 +187,13 @@ def test_a_study_without_results_is_all_pending(given):
     table = json.loads(inside("table", *given, "--format", "json").out)
     assert {row["state"] for row in table["rows"]} == {"pending"}
     assert table["rows"][0]["bleu"] == {"mean": None, "std": None, "n": 0, "values": []}
-    for words in (["table"], ["table", "--format", "markdown"], ["table", "--format", "csv"], ["status"], ["plan"]):
+    for words in (
+        ["table"],
+        ["table", "--format", "markdown"],
+        ["table", "--format", "csv"],
+        ["status"],
+        ["plan"],
+    ):
         done = inside(words[0], *given, *words[1:])
         assert (done.code, done.err) == (0, "" if words == ["plan"] else noted)
         assert "pending" in done.out
@@ -177,8 +218,14 @@ def test_status_shows_the_state_of_every_run(fake, given):
     assert found["base", 2] == ("running", "step 40 of 100, loss 2.35, PPL 8.12, 7,300 tokens/s")
     assert found["base", 3] == ("running", "step 100 of 100, decoding the test set, PPL 7.50")
     assert found["A h=1", 1] == ("interrupted", "step 60 of 100, loss 2.00")
-    assert found["A h=1", 2] == ("failed", f"RuntimeError: out of luck; see {log}; --retry-failed runs it again")
-    assert found["A h=1", 3] == ("diverged", "50 steps in 5 s: the loss exploded to 31.4 nats a token")
+    assert found["A h=1", 2] == (
+        "failed",
+        f"RuntimeError: out of luck; see {log}; --retry-failed runs it again",
+    )
+    assert found["A h=1", 3] == (
+        "diverged",
+        "50 steps in 5 s: the loss exploded to 31.4 nats a token",
+    )
     assert found["A h=2", 1] == ("pending", "")
     assert found["decoding beam=1", 1] == ("pending", "trained, 100 steps; still to be decoded")
     assert len(found) == 15
@@ -199,7 +246,10 @@ def test_status_in_a_terminal_has_every_run_and_a_count(fake, given):
     ("progress", "text"),
     [
         ({"phase": "starting"}, "starting"),
-        ({"phase": "starting", "step": None, "steps": None, "loss": None, "perplexity": None}, "starting"),
+        (
+            {"phase": "starting", "step": None, "steps": None, "loss": None, "perplexity": None},
+            "starting",
+        ),
         ({"phase": "training", "step": 3, "steps": None}, "step 3 of ?"),
         ({"phase": "training", "step": 3, "steps": 9, "loss": 1.0}, "step 3 of 9, loss 1.00"),
         ({"phase": "left"}, ""),
@@ -220,14 +270,20 @@ def test_the_table_is_printed_in_every_format(fake, given):
 
 def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     unknown = inside("plan", *given, "--budget", "1h")
-    assert unknown.out.splitlines()[-1].startswith("--budget 1h: the runs that fit are unknown until one")
+    assert unknown.out.splitlines()[-1].startswith(
+        "--budget 1h: the runs that fit are unknown until one"
+    )
     assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
         "seconds": 3600.0, "fits": None,
     }  # fmt: skip
     fake.done("base", 1, 5.0, 25.0, seconds=60.0)
     fake.done("decoding beam=1", 1, 5.0, 25.0)
-    assert "--budget 1h: the whole study fits, about " in inside("plan", *given, "--budget", "1h").out
-    fits = json.loads(inside("plan", *given, "--budget", "6min", "--format", "json").out)["budget"]["fits"]
+    assert (
+        "--budget 1h: the whole study fits, about " in inside("plan", *given, "--budget", "1h").out
+    )
+    fits = json.loads(inside("plan", *given, "--budget", "6min", "--format", "json").out)["budget"][
+        "fits"
+    ]
     assert fits["seeds"] == [1]
     assert fits["rows"] == ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]
     assert fits["seconds"] <= 360

@@ -37,7 +37,8 @@ BASE = resolve_row({})
 
 # Parameters
 
-# Table 3 at V = 37000 with biases in the feed-forward networks and layer normalizations, none in attention.
+# Table 3 at V = 37000 with biases in the feed-forward networks and layer normalizations, none in
+# attention.
 TABLE_3 = {
     "base": ({}, 63_045_632),
     "A h=1": ({"n_heads": 1}, 63_045_632),
@@ -84,7 +85,10 @@ def test_parameters_match_the_model(encoding):
 
 # One variant per field, some together with another field that acts on the same part.
 VARIANTS = {
-    **{name: {"positional_encoding": name} for name in ("learned", "rope", "relative", "t5", "alibi", "none")},
+    **{
+        name: {"positional_encoding": name}
+        for name in ("learned", "rope", "relative", "t5", "alibi", "none")
+    },
     "relative at 3": {"positional_encoding": "relative", "relative_clip": 3},
     "depths": {"encoder_layers": 1, "decoder_layers": 2},
     "grouped": {"n_kv_heads": 2},
@@ -114,7 +118,12 @@ ROUNDED = {
     for name, fields in (("linear", {"attention": "linear"}), ("lstm", {"mixer": "lstm"}))
     for architecture in ("encoder-decoder", "decoder-only")
 }
-EVEN = {**SIZES, "d_ff": 42, "n_heads": 4, "d_k": 6}  # divisible, as shared heads and rotated pairs need
+EVEN = {
+    **SIZES,
+    "d_ff": 42,
+    "n_heads": 4,
+    "d_k": 6,
+}  # divisible, as shared heads and rotated pairs need
 
 
 @pytest.mark.parametrize("variant", VARIANTS | ROUNDED)
@@ -139,11 +148,15 @@ def lengths_of(split):
 
 
 def counted(config):
-    """Ratio of torch's count of FLOPs to the formula, for forward and backward over pairs of unequal lengths.
+    """Ratio of torch's count of FLOPs to the formula, for forward and backward over pairs of
+    unequal lengths.
 
     Each is in a batch of its own, so that nothing is padding.
     """
-    model, split = build(config, 1000, seed=1).train(), split_of_lengths([(13, 8), (5, 17), (2, 31)])
+    model, split = (
+        build(config, 1000, seed=1).train(),
+        split_of_lengths([(13, 8), (5, 17), (2, 31)]),
+    )
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         for i in range(len(split)):
             batch = collate(split, [i], "source", "target")
@@ -162,7 +175,9 @@ def test_flops_match_torchs_counter(variant):
 @pytest.mark.filterwarnings("ignore:TF32")
 @pytest.mark.parametrize("variant", ROUNDED)
 def test_flops_of_linear_attention_and_lstm_are_close_to_torchs_counter(variant):
-    with torch.backends.mkldnn.flags(enabled=False):  # whose LSTM is one operation that torch does not count
+    with torch.backends.mkldnn.flags(
+        enabled=False
+    ):  # whose LSTM is one operation that torch does not count
         found, expected = counted(resolve_row({**EVEN, **ROUNDED[variant]}))
     assert 0.97 * expected < found < expected
 
@@ -199,7 +214,9 @@ def test_flops_are_linear_in_layers_and_the_constant_is_the_output_projection():
 @pytest.mark.parametrize("heads", [1, 4, 16, 32])
 def test_rows_a_cost_as_much_as_base(heads):
     lengths = Lengths.assumed()
-    assert flops_per_step(resolve_row({"n_heads": heads}), V, lengths) == flops_per_step(BASE, V, lengths)
+    assert flops_per_step(resolve_row({"n_heads": heads}), V, lengths) == flops_per_step(
+        BASE, V, lengths
+    )
 
 
 # Disk
@@ -210,11 +227,20 @@ def trained(tmp_path_factory):
     """The run folder after one real step, its configuration and its vocabulary size."""
     folder = RunFolder(tmp_path_factory.mktemp("runs") / "0123456789ab")
     config = resolve_row(
-        {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4, "batch_tokens": 50, "train_steps": 1}
+        {
+            "n_layers": 2,
+            "d_model": 128,
+            "d_ff": 512,
+            "n_heads": 4,
+            "batch_tokens": 50,
+            "train_steps": 1,
+        }
     )
     vocab_size = 1000
     split = split_of_lengths([(9, 11)] * 10)
-    corpus = SimpleNamespace(split=lambda name: split, tokenizer=SimpleNamespace(vocab_size=vocab_size))
+    corpus = SimpleNamespace(
+        split=lambda name: split, tokenizer=SimpleNamespace(vocab_size=vocab_size)
+    )
     folder.path.mkdir()
     Trainer(
         config,
@@ -233,7 +259,9 @@ def test_checkpoint_bytes_match_a_written_checkpoint(trained):
     folder, config, vocab_size = trained
     generation, _ = checkpoints.newest(folder)
     files = (generation.weights, generation.state, generation.manifest)
-    assert sum(path.stat().st_size for path in files) == pytest.approx(checkpoint_bytes(config, vocab_size), rel=0.02)
+    assert sum(path.stat().st_size for path in files) == pytest.approx(
+        checkpoint_bytes(config, vocab_size), rel=0.02
+    )
 
 
 # Time

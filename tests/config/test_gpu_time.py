@@ -11,7 +11,9 @@ BASE = resolve_row({})
 
 
 def test_the_traffic_of_base_is_that_of_a_sum_by_hand():
-    """25,000 tokens on both sides; 12 self-attentions, 6 over the source, 12 feed-forward networks, logits, Adam."""
+    """25,000 tokens on both sides; 12 self-attentions, 6 over the source, 12 feed-forward networks,
+    logits, Adam.
+    """
     attention, feed_forward = 16 * 2 * 8 * 128 + 40 * 512, 10 * 2048 + 40 * 512
     expected = 25_000 * (18 * attention + 12 * feed_forward + 12 * V) + 34 * parameters(BASE, V)
     assert bytes_per_step(BASE, V, LENGTHS) == pytest.approx(expected)
@@ -19,14 +21,20 @@ def test_the_traffic_of_base_is_that_of_a_sum_by_hand():
 
 def test_with_free_traffic_a_step_takes_as_long_as_its_products_at_the_attained_peak():
     gpu = GPU({"bf16": 0.001, "fp32": 0.0005}, 1e30, 1e12)
-    assert seconds_per_step(BASE, V, LENGTHS, gpu) == pytest.approx(flops_per_step(BASE, V, LENGTHS) / 0.65e9)
+    assert seconds_per_step(BASE, V, LENGTHS, gpu) == pytest.approx(
+        flops_per_step(BASE, V, LENGTHS) / 0.65e9
+    )
     fp32 = BASE.model_copy(update={"precision": "fp32"})
-    assert seconds_per_step(fp32, V, LENGTHS, gpu) == pytest.approx(2 * seconds_per_step(BASE, V, LENGTHS, gpu))
+    assert seconds_per_step(fp32, V, LENGTHS, gpu) == pytest.approx(
+        2 * seconds_per_step(BASE, V, LENGTHS, gpu)
+    )
 
 
 def test_with_free_products_a_step_takes_as_long_as_its_traffic():
     gpu = GPU({"bf16": 1e30}, 1e9, 1e12)
-    assert seconds_per_step(BASE, V, LENGTHS, gpu) == pytest.approx(bytes_per_step(BASE, V, LENGTHS) / 0.8e9)
+    assert seconds_per_step(BASE, V, LENGTHS, gpu) == pytest.approx(
+        bytes_per_step(BASE, V, LENGTHS) / 0.8e9
+    )
 
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
@@ -38,7 +46,9 @@ def test_a_small_model_is_bound_by_its_kernels_whatever_the_gpu(architecture):
     assert found == pytest.approx([sublayers * 44 * 1e-5] * 3)
 
 
-@pytest.mark.parametrize("larger", [{"d_ff": 4096}, {"batch_tokens": 50_000}, {"n_layers": 7}, {"preset": "big"}])
+@pytest.mark.parametrize(
+    "larger", [{"d_ff": 4096}, {"batch_tokens": 50_000}, {"n_layers": 7}, {"preset": "big"}]
+)
 def test_more_work_takes_longer_on_every_gpu(larger):
     for gpu in GPUS.values():
         row = resolve_row(larger)

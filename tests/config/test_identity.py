@@ -51,7 +51,12 @@ DECODING = {
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
     "eval_mask_rate": 0.3, "eval_whole_word": True, "eval_mask_seed": 2,
 }  # fmt: skip
-MACHINE = {"checkpoint_minutes": 1.0, "micro_batch_tokens": 1000, "deterministic": True, "cuda_graphs": True}
+MACHINE = {
+    "checkpoint_minutes": 1.0,
+    "micro_batch_tokens": 1000,
+    "deterministic": True,
+    "cuda_graphs": True,
+}
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,
     "train": "train2", "dev": "newstest2012", "max_length": 100,
@@ -82,7 +87,11 @@ def test_the_decoding_table_is_the_decoding_section():
 
 
 def test_the_tables_of_this_test_name_every_field():
-    assert (set(TRAINING), set(DECODING), set(MACHINE)) == (set(INTRODUCED), set(INTRODUCED_DECODING), NOT_IDENTITY)
+    assert (set(TRAINING), set(DECODING), set(MACHINE)) == (
+        set(INTRODUCED),
+        set(INTRODUCED_DECODING),
+        NOT_IDENTITY,
+    )
     assert ({*CORPUS, *TEST}, set(PLACE)) == (set(INTRODUCED_DATA), NOT_IDENTITY_DATA)
 
 
@@ -112,7 +121,10 @@ def test_the_data_folder_and_the_test_split_do_not_change_the_id(name, value):
 
 def test_only_decoding_fields_change_the_decoding_id():
     ids = {decoding_id(changed(*item), DATA.test) for item in DECODING.items()}
-    assert len(ids | {decoding_id(BASE, test) for test in (DATA.test, *TEST.values())}) == len(DECODING) + 2
+    assert (
+        len(ids | {decoding_id(BASE, test) for test in (DATA.test, *TEST.values())})
+        == len(DECODING) + 2
+    )
     assert {decoding_id(changed(*item), DATA.test) for item in (TRAINING | MACHINE).items()} == {
         decoding_id(BASE, DATA.test)
     }
@@ -135,30 +147,38 @@ def test_equivalent_spellings_have_one_id(settings):
 
 
 def test_an_integer_and_the_equal_float_are_one_run():
-    assert run_id(DATA, resolve_row({"dropout": 0}), SEED) == run_id(DATA, resolve_row({"dropout": 0.0}), SEED)
+    assert run_id(DATA, resolve_row({"dropout": 0}), SEED) == run_id(
+        DATA, resolve_row({"dropout": 0.0}), SEED
+    )
 
 
 def test_fields_at_their_introduced_default_are_not_hashed():
-    # Written by hand: only fields without a default, and fields that differ from it. A field added later with its
-    # default must therefore not change any id.
+    # Written by hand: only fields without a default, and fields that differ from it. A field added
+    # later with its default must therefore not change any id.
     hashed = (
         '{"config":{"d_k":64,"d_v":64,"dropout":0.3},'
         '"data":{"corpus":"wmt14","dev":"newstest2013","direction":"en-de","train":"train"},'
         '"format":2,"seed":1}'
     )
-    assert run_id(DATA, resolve_row({"dropout": 0.3}), SEED) == hashlib.sha256(hashed.encode()).hexdigest()[:12]
+    assert (
+        run_id(DATA, resolve_row({"dropout": 0.3}), SEED)
+        == hashlib.sha256(hashed.encode()).hexdigest()[:12]
+    )
 
 
 def test_the_papers_base_keeps_its_id():
-    # An alarm, not an oracle. Results on disk are found by this id: if it changes, every trained run is pending
-    # again. If this test fails, do not edit the number: undo the change, or raise FORMAT on purpose and describe
-    # the consequences for old results in the CHANGELOG.
+    # An alarm, not an oracle. Results on disk are found by this id: if it changes, every trained
+    # run is pending again. If this test fails, do not edit the number: undo the change, or raise
+    # FORMAT on purpose and describe the consequences for old results in the CHANGELOG.
     assert run_id(DATA, BASE, SEED) == "9bc744ac0b7a"
     assert decoding_id(BASE, DATA.test) == "2f1d64feb4ab"
 
 
 def test_ids_are_twelve_hexadecimal_digits():
-    assert all(re.fullmatch("[0-9a-f]{12}", id) for id in (run_id(DATA, BASE, SEED), decoding_id(BASE, DATA.test)))
+    assert all(
+        re.fullmatch("[0-9a-f]{12}", id)
+        for id in (run_id(DATA, BASE, SEED), decoding_id(BASE, DATA.test))
+    )
 
 
 def test_an_unset_precision_has_the_id_of_fp32_and_every_other_one_its_own():
@@ -175,6 +195,13 @@ def test_an_unset_precision_has_the_id_of_fp32_and_every_other_one_its_own():
     ("tf32", "fp32", "fp32", "tf32", "tf32"),
     ("fp32", "fp32", "fp32", "fp32", "fp32"),
 ])  # fmt: skip
-def test_a_setting_gives_a_precision_on_every_device(setting, cpu, cpu_with_bf16, gpu, gpu_with_bf16):
-    cases = {("cpu", False): cpu, ("cpu", True): cpu_with_bf16, ("cuda", False): gpu, ("cuda", True): gpu_with_bf16}
+def test_a_setting_gives_a_precision_on_every_device(
+    setting, cpu, cpu_with_bf16, gpu, gpu_with_bf16
+):
+    cases = {
+        ("cpu", False): cpu,
+        ("cpu", True): cpu_with_bf16,
+        ("cuda", False): gpu,
+        ("cuda", True): gpu_with_bf16,
+    }
     assert {case: resolve_precision(setting, *case) for case in cases} == cases

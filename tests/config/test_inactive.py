@@ -1,4 +1,6 @@
-"""Inactive settings are errors where they are written, and do not change run ids where they are inherited."""
+"""Inactive settings are errors where they are written, and do not change run ids where they are
+inherited.
+"""
 
 import pytest
 
@@ -143,7 +145,12 @@ def test_spellings_that_labels_tell_apart_are_one_run(one, other):
 
 
 @pytest.mark.parametrize(
-    "beside", [{"train_steps": 4001}, {"train_steps": None, "epochs": 1}, {"train_steps": 100, "warmup_steps": 99}]
+    "beside",
+    [
+        {"train_steps": 4001},
+        {"train_steps": None, "epochs": 1},
+        {"train_steps": 100, "warmup_steps": 99},
+    ],
 )
 def test_a_schedule_that_can_have_an_effect_is_another_run(beside):
     assert identity({**beside, "schedule": "cosine"}) != identity(beside)
@@ -158,11 +165,18 @@ def test_no_field_is_inactive_because_of_a_custom_class(field, own):
 
 def test_attention_dropout_is_active_in_cross_attention_whatever_the_self_attention():
     for beside in ({"attention": "linear"}, {"attention": "linear", "mixer": "lstm"}):
-        assert resolve_row({**beside, "attention_dropout": 0.1}, written=["attention_dropout"]).attention_dropout == 0.1
+        assert (
+            resolve_row(
+                {**beside, "attention_dropout": 0.1}, written=["attention_dropout"]
+            ).attention_dropout
+            == 0.1
+        )
 
 
 def test_sharing_keys_in_cross_attention_alone_changes_the_run_id():
-    """With 8 key heads, self-attention of 8 heads shares none; cross-attention of 16 heads shares each among two."""
+    """With 8 key heads, self-attention of 8 heads shares none; cross-attention of 16 heads shares
+    each among two.
+    """
     grouped, all_apart = {"n_cross_heads": 16, "n_kv_heads": 8}, {"n_cross_heads": 16}
     assert identity(grouped) != identity(all_apart)
 
@@ -180,6 +194,10 @@ def test_resetting_inactive_fields_is_idempotent():
 
 
 @pytest.mark.parametrize(("optimizer", "default"), [("sgd", 0.9), ("muon", 0.95)])
-def test_the_default_momentum_that_is_written_out_is_the_run_that_leaves_it_unset(optimizer, default):
-    assert identity({"optimizer": optimizer, "momentum": default}) == identity({"optimizer": optimizer})
+def test_the_default_momentum_that_is_written_out_is_the_run_that_leaves_it_unset(
+    optimizer, default
+):
+    assert identity({"optimizer": optimizer, "momentum": default}) == identity(
+        {"optimizer": optimizer}
+    )
     assert identity({"optimizer": optimizer, "momentum": 0.5}) != identity({"optimizer": optimizer})

@@ -1,4 +1,6 @@
-"""The estimate of memory, against the tensors that autograd keeps and the storage that is alive in a step."""
+"""The estimate of memory, against the tensors that autograd keeps and the storage that is alive in
+a step.
+"""
 
 import importlib
 import pkgutil
@@ -32,7 +34,8 @@ EXACT = [
     {"architecture": "decoder-only", "context": T}, {"architecture": "encoder-only"},
     {"architecture": "encoder-only", "norm_position": "pre", "embedding_norm": True},
 ]  # fmt: skip
-# Tables of positions and masks that all sentences share are not counted, nor the statistics of a few sentences.
+# Tables of positions and masks that all sentences share are not counted, nor the statistics of a
+# few sentences.
 NEAR = [
     *({"positional_encoding": name} for name in ("learned", "rope", "t5", "relative", "alibi")),
     {"attention_dropout": 0.1}, {"attention": "linear"},
@@ -87,7 +90,10 @@ def kept_bytes(config, bf16):
 def test_the_tensors_kept_for_the_backward_pass_are_counted_exactly(device, bf16):
     for fields in EXACT:
         config = resolve_row({**SMALL, **fields})
-        assert (fields, _Kept(config, bf16, device == "cuda", B * T, T).total()) == (fields, kept_bytes(config, bf16))
+        assert (fields, _Kept(config, bf16, device == "cuda", B * T, T).total()) == (
+            fields,
+            kept_bytes(config, bf16),
+        )
 
 
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
@@ -99,14 +105,19 @@ def test_with_tables_of_positions_they_are_counted_to_one_percent(device, bf16):
 
 
 def test_an_lstm_keeps_a_workspace_of_onednn_or_the_states_of_a_packed_batch():
-    for fields in ({"architecture": "decoder-only", "context": T}, {"architecture": "encoder-only"}):
+    for fields in (
+        {"architecture": "decoder-only", "context": T},
+        {"architecture": "encoder-only"},
+    ):
         config = resolve_row({**SMALL, **fields, "mixer": "lstm"})
         found = _Kept(config, False, False, B * T, T).total()
         assert found == pytest.approx(kept_bytes(config, bf16=False), rel=0.02), fields
 
 
 class Alive(TorchDispatchMode):
-    """Counts the bytes of storage that operators have made and that is still alive, and the most at one time."""
+    """Counts the bytes of storage that operators have made and that is still alive, and the most at
+    one time.
+    """
 
     def __init__(self):
         super().__init__()
@@ -114,8 +125,14 @@ class Alive(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         out = function(*args, **(kwargs or {}))
-        given = {x.untyped_storage()._cdata for x in tree_leaves((args, kwargs)) if isinstance(x, torch.Tensor)}
-        self.storages = {key: (ref, size) for key, (ref, size) in self.storages.items() if not ref.expired()}
+        given = {
+            x.untyped_storage()._cdata
+            for x in tree_leaves((args, kwargs))
+            if isinstance(x, torch.Tensor)
+        }
+        self.storages = {
+            key: (ref, size) for key, (ref, size) in self.storages.items() if not ref.expired()
+        }
         for tensor in tree_leaves(out):
             storage = tensor.untyped_storage() if isinstance(tensor, torch.Tensor) else None
             if storage is not None and storage._cdata not in given:
@@ -136,14 +153,18 @@ class Alive(TorchDispatchMode):
 )  # fmt: skip
 def test_the_peak_of_a_step_is_within_ten_percent(fields, vocab_size, precision):
     """Of a second micro-batch, which finds the gradients of the first one."""
-    config = resolve_row({"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "precision": precision, **fields})
+    config = resolve_row(
+        {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "precision": precision, **fields}
+    )
     network = build(config, vocab_size, 1).train()
     optimizer = Optimizer(network, config)
     optimizer.allocate()
 
     def micro_batch():
         with torch.autocast("cpu", torch.bfloat16, enabled=precision == "bf16"):
-            found = states(network, config).flatten(0, 1)[:-12]  # a last chunk of logits that is padded
+            found = states(network, config).flatten(0, 1)[
+                :-12
+            ]  # a last chunk of logits that is padded
             targets = torch.ones(len(found), dtype=torch.int64)
             loss = smoothed_cross_entropy(found, network.output_matrix, targets, 0.1)
         loss.backward()
@@ -170,7 +191,9 @@ class OneOf(Ranks):
 
 @pytest.mark.parametrize(("parts", "processes"), [(1, 1), (2, 1), (8, 1), (2, 2), (8, 2), (8, 8)])
 def test_the_sums_of_the_gradient_tree_are_counted(parts, processes):
-    """Beside weights, gradients and state: the branches that wait for others, while parts are computed and added."""
+    """Beside weights, gradients and state: the branches that wait for others, while parts are
+    computed and added.
+    """
     config = resolve_row({"n_layers": 1, "d_model": 64, "d_ff": 256, "n_heads": 1})
     count = parameters(config, 1000)
     weight = nn.Parameter(torch.zeros(count))
@@ -179,10 +202,15 @@ def test_the_sums_of_the_gradient_tree_are_counted(parts, processes):
     with Alive() as alive:
         for _ in range(parts // processes):
             weight.grad = torch.ones(count) + 0
-            computed = max(computed, sum(size for ref, size in alive.storages.values() if not ref.expired()))
+            computed = max(
+                computed, sum(size for ref, size in alive.storages.values() if not ref.expired())
+            )
             if tree is not None:
                 tree.add(torch.zeros(()))
-    few, many = (peak_memory(config, 1000, tokens, parts=parts, processes=processes) for tokens in (1, 100_000))
+    few, many = (
+        peak_memory(config, 1000, tokens, parts=parts, processes=processes)
+        for tokens in (1, 100_000)
+    )
     state = 4 * (count + optimizer_values(config, count))
     exchanged = {1: 1, 2: 2.5, 8: 2.75}[processes] if parts > 1 else 0
     assert few - state == pytest.approx(max(alive.peak, exchanged * 4 * count), rel=0.15)
@@ -214,4 +242,6 @@ def test_memory_grows_with_the_micro_batch(a, b, precision):
 def test_memory_grows_with_every_size_and_with_every_kept_activation(larger, on):
     heads = {"d_k": 64, "d_v": 64}
     V = 10_000
-    assert peak_memory(resolve_row({**heads, **larger}), V, 4096, on) > peak_memory(resolve_row(heads), V, 4096, on)
+    assert peak_memory(resolve_row({**heads, **larger}), V, 4096, on) > peak_memory(
+        resolve_row(heads), V, 4096, on
+    )

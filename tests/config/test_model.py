@@ -26,7 +26,8 @@ INCOMPATIBLE = [
     *(
         (
             {"positional_encoding": name, "attention": "linear"},
-            f"positional_encoding={name} acts on attention scores, which attention=linear does not compute",
+            f"positional_encoding={name} acts on attention scores, which attention=linear does not "
+            f"compute",
         )
         for name in ("rope", "relative", "t5", "alibi")
     ),
@@ -36,7 +37,8 @@ INCOMPATIBLE = [
     ),
     (
         {"architecture": "decoder-only", "tied_embeddings": "decoder"},
-        "tied_embeddings=decoder does not work without an encoder: there is one embedding; use all or none",
+        "tied_embeddings=decoder does not work without an encoder: there is one embedding; use all "
+        "or none",
     ),
     ({"schedule": "linear", "train_steps": None, "patience": 5},
      "schedule=linear falls to 0 at the last step: set train_steps or epochs"),
@@ -51,7 +53,13 @@ COMPATIBLE = [
     {"n_kv_heads": 1, "n_cross_heads": 3},
     {"n_kv_heads": 4, "n_cross_heads": 12},
     {"n_kv_heads": 8, "n_cross_heads": 16},
-    {"architecture": "decoder-only", "mixer": "lstm", "d_model": 15, "n_heads": 3, "positional_encoding": "none"},
+    {
+        "architecture": "decoder-only",
+        "mixer": "lstm",
+        "d_model": 15,
+        "n_heads": 3,
+        "positional_encoding": "none",
+    },
     {"mixer": "lstm", "positional_encoding": "learned"},
     {"attention": "linear", "positional_encoding": "learned", "activation_dropout": 0.1},
     {"attention": "local", "positional_encoding": "relative", "attention_dropout": 0.1},
@@ -127,7 +135,9 @@ def test_depths_are_n_unless_a_side_sets_its_depth(settings, depths):
 
 
 def test_positions_of_a_pair_with_begin_and_end_tokens():
-    """Encoder-decoder: `5 tokens </s>` and `<s> 7 tokens`; decoder-only: `5 tokens </s> <s> 7 tokens`."""
+    """Encoder-decoder: `5 tokens </s>` and `<s> 7 tokens`; decoder-only: `5 tokens </s> <s> 7
+    tokens`.
+    """
     assert resolve_row({}).positions_needed(5, 7) == 8
     assert resolve_row({}).positions_needed(9, 7) == 10
     assert resolve_row({"architecture": "decoder-only"}).positions_needed(5, 7) == 14

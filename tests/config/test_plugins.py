@@ -82,7 +82,9 @@ def test_four_fields_accept_a_custom_class():
 
 @pytest.mark.parametrize("name", sorted(plugin_fields(ModelConfig)))
 def test_references_lists_the_custom_classes_of_a_config(name):
-    assert references(resolve_row({name: f"mymodule:Mine@{PIN}"})) == (Reference("mymodule", "Mine", PIN),)
+    assert references(resolve_row({name: f"mymodule:Mine@{PIN}"})) == (
+        Reference("mymodule", "Mine", PIN),
+    )
     assert references(resolve_row({})) == ()
 
 
@@ -90,7 +92,8 @@ def test_other_values_are_errors_with_the_nearest_match():
     with pytest.raises(ValueError) as caught:
         VariantName(("full", "local")).check("locall")
     assert str(caught.value) == (
-        '"locall" is not allowed: must be full or local, or a class of your own as module:Class; did you mean "local"?'
+        '"locall" is not allowed: must be full or local, or a class of your own as module:Class; '
+        'did you mean "local"?'
     )
 
 
@@ -99,11 +102,16 @@ def test_other_values_are_errors_with_the_nearest_match():
 
 def test_a_module_beside_the_study_is_pinned_to_the_hash_of_its_source(folder):
     assert source_hash(MINE) == PIN
-    assert pin_reference(Reference("mymodule", "Mine"), folder) == (Reference("mymodule", "Mine", PIN), MINE)
+    assert pin_reference(Reference("mymodule", "Mine"), folder) == (
+        Reference("mymodule", "Mine", PIN),
+        MINE,
+    )
     assert Reference("mymodule", "Mine", PIN).file == f"{PIN}.py"
 
 
-def test_search_order_is_study_folder_then_working_directory_then_path(folder, tmp_path, monkeypatch):
+def test_search_order_is_study_folder_then_working_directory_then_path(
+    folder, tmp_path, monkeypatch
+):
     on_path = tmp_path / "path"
     on_path.mkdir()
     monkeypatch.syspath_prepend(on_path)
@@ -177,12 +185,17 @@ def test_a_missing_submodule_is_an_error_with_the_nearest_match(folder):
 @pytest.mark.parametrize(
     ("written", "message"),
     [
-        ("mymodule:Min", 'mymodule:Min: module mymodule has no class Min; it has Mine or Other; did you mean "Mine"?'),
+        (
+            "mymodule:Min",
+            "mymodule:Min: module mymodule has no class Min; it has Mine or Other; did you mean "
+            '"Mine"?',
+        ),
         ("mymodule:Deep", "mymodule:Deep: module mymodule has no class Deep; it has Mine or Other"),
         ("empty:Mine", "empty:Mine: module empty has no class Mine; it defines no classes"),
         (
             "mymodule:Othr",
-            'mymodule:Othr: module mymodule has no class Othr; it has Mine or Other; did you mean "Other"?',
+            "mymodule:Othr: module mymodule has no class Othr; it has Mine or Other; did you mean "
+            '"Other"?',
         ),
     ],
 )
@@ -191,10 +204,14 @@ def test_a_missing_class_is_an_error_with_the_existing_ones(folder, written, mes
     assert fault(written, folder) == message
 
 
-@pytest.mark.parametrize("source", [b"class Mine(:\n", b"class Mine: pass\n\0", b"\xff\xfe", b"# coding: nonsense\n"])
+@pytest.mark.parametrize(
+    "source", [b"class Mine(:\n", b"class Mine: pass\n\0", b"\xff\xfe", b"# coding: nonsense\n"]
+)
 def test_a_module_with_invalid_source_is_an_error(folder, source):
     (folder / "broken.py").write_bytes(source)
-    assert fault("broken:Mine", folder).startswith("broken:Mine: module broken is not valid Python: ")
+    assert fault("broken:Mine", folder).startswith(
+        "broken:Mine: module broken is not valid Python: "
+    )
 
 
 def test_namespace_packages_and_builtin_modules_have_no_source(folder):
@@ -210,7 +227,11 @@ def test_a_module_known_only_to_a_custom_finder_is_found(folder, monkeypatch):
 
     class Finder:
         def find_spec(self, name, path=None, target=None):
-            return PathFinder.find_spec(name, [str(folder / "elsewhere")]) if name == "hooked" else None
+            return (
+                PathFinder.find_spec(name, [str(folder / "elsewhere")])
+                if name == "hooked"
+                else None
+            )
 
     monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
     assert pin_reference(Reference("hooked", "Mine"), folder)[1] == b"class Mine:\n    pass\n"
@@ -218,7 +239,10 @@ def test_a_module_known_only_to_a_custom_finder_is_found(folder, monkeypatch):
 
 def test_a_file_name_instead_of_a_module_name_is_an_error(folder):
     assert (folder / "mine.py").write_bytes(b"") == 0
-    assert fault("mine.py:Mine", folder) == "module mine.py not found; write the module's name without .py"
+    assert (
+        fault("mine.py:Mine", folder)
+        == "module mine.py not found; write the module's name without .py"
+    )
 
 
 def test_a_class_defined_inside_an_if_is_not_found(folder):
@@ -254,5 +278,7 @@ def test_a_module_may_import_what_python_finds_by_itself_even_if_a_file_beside_i
     on_path.mkdir()
     monkeypatch.syspath_prepend(on_path)
     (on_path / "on_the_path.py").write_text("")
-    (folder / "mymodule.py").write_bytes(b"import json, pydantic, on_the_path, missing_everywhere\n" + MINE)
+    (folder / "mymodule.py").write_bytes(
+        b"import json, pydantic, on_the_path, missing_everywhere\n" + MINE
+    )
     assert pin_reference(Reference("mymodule", "Mine"), folder)[0].digest

@@ -90,9 +90,14 @@ def test_setting_d_k_does_not_change_d_v_and_vice_versa():
     assert size(resolve_row({"d_v": 16})) == {**PAPER["base"], "d_v": 16}
 
 
-@pytest.mark.parametrize(("given_sizes", "missing"), [({}, "d_k"), ({"d_k": 64}, "d_v"), ({"d_v": 64}, "d_k")])
+@pytest.mark.parametrize(
+    ("given_sizes", "missing"), [({}, "d_k"), ({"d_k": 64}, "d_v"), ({"d_v": 64}, "d_k")]
+)
 def test_heads_that_do_not_divide_d_model_are_an_error_naming_the_unset_size(given_sizes, missing):
-    with pytest.raises(ValueError, match=f"^h=6 does not divide d_model=512: set {missing}, or change h or d_model$"):
+    with pytest.raises(
+        ValueError,
+        match=f"^h=6 does not divide d_model=512: set {missing}, or change h or d_model$",
+    ):
         resolve_row({"n_heads": 6, **given_sizes})
 
 
@@ -120,7 +125,9 @@ def test_epochs_replace_only_the_default_number_of_steps(written, steps):
 
 
 def test_training_without_an_end_is_an_error():
-    assert faults({"train_steps": None}) == [("", "training has no end: set train_steps, epochs or patience")]
+    assert faults({"train_steps": None}) == [
+        ("", "training has no end: set train_steps, epochs or patience")
+    ]
 
 
 # --- types and bounds ----------------------------------------------------------------------------
@@ -149,7 +156,8 @@ def test_an_error_has_the_given_and_the_allowed_value():
         ("dropout", "1.5 is not allowed: must be less than 1"),
         (
             "positional_encoding",
-            '"rotary" is not allowed: must be sinusoidal, learned, none, rope, relative, t5 or alibi, or a class of '
+            '"rotary" is not allowed: must be sinusoidal, learned, none, rope, relative, t5 or '
+            "alibi, or a class of "
             "your own as module:Class",
         ),
     ]
@@ -204,7 +212,9 @@ def test_corpus_files_requires_splits_and_a_direction():
     assert resolve_data(FILES).labels == ("cs", "pt_BR")
     with pytest.raises(ValidationError) as caught:
         resolve_data({"corpus": "files"})
-    assert field_errors(caught.value) == [(name, "must be given") for name in ("train", "dev", "test", "direction")]
+    assert field_errors(caught.value) == [
+        (name, "must be given") for name in ("train", "dev", "test", "direction")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -216,13 +226,25 @@ def test_corpus_files_requires_splits_and_a_direction():
             {"corpus": "hf:multi30k", "direction": "en-de"},
             'corpus "hf:multi30k" is not of the form hf:OWNER/NAME or hf:OWNER/NAME@REVISION',
         ),
-        ({"corpus": "hf:a/b", "direction": "en-de", "folder": "x"}, '"folder" has no effect on hf:a/b'),
+        (
+            {"corpus": "hf:a/b", "direction": "en-de", "folder": "x"},
+            '"folder" has no effect on hf:a/b',
+        ),
         ({"corpus": "multi30k", "source_column": 1}, "source_column and target_column go together"),
-        ({"corpus": "multi30k", "source_column": 1, "target_column": "de"}, "both names, or both numbers from 1"),
+        (
+            {"corpus": "multi30k", "source_column": 1, "target_column": "de"},
+            "both names, or both numbers from 1",
+        ),
         ({"corpus": "multi30k", "source_column": 2, "target_column": 2}, "are the same column"),
-        ({"corpus": "multi30k", "source_column": 0, "target_column": 1}, "columns are counted from 1"),
+        (
+            {"corpus": "multi30k", "source_column": 0, "target_column": 1},
+            "columns are counted from 1",
+        ),
         ({"corpus": 14}, 'corpus "14" is not known'),
-        ({"corpus": "multi30k", "direction": "en-fr"}, 'corpus "multi30k" has no direction "en-fr": en-de or de-en'),
+        (
+            {"corpus": "multi30k", "direction": "en-fr"},
+            'corpus "multi30k" has no direction "en-fr": en-de or de-en',
+        ),
         ({"corpus": "toy", "folder": "/data"}, '"folder" has no effect on the toy corpus'),
         ({"corpus": "toy", "train": "train"}, '"train" has no effect on the toy corpus'),
     ],

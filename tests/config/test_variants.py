@@ -29,7 +29,11 @@ def test_every_variant_has_a_class_and_an_entry():
 
 def test_the_fields_accept_exactly_the_variants_of_their_table():
     for field in plugin_fields(ModelConfig):
-        (allowed,) = [item.names for item in ModelConfig.model_fields[field].metadata if isinstance(item, VariantName)]
+        (allowed,) = [
+            item.names
+            for item in ModelConfig.model_fields[field].metadata
+            if isinstance(item, VariantName)
+        ]
         assert allowed == tuple(VARIANTS[field])
     assert get_args(ModelConfig.model_fields["mixer"].annotation) == tuple(MIXERS)
     assert VARIANTS.keys() == plugin_fields(ModelConfig) | {"mixer"}

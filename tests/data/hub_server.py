@@ -15,11 +15,16 @@ LICENSE = "cc-by-4.0"
 
 def rows(first, count):
     return "".join(
-        json.dumps({"en": f"the dog {i}", "de": f"der Hund {i}"}) + "\n" for i in range(first, first + count)
+        json.dumps({"en": f"the dog {i}", "de": f"der Hund {i}"}) + "\n"
+        for i in range(first, first + count)
     )
 
 
-FILES = {"train.jsonl": rows(0, 3000), "validation.jsonl": rows(3000, 20), "test.jsonl": rows(4000, 20)}
+FILES = {
+    "train.jsonl": rows(0, 3000),
+    "validation.jsonl": rows(3000, 20),
+    "test.jsonl": rows(4000, 20),
+}
 
 
 def encoded(content):
@@ -28,7 +33,9 @@ def encoded(content):
 
 
 class Hub:
-    """The server. The name of a repository chooses its behavior: `test/served`, `test/cut` and so on."""
+    """The server. The name of a repository chooses its behavior: `test/served`, `test/cut` and so
+    on.
+    """
 
     def __init__(self):
         self.requests = Counter()  # (method, repository, file)
@@ -54,7 +61,12 @@ class Hub:
                 large = {}
             git = hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()
             siblings.append({"rfilename": name, "size": len(content), "blobId": git, **large})
-        return {"id": repository, "sha": COMMIT, "siblings": siblings, "cardData": {"license": LICENSE}}
+        return {
+            "id": repository,
+            "sha": COMMIT,
+            "siblings": siblings,
+            "cardData": {"license": LICENSE},
+        }
 
     def files(self, repository):
         if repository == "test/script":
@@ -105,13 +117,24 @@ class Hub:
                     return self.reply(404, {"X-Error-Code": "RevisionNotFound"}, b"{}", True)
                 if repository == "test/gated":
                     return self.reply(403, {"X-Error-Code": "GatedRepo"}, b"{}", True)
-                self.reply(200, {"Content-Type": "application/json"}, json.dumps(hub.info(repository)).encode(), True)
+                self.reply(
+                    200,
+                    {"Content-Type": "application/json"},
+                    json.dumps(hub.info(repository)).encode(),
+                    True,
+                )
 
             def send(self, repository, file, headers, content, body):
-                """The file from the requested offset on; truncated if the repository's name asks for it."""
+                """The file from the requested offset on; truncated if the repository's name asks
+                for it.
+                """
                 asked = self.headers.get("Range")
                 start = int(asked.removeprefix("bytes=").partition("-")[0]) if asked else 0
-                span = {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"} if asked else {}
+                span = (
+                    {"Content-Range": f"bytes {start}-{len(content) - 1}/{len(content)}"}
+                    if asked
+                    else {}
+                )
                 part = content[start:]
                 sent = part
                 if body and repository == "test/cut" and hub.requests["GET", repository, file] == 1:

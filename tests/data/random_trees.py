@@ -1,4 +1,6 @@
-"""Random constituency trees, and trees that differ from one in a few places as a parser's output does."""
+"""Random constituency trees, and trees that differ from one in a few places as a parser's output
+does.
+"""
 
 from ablate.data.trees import Leaf, Tree
 
@@ -7,7 +9,9 @@ TAGS = ("NN", "DT", "VB", "IN", ",", ".", ":", "``", "''", "-LRB-", "POS")
 
 
 def random_tree(draw, words=12):
-    """A tree of up to so many words, with chains of unary constituents, punctuation and several tops."""
+    """A tree of up to so many words, with chains of unary constituents, punctuation and several
+    tops.
+    """
     leaves = [Leaf(draw.choice(TAGS), f"w{i}") for i in range(draw.randint(1, words))]
     return Tree("TOP", tuple(_nodes(draw, leaves, depth=5)))
 

@@ -27,7 +27,9 @@ class Files:
     corpora: Path
 
     def write(self, **splits):
-        """Write splits, given as pairs or as (text of source, text of target); the others as in PAIRS."""
+        """Write splits, given as pairs or as (text of source, text of target); the others as in
+        PAIRS.
+        """
         self.folder.mkdir(parents=True, exist_ok=True)
         for split, content in {**PAIRS, **splits}.items():
             if isinstance(content, list):
@@ -51,13 +53,18 @@ def split_of_fields(**fields):
 
 
 def split_of_lengths(pairs, seed=0):
-    """A split of random ids with these (source, target) lengths, the end mark counted as everywhere."""
+    """A split of random ids with these (source, target) lengths, the end mark counted as
+    everywhere.
+    """
     ids = np.random.default_rng(seed)
-    return split_of(*([ids.integers(4, 1000, n - 1) for n in side] for side in zip(*pairs, strict=True)))
+    return split_of(
+        *([ids.integers(4, 1000, n - 1) for n in side] for side in zip(*pairs, strict=True))
+    )
 
 
 def _sequences(sentences):
     offsets = np.cumsum([0, *map(len, sentences)])
     return TokenSequences(
-        np.array([int(token) for sentence in sentences for token in sentence], dtype=np.uint32), offsets
+        np.array([int(token) for sentence in sentences for token in sentence], dtype=np.uint32),
+        offsets,
     )

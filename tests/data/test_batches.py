@@ -1,4 +1,6 @@
-"""Batches: every sentence once an epoch, within the budget, and a pure function of seed, epoch and index."""
+"""Batches: every sentence once an epoch, within the budget, and a pure function of seed, epoch and
+index.
+"""
 
 from itertools import pairwise
 
@@ -69,11 +71,17 @@ def test_every_epoch_has_the_same_number_of_batches(lengths, batch_tokens, seed)
     assert {len(order.epoch(epoch)) for epoch in range(4)} == {order.batches_per_epoch}
 
 
-@given(lengths=LENGTHS, batch_tokens=st.integers(40, 400), seed=st.integers(0, 5), epoch=st.integers(0, 3))
+@given(
+    lengths=LENGTHS,
+    batch_tokens=st.integers(40, 400),
+    seed=st.integers(0, 5),
+    epoch=st.integers(0, 3),
+)
 def test_the_largest_padded_batch_is_that_of_every_epoch(lengths, batch_tokens, seed, epoch):
     split = split_of_lengths(lengths)
     found = [
-        int(split.lengths(batch).max()) * len(batch) for batch in BatchOrder(split, batch_tokens, seed).epoch(epoch)
+        int(split.lengths(batch).max()) * len(batch)
+        for batch in BatchOrder(split, batch_tokens, seed).epoch(epoch)
     ]
     assert largest_padded_batch(split, batch_tokens) == max(found)
 
@@ -91,7 +99,9 @@ def test_steps_go_through_the_epochs_one_after_another():
     n = order.batches_per_epoch
     steps = [order.at(step) for step in range(1, 2 * n + 1)]
     for epoch in (0, 1):
-        for given_at, expected in zip(steps[epoch * n : (epoch + 1) * n], order.epoch(epoch), strict=True):
+        for given_at, expected in zip(
+            steps[epoch * n : (epoch + 1) * n], order.epoch(epoch), strict=True
+        ):
             assert np.array_equal(given_at, expected)
 
 
@@ -101,7 +111,10 @@ def as_sets(batches):
 
 def test_each_epoch_and_seed_has_different_batches_in_a_different_order():
     base = BatchOrder(REALISTIC, 5000, seed=1).epoch(0)
-    for other in (BatchOrder(REALISTIC, 5000, seed=1).epoch(1), BatchOrder(REALISTIC, 5000, seed=2).epoch(0)):
+    for other in (
+        BatchOrder(REALISTIC, 5000, seed=1).epoch(1),
+        BatchOrder(REALISTIC, 5000, seed=2).epoch(0),
+    ):
         assert not np.array_equal(base[0], other[0])
         assert len(as_sets(base) & as_sets(other)) < len(base) / 10
 
@@ -109,18 +122,25 @@ def test_each_epoch_and_seed_has_different_batches_in_a_different_order():
 def test_sentences_of_nearly_equal_length_are_sometimes_in_one_batch():
     split = split_of_lengths([(7, 12)] * 20 + [(10, 12)] * 20 + [(11, 12)] * 20)
     met = [
-        set(split["source"].lengths[batch]) for epoch in range(5) for batch in BatchOrder(split, 240, 1).epoch(epoch)
+        set(split["source"].lengths[batch])
+        for epoch in range(5)
+        for batch in BatchOrder(split, 240, 1).epoch(epoch)
     ]
     assert {10, 11} in met
     assert not any({7, 10} <= lengths for lengths in met)
 
 
 def test_swapping_seed_and_epoch_changes_the_order():
-    assert as_sets(BatchOrder(REALISTIC, 5000, 1).epoch(2)) != as_sets(BatchOrder(REALISTIC, 5000, 2).epoch(1))
+    assert as_sets(BatchOrder(REALISTIC, 5000, 1).epoch(2)) != as_sets(
+        BatchOrder(REALISTIC, 5000, 2).epoch(1)
+    )
 
 
 def test_batches_are_not_sorted_by_length():
-    sizes = [REALISTIC["target"].lengths[batch].mean() for batch in BatchOrder(REALISTIC, 5000, seed=1).epoch(0)]
+    sizes = [
+        REALISTIC["target"].lengths[batch].mean()
+        for batch in BatchOrder(REALISTIC, 5000, seed=1).epoch(0)
+    ]
     assert abs(np.corrcoef(sizes, np.arange(len(sizes)))[0, 1]) < 0.3
 
 
@@ -146,7 +166,9 @@ def test_neighbors_have_similar_lengths_on_both_sides_when_the_longest_changes()
 @pytest.mark.parametrize(("batch_tokens", "share"), [(1000, 0.05), (2000, 0.07), (5000, 0.1)])
 def test_the_share_of_padding_is_small(batch_tokens, share):
     order = BatchOrder(REALISTIC, batch_tokens, seed=1)
-    unsorted = np.array_split(np.random.default_rng(0).permutation(len(REALISTIC)), order.batches_per_epoch)
+    unsorted = np.array_split(
+        np.random.default_rng(0).permutation(len(REALISTIC)), order.batches_per_epoch
+    )
     assert padding(order.epoch(0)) < share < padding(unsorted) / 3
 
 
@@ -187,7 +209,10 @@ def test_read_only_sequences_as_those_of_a_split_are_padded_without_a_warning():
         ({}, [[8, 9, 10], [PAD, PAD, PAD], [5, 6, PAD]]),
         ({"start": BOS}, [[BOS, 8, 9, 10], [BOS, PAD, PAD, PAD], [BOS, 5, 6, PAD]]),
         ({"end": EOS}, [[8, 9, 10, EOS], [EOS, PAD, PAD, PAD], [5, 6, EOS, PAD]]),
-        ({"start": BOS, "end": EOS}, [[BOS, 8, 9, 10, EOS], [BOS, EOS, PAD, PAD, PAD], [BOS, 5, 6, EOS, PAD]]),
+        (
+            {"start": BOS, "end": EOS},
+            [[BOS, 8, 9, 10, EOS], [BOS, EOS, PAD, PAD, PAD], [BOS, 5, 6, EOS, PAD]],
+        ),
     ],
 )
 def test_bos_and_eos_surround_the_tokens_and_padding_follows(marks, expected):
@@ -200,7 +225,9 @@ def test_bos_and_eos_surround_the_tokens_and_padding_follows(marks, expected):
 
 
 @given(LENGTHS, st.integers(1, 300), SEEDS)
-def test_micro_batches_keep_the_order_and_each_is_within_the_limit_or_a_single_record(lengths, limit, seed):
+def test_micro_batches_keep_the_order_and_each_is_within_the_limit_or_a_single_record(
+    lengths, limit, seed
+):
     split = split_of_lengths(lengths)
     sentences = np.random.default_rng(seed).permutation(len(split))
     parts = list(micro_batches(split, sentences, limit))
@@ -213,7 +240,11 @@ def test_micro_batches_keep_the_order_and_each_is_within_the_limit_or_a_single_r
 def test_micro_batches_are_as_few_as_possible_and_then_as_even_as_possible(lengths, limit):
     split = split_of_lengths(lengths)
     found = [len(part) for part in micro_batches(split, np.arange(len(split)), limit)]
-    ways = [sizes for sizes in cuts(len(split)) if all(size == 1 or n <= limit for size, n in padded(split, sizes))]
+    ways = [
+        sizes
+        for sizes in cuts(len(split))
+        if all(size == 1 or n <= limit for size, n in padded(split, sizes))
+    ]
     fewest = min(map(len, ways))
 
     def largest(sizes):  # single sentences cannot be cut, so they do not count
@@ -231,7 +262,10 @@ def cuts(n):
 def padded(split, sizes):
     """The size and the padded tokens of each part."""
     ends = np.cumsum(sizes)
-    return [(size, size * longer(split)[end - size : end].max()) for size, end in zip(sizes, ends, strict=True)]
+    return [
+        (size, size * longer(split)[end - size : end].max())
+        for size, end in zip(sizes, ends, strict=True)
+    ]
 
 
 def test_a_batch_within_the_limit_is_not_split():
@@ -251,7 +285,10 @@ def test_evaluation_batches_hold_every_sentence_once(lengths, tokens):
 
 def test_evaluation_batches_hold_sentences_of_similar_lengths():
     batches = list(eval_batches(REALISTIC, 5000))
-    assert all(a.max() <= b.min() for a, b in pairwise(longer(REALISTIC)[sentences] for sentences in batches))
+    assert all(
+        a.max() <= b.min()
+        for a, b in pairwise(longer(REALISTIC)[sentences] for sentences in batches)
+    )
     assert padding(batches) < 0.1
 
 
@@ -270,7 +307,10 @@ def test_with_a_fraction_each_epoch_holds_the_same_subset_once(lengths, fraction
     assert sorted(np.concatenate(batches)) == subset(len(split), fraction).tolist()
 
 
-@given(st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=60), st.booleans())
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=60),
+    st.booleans(),
+)
 def test_the_fast_sort_equals_lexsort_including_ties(rows, apart):
     first, second = np.array(rows).T
     second = second + (np.arange(len(rows)) / 100 if apart else 0.0)
@@ -285,7 +325,9 @@ def test_records_of_one_field_are_batched_by_its_length(lengths, batch_tokens, s
     split = split_of_fields(text=[[4] * (n - 1) for n in lengths])
     batches = BatchOrder(split, batch_tokens, seed).epoch(0)
     assert sorted(np.concatenate(batches)) == list(range(len(split)))
-    spans = sorted((min(lengths[i] for i in batch), max(lengths[i] for i in batch)) for batch in batches)
+    spans = sorted(
+        (min(lengths[i] for i in batch), max(lengths[i] for i in batch)) for batch in batches
+    )
     assert all(a[1] <= b[0] for a, b in pairwise(spans))
 
 

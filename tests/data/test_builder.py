@@ -39,7 +39,9 @@ def test_each_filter_drops_and_counts_its_records(files):
         "identical sides": 1, "empty": 1, "duplicate": 3, "too long": 1, "uneven": 1,
     }  # fmt: skip
     train = corpus.split("train")
-    assert corpus.tokenizer.decode([train["source"][i].tolist() for i in range(len(train))]) == [s for s, _ in TRAIN]
+    assert corpus.tokenizer.decode([train["source"][i].tolist() for i in range(len(train))]) == [
+        s for s, _ in TRAIN
+    ]
 
 
 def test_without_filters_these_pairs_are_kept(files):
@@ -72,8 +74,14 @@ def test_every_preparation_setting_changes_the_corpus(files, corpus, setting):
 def test_a_training_split_without_an_even_enough_pair_is_an_error(files):
     files.write(train=[("a " * 20, text) for text in "abcdefghij"])
     held = {"dev": [("a", "b")], "test": [("a", "b")]}
-    line = fault(files.write(train=[("a " * 20, text) for text in "abcdefghij"], **held), vocab_size=16, max_ratio=2.0)
-    assert line.startswith("train.en: every record is longer than data.max_length=256 tokens, or more uneven than")
+    line = fault(
+        files.write(train=[("a " * 20, text) for text in "abcdefghij"], **held),
+        vocab_size=16,
+        max_ratio=2.0,
+    )
+    assert line.startswith(
+        "train.en: every record is longer than data.max_length=256 tokens, or more uneven than"
+    )
 
 
 # The vocabulary
@@ -85,8 +93,12 @@ def test_languages_can_have_separate_vocabularies(files):
     assert (source.vocab_size, target.vocab_size) == (60, 60)
     assert source.model != target.model
     train = corpus.split("train")
-    assert source.decode([train["source"][i].tolist() for i in range(200)]) == [pair[0] for pair in TRAIN]
-    assert target.decode([train["target"][i].tolist() for i in range(200)]) == [pair[1] for pair in TRAIN]
+    assert source.decode([train["source"][i].tolist() for i in range(200)]) == [
+        pair[0] for pair in TRAIN
+    ]
+    assert target.decode([train["target"][i].tolist() for i in range(200)]) == [
+        pair[1] for pair in TRAIN
+    ]
 
 
 def test_byte_fallback_encodes_unknown_characters(files):
@@ -121,7 +133,9 @@ def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
     files.write()
     from ablate.data.prepare import prepare
 
-    corpus = prepare(resolve_data({**SETTINGS, "tokenizer_pairs": 50}), files.folder, files.corpora, said.append)
+    corpus = prepare(
+        resolve_data({**SETTINGS, "tokenizer_pairs": 50}), files.folder, files.corpora, said.append
+    )
     assert "learning a vocabulary of 80 on a sample of 50 of 200 records" in said
     assert len(corpus.split("train")) == 200
 
@@ -140,7 +154,9 @@ def test_encoding_in_several_processes_gives_the_same_bytes(files, corpus, monke
     monkeypatch.setattr(builder, "cores", lambda: 2)
     other = files.write().prepare()
     assert pools == [2]
-    assert {name: other.manifest.files[name] for name in corpus.manifest.files} == corpus.manifest.files
+    assert {
+        name: other.manifest.files[name] for name in corpus.manifest.files
+    } == corpus.manifest.files
 
 
 # Shares of the training split
@@ -190,4 +206,6 @@ def test_plain_text_is_no_warning():
 
 def test_warnings_are_recorded_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
-    assert corpus.manifest.noticed == ["test (de): 100% of lines look Moses-tokenized; scores need plain text"]
+    assert corpus.manifest.noticed == [
+        "test (de): 100% of lines look Moses-tokenized; scores need plain text"
+    ]

@@ -1,4 +1,6 @@
-"""Contexts against a plain loop: every token is predicted from the tokens before it, and evaluations score it once."""
+"""Contexts against a plain loop: every token is predicted from the tokens before it, and
+evaluations score it once.
+"""
 
 from itertools import chain
 
@@ -20,7 +22,10 @@ def sequences(*lengths):
 
 def plain(documents, context, stride, joined):
     """(inputs, targets, first scored) of each context, by loops over lists."""
-    texts = [documents.ids[a:b].tolist() for a, b in zip(documents.offsets, documents.offsets[1:], strict=False)]
+    texts = [
+        documents.ids[a:b].tolist()
+        for a, b in zip(documents.offsets, documents.offsets[1:], strict=False)
+    ]
     found = []
     for text in [list(chain(*texts))] if joined else texts:
         start, done = 0, 0
@@ -51,7 +56,9 @@ def test_contexts_are_those_of_a_plain_loop(lengths, context, stride, joined):
         assert batch.inputs[0].tolist() == inputs
         assert batch.targets.tolist() == targets[first:]
         assert contexts[i].tolist() == targets
-    assert sorted(collate(contexts, range(len(contexts))).targets.tolist()) == documents.ids.tolist()
+    assert (
+        sorted(collate(contexts, range(len(contexts))).targets.tolist()) == documents.ids.tolist()
+    )
 
 
 def test_training_contexts_count_every_token_of_every_context():

@@ -41,9 +41,18 @@ def test_length_sums_equal_a_plain_loop(corpus):
     sums = dict.fromkeys(("S", "T", "longer", "SS", "ST", "TT"), 0)
     for source, target in PAIRS["train"]:
         S, T = (len(ids) + 1 for ids in corpus.tokenizer.encode([source, target]))
-        for name, n in {"S": S, "T": T, "longer": max(S, T), "SS": S * S, "ST": S * T, "TT": T * T}.items():
+        for name, n in {
+            "S": S,
+            "T": T,
+            "longer": max(S, T),
+            "SS": S * S,
+            "ST": S * T,
+            "TT": T * T,
+        }.items():
             sums[name] += n
-    assert Lengths.of_fields(corpus.manifest.lengths, corpus.fields) == Lengths(pairs, *sums.values())
+    assert Lengths.of_fields(corpus.manifest.lengths, corpus.fields) == Lengths(
+        pairs, *sums.values()
+    )
 
 
 def test_lengths_are_correct_beyond_32_bit_offsets():
@@ -57,13 +66,21 @@ def test_sums_do_not_overflow_32_bits(dtype):
     sums = LengthSums(("source", "target"))
     sums.add(np.full((2, 3), 60_000, dtype=dtype))
     totals = sums.sums()
-    assert totals["source_squares"] == totals["products"] == totals["target_squares"] == 3 * 60_000**2
+    assert (
+        totals["source_squares"] == totals["products"] == totals["target_squares"] == 3 * 60_000**2
+    )
 
 
 def test_length_sums_of_a_single_field():
     sums = LengthSums(("text",))
     sums.add(np.array([[3, 5]]))
-    assert sums.totals == {"pairs": 2, "text_tokens": 8, "longer_tokens": 8, "text_squares": 34, "longest": 5}
+    assert sums.totals == {
+        "pairs": 2,
+        "text_tokens": 8,
+        "longer_tokens": 8,
+        "text_squares": 34,
+        "longest": 5,
+    }
     assert Lengths.of_fields(sums.sums(), ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
 
 
@@ -105,7 +122,9 @@ def test_an_undamaged_corpus_verifies(corpus):
 
 def test_verify_finds_a_flipped_byte_in_any_file(corpus):
     names = sorted(corpus.manifest.files)
-    assert names == sorted(path.name for path in corpus.folder.iterdir() if path.name != "corpus.json")
+    assert names == sorted(
+        path.name for path in corpus.folder.iterdir() if path.name != "corpus.json"
+    )
     for name in names:
         path = corpus.folder / name
         whole = path.read_bytes()

@@ -1,4 +1,6 @@
-"""Encoding many sentences gives the ids of SentencePiece's encoder, in one process or in several."""
+"""Encoding many sentences gives the ids of SentencePiece's encoder, in one process or in
+several.
+"""
 
 import multiprocessing
 import os
@@ -30,7 +32,8 @@ TOKENIZERS = {
     name: train_tokenizer(TEXT, 150 if "bytes" not in name else 400, kind, "bytes" in name)
     for name, kind in {"bpe": "bpe", "unigram": "unigram", "bpe with bytes": "bpe"}.items()
 }
-# Known words and letters, unknown letters, every kind of space, and SentencePiece's character for a space.
+# Known words and letters, unknown letters, every kind of space, and SentencePiece's character for a
+# space.
 WORDS = st.text(st.sampled_from("abcdogthe ж中\u00e9\u2581\u00a0\u2028\t\r .,&;<s>"), max_size=30)
 
 
@@ -77,11 +80,13 @@ def test_a_mask_selects_sentences():
 def models(tmp_path):
     """Files of a vocabulary for the source, and another for the target."""
     for name, text in (("source", PAIRS), ("target", PAIRS[:80])):
-        (tmp_path / name).write_bytes(train_tokenizer([word for pair in text for word in pair], 80).model)
+        (tmp_path / name).write_bytes(
+            train_tokenizer([word for pair in text for word in pair], 80).model
+        )
     return tmp_path / "source", tmp_path / "target"
 
 
-CHUNKS = [([source for source, _ in PAIRS[i : i + 7]], [target for _, target in PAIRS[i : i + 7]]) for i in range(0, 150, 7)]  # fmt: skip # noqa: E501
+CHUNKS = [([source for source, _ in PAIRS[i : i + 7]], [target for _, target in PAIRS[i : i + 7]]) for i in range(0, 150, 7)]  # fmt: skip
 
 
 @pytest.mark.parametrize("processes", [1, 3])
@@ -89,7 +94,9 @@ def test_several_processes_encode_in_order_like_one(models, processes):
     source, target = (Tokenizer(path.read_bytes()) for path in models)
     with EncoderPool(models, processes) as encode:
         found = list(encode(iter(CHUNKS)))
-    assert [(sentences(a), sentences(b)) for a, b in found] == [(source.encode(a), target.encode(b)) for a, b in CHUNKS]
+    assert [(sentences(a), sentences(b)) for a, b in found] == [
+        (source.encode(a), target.encode(b)) for a, b in CHUNKS
+    ]
 
 
 def test_a_killed_process_is_an_error_and_no_process_is_left(models):
@@ -147,6 +154,11 @@ def runs(pid):
 
 
 def test_a_worker_loads_neither_settings_nor_torch():
-    script = "import sys, ablate.data.encoding; print({'torch', 'pydantic', 'pyarrow'} & set(sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    script = (
+        "import sys, ablate.data.encoding; print({'torch', 'pydantic', 'pyarrow'} & "
+        "set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "set()\n"

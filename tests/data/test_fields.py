@@ -54,11 +54,16 @@ def test_a_corpus_with_a_single_text_field(tmp_path):
     assert (lengths.pairs, lengths.source_tokens, lengths.products) == (200, 0, 0)
     assert lengths.target_tokens == lengths.longer_tokens == train["text"].lengths.sum()
     batch = BatchOrder(train, 100, seed=1).at(1)
-    assert pad_sequences(train["text"], batch, end=EOS).shape == (len(batch), train.lengths(batch).max())
+    assert pad_sequences(train["text"], batch, end=EOS).shape == (
+        len(batch),
+        train.lengths(batch).max(),
+    )
 
 
 def test_the_same_text_with_different_fields_is_another_corpus(tmp_path):
-    """The content hash of a TSV does not depend on fields, so the fields must enter the id themselves."""
+    """The content hash of a TSV does not depend on fields, so the fields must enter the id
+    themselves.
+    """
     for split, pairs in PAIRS.items():
         (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\n" for source, _ in pairs))
 
@@ -66,7 +71,9 @@ def test_the_same_text_with_different_fields_is_another_corpus(tmp_path):
         fields: ClassVar = ("sentence",)
 
     settings = {**SETTINGS, **{split: f"{split}.tsv" for split in PAIRS}}
-    one, other = (prepare(data(**settings), tmp_path, tmp_path / "corpora") for data in (DataConfig, Renamed))
+    one, other = (
+        prepare(data(**settings), tmp_path, tmp_path / "corpora") for data in (DataConfig, Renamed)
+    )
     assert one.id != other.id
     assert (one.fields, other.fields) == (("text",), ("sentence",))
 
@@ -100,7 +107,10 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
     train = corpus.split("train")
     targets = [target for _, target in PAIRS["train"][1:]]
     assert label.decode([train["label"][i].tolist() for i in range(len(train))]) == targets
-    assert corpus.manifest.lengths["text_label"] == np.prod(train.lengths(range(199))[:2].astype(int), axis=0).sum()
+    assert (
+        corpus.manifest.lengths["text_label"]
+        == np.prod(train.lengths(range(199))[:2].astype(int), axis=0).sum()
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,5 +131,7 @@ def test_an_error_names_the_field(tmp_path, changed, line):
 
 
 def test_a_missing_text_file_is_named_with_its_label(tmp_path):
-    with pytest.raises(DataError, match=r"train\.text\(\.gz\) not found; correct the name or data\.folder"):
+    with pytest.raises(
+        DataError, match=r"train\.text\(\.gz\) not found; correct the name or data\.folder"
+    ):
         prepare(DataConfig(**SETTINGS), tmp_path, tmp_path / "corpora")

@@ -1,4 +1,6 @@
-"""Limits of length and ratio, lines that look processed, and test text that occurs in the training split."""
+"""Limits of length and ratio, lines that look processed, and test text that occurs in the training
+split.
+"""
 
 import random
 from collections import Counter
@@ -42,7 +44,9 @@ def test_fields_and_whole_records_of_the_test_split_are_counted(files):
 def test_a_part_of_a_sentence_does_not_count(files):
     test = [(" ".join(s.split()[:-1]), f"{t} {t}") for s, t in TRAIN[:5]]
     test = [(s, t) for s, t in test if s not in SEEN[0] and t not in SEEN[1]]
-    assert files.write(test=test).prepare().manifest.overlap == Overlap(fields={"source": 0, "target": 0}, records=0)
+    assert files.write(test=test).prepare().manifest.overlap == Overlap(
+        fields={"source": 0, "target": 0}, records=0
+    )
 
 
 @pytest.mark.parametrize("vocabulary", ["joint", "separate"])
@@ -50,15 +54,22 @@ def test_a_part_of_a_sentence_does_not_count(files):
 def test_the_counts_are_those_of_comparing_all_text_at_once(files, monkeypatch, chunk, vocabulary):
     monkeypatch.setattr(filters, "OVERLAP_CHUNK", chunk)
     rng = random.Random(chunk)
-    test = [(rng.choice(TRAIN + NEW)[0], rng.choice(TRAIN + NEW)[1]) for _ in range(40)] + rng.sample(TRAIN, 20)
+    test = [
+        (rng.choice(TRAIN + NEW)[0], rng.choice(TRAIN + NEW)[1]) for _ in range(40)
+    ] + rng.sample(TRAIN, 20)
     counted = files.write(test=test).prepare(vocabulary=vocabulary).manifest.overlap
-    by_side = {name: sum(pair[side] in SEEN[side] for pair in test) for side, name in ((0, "source"), (1, "target"))}
+    by_side = {
+        name: sum(pair[side] in SEEN[side] for pair in test)
+        for side, name in ((0, "source"), (1, "target"))
+    }
     assert counted == Overlap(fields=by_side, records=sum(pair in set(TRAIN) for pair in test))
 
 
 def test_training_records_that_filters_drop_do_not_count(files):
     dropped = ("the dog " * 60, NEW[0][1])
-    corpus = files.write(train=[*TRAIN, dropped], test=[(NEW[1][0], NEW[0][1]), TRAIN[2]]).prepare(max_length=100)
+    corpus = files.write(train=[*TRAIN, dropped], test=[(NEW[1][0], NEW[0][1]), TRAIN[2]]).prepare(
+        max_length=100
+    )
     assert corpus.manifest.left_out == {"too long": 1}
     assert corpus.manifest.overlap == Overlap(fields={"source": 1, "target": 1}, records=1)
 

@@ -15,9 +15,10 @@ ROOT = Path(__file__).parents[2]
 SHA256 = hashlib.sha256(FILES["train.jsonl"].encode()).hexdigest()
 SIZE = sum(len(text) for text in FILES.values())
 
-# Runs in a separate process, since the library reads its environment variables once. Each case is (corpus, settings);
-# its outcome is the corpus or the error lines. Only the library's pauses between retries and its block size are made
-# smaller, so that a small file can be cut in the middle.
+# Runs in a separate process, since the library reads its environment variables once. Each case is
+# (corpus, settings); its outcome is the corpus or the error lines. Only the library's pauses
+# between retries and its block size are made smaller, so that a small file can be cut in the
+# middle.
 SCRIPT = """
 import json, sys, time
 from pathlib import Path
@@ -99,7 +100,9 @@ def outcomes(run, tmp_path_factory):
     """The outcome of preparing from each repository."""
     folder = tmp_path_factory.mktemp("hub")
     names = [*GOOD, *FAULTS, "truncated"]
-    found = run([case(folder / "corpora" / name, f"hf:test/{name}") for name in names], folder / "home")
+    found = run(
+        [case(folder / "corpora" / name, f"hf:test/{name}") for name in names], folder / "home"
+    )
     return dict(zip(names, found, strict=True))
 
 
@@ -110,7 +113,9 @@ def test_redirects_and_interrupted_downloads_give_the_same_corpus(outcomes, name
 
 
 def test_an_interrupted_download_is_resumed(outcomes, hub):
-    assert SIZE <= hub.sent["test/cut"] <= SIZE + len(FILES) * 4096  # a block that was not yet on disk is sent again
+    assert (
+        SIZE <= hub.sent["test/cut"] <= SIZE + len(FILES) * 4096
+    )  # a block that was not yet on disk is sent again
 
 
 def test_size_and_license_are_logged_before_a_download(outcomes):
@@ -138,7 +143,9 @@ def test_the_same_text_from_the_hub_and_from_files_is_one_corpus(outcomes, run, 
             path.write_text("".join(f"{pair[language]}\n" for pair in pairs))
     files = {"train": "train", "dev": "validation", "test": "test", "folder": str(tmp_path)}
     script = case(
-        tmp_path / "corpora", "files", **{name: str(tmp_path / files[name]) for name in ("train", "dev", "test")}
+        tmp_path / "corpora",
+        "files",
+        **{name: str(tmp_path / files[name]) for name in ("train", "dev", "test")},
     )
     (found,) = run([script], tmp_path / "home")
     assert found["id"] == outcomes["served"]["id"]
@@ -150,7 +157,9 @@ def test_a_revision_is_requested_once_and_a_branch_keeps_its_first_commit(run, h
     (record,) = (tmp_path / "corpora/downloads").glob("*.json")
     assert json.loads(record.read_text())["commit"] == COMMIT
     before = hub.requests.copy()
-    other = case(tmp_path / "corpora", "hf:test/served", vocab_size=61)  # another corpus from the same files
+    other = case(
+        tmp_path / "corpora", "hf:test/served", vocab_size=61
+    )  # another corpus from the same files
     again, prepared_anew = run([served, other], tmp_path / "home")
     assert again["id"] == first["id"] != prepared_anew["id"]
     assert hub.requests == before
@@ -169,15 +178,23 @@ def test_offline_uses_cached_files_and_names_missing_ones(run, hub, tmp_path):
 
 
 def test_an_unreachable_hub_is_one_error_line(run, tmp_path):
-    (found,) = run([case(tmp_path / "corpora", "hf:test/served")], tmp_path / "home", HF_ENDPOINT="http://127.0.0.1:9")
+    (found,) = run(
+        [case(tmp_path / "corpora", "hf:test/served")],
+        tmp_path / "home",
+        HF_ENDPOINT="http://127.0.0.1:9",
+    )
     (line,) = found["fault"]
     assert line.startswith("hf:test/served@main: the ")
 
 
 def test_several_processes_at_once_download_each_file_once(run, hub, tmp_path):
-    """The processes share the Hub's cache but not the prepared corpora, so that only the cache's locks act."""
+    """The processes share the Hub's cache but not the prepared corpora, so that only the cache's
+    locks act.
+    """
     before = hub.sent["test/small"]
-    processes = [run.start([case(tmp_path / str(i), "hf:test/small")], tmp_path / "home") for i in range(3)]
+    processes = [
+        run.start([case(tmp_path / str(i), "hf:test/small")], tmp_path / "home") for i in range(3)
+    ]
     found = [run.wait(process)[0] for process in processes]
     assert len({outcome["id"] for outcome in found}) == 1
     assert hub.sent["test/small"] - before == SIZE

@@ -1,4 +1,6 @@
-"""Masks: a pure function of key and place, at the given rates, in whole words, and never of padding."""
+"""Masks: a pure function of key and place, at the given rates, in whole words, and never of
+padding.
+"""
 
 import numpy as np
 import pytest
@@ -6,7 +8,13 @@ import torch
 
 from ablate.data.contexts import cut, split_of
 from ablate.data.corpus import TokenSequences
-from ablate.data.masking import MaskedContexts, Masking, collate_masked, collate_with_places, uniform
+from ablate.data.masking import (
+    MaskedContexts,
+    Masking,
+    collate_masked,
+    collate_with_places,
+    uniform,
+)
 from ablate.data.tokenizer import EOS, FIRST_TOKEN, MASK, ByteTokenizer, train_tokenizer
 
 TEXT = "the small dog sees an old cat.\nno bird sings here, and it is quiet.\n" * 40
@@ -63,7 +71,9 @@ def test_rates_are_the_given_ones(rate, split):
     read, ids, places = everything(contexts)
     read = read[: len(ids)]
     share, n = len(places) / len(ids), len(ids)
-    assert abs(share - rate) < 4 * (rate * (1 - rate) / n) ** 0.5 + 1 / 128  # and one in each context at least
+    assert (
+        abs(share - rate) < 4 * (rate * (1 - rate) / n) ** 0.5 + 1 / 128
+    )  # and one in each context at least
     mask, random, kept = (int(part) / 100 for part in split.split("/"))
     chosen, originals = read[places], ids[places]
     found = ((chosen == MASK).mean(), (chosen == originals).mean())
@@ -80,7 +90,10 @@ def test_rates_are_the_given_ones(rate, split):
 def test_a_random_token_is_any_token_of_the_text_and_no_mark():
     contexts = masked(Masking(1.0, 0.0, 1.0, whole_word=False), sequences=stream(TEXT * 3))
     drawn = collate_masked(contexts, range(len(contexts))).inputs
-    assert (int(drawn[drawn > 0].min()), int(drawn.max())) == (FIRST_TOKEN, ByteTokenizer().vocab_size - 1)
+    assert (int(drawn[drawn > 0].min()), int(drawn.max())) == (
+        FIRST_TOKEN,
+        ByteTokenizer().vocab_size - 1,
+    )
 
 
 def test_masks_follow_from_key_and_place_and_not_from_the_batch_or_the_cut():
@@ -125,7 +138,10 @@ def test_padding_is_never_predicted_beside_longer_contexts():
         assert int(batch.targets.min()) >= FIRST_TOKEN
         alone = collate_masked(contexts, [short])
         row = items.index(short)
-        assert batch.inputs[row].tolist() == [*alone.inputs[0].tolist(), *[0] * (29 - int(contexts.lengths[short]))]
+        assert batch.inputs[row].tolist() == [
+            *alone.inputs[0].tolist(),
+            *[0] * (29 - int(contexts.lengths[short])),
+        ]
 
 
 def words_of(text):
@@ -155,7 +171,9 @@ def test_words_of_a_sentencepiece_vocabulary_begin_with_its_spaces():
     tokenizer = train_tokenizer(TEXT.split("\n"), 330, "bpe", lossless=True)
     sequences = stream(TEXT, tokenizer)
     contexts = cut(sequences, len(sequences.ids), 10_000, joined=True, score_once=False)
-    contexts = MaskedContexts.over(contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (5,), tokenizer)
+    contexts = MaskedContexts.over(
+        contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (5,), tokenizer
+    )
     chosen = set(collate_with_places(contexts, [0])[1].tolist())
     pieces, word = tokenizer.pieces(sequences.ids.tolist()), []
     for place, piece in enumerate([*pieces, "▁"]):
@@ -168,11 +186,15 @@ def test_words_of_a_sentencepiece_vocabulary_begin_with_its_spaces():
 
 
 def test_end_marks_are_words_of_their_own():
-    ids = np.array([*ByteTokenizer().encode(["ab"])[0], EOS, *ByteTokenizer().encode(["cd"])[0]], np.uint32)
+    ids = np.array(
+        [*ByteTokenizer().encode(["ab"])[0], EOS, *ByteTokenizer().encode(["cd"])[0]], np.uint32
+    )
     contexts = cut(TokenSequences(ids, np.array([0, 5])), 5, 5, joined=True, score_once=False)
     found = set()
     for key in range(60):
-        over = MaskedContexts.over(contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (key,), ByteTokenizer())
+        over = MaskedContexts.over(
+            contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (key,), ByteTokenizer()
+        )
         found.add(tuple(collate_with_places(over, [0])[1].tolist()))
     assert {(0, 1), (2,), (3, 4)} < found
     assert all((0 in one) == (1 in one) and (3 in one) == (4 in one) for one in found)
@@ -181,5 +203,6 @@ def test_end_marks_are_words_of_their_own():
 def test_the_first_contexts_keep_their_masks():
     split = split_of("text", masked())
     assert (
-        collate_masked(split.first(3)["text"], [2]).targets.tolist() == collate_masked(masked(), [2]).targets.tolist()
+        collate_masked(split.first(3)["text"], [2]).targets.tolist()
+        == collate_masked(masked(), [2]).targets.tolist()
     )

@@ -1,4 +1,6 @@
-"""Preparing a corpus: once, completely or not at all, identified by content, with concurrent and killed processes."""
+"""Preparing a corpus: once, completely or not at all, identified by content, with concurrent and
+killed processes.
+"""
 
 import gzip
 import json
@@ -54,14 +56,18 @@ def test_both_languages_share_the_vocabulary(files):
 
 
 def test_the_toy_corpus_needs_no_files(tmp_path):
-    corpus = prepare(resolve_data({"corpus": "toy", "vocab_size": 350}), tmp_path / "nowhere", tmp_path)
+    corpus = prepare(
+        resolve_data({"corpus": "toy", "vocab_size": 350}), tmp_path / "nowhere", tmp_path
+    )
     assert corpus.manifest.pairs == toy.SPLITS
     assert corpus.text("test", "target") == [target for _, target in toy.generate()["test"]]
 
 
 @pytest.mark.parametrize("zipped", [("en",), ("en", "de")])
 def test_a_named_corpus_is_found_under_the_file_names_of_its_release(tmp_path, zipped):
-    """Multi30k as published: train, val and test_2016_flickr, one file per language, some compressed."""
+    """Multi30k as published: train, val and test_2016_flickr, one file per language, some
+    compressed.
+    """
     for split, name in (("train", "train"), ("dev", "val"), ("test", "test_2016_flickr")):
         for side, language in enumerate(("en", "de")):
             text = "".join(f"{pair[side]}\n" for pair in PAIRS[split]).encode()
@@ -71,7 +77,9 @@ def test_a_named_corpus_is_found_under_the_file_names_of_its_release(tmp_path, z
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
     backwards = prepare(
-        resolve_data({"corpus": "multi30k", "vocab_size": 80, "direction": "de-en", "folder": str(tmp_path)}),
+        resolve_data(
+            {"corpus": "multi30k", "vocab_size": 80, "direction": "de-en", "folder": str(tmp_path)}
+        ),
         tmp_path,
         tmp_path / "corpora",
     )
@@ -81,7 +89,9 @@ def test_a_named_corpus_is_found_under_the_file_names_of_its_release(tmp_path, z
 
 def test_a_corpus_in_tsv_files(tmp_path):
     for split, pairs in PAIRS.items():
-        (tmp_path / f"{split}.tsv").write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+        (tmp_path / f"{split}.tsv").write_text(
+            "".join(f"{source}\t{target}\n" for source, target in pairs)
+        )
     names = {split: f"{split}.tsv" for split in PAIRS}
     corpus = prepare(resolve_data({**SETTINGS, **names}), tmp_path, tmp_path / "corpora")
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
@@ -95,7 +105,9 @@ def test_the_same_content_in_another_folder_is_the_same_corpus(files, corpus, tm
     assert elsewhere.prepare().id == corpus.id
     assert elsewhere.prepare(folder="/somewhere").id == corpus.id
     for name in corpus.manifest.files:
-        assert (elsewhere.corpora / corpus.id / name).read_bytes() == (corpus.folder / name).read_bytes()
+        assert (elsewhere.corpora / corpus.id / name).read_bytes() == (
+            corpus.folder / name
+        ).read_bytes()
 
 
 def test_file_names_do_not_change_the_corpus_id(files, corpus):
@@ -113,7 +125,9 @@ def test_one_changed_character_in_any_file_changes_the_corpus_id(files, corpus, 
     assert files.write(**{split: [changed, *others]}).prepare().id != corpus.id
 
 
-@pytest.mark.parametrize("setting", [{"vocab_size": 81}, {"max_length": 100}, {"direction": "de-en"}])
+@pytest.mark.parametrize(
+    "setting", [{"vocab_size": 81}, {"max_length": 100}, {"direction": "de-en"}]
+)
 def test_settings_change_the_corpus_id(files, corpus, setting):
     assert files.write().prepare(**setting).id != corpus.id
 
@@ -126,7 +140,9 @@ def test_a_corpus_is_prepared_once(files, monkeypatch):
     stamps = {path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()}
     monkeypatch.setattr(module, "_build", None)
     assert files.prepare().id == first.id
-    assert {path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()} == stamps
+    assert {
+        path: path.stat().st_mtime_ns for path in files.corpora.rglob("*") if path.is_file()
+    } == stamps
 
 
 def test_changed_files_are_prepared_and_restored_files_reuse_the_old_corpus(files, monkeypatch):
@@ -164,10 +180,18 @@ def ended(pid):
 
 
 def in_processes(script, files, **job):
-    """The JSON output of a script, which forks its processes itself so that modules are loaded once."""
-    given = json.dumps({"settings": SETTINGS, "folder": str(files.folder), "corpora": str(files.corpora), **job})
+    """The JSON output of a script, which forks its processes itself so that modules are loaded
+    once.
+    """
+    given = json.dumps(
+        {"settings": SETTINGS, "folder": str(files.folder), "corpora": str(files.corpora), **job}
+    )
     done = subprocess.run(
-        [sys.executable, "-c", PRELUDE + script, given], cwd=ROOT, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PRELUDE + script, given],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -202,7 +226,9 @@ POINTS = ("vocabulary", "ids", "a commit", "manifest", "its place", "the pointer
 
 
 def test_a_killed_preparation_is_never_taken_for_a_corpus(files):
-    """Kill a preparation at each point, in a new folder each time; the next preparation resumes and succeeds."""
+    """Kill a preparation at each point, in a new folder each time; the next preparation resumes and
+    succeeds.
+    """
     files.write()
     script = """
 import pathlib
@@ -238,7 +264,11 @@ print(json.dumps(codes))
     whole = files.prepare()
     for point in POINTS:
         corpora = files.corpora / point
-        counts = [path.parent.name for path in corpora.glob("*/corpus.json") if not path.parent.name.startswith(".")]
+        counts = [
+            path.parent.name
+            for path in corpora.glob("*/corpus.json")
+            if not path.parent.name.startswith(".")
+        ]
         assert counts == ([whole.id] if point == "the pointer" else []), point
         corpus = prepare(resolve_data(SETTINGS), files.folder, corpora)
         corpus.verify()
@@ -313,16 +343,22 @@ def test_training_pairs_with_an_empty_side_are_dropped_and_counted(files):
 
 
 @pytest.mark.parametrize("split", ["dev", "test"])
-@pytest.mark.parametrize(("pair", "language", "side"), [(("", "kana"), "en", "source"), (("dog", ""), "de", "target")])
+@pytest.mark.parametrize(
+    ("pair", "language", "side"), [(("", "kana"), "en", "source"), (("dog", ""), "de", "target")]
+)
 def test_an_empty_side_in_dev_or_test_is_an_error(files, split, pair, language, side):
     files.write(**{split: [("a dog", "kana uno"), pair, ("a dog", "kana uno")]})
-    assert fault(files) == f"{split}.{language}:2: the {side} side is empty; {split} must be complete"
+    assert (
+        fault(files) == f"{split}.{language}:2: the {side} side is empty; {split} must be complete"
+    )
 
 
 def test_an_empty_side_in_a_tsv_is_reported_with_its_file_and_line(files):
     files.write()
     (files.folder / "dev.tsv").write_text("a dog\tkana uno\na dog\t\n")
-    assert fault(files, dev="dev.tsv") == "dev.tsv:2: the target side is empty; dev must be complete"
+    assert (
+        fault(files, dev="dev.tsv") == "dev.tsv:2: the target side is empty; dev must be complete"
+    )
 
 
 LONG = " ".join(["the"] * 60)
@@ -336,7 +372,9 @@ def test_long_training_pairs_are_dropped_and_counted(files, pair):
     assert [train["source"][i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(
         [source for source, _ in PAIRS["train"]]
     )
-    assert corpus.manifest.longest == max(train["source"].lengths.max(), train["target"].lengths.max())
+    assert corpus.manifest.longest == max(
+        train["source"].lengths.max(), train["target"].lengths.max()
+    )
 
 
 def test_a_pair_of_exactly_the_maximum_length_is_kept(files):
@@ -359,9 +397,9 @@ def test_a_long_line_in_dev_or_test_is_an_error(files, split, pair, language):
 
 def test_a_length_limit_below_every_training_pair_is_an_error(files):
     held = {"dev": [("the", "kana")], "test": [("the", "kana")]}
-    assert fault(files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30) == (
-        "train.en: every record is longer than data.max_length=30 tokens"
-    )
+    assert fault(
+        files.write(train=[(LONG, "kana")] * 20, **held), vocab_size=14, max_length=30
+    ) == ("train.en: every record is longer than data.max_length=30 tokens")
 
 
 @pytest.mark.parametrize("split", list(PAIRS))
@@ -370,12 +408,18 @@ def test_an_empty_split_is_an_error(files, split):
 
 
 def test_a_training_split_of_empty_lines_is_an_error(files):
-    assert fault(files.write(train=("\n\n", "\n\n"))) == "train.en: every record is left out (empty: 2)"
+    assert (
+        fault(files.write(train=("\n\n", "\n\n")))
+        == "train.en: every record is left out (empty: 2)"
+    )
 
 
 def test_filters_that_leave_no_training_record_are_named(files):
     write = files.write(train=[("kana", "kana"), ("", "kana"), ("sune", "sune")])
-    assert fault(write, drop_identical=True) == "train.en: every record is left out (identical sides: 2, empty: 1)"
+    assert (
+        fault(write, drop_identical=True)
+        == "train.en: every record is left out (identical sides: 2, empty: 1)"
+    )
 
 
 def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):
@@ -400,7 +444,9 @@ def without_test(corpus):
     return {name: (corpus.folder / name).read_bytes() for name in names}, facts
 
 
-def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(files, tmp_path, monkeypatch):
+def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(
+    files, tmp_path, monkeypatch
+):
     first = files.write(other=PAIRS["test"][:7]).prepare(drop_identical=True)
     alone = Files(files.folder, tmp_path / "alone").prepare(test="other", drop_identical=True)
     with monkeypatch.context() as none:
@@ -435,7 +481,9 @@ def test_a_corpus_whose_manifest_names_no_sources_is_not_reused(files):
 def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
     first = files.write(other=PAIRS["test"][:7]).prepare()
     second = files.prepare(test="other")
-    (second.folder / "corpus.json").write_text("{}")  # damaged: it is prepared again at the same path
+    (second.folder / "corpus.json").write_text(
+        "{}"
+    )  # damaged: it is prepared again at the same path
     (first.folder / "corpus.json").rename(first.folder / "hidden")  # and nothing can be reused
     files.prepare(test="other").verify(every=True)
     (first.folder / "hidden").rename(first.folder / "corpus.json")
@@ -443,7 +491,9 @@ def test_a_file_shared_by_two_corpora_is_replaced_and_not_modified(files):
 
 
 def test_a_test_split_equal_to_the_training_split_is_a_warning(files):
-    """Also if the rest is reused from another corpus, whose warnings about its own test split are dropped."""
+    """Also if the rest is reused from another corpus, whose warnings about its own test split are
+    dropped.
+    """
     line = "test is the same text as the training split: scores on it do not apply to other text"
     files.write()
     assert files.prepare().manifest.noticed == []

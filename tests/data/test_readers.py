@@ -21,8 +21,14 @@ def pairs(tmp_path):
             path = tmp_path / f"{name}.{suffix.replace('_', '.')}"
             content = content if isinstance(content, bytes) else content.encode()
             path.write_bytes(gzip.compress(content) if suffix.endswith("gz") else content)
-        tsv = next((f"{name}.{suffix.replace('_', '.')}" for suffix in files if suffix.startswith("tsv")), name)
-        return [(number, *texts) for number, texts in files_source(str(tmp_path / tsv), FIELDS).records()]
+        tsv = next(
+            (f"{name}.{suffix.replace('_', '.')}" for suffix in files if suffix.startswith("tsv")),
+            name,
+        )
+        return [
+            (number, *texts)
+            for number, texts in files_source(str(tmp_path / tsv), FIELDS).records()
+        ]
 
     return pairs
 
@@ -68,7 +74,8 @@ def test_pairs_are_read_from_a_tsv(pairs, suffix):
 def test_more_than_two_columns_are_an_error_until_two_are_chosen(fault):
     line = fault(tsv="a dog\tein Hund\t0.9\thttp://a.b\na cat\teine Katze\n")
     assert line.startswith(
-        "train.tsv:1: has 4 columns; choose those of source and target, for example data.source_column=1"
+        "train.tsv:1: has 4 columns; choose those of source and target, for example "
+        "data.source_column=1"
     )
 
 
@@ -109,7 +116,9 @@ def test_a_missing_file_is_named_with_its_alternatives(fault):
 
 
 def test_a_missing_tsv_is_named(tmp_path):
-    with pytest.raises(DataError, match=r"/train\.tsv\.gz not found; correct the name or data\.folder"):
+    with pytest.raises(
+        DataError, match=r"/train\.tsv\.gz not found; correct the name or data\.folder"
+    ):
         files_source(str(tmp_path / "train.tsv.gz"), FIELDS)
 
 
@@ -121,8 +130,16 @@ def test_a_folder_in_place_of_a_file_is_an_error(fault, tmp_path):
 @pytest.mark.parametrize(
     ("en", "de", "expected"),
     [
-        ("1\n2\n3\n4\n", "1\n2\n", "train.de: has 2 lines, but train.en has 4; each line needs its counterpart"),
-        ("1\n2\n", "1\n2\n3\n4\n5\n", "train.en: has 2 lines, but train.de has 5; each line needs its counterpart"),
+        (
+            "1\n2\n3\n4\n",
+            "1\n2\n",
+            "train.de: has 2 lines, but train.en has 4; each line needs its counterpart",
+        ),
+        (
+            "1\n2\n",
+            "1\n2\n3\n4\n5\n",
+            "train.en: has 2 lines, but train.de has 5; each line needs its counterpart",
+        ),
         ("1\n", "", "train.de: has 0 lines, but train.en has 1; each line needs its counterpart"),
         ("", "1\n", "train.en: has 0 lines, but train.de has 1; each line needs its counterpart"),
     ],
@@ -138,11 +155,17 @@ def test_invalid_utf_8_is_reported_with_file_line_and_byte(fault, bad):
 
 
 def test_utf_16_is_an_error(fault):
-    assert fault(en="a dog\n".encode("utf-16-le"), de="ein Hund\n") == "train.en:1: contains a NUL byte: not text"
+    assert (
+        fault(en="a dog\n".encode("utf-16-le"), de="ein Hund\n")
+        == "train.en:1: contains a NUL byte: not text"
+    )
 
 
 def test_a_nul_byte_is_reported_with_file_and_line(fault):
-    assert fault(en="a dog\na cat\n", de=b"ein Hund\neine\0Katze\n") == "train.de:2: contains a NUL byte: not text"
+    assert (
+        fault(en="a dog\na cat\n", de=b"ein Hund\neine\0Katze\n")
+        == "train.de:2: contains a NUL byte: not text"
+    )
 
 
 def test_a_line_of_two_megabytes_is_an_error(fault):
@@ -170,7 +193,9 @@ def test_a_cell_of_a_megabyte_in_parquet_is_an_error_too(tmp_path, cell, column)
     pq.write_table(pa.table({**texts, column: ["a dog", cell]}), path)
     with pytest.raises(DataError) as caught:
         list(files_source(str(path), FIELDS).records())
-    assert caught.value.lines == (f"{path}:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence",)
+    assert caught.value.lines == (
+        f"{path}:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence",
+    )
     pq.write_table(pa.table({**texts, column: ["a dog", cell[: MAX_LINE_BYTES // 2 - 1]]}), path)
     assert len(list(files_source(str(path), FIELDS).records())) == 2
 
@@ -179,12 +204,17 @@ def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
     path = tmp_path / "train.parquet"
     bad = pa.array([b"a", b"\xff"]).view(pa.string())
     pq.write_table(pa.table({"en": bad, "de": ["a", "b"]}), path)
-    with pytest.raises(DataError, match=r"train\.parquet, rows from 1 on: a value is not valid UTF-8"):
+    with pytest.raises(
+        DataError, match=r"train\.parquet, rows from 1 on: a value is not valid UTF-8"
+    ):
         list(files_source(str(path), FIELDS).records())
 
 
 def test_a_tsv_line_without_a_tab_is_reported_with_file_and_line(fault):
-    assert fault(tsv="a dog\tein Hund\na cat\n") == "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"
+    assert (
+        fault(tsv="a dog\tein Hund\na cat\n")
+        == "train.tsv:2: has no tab; each line must be SOURCE<tab>TARGET"
+    )
 
 
 WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
@@ -192,7 +222,12 @@ WHOLE = gzip.compress(b"".join(b"%d a dog\n" % i for i in range(1000)))
 
 @pytest.mark.parametrize(
     "content",
-    [b"not an archive\n", WHOLE[:-12], WHOLE[:200], WHOLE[:60] + bytes([WHOLE[60] ^ 255]) + WHOLE[61:]],
+    [
+        b"not an archive\n",
+        WHOLE[:-12],
+        WHOLE[:200],
+        WHOLE[:60] + bytes([WHOLE[60] ^ 255]) + WHOLE[61:],
+    ],
     ids=["text", "no end", "cut short", "flipped byte"],
 )
 def test_a_broken_archive_is_named(tmp_path, content):

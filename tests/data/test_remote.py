@@ -33,7 +33,13 @@ def run(files, tmp_path):
     files.write()
 
     def run(test, direction="en-de", **environment):
-        given = json.dumps([{**SETTINGS, "test": test, "direction": direction}, str(files.folder), str(files.corpora)])
+        given = json.dumps(
+            [
+                {**SETTINGS, "test": test, "direction": direction},
+                str(files.folder),
+                str(files.corpora),
+            ]
+        )
         done = subprocess.run(
             [sys.executable, "-W", "error", "-c", SCRIPT, given], cwd=ROOT, text=True, capture_output=True, check=False,
             env={**os.environ, "HF_HUB_OFFLINE": "0", "SACREBLEU": str(tmp_path / "sacrebleu"), **environment},
@@ -63,7 +69,9 @@ def test_offline_a_test_set_missing_from_the_cache_is_one_error_line(run):
 
 
 def test_a_failed_download_is_one_error_line(run):
-    (line,) = run("sacrebleu:wmt14/full", https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9")
+    (line,) = run(
+        "sacrebleu:wmt14/full", https_proxy="http://127.0.0.1:9", http_proxy="http://127.0.0.1:9"
+    )
     assert line.startswith("sacrebleu:wmt14/full: sacreBLEU could not download it: ")
 
 

@@ -16,8 +16,16 @@ def test_a_batch_equals_one_written_by_hand():
     split = split_of([[5, 6], [7], [8, 9, 10]], [[11], [12, 13, 14], []])
     batch = collate(split, [2, 0, 1], "source", "target")
     assert batch.source.tolist() == [[8, 9, 10, EOS], [5, 6, EOS, PAD], [7, EOS, PAD, PAD]]
-    assert batch.target_in.tolist() == [[BOS, PAD, PAD, PAD], [BOS, 11, PAD, PAD], [BOS, 12, 13, 14]]
-    assert batch.target_out.tolist() == [[EOS, PAD, PAD, PAD], [11, EOS, PAD, PAD], [12, 13, 14, EOS]]
+    assert batch.target_in.tolist() == [
+        [BOS, PAD, PAD, PAD],
+        [BOS, 11, PAD, PAD],
+        [BOS, 12, 13, 14],
+    ]
+    assert batch.target_out.tolist() == [
+        [EOS, PAD, PAD, PAD],
+        [11, EOS, PAD, PAD],
+        [12, 13, 14, EOS],
+    ]
     assert batch.tokens == 1 + 2 + 4
 
 
@@ -47,4 +55,6 @@ def test_bos_and_eos_are_at_the_right_positions(lengths):
 def test_all_tensors_of_a_batch_move_to_the_device():
     moved = collate(split_of([[5]], [[7]]), [0], "source", "target").to(torch.device("meta"))
     assert isinstance(moved, Batch)
-    assert {t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.positions)} == {"meta"}
+    assert {
+        t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.positions)
+    } == {"meta"}

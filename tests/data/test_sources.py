@@ -1,4 +1,6 @@
-"""Sources of sentence pairs: every format gives the same pairs, and invalid rows are errors with file and row."""
+"""Sources of sentence pairs: every format gives the same pairs, and invalid rows are errors with
+file and row.
+"""
 
 import gzip
 import hashlib
@@ -85,10 +87,14 @@ def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):
         write(tmp_path / "train" / f"b{end}", PAIRS[2:])
     write(tmp_path / "whole.jsonl")
     contents = {
-        tuple(files_source(str(tmp_path / name), FIELDS).content()) for name in ("whole", "train", "whole.jsonl")
+        tuple(files_source(str(tmp_path / name), FIELDS).content())
+        for name in ("whole", "train", "whole.jsonl")
     }
     assert contents == {
-        tuple(hashlib.sha256((tmp_path / f"whole{end}").read_bytes()).hexdigest() for end in (".en", ".de"))
+        tuple(
+            hashlib.sha256((tmp_path / f"whole{end}").read_bytes()).hexdigest()
+            for end in (".en", ".de")
+        )
     }
 
 
@@ -103,7 +109,9 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
     before = source.signature()
     system.pipe("/bucket/train.en", b"other\n")
     assert source.signature() != before
-    with pytest.raises(DataError, match=r"memory://bucket/dev\.en\(\.gz\) not found; correct the address"):
+    with pytest.raises(
+        DataError, match=r"memory://bucket/dev\.en\(\.gz\) not found; correct the address"
+    ):
         files_source("memory://bucket/dev", FIELDS)
     with pytest.raises(DataError, match="cannot be opened: Protocol not known: nowhere"):
         files_source("nowhere://bucket/dev", FIELDS)
@@ -111,7 +119,9 @@ def test_addresses_are_opened_with_fsspec(tmp_path):
 
 @pytest.mark.parametrize("name", ["a/dev", "a/dev.tsv", "a/dev.parquet"])
 def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
-    """Each protocol has its own exceptions; of local files, an unknown one is a fault of this program."""
+    """Each protocol has its own exceptions; of local files, an unknown one is a fault of this
+    program.
+    """
     import fsspec
 
     class Broken(fsspec.AbstractFileSystem):
@@ -132,7 +142,9 @@ def test_any_error_of_a_package_for_a_protocol_is_one_line(monkeypatch, name):
         files_source(name, FIELDS)
 
 
-@pytest.mark.parametrize("protocol", ["reference", "github", "dir", "s3", "tar", "async_wrapper", "blockcache"])
+@pytest.mark.parametrize(
+    "protocol", ["reference", "github", "dir", "s3", "tar", "async_wrapper", "blockcache"]
+)
 def test_an_address_that_cannot_be_opened_is_one_line(protocol):
     pytest.importorskip("fsspec")
     with pytest.raises(DataError) as caught:
@@ -168,13 +180,17 @@ FAULTS = {
     "train.jsonl": [
         (
             b'{"en": "a", "de": "b"}\n{"en": "a"}\n',
-            'train.jsonl:2: has no column "de"; its columns are en; set data.source_column and data.target_column',
+            'train.jsonl:2: has no column "de"; its columns are en; set data.source_column and '
+            "data.target_column",
         ),
         (b'{"en": "a", "de": 3}\n', 'train.jsonl:1: "de" is not text'),
         (b'{"en": "a", "de"\n', "train.jsonl:1: is not JSON: "),
         (b"[1]\n", "train.jsonl:1: is not a JSON object"),
         (b'{"en": "a\\u0000", "de": "b"}\n', "train.jsonl:1: contains a NUL character: not text"),
-        (b'{"en": "a\\ud800", "de": "b"}\n', "train.jsonl:1: contains an unpaired surrogate: not text"),
+        (
+            b'{"en": "a\\ud800", "de": "b"}\n',
+            "train.jsonl:1: contains an unpaired surrogate: not text",
+        ),
         (b'{"en": "\xff", "de": "b"}\n', "train.jsonl:1: is not valid UTF-8 (byte 9 of the line)"),
     ],
     "train.parquet": [(b"PAR1 and no more", "train.parquet: is not a complete Parquet file: ")],
@@ -188,7 +204,9 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("name", "content", "line"), [(name, *fault) for name, all in FAULTS.items() for fault in all])
+@pytest.mark.parametrize(
+    ("name", "content", "line"), [(name, *fault) for name, all in FAULTS.items() for fault in all]
+)
 def test_an_invalid_row_is_reported_with_file_and_row(tmp_path, name, content, line):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError) as caught:
@@ -214,7 +232,10 @@ def test_a_missing_column_is_an_error(tmp_path, names, line):
 def test_columns_for_plain_text_are_an_error(tmp_path):
     for end in (".en", ".de"):
         write(tmp_path / f"train{end}")
-    with pytest.raises(DataError, match=r"train: is plain text: data\.source_column and data\.target_column have no"):
+    with pytest.raises(
+        DataError,
+        match=r"train: is plain text: data\.source_column and data\.target_column have no",
+    ):
         files_source(str(tmp_path / "train"), replace(FIELDS, columns=(1, 2)))
 
 
@@ -231,7 +252,8 @@ def test_columns_for_plain_text_are_an_error(tmp_path):
         (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart b.de"),
         (
             ["readme.txt"],
-            "train: holds no file that ends in .tsv, .jsonl, .ndjson, .json, .parquet, .en, .de, or these",
+            "train: holds no file that ends in .tsv, .jsonl, .ndjson, .json, .parquet, .en, .de, "
+            "or these",
         ),
     ],
 )
@@ -263,7 +285,10 @@ def test_a_split_in_other_languages_names_its_files(tmp_path):
     write(tmp_path / "train.deu.gz")
     write(tmp_path / "train.eng")
     write(tmp_path / "train.tsv")
-    with pytest.raises(DataError, match=r"train\.en\(\.gz\) not found; its folder has train\.deu\.gz and train\.eng$"):
+    with pytest.raises(
+        DataError,
+        match=r"train\.en\(\.gz\) not found; its folder has train\.deu\.gz and train\.eng$",
+    ):
         files_source(str(tmp_path / "train"), FIELDS)
 
 
@@ -299,5 +324,7 @@ def test_a_line_end_within_a_sentence_becomes_a_space_and_is_counted(tmp_path):
 def test_a_line_of_ten_megabytes_is_refused_without_reading_it_whole(tmp_path):
     (tmp_path / "train.en").write_bytes(b"a\n" + b"x" * (10 << 20) + b"\n")
     (tmp_path / "train.de").write_bytes(b"a\nb\n")
-    with pytest.raises(DataError, match=r"train\.en:2: is longer than 1048576 bytes: not a sentence"):
+    with pytest.raises(
+        DataError, match=r"train\.en:2: is longer than 1048576 bytes: not a sentence"
+    ):
         pairs_of(files_source(str(tmp_path / "train"), FIELDS))

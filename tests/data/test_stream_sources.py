@@ -1,4 +1,6 @@
-"""Texts of language models: every format keeps every byte; splits are files or shares; faults are refused."""
+"""Texts of language models: every format keeps every byte; splits are files or shares; faults are
+refused.
+"""
 
 import gzip
 import json
@@ -60,13 +62,19 @@ def write(folder, name, documents):
     if name.endswith(".parquet"):
         parquet.write_table(pa.table({"text": documents, "id": list(range(len(documents)))}), path)
         return
-    lines = "".join(json.dumps({"text": text}) + "\n" for text in documents) if ".jsonl" in name else documents[0]
+    lines = (
+        "".join(json.dumps({"text": text}) + "\n" for text in documents)
+        if ".jsonl" in name
+        else documents[0]
+    )
     content = lines.encode()
     path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
 
 
 @pytest.mark.parametrize("tokenizer", ["bytes", "bpe", "unigram"])
-@pytest.mark.parametrize("name", ["train.txt", "train.txt.gz", "train.jsonl", "train.jsonl.gz", "train.parquet"])
+@pytest.mark.parametrize(
+    "name", ["train.txt", "train.txt.gz", "train.jsonl", "train.jsonl.gz", "train.parquet"]
+)
 def test_every_byte_is_kept(corpus, tmp_path, name, tokenizer):
     write(tmp_path, name, [TEXT])
     settings = {} if tokenizer == "bytes" else {"vocab_size": 284}
@@ -98,13 +106,17 @@ def test_a_document_may_be_longer_than_any_sentence(corpus, tmp_path, name):
 def test_a_document_above_its_limit_is_refused_with_its_line(corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(readers, "MAX_DOCUMENT_BYTES", 3 * BLOCK)
     write(tmp_path, "train.jsonl", ["short", "x" * (4 * BLOCK)])
-    with pytest.raises(DataError, match=rf"train\.jsonl:2: is longer than {3 * BLOCK} bytes: divide the document"):
+    with pytest.raises(
+        DataError, match=rf"train\.jsonl:2: is longer than {3 * BLOCK} bytes: divide the document"
+    ):
         corpus(train="train.jsonl")
 
 
 def test_a_missing_column_names_the_setting(corpus, tmp_path):
     (tmp_path / "train.jsonl").write_text('{"body": "a"}\n')
-    with pytest.raises(DataError, match=r'has no column "text"; its columns are body; set data\.column$'):
+    with pytest.raises(
+        DataError, match=r'has no column "text"; its columns are body; set data\.column$'
+    ):
         corpus(train="train.jsonl")
     assert decoded(corpus(train="train.jsonl", column="body"), "train") == ["a"]
 
@@ -112,7 +124,9 @@ def test_a_missing_column_names_the_setting(corpus, tmp_path):
 @pytest.mark.parametrize(("name", "value"), [("column", "body"), ("rows", "pieces")])
 def test_settings_of_tables_without_a_table_are_refused(corpus, tmp_path, name, value):
     write(tmp_path, "train.txt", [TEXT])
-    with pytest.raises(DataError, match=rf"train\.txt: is plain text: data\.{name} has no effect on it; remove it"):
+    with pytest.raises(
+        DataError, match=rf"train\.txt: is plain text: data\.{name} has no effect on it; remove it"
+    ):
         corpus(train="train.txt", **{name: value})
     (tmp_path / "test.jsonl").write_text('{"text": "a", "body": "b"}\n')
     assert decoded(corpus(train="train.txt", test="test.jsonl", **{name: value}), "test") == [
@@ -164,7 +178,9 @@ def test_a_file_that_begins_with_an_empty_row_begins_a_document(corpus, tmp_path
 
 
 def test_a_text_longer_than_a_block_is_the_same_text(corpus, tmp_path):
-    text = "".join(f"line {i} é\n" for i in range(150_000))  # 2 MB: blocks end within lines and characters
+    text = "".join(
+        f"line {i} é\n" for i in range(150_000)
+    )  # 2 MB: blocks end within lines and characters
     (tmp_path / "input.txt").write_text(text)
     assert decoded(corpus(train="input.txt"), "train") == [text]
 
@@ -183,7 +199,9 @@ def test_the_toy_text_is_the_english_side_of_the_toy_corpus(tmp_path):
     prepared = prepare(resolve_language_data({"corpus": "toy"}), tmp_path, tmp_path / "corpora")
     sentences = toy.generate()
     for split in ("train", "dev", "test"):
-        assert decoded(prepared, split) == ["".join(f"{source}.\n" for source, _ in sentences[split])]
+        assert decoded(prepared, split) == [
+            "".join(f"{source}.\n" for source, _ in sentences[split])
+        ]
 
 
 @pytest.mark.parametrize(
@@ -201,7 +219,9 @@ def test_text_that_cannot_be_used_is_refused_with_its_line(corpus, tmp_path, con
 
 
 def test_every_missing_split_is_one_line(tmp_path):
-    data = resolve_language_data({"corpus": "files", "train": "a.txt", "dev": "b.txt", "test": "c.txt"})
+    data = resolve_language_data(
+        {"corpus": "files", "train": "a.txt", "dev": "b.txt", "test": "c.txt"}
+    )
     with pytest.raises(DataError) as error:
         resolve_streams(data, tmp_path, tmp_path)
     assert [line.removeprefix(f"{tmp_path}/") for line in error.value.lines] == [
@@ -214,7 +234,10 @@ def test_every_missing_split_is_one_line(tmp_path):
     [
         ({"corpus": "wikitxt-2"}, 'did you mean "wikitext-2"'),
         ({}, "data needs a corpus: toy, wikitext-2"),
-        ({"corpus": "files", "train": "a.txt", "dev": "60%", "test": "40%"}, "leave no text for training"),
+        (
+            {"corpus": "files", "train": "a.txt", "dev": "60%", "test": "40%"},
+            "leave no text for training",
+        ),
         ({"corpus": "files", "train": "10%", "dev": "b"}, 'train "10%" is a share'),
         ({"corpus": "files", "train": "a", "dev": "0%"}, "not a share between"),
         ({"corpus": "toy", "vocab_size": 500}, "vocab_size=500 has no effect with tokenizer=bytes"),
@@ -228,7 +251,12 @@ def test_settings_that_cannot_go_together_are_refused(settings, message):
 
 
 def test_shares():
-    assert [share_of("5%"), share_of("0.5 %"), share_of("5"), share_of("dev.txt")] == [0.05, 0.005, None, None]
+    assert [share_of("5%"), share_of("0.5 %"), share_of("5"), share_of("dev.txt")] == [
+        0.05,
+        0.005,
+        None,
+        None,
+    ]
 
 
 HUB_SCRIPT = """
@@ -284,16 +312,27 @@ def test_named_texts_are_read_from_the_hub(tmp_path):
     variables = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home"),
                  "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_XET": "1"}  # fmt: skip
     words = [sys.executable, "-c", HUB_SCRIPT, json.dumps(cases), str(tmp_path / "corpora")]
-    done = subprocess.run(words, env=variables, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        words, env=variables, cwd=ROOT, capture_output=True, text=True, check=False
+    )
     hub.close()
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["wikitext-2"]["dev"] == [" = Title = \n wikitext-2-raw-v1 validation \n"]
     assert found["wikitext-103"]["test"] == [" = Title = \n wikitext-103-raw-v1 test \n"]
-    assert found["text8"] == {"train": [" of train"], "dev": [" of validation"], "test": [" of test"]}
-    assert {split: len(texts[0]) for split, texts in found["enwik8"].items()} == {"train": 90, "dev": 5, "test": 5}
+    assert found["text8"] == {
+        "train": [" of train"],
+        "dev": [" of validation"],
+        "test": [" of test"],
+    }
+    assert {split: len(texts[0]) for split, texts in found["enwik8"].items()} == {
+        "train": 90,
+        "dev": 5,
+        "test": 5,
+    }
     fineweb = found["fineweb-edu-sample"]
     assert (
-        "".join(text for texts in fineweb.values() for text in texts) == "a" * 600 + "0" * 400 + "a" * 600 + "1" * 400
+        "".join(text for texts in fineweb.values() for text in texts)
+        == "a" * 600 + "0" * 400 + "a" * 600 + "1" * 400
     )
     assert [len(texts) for texts in fineweb.values()] == [3, 1, 1]

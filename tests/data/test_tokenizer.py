@@ -9,7 +9,12 @@ from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
 from ablate.errors import DataError
 
 TEXT = [text for pair in toy.generate()["train"][:150] for text in pair]
-ODD = ["„Ja“ – ½ Maß… «Œuvre»", "①Ⅳ ﬁn é e\u0301 Ω \u2126", "\u00a0hard\u00a0space\u2028line", "中文 日本語 🙂"]  # noqa: RUF001
+ODD = [
+    "„Ja“ – ½ Maß… «Œuvre»",  # noqa: RUF001
+    "①Ⅳ ﬁn é e\u0301 Ω \u2126",
+    "\u00a0hard\u00a0space\u2028line",
+    "中文 日本語 🙂",
+]
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +81,10 @@ def test_a_vocabulary_smaller_than_the_alphabet_is_an_error_with_the_minimum():
     characters = len(set("".join(TEXT)) - {" "}) + 1  # the space is a piece too
     needed = characters + 4
     line = fault(TEXT, 8)
-    assert line == f"data.vocab_size=8 is too small for the characters of the training split: at least {needed}"
+    assert (
+        line
+        == f"data.vocab_size=8 is too small for the characters of the training split: at least {needed}"
+    )
     assert train_tokenizer(TEXT, needed).vocab_size == needed
     assert fault(TEXT, needed - 1).endswith(f"at least {needed}")
 

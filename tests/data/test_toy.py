@@ -1,4 +1,6 @@
-"""The toy corpus: generated once for all, and each claim of its docstring, read from the text itself."""
+"""The toy corpus: generated once for all, and each claim of its docstring, read from the text
+itself.
+"""
 
 import hashlib
 import random
@@ -49,7 +51,9 @@ def singular(word):
 
 def verb_at(words):
     """Index of the verb in an English sentence."""
-    (place,) = (i for i, word in enumerate(words) if word in VERBS or word.removesuffix("s") in VERBS)
+    (place,) = (
+        i for i, word in enumerate(words) if word in VERBS or word.removesuffix("s") in VERBS
+    )
     return place
 
 
@@ -66,8 +70,14 @@ def translate(source):
     verb = words[place]
     subject = words[: place - 1 if adverb else place]
     stem = VERBS[verb] if verb in VERBS else VERBS[verb.removesuffix("s")]
-    agreeing = stem + NOUNS[singular(head(subject))][1] + ("nt" if head(subject) in PLURALS else "t")
-    parts = [*_phrases(subject, kind), *_phrases(words[place + 1 :], kind), *([ADVERBS[adverb]] if adverb else [])]
+    agreeing = (
+        stem + NOUNS[singular(head(subject))][1] + ("nt" if head(subject) in PLURALS else "t")
+    )
+    parts = [
+        *_phrases(subject, kind),
+        *_phrases(words[place + 1 :], kind),
+        *([ADVERBS[adverb]] if adverb else []),
+    ]
     return " ".join([*parts, agreeing])
 
 
@@ -79,7 +89,11 @@ def head(words):
 def _phrases(words, kind):
     for i, word in enumerate(words):
         if word in PREPOSITIONS:
-            return [*_noun_phrase(words[i + 1 :], kind), PREPOSITIONS[word], *_noun_phrase(words[:i], kind)]
+            return [
+                *_noun_phrase(words[i + 1 :], kind),
+                PREPOSITIONS[word],
+                *_noun_phrase(words[:i], kind),
+            ]
     return _noun_phrase(words, kind)
 
 
@@ -88,11 +102,16 @@ def _noun_phrase(words, kind):
     stems, gender = NOUNS[singular(noun)]
     stem = stems.split("|")[kind if "|" in stems else 0]
     described = [ADJECTIVES[adjective] + gender for adjective in adjectives]
-    return [stem + gender + ("s" if noun in PLURALS else ""), *described, DETERMINERS[determiner] + gender]
+    return [
+        stem + gender + ("s" if noun in PLURALS else ""),
+        *described,
+        DETERMINERS[determiner] + gender,
+    ]
 
 
 def test_the_toy_corpus_has_its_recorded_hash(corpus):
-    # If the sentences change, toy.VERSION must change too: otherwise prepared corpora of the old text are used.
+    # If the sentences change, toy.VERSION must change too: otherwise prepared corpora of the old
+    # text are used.
     digest = hashlib.sha256()
     for split, pairs in corpus.items():
         for source, target in pairs:
@@ -113,7 +132,11 @@ def test_only_random_is_called_whose_values_are_equal_in_every_python(corpus, mo
 
 
 def test_splits_have_their_sizes(corpus):
-    assert {split: len(pairs) for split, pairs in corpus.items()} == {"train": 8000, "dev": 300, "test": 300}
+    assert {split: len(pairs) for split, pairs in corpus.items()} == {
+        "train": 8000,
+        "dev": 300,
+        "test": 300,
+    }
 
 
 def test_every_source_sentence_is_unique_over_all_splits(pairs):
@@ -156,7 +179,9 @@ def test_target_words_are_unambiguous(pairs):
         "noun": {f"{stem}{vowel}{s}" for stem in NOUN_STEMS for vowel in "ao" for s in ("", "s")},
         "adjective": {stem + vowel for stem in ADJECTIVES.values() for vowel in "ao"},
         "determiner": {stem + vowel for stem in DETERMINERS.values() for vowel in "ao"},
-        "verb": {stem + vowel + end for stem in VERBS.values() for vowel in "ao" for end in ("t", "nt")},
+        "verb": {
+            stem + vowel + end for stem in VERBS.values() for vowel in "ao" for end in ("t", "nt")
+        },
         "other": {*PREPOSITIONS.values(), *ADVERBS.values()},
     }
     assert sum(map(len, roles.values())) == len(set().union(*roles.values()))
@@ -164,7 +189,9 @@ def test_target_words_are_unambiguous(pairs):
 
 
 def test_the_verb_comes_last(pairs):
-    endings = tuple(stem + vowel + end for stem in VERBS.values() for vowel in "ao" for end in ("t", "nt"))
+    endings = tuple(
+        stem + vowel + end for stem in VERBS.values() for vowel in "ao" for end in ("t", "nt")
+    )
     for _, target in pairs:
         *before, last = target.split()
         assert last in endings
@@ -172,7 +199,9 @@ def test_the_verb_comes_last(pairs):
 
 
 def test_adjectives_and_determiners_follow_their_noun_and_agree_in_gender(pairs):
-    described = {stem + vowel for stem in (*ADJECTIVES.values(), *DETERMINERS.values()) for vowel in "ao"}
+    described = {
+        stem + vowel for stem in (*ADJECTIVES.values(), *DETERMINERS.values()) for vowel in "ao"
+    }
     seen = 0
     for _, target in pairs:
         noun = None

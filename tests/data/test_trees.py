@@ -12,7 +12,16 @@ from ablate.data import toy
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import resolve_sources
 from ablate.data.sources import Treebank
-from ablate.data.trees import MAX_DEPTH, Leaf, Tree, leaves_of, linearized, normalized, parse_brackets, restored
+from ablate.data.trees import (
+    MAX_DEPTH,
+    Leaf,
+    Tree,
+    leaves_of,
+    linearized,
+    normalized,
+    parse_brackets,
+    restored,
+)
 from ablate.errors import DataError
 from tests.data.random_trees import random_tree, without_tags
 
@@ -44,11 +53,20 @@ def test_a_tree_of_the_treebank_loses_its_root_function_tags_and_traces():
     whole = normalized(tree)
     assert " ".join(leaf.word for leaf in whole.leaves()) == SENTENCE
     assert linearized(whole) == LINEAR
-    assert with_leaves(LINEAR, SENTENCE) == re.sub(r"(?<= )[^() ]+", "XX", LINEAR) == without_tags(LINEAR)
-    assert with_leaves(LINEAR, SENTENCE, "tags").startswith("(S (NP XX/NNP XX/NNP )NP (VP XX/VBZ (NP XX/NNP )NP ")
-    assert with_leaves(LINEAR, SENTENCE, "words").startswith("(S (NP Ms. Haag )NP (VP plays (NP Elianti )NP ")
+    assert (
+        with_leaves(LINEAR, SENTENCE)
+        == re.sub(r"(?<= )[^() ]+", "XX", LINEAR)
+        == without_tags(LINEAR)
+    )
+    assert with_leaves(LINEAR, SENTENCE, "tags").startswith(
+        "(S (NP XX/NNP XX/NNP )NP (VP XX/VBZ (NP XX/NNP )NP "
+    )
+    assert with_leaves(LINEAR, SENTENCE, "words").startswith(
+        "(S (NP Ms. Haag )NP (VP plays (NP Elianti )NP "
+    )
     assert str(whole) == (
-        "(TOP (S (NP (NNP Ms.) (NNP Haag)) (VP (VBZ plays) (NP (NNP Elianti)) (S (PRT|ADVP (RP up)))) "
+        "(TOP (S (NP (NNP Ms.) (NNP Haag)) (VP (VBZ plays) (NP (NNP Elianti)) (S (PRT|ADVP (RP "
+        "up)))) "
         "(-LRB- -LRB-) (. .)))"
     )
 
@@ -59,7 +77,9 @@ def test_every_name_of_the_root_is_the_same(root):
     assert linearized(normalized(tree)) == "(S NN )S ."
 
 
-@pytest.mark.parametrize(("text", "linear"), [("(S (NN a))", "(S NN )S"), ("(NN a)", "NN"), ("(ROOT (NN a))", "NN")])
+@pytest.mark.parametrize(
+    ("text", "linear"), [("(S (NN a))", "(S NN )S"), ("(NN a)", "NN"), ("(ROOT (NN a))", "NN")]
+)
 def test_a_tree_needs_no_root_and_no_constituent(text, linear):
     ((_, tree),) = read(text)
     assert linearized(normalized(tree)) == linear
@@ -74,7 +94,10 @@ def test_trees_have_their_lines_and_may_share_one():
     [
         ("(S (NN a)))", 'a.ptb:1: ")" is outside of brackets'),
         ("(S (NN a))\nword", 'a.ptb:2: "word" is outside of brackets'),
-        ("(S (NN a)\n(S (NN b))\n", 'a.ptb:1: "(S" is never closed; line 2 begins with another bracket'),
+        (
+            "(S (NN a)\n(S (NN b))\n",
+            'a.ptb:1: "(S" is never closed; line 2 begins with another bracket',
+        ),
         ("(S (NN a))\n(S (NP\n  (NN b))", 'a.ptb:2: "(S" is never closed'),
         ("(S (NN a b))", 'a.ptb:1: "(NN a" has a second word, "b"'),
         ("(S (NN a (DT b)))", 'a.ptb:1: "(NN a" has a word and a constituent'),
@@ -119,7 +142,9 @@ def test_what_is_not_well_formed_is_not_restored(text):
     assert restored(text, TWO) is None
 
 
-@pytest.mark.parametrize("text", ["XX XX", "(NP XX XX )NP", "(NP XX )NP XX", "(NP (NP XX )NP XX )NP"])
+@pytest.mark.parametrize(
+    "text", ["XX XX", "(NP XX XX )NP", "(NP XX )NP XX", "(NP (NP XX )NP XX )NP"]
+)
 def test_every_well_formed_sequence_is_restored(text):
     assert without_tags(linearized(restored(text, TWO))) == text
 
@@ -155,8 +180,12 @@ def write_sections(folder, numbers):
 
 def test_the_wsj_is_read_by_its_sections(tmp_path):
     write_sections(tmp_path, range(25))
-    sources = resolve_sources(resolve_parsing_data({"corpus": "wsj"}), tmp_path, tmp_path / "corpora")
-    sentences = {split: [texts[0] for _, texts in source.records()] for split, source in sources.items()}
+    sources = resolve_sources(
+        resolve_parsing_data({"corpus": "wsj"}), tmp_path, tmp_path / "corpora"
+    )
+    sentences = {
+        split: [texts[0] for _, texts in source.records()] for split, source in sources.items()
+    }
     assert sentences["dev"] == ["22 first", "22 second"]
     assert sentences["test"] == ["23 first", "23 second"]
     assert len(sentences["train"]) == 40
@@ -167,7 +196,8 @@ def test_the_wsj_is_read_by_its_sections(tmp_path):
 def test_a_missing_section_is_one_line(tmp_path):
     write_sections(tmp_path, (22, 23))
     with pytest.raises(
-        DataError, match=r"02 not found; set data.folder to the folder of the WSJ's sections, which are"
+        DataError,
+        match=r"02 not found; set data.folder to the folder of the WSJ's sections, which are",
     ):
         resolve_sources(resolve_parsing_data({"corpus": "wsj"}), tmp_path, tmp_path / "corpora")
 
@@ -179,7 +209,10 @@ def test_a_missing_section_is_one_line(tmp_path):
         ({"corpus": "wjs"}, 'corpus "wjs" is not known: toy, wsj or files; did you mean "wsj"'),
         ({"corpus": "wsj", "train": "21-02"}, 'sections "21-02" are not in ascending order'),
         ({"corpus": "toy", "dev": "x"}, '"dev" has no effect on the toy corpus'),
-        ({"corpus": "hf:a/b", "train": "x", "dev": "y", "test": "z"}, "treebanks are read from files"),
+        (
+            {"corpus": "hf:a/b", "train": "x", "dev": "y", "test": "z"},
+            "treebanks are read from files",
+        ),
         ({"corpus": "files", "train": "x", "dev": "y"}, "test"),
     ],
 )
@@ -192,11 +225,19 @@ def prepared(folder, **splits):
     """A corpus of files whose content is given by split."""
     for split, text in splits.items():
         (folder / f"{split}.ptb").write_text(text)
-    settings = {"corpus": "files", "vocab_size": 40, **{split: f"{split}.ptb" for split in ("train", "dev", "test")}}
+    settings = {
+        "corpus": "files",
+        "vocab_size": 40,
+        **{split: f"{split}.ptb" for split in ("train", "dev", "test")},
+    }
     return prepare(resolve_parsing_data(settings), folder, folder / "corpora")
 
 
-GOOD = {"train": f"{WSJ}(S (NP (NN Haag)) (VP (VBZ plays)))\n", "dev": "(S (NN play))\n", "test": "(NP (NN plays))\n"}
+GOOD = {
+    "train": f"{WSJ}(S (NP (NN Haag)) (VP (VBZ plays)))\n",
+    "dev": "(S (NN play))\n",
+    "test": "(NP (NN plays))\n",
+}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +247,10 @@ GOOD = {"train": f"{WSJ}(S (NP (NN Haag)) (VP (VBZ plays)))\n", "dev": "(S (NN p
         ({"dev": ""}, "dev.ptb: contains no records"),
         ({"dev": "(S (-NONE- *))"}, "dev.ptb: contains no records"),
         ({"test": "(S (NN a)"}, 'test.ptb:1: "(S" is never closed'),
-        ({"dev": f"(S (NN a))\n(S {'(NN a) ' * 600})"}, "dev.ptb:2: is longer than data.max_length=500 tokens"),
+        (
+            {"dev": f"(S (NN a))\n(S {'(NN a) ' * 600})"},
+            "dev.ptb:2: is longer than data.max_length=500 tokens",
+        ),
         ({"train": "(S (NN a\0))"}, "train.ptb:1: contains a NUL byte"),
     ],
 )
@@ -232,7 +276,13 @@ def test_each_symbol_is_a_token_and_words_are_learned_apart(tmp_path):
 
 def test_a_vocabulary_without_space_for_the_symbols_is_refused(tmp_path):
     (tmp_path / "a.ptb").write_text(GOOD["train"])
-    settings = {"corpus": "files", "train": "a.ptb", "dev": "a.ptb", "test": "a.ptb", "vocab_size": 12}
+    settings = {
+        "corpus": "files",
+        "train": "a.ptb",
+        "dev": "a.ptb",
+        "test": "a.ptb",
+        "vocab_size": 12,
+    }
     with pytest.raises(DataError, match=r"data.vocab_size=12 is too small"):
         prepare(resolve_parsing_data(settings), tmp_path, tmp_path / "corpora")
 

@@ -1,4 +1,6 @@
-"""Beam search is greedy for K = 1, exhaustive for a large K, and its scores are log-probabilities over the penalty."""
+"""Beam search is greedy for K = 1, exhaustive for a large K, and its scores are log-probabilities
+over the penalty.
+"""
 
 import itertools
 import math
@@ -26,7 +28,9 @@ def sources(*lengths, seed=1, vocab_size=V):
 
 @torch.no_grad()
 def log_probabilities(model, source, translations):
-    """Log-probabilities of equally long translations of one source (1, S), with end marks; without a cache."""
+    """Log-probabilities of equally long translations of one source (1, S), with end marks; without
+    a cache.
+    """
     targets = torch.tensor(translations, dtype=torch.int64).view(len(translations), -1)
     begin, end = (torch.full((len(targets), 1), mark) for mark in (BOS, EOS))
     states = model(source.expand(len(targets), -1), torch.cat([begin, targets], dim=1))
@@ -36,7 +40,9 @@ def log_probabilities(model, source, translations):
 
 def normalized(model, source, tokens, alpha):
     """The score of one translation by its definition."""
-    return float(log_probabilities(model, source, [tokens])[0]) / ((5 + len(tokens) + 1) / 6) ** alpha
+    return (
+        float(log_probabilities(model, source, [tokens])[0]) / ((5 + len(tokens) + 1) / 6) ** alpha
+    )
 
 
 def best_of_all(model, source, limit, alpha):
@@ -90,11 +96,17 @@ def test_a_beam_of_one_is_greedy_search(seed, fields, architecture):
         assert found[i].tokens == greedy(model, unpadded(batch, i), limit)
 
 
-@pytest.mark.parametrize("fields", [{}, {"architecture": "decoder-only"}, {"mixer": "lstm"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"architecture": "decoder-only"}, {"mixer": "lstm"}], ids=str
+)
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
 @pytest.mark.parametrize("seed", range(1, 5))
 def test_an_exhaustive_beam_finds_the_best_of_all_translations(seed, alpha, fields):
-    model, batch, limits = diverse_model(V, seed, ends=-2.0, **fields), sources(*SOURCE_LENGTHS, seed=seed), [2, 4, 3]
+    model, batch, limits = (
+        diverse_model(V, seed, ends=-2.0, **fields),
+        sources(*SOURCE_LENGTHS, seed=seed),
+        [2, 4, 3],
+    )
     space = sum(len(WORDS) ** length for length in range(5))
     found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha)
     for i, limit in enumerate(limits):
@@ -105,13 +117,17 @@ def test_an_exhaustive_beam_finds_the_best_of_all_translations(seed, alpha, fiel
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
 @pytest.mark.parametrize("beam", [1, 2, 5, 13])
-def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best_of_all(beam, alpha):
+def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best_of_all(
+    beam, alpha
+):
     for seed in (1, 2, 3):
         model, batch = diverse_model(V, seed, ends=-2.0), sources(*SOURCE_LENGTHS, seed=seed)
         found = beam_search(model, batch, torch.tensor([4, 3, 4]), beam, alpha)
         for i, limit in enumerate([4, 3, 4]):
             source = unpadded(batch, i)
-            assert found[i].score == pytest.approx(normalized(model, source, found[i].tokens, alpha), abs=1e-5)
+            assert found[i].score == pytest.approx(
+                normalized(model, source, found[i].tokens, alpha), abs=1e-5
+            )
             assert found[i].score <= best_of_all(model, source, limit, alpha)[0] + 1e-5
 
 
@@ -141,8 +157,12 @@ def test_among_translations_of_one_word_the_length_is_that_of_the_closed_form(al
     """P(word) = 0.6 and P(end) = 0.3: n words score (n ln 0.6 + ln 0.3) / ((6 + n) / 6)^alpha."""
     model = unigram_model([0.04, 0.02, 0.04, 0.3, 0.6])
     limit = 7
-    scores = [(n * math.log(0.6) + math.log(0.3)) / ((6 + n) / 6) ** alpha for n in range(limit + 1)]
-    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([limit]), beam=2 ** (limit + 1), alpha=alpha)
+    scores = [
+        (n * math.log(0.6) + math.log(0.3)) / ((6 + n) / 6) ** alpha for n in range(limit + 1)
+    ]
+    (found,) = beam_search(
+        model, sources(3, vocab_size=5), torch.tensor([limit]), beam=2 ** (limit + 1), alpha=alpha
+    )
     assert found.tokens == [4] * scores.index(max(scores))
     assert found.score == pytest.approx(max(scores), abs=1e-5)
 
@@ -161,13 +181,17 @@ def test_without_a_penalty_the_shortest_wins_and_with_a_strong_one_the_longest()
 @pytest.mark.parametrize("beam", [1, 4])
 def test_translations_do_not_depend_on_the_rest_of_the_batch(beam, fields, architecture):
     lengths, limits = (7, 2, 11, 5, 3), [9, 4, 13, 1, 6]
-    model = diverse_model(31, seed=3, ends=2.0, architecture=architecture, max_positions=29, **fields)
+    model = diverse_model(
+        31, seed=3, ends=2.0, architecture=architecture, max_positions=29, **fields
+    )
     batch = sources(*lengths, vocab_size=31)
     together = beam_search(model, batch, torch.tensor(limits), beam, alpha=0.6)
     order = [3, 0, 4, 2, 1]
     moved = beam_search(model, batch[order], torch.tensor(limits)[order], beam, alpha=0.6)
     for i in range(5):
-        (alone,) = beam_search(model, unpadded(batch, i, lengths), torch.tensor(limits[i : i + 1]), beam, alpha=0.6)
+        (alone,) = beam_search(
+            model, unpadded(batch, i, lengths), torch.tensor(limits[i : i + 1]), beam, alpha=0.6
+        )
         for other in (alone, moved[order.index(i)]):
             assert other.tokens == together[i].tokens
             assert other.score == pytest.approx(together[i].score, rel=1e-5)  # a sum in fp32
@@ -176,7 +200,9 @@ def test_translations_do_not_depend_on_the_rest_of_the_batch(beam, fields, archi
 @pytest.mark.parametrize("beam", [1, 3, 8])
 def test_a_model_that_never_predicts_the_end_mark_is_stopped_at_the_limit(beam):
     model, limits = unigram_model([0.001, 0.001, 0.001, 1e-9, 0.9, 0.097]), [0, 3, 11]
-    found = beam_search(model, sources(5, 2, 7, vocab_size=6), torch.tensor(limits), beam, alpha=0.6)
+    found = beam_search(
+        model, sources(5, 2, 7, vocab_size=6), torch.tensor(limits), beam, alpha=0.6
+    )
     assert [hypothesis.tokens for hypothesis in found] == [[4] * limit for limit in limits]
     for hypothesis, n in zip(found, limits, strict=True):
         expected = (n * math.log(0.9) + math.log(1e-9)) / ((6 + n) / 6) ** 0.6
@@ -187,8 +213,12 @@ def test_a_model_that_never_predicts_the_end_mark_is_stopped_at_the_limit(beam):
 def test_no_translation_exceeds_its_limit(beam):
     for seed in range(1, 6):
         limits = [1, 0, 5]
-        found = beam_search(diverse_model(V, seed), sources(*SOURCE_LENGTHS), torch.tensor(limits), beam, alpha=2.0)
-        assert all(len(hypothesis.tokens) <= limit for hypothesis, limit in zip(found, limits, strict=True))
+        found = beam_search(
+            diverse_model(V, seed), sources(*SOURCE_LENGTHS), torch.tensor(limits), beam, alpha=2.0
+        )
+        assert all(
+            len(hypothesis.tokens) <= limit for hypothesis, limit in zip(found, limits, strict=True)
+        )
 
 
 @pytest.mark.parametrize("beam", [1, 2, 50])
@@ -220,7 +250,9 @@ def test_finished_sentences_leave_the_batch():
 
 
 def test_the_search_ends_when_no_unfinished_hypothesis_can_still_win():
-    """The empty translation scores ln 0.9; the best living one, ln 0.08 at least, over (56 / 6)^0.6 at most."""
+    """The empty translation scores ln 0.9; the best living one, ln 0.08 at least, over (56 / 6)^0.6
+    at most.
+    """
     assert math.log(0.9) > math.log(0.08) / (56 / 6) ** 0.6
     model = Watched(unigram_model([0.01, 0.005, 0.005, 0.9, 0.08]))
     (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=4, alpha=0.6)
@@ -228,7 +260,9 @@ def test_the_search_ends_when_no_unfinished_hypothesis_can_still_win():
 
 
 def test_the_search_ends_when_K_hypotheses_have_finished_though_longer_ones_could_still_win():
-    """The best two of each step: `end` and `4`; then `4 end` and `4 4`. The penalty alone would go on to the limit."""
+    """The best two of each step: `end` and `4`; then `4 end` and `4 4`. The penalty alone would go
+    on to the limit.
+    """
     model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
     (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0)
     assert len(model.sizes) == 2
@@ -237,24 +271,34 @@ def test_the_search_ends_when_K_hypotheses_have_finished_though_longer_ones_coul
 
 
 def test_without_early_stopping_it_goes_on_while_longer_ones_could_still_win():
-    """As above; the best of all is the longest, since the penalty grows faster than the probability falls."""
+    """As above; the best of all is the longest, since the penalty grows faster than the probability
+    falls.
+    """
     model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
-    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0, early_stopping=False)
+    (found,) = beam_search(
+        model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0, early_stopping=False
+    )
     assert (found.tokens, len(model.sizes)) == ([4] * 50, 51)
 
 
 def test_without_early_stopping_a_beam_of_one_is_still_greedy():
     model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
-    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=1, alpha=9.0, early_stopping=False)
+    (found,) = beam_search(
+        model, sources(3, vocab_size=5), torch.tensor([50]), beam=1, alpha=9.0, early_stopping=False
+    )
     assert (found.tokens, len(model.sizes)) == ([], 1)
 
 
 def test_unlikely_ends_among_the_best_do_not_hide_a_likely_translation():
-    """A step offers `4` with probability 0.9 and then the end mark; its second end would stop the search at once."""
+    """A step offers `4` with probability 0.9 and then the end mark; its second end would stop the
+    search at once.
+    """
     model = unigram_model([0.01, 0.01, 0.01, 0.07, 0.9])
     limits = torch.tensor([6])
     early, late = (
-        beam_search(model, sources(3, vocab_size=5), limits, beam=2, alpha=4.0, early_stopping=stops)[0]
+        beam_search(
+            model, sources(3, vocab_size=5), limits, beam=2, alpha=4.0, early_stopping=stops
+        )[0]
         for stops in (True, False)
     )
     assert len(early.tokens) < 3
@@ -288,4 +332,7 @@ def test_best_continuations_equal_a_full_sort(B, K, V, impossible, seed):
     assert torch.equal(values, everything.flatten(1).sort(dim=1, descending=True).values[:, :n])
     rows = torch.arange(B)[:, None]
     assert torch.equal(everything[rows, origins, tokens], values)
-    assert all(len(set(zip(o, t, strict=True))) == n for o, t in zip(origins.tolist(), tokens.tolist(), strict=True))
+    assert all(
+        len(set(zip(o, t, strict=True))) == n
+        for o, t in zip(origins.tolist(), tokens.tolist(), strict=True)
+    )

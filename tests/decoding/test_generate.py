@@ -1,4 +1,6 @@
-"""Generated text: the most likely tokens by a plain loop, draws by the model's probabilities, limits."""
+"""Generated text: the most likely tokens by a plain loop, draws by the model's probabilities,
+limits.
+"""
 
 import pytest
 import torch
@@ -49,7 +51,9 @@ def test_the_same_seed_draws_the_same_text_and_another_one_another():
 def test_draws_follow_the_probabilities_at_the_temperature():
     logits = torch.tensor([9.0, 9.0, 9.0, -9.0, 2.0, 1.0, 0.0])  # the first three are never drawn
     random = torch.Generator().manual_seed(1)
-    drawn = torch.bincount(torch.tensor([choose(logits, 2.0, None, random) for _ in range(4000)]), minlength=7)
+    drawn = torch.bincount(
+        torch.tensor([choose(logits, 2.0, None, random) for _ in range(4000)]), minlength=7
+    )
     weights = torch.tensor([0.0, 0.0, 0.0, -9.0, 2.0, 1.0, 0.0]).div(2.0).exp()
     weights[:3] = 0
     expected = weights / weights.sum()

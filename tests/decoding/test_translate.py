@@ -29,24 +29,33 @@ def model():
 
 @pytest.fixture
 def calls(monkeypatch):
-    """Batches of a search that answers each source with itself: (source, limits, beam, alpha, early_stopping)."""
+    """Batches of a search that answers each source with itself: (source, limits, beam, alpha,
+    early_stopping).
+    """
     calls = []
 
     def echo(model, source, limits, *rules):
         calls.append((source, limits, *rules))
-        return [Hypothesis([token for token in row if token not in (PAD, EOS)], 0.0) for row in source.tolist()]
+        return [
+            Hypothesis([token for token in row if token not in (PAD, EOS)], 0.0)
+            for row in source.tolist()
+        ]
 
     monkeypatch.setattr(module, "beam_search", echo)
     return calls
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 97, 8192])
-def test_translations_are_in_the_order_of_their_sentences(model, tokenizer, calls, monkeypatch, batch_tokens):
+def test_translations_are_in_the_order_of_their_sentences(
+    model, tokenizer, calls, monkeypatch, batch_tokens
+):
     monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": batch_tokens})
     assert translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU) == TEXTS
 
 
-def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(model, tokenizer, calls, monkeypatch):
+def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(
+    model, tokenizer, calls, monkeypatch
+):
     monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": 600})
     translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(beam=3), CPU)
     assert len(calls) > 3
@@ -55,10 +64,23 @@ def test_batches_have_similar_lengths_and_their_hypotheses_fit_the_budget(model,
     assert lengths == sorted(lengths)
 
 
-def test_a_translation_is_limited_by_max_extra_length_and_by_the_positions_of_the_model(model, tokenizer, calls):
-    translate(model, tokenizer, [[5] * 7, [5] * 90, []], DecodingConfig(beam=2, alpha=1.5, max_extra_length=11), CPU)
+def test_a_translation_is_limited_by_max_extra_length_and_by_the_positions_of_the_model(
+    model, tokenizer, calls
+):
+    translate(
+        model,
+        tokenizer,
+        [[5] * 7, [5] * 90, []],
+        DecodingConfig(beam=2, alpha=1.5, max_extra_length=11),
+        CPU,
+    )
     ((source, limits, beam, alpha, *_),) = calls
-    assert ((source != PAD).sum(1).tolist(), limits.tolist(), beam, alpha) == ([1, 8, 91], [11, 18, 96], 2, 1.5)
+    assert ((source != PAD).sum(1).tolist(), limits.tolist(), beam, alpha) == (
+        [1, 8, 91],
+        [11, 18, 96],
+        2,
+        1.5,
+    )
     assert [row[row != PAD][-1] for row in source] == [EOS] * 3
 
 
@@ -78,13 +100,17 @@ def test_no_sentences_give_no_translations(model, tokenizer, calls):
 
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize("beam", [1, 3])
-def test_a_translation_does_not_depend_on_the_sentences_beside_it(tokenizer, monkeypatch, beam, architecture):
+def test_a_translation_does_not_depend_on_the_sentences_beside_it(
+    tokenizer, monkeypatch, beam, architecture
+):
     model = diverse_model(67, ends=2.0, max_positions=97, architecture=architecture)
     sentences = [*tokenizer.encode(TEXTS[:7]), []]
     decoding = DecodingConfig(beam=beam, max_extra_length=5)
     together = translate(model, tokenizer, sentences, decoding, CPU)
     assert len(set(together)) > 1
-    assert [translate(model, tokenizer, [sentence], decoding, CPU)[0] for sentence in sentences] == together
+    assert [
+        translate(model, tokenizer, [sentence], decoding, CPU)[0] for sentence in sentences
+    ] == together
     assert translate(model, tokenizer, sentences[::-1], decoding, CPU) == together[::-1]
     monkeypatch.setattr(module, "BATCH_TOKENS", {"cpu": 100})
     assert translate(model, tokenizer, sentences, decoding, CPU) == together
@@ -94,7 +120,9 @@ def test_the_longest_possible_source_is_translated(model, tokenizer):
     assert len(translate(model, tokenizer, [[5] * 96], DecodingConfig(beam=2), CPU)) == 1
 
 
-@pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "rope"])  # encodings with a table of positions
+@pytest.mark.parametrize(
+    "encoding", ["sinusoidal", "learned", "rope"]
+)  # encodings with a table of positions
 def test_the_last_position_can_be_used(tokenizer, encoding):
     model = diverse_model(
         67, ends=-50.0, max_positions=31, architecture="decoder-only", positional_encoding=encoding
@@ -130,11 +158,15 @@ def test_translation_can_be_stopped_after_each_batch(model, tokenizer, calls, mo
             raise Interrupted
 
     with pytest.raises(Interrupted):
-        translate(model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU, stop_at_the_third)
+        translate(
+            model, tokenizer, tokenizer.encode(TEXTS), DecodingConfig(), CPU, stop_at_the_third
+        )
     assert places == [1, 2, 3]
 
 
-def test_a_batch_that_needs_too_much_memory_is_decoded_in_halves(model, tokenizer, calls, monkeypatch):
+def test_a_batch_that_needs_too_much_memory_is_decoded_in_halves(
+    model, tokenizer, calls, monkeypatch
+):
     search, refused = module.beam_search, []
 
     def scarce(model, source, *rules):

@@ -1,4 +1,6 @@
-"""The constraint of well-formed trees: every walk through it ends in a tree, and every tree is a walk through it."""
+"""The constraint of well-formed trees: every walk through it ends in a tree, and every tree is a
+walk through it.
+"""
 
 import random
 
@@ -67,7 +69,9 @@ def test_every_tree_is_allowed(tokenizer, leaves):
     for _ in range(200):
         tree, sentence = sample(draw)
         if leaves == "tags":  # the vocabulary has two of them
-            linear = " ".join(part if part[0] in "()" else "NN" for part in linearized(tree).split())
+            linear = " ".join(
+                part if part[0] in "()" else "NN" for part in linearized(tree).split()
+            )
         else:
             linear = linearized(tree)
         source, target = tokenizer.encode(list(data.as_encoded((sentence, linear))))
@@ -100,20 +104,28 @@ def test_a_search_with_random_weights_finds_trees_only(tokenizer, leaves):
 
 
 def test_a_known_word_has_the_probability_of_any_word(tokenizer, leaves):
-    """Before the first word: the words of XX and tags keep their own, copied words have that of all together."""
+    """Before the first word: the words of XX and tags keep their own, copied words have that of all
+    together.
+    """
     vocabulary, draw = TreeVocabulary(tokenizer, leaves == "words"), random.Random(9)
     _, sentence = sample(draw)
     (source,) = tokenizer.encode([sentence])
     constraint = vocabulary.constraint([source], [60])
-    log_probs = torch.randn((1, 1, tokenizer.vocab_size), generator=torch.Generator().manual_seed(1)).log_softmax(-1)
+    log_probs = torch.randn(
+        (1, 1, tokenizer.vocab_size), generator=torch.Generator().manual_seed(1)
+    ).log_softmax(-1)
     allowed = constraint.allowed()
     found = constraint.restrict(log_probs.clone(), allowed)[0, 0]
     assert found.isinf().tolist() == (~allowed[0, 0]).tolist()
-    brackets = [id for id in range(tokenizer.vocab_size) if tokenizer.pieces([id])[0][1:2] in ("(", ")")]
+    brackets = [
+        id for id in range(tokenizer.vocab_size) if tokenizer.pieces([id])[0][1:2] in ("(", ")")
+    ]
     assert all(found[id] in (log_probs[0, 0, id], float("-inf")) for id in brackets)
     if leaves == "words":
         others = [id for id in range(4, tokenizer.vocab_size) if id not in brackets]
-        assert float(found[source[0]].exp()) == pytest.approx(float(log_probs[0, 0, others].exp().sum()), rel=1e-5)
+        assert float(found[source[0]].exp()) == pytest.approx(
+            float(log_probs[0, 0, others].exp().sum()), rel=1e-5
+        )
     else:
         words = [id for id in vocabulary.word_symbols if allowed[0, 0, id]]
         assert words
@@ -122,10 +134,15 @@ def test_a_known_word_has_the_probability_of_any_word(tokenizer, leaves):
 
 def test_an_unknown_character_of_a_copied_word_has_the_probability_of_any_word(tokenizer):
     vocabulary = TreeVocabulary(tokenizer, copies_words=True)
-    known, unknown = (vocabulary.constraint([[token]], [9]) for token in (tokenizer.vocab_size - 1, UNK))
+    known, unknown = (
+        vocabulary.constraint([[token]], [9]) for token in (tokenizer.vocab_size - 1, UNK)
+    )
     log_probs = torch.zeros((1, 1, tokenizer.vocab_size))
     log_probs[..., UNK] = -50.0  # never seen in training
     first = known.restrict(log_probs, known.allowed())[0, 0, tokenizer.vocab_size - 1]
     everything = torch.ones_like(log_probs, dtype=torch.bool)
-    assert unknown.restrict(log_probs, everything)[0, 0, UNK] == unknown.restrict(log_probs, everything)[0, 0].max()
+    assert (
+        unknown.restrict(log_probs, everything)[0, 0, UNK]
+        == unknown.restrict(log_probs, everything)[0, 0].max()
+    )
     assert first == unknown.restrict(log_probs, everything)[0, 0, UNK]

@@ -19,7 +19,9 @@ from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_s
 
 
 def disturbed(study: Path, results: Path, kills: int, seed: int, longest: float) -> list[str]:
-    """Run the study, killing launcher or workers `kills` times, up to `longest` seconds apart; returns the kills."""
+    """Run the study, killing launcher or workers `kills` times, up to `longest` seconds apart;
+    returns the kills.
+    """
     draw = random.Random(seed)
     done: list[str] = []
     process = _launch(study, results)
@@ -72,5 +74,8 @@ if __name__ == "__main__":
         started = time.monotonic()
         done, differing = compare(arguments.kills, arguments.seed, Path(folder))
         counts = {what: done.count(what) for what in dict.fromkeys(done)}
-        print(f"{len(done)} disturbances {counts} in {time.monotonic() - started:.0f} s; differing files: {differing}")
+        print(
+            f"{len(done)} disturbances {counts} in {time.monotonic() - started:.0f} s; differing "
+            f"files: {differing}"
+        )
         raise SystemExit(bool(differing))

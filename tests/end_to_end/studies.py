@@ -39,9 +39,13 @@ def command(*words: object) -> list[str]:
     return [sys.executable, "-m", "ablate", *map(str, words)]
 
 
-def ablate(*words: object, check: int | None = 0, **options: object) -> subprocess.CompletedProcess[str]:
+def ablate(
+    *words: object, check: int | None = 0, **options: object
+) -> subprocess.CompletedProcess[str]:
     """Run the command line in a new process, as a user does."""
-    done = subprocess.run(command(*words), capture_output=True, text=True, timeout=300, check=False, **options)
+    done = subprocess.run(
+        command(*words), capture_output=True, text=True, timeout=300, check=False, **options
+    )
     if check is not None:
         assert done.returncode == check, (done.returncode, done.stdout, done.stderr)
     return done
@@ -56,7 +60,11 @@ def outcome(results: Path) -> dict[str, bytes]:
         "*/table.json",
         "*/table.md",
     )
-    found = {str(p.relative_to(results)): p.read_bytes() for pattern in patterns for p in results.glob(pattern)}
+    found = {
+        str(p.relative_to(results)): p.read_bytes()
+        for pattern in patterns
+        for p in results.glob(pattern)
+    }
     assert found
     return found
 

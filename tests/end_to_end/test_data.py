@@ -1,4 +1,6 @@
-"""Rows with different data: separate vocabularies, several vocabulary sizes, and a share of the training split."""
+"""Rows with different data: separate vocabularies, several vocabulary sizes, and a share of the
+training split.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ def done(tmp_path_factory):
     (folder / "data.yaml").write_text(STUDY)
     run = inside("run", folder / "data.yaml", "--results", folder / "results")
     assert run.code == 0, run.err + run.out
-    table = inside("table", folder / "data.yaml", "--results", folder / "results", "--format", "json")
+    table = inside(
+        "table", folder / "data.yaml", "--results", folder / "results", "--format", "json"
+    )
     return folder, {row["row"]: row for row in json.loads(table.out)["rows"]}
 
 
@@ -68,6 +72,8 @@ def test_a_run_with_two_vocabularies_translates_and_is_not_exported(done):
     asked = inside("translate", result.id, "--results", root.root, stdin=b"the dog\n")
     assert asked.code == 0, asked.err
     assert asked.out.count("\n") == 1
-    refused = inside("export", result.id, folder / "out", "--to", "huggingface", "--results", root.root)
+    refused = inside(
+        "export", result.id, folder / "out", "--to", "huggingface", "--results", root.root
+    )
     assert refused.code == 2
     assert "data.vocabulary=separate" in refused.err or "tied_embeddings" in refused.err

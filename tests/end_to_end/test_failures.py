@@ -106,7 +106,9 @@ def diverged(copy, monkeypatch):
     decodings = {row.decoding: DecodingConfig(**row.config.model_dump(include=fields))}
     (corpus,) = (path.parent for path in copy.root.glob("corpora/*/corpus.json"))
     try:
-        request = RunRequest(folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={})
+        request = RunRequest(
+            folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
+        )
         job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
         assert execute(job, RunContext()) == "diverged"
     finally:
@@ -122,7 +124,9 @@ def test_a_diverged_run_is_a_result_and_is_never_tried_again(diverged, no_worker
     found = statuses(diverged)
     assert [key for key, status in found.items() if status["state"] != "done"] == [(LABEL, 1)]
     assert found[LABEL, 1]["state"] == "diverged"
-    assert re.fullmatch(r"10 steps in \d+ s: the loss exploded to [\d.]+ nats a token", found[LABEL, 1]["detail"])
+    assert re.fullmatch(
+        r"10 steps in \d+ s: the loss exploded to [\d.]+ nats a token", found[LABEL, 1]["detail"]
+    )
     row = json.loads(diverged.ask("table", "--format", "json").out)["rows"][1]
     assert (row["state"], row["bleu"]["n"]) == ("diverged", 1)
     assert not list(diverged.folder(LABEL).checkpoints.glob("*"))
@@ -132,7 +136,9 @@ def in_a_terminal(words, columns):
     """Run a command in a terminal of this width: (exit code, output)."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-    environment = {key: value for key, value in os.environ.items() if key != "CI"} | {"TERM": "xterm"}
+    environment = {key: value for key, value in os.environ.items() if key != "CI"} | {
+        "TERM": "xterm"
+    }
     process = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment)
     os.close(theirs)
     sent = b""
@@ -145,22 +151,29 @@ def in_a_terminal(words, columns):
 
 def test_a_terminal_shows_live_progress_and_then_a_table_of_its_width(copy):
     take_back(copy.folder(LABEL))
-    often = "from ablate.launch import scheduler; scheduler.TICK_SECONDS = 0.02"  # the run may take less than a tick
+    # the run may take less than a tick
+    often = "from ablate.launch import scheduler; scheduler.TICK_SECONDS = 0.02"
     begin = f"{often}; from ablate.cli import main; main()"
     words = [sys.executable, "-c", begin, "run", str(copy.file), "--results", str(copy.root)]
     code, sent = in_a_terminal(words, columns=80)
     assert code == 0
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", sent).replace("\r\n", "\n")
     assert "tiny: 3 of 4 runs" in text
-    assert re.search(r"A h=1 +1/2 .*(starting|/30|measuring|decoding)", text)  # its row shows its progress
+    assert re.search(
+        r"A h=1 +1/2 .*(starting|/30|measuring|decoding)", text
+    )  # its row shows its progress
     table = text[text.rindex("Base reaches") :].splitlines()
     assert max(map(len, table)) <= 80
     assert "…" not in "".join(table)
-    assert any(re.fullmatch(r"A h=1 +\S+ ±\S+ +0\.0 +\S+ ±\S+ +0\.00858 +1", line) for line in table)
+    assert any(
+        re.fullmatch(r"A h=1 +\S+ ±\S+ +0\.0 +\S+ ±\S+ +0\.00858 +1", line) for line in table
+    )
 
 
 def test_run_decodes_damaged_translations_again_and_makes_room_for_files(copy, calm):
-    """A damaged translation, a result that is a folder, and a file in place of a folder of scores."""
+    """A damaged translation, a result that is a folder, and a file in place of a folder of
+    scores.
+    """
     translations = sorted(copy.root.glob("runs/*/translations/*.txt"))
     translations[0].write_text("other text\n")
     run = copy.folder("A h=1")
@@ -171,8 +184,14 @@ def test_run_decodes_damaged_translations_again_and_makes_room_for_files(copy, c
     scores.write_text("")
     table = copy.ask("table")
     assert table.code == 0
-    assert f"{translations[0]}: is damaged (its SHA-256 is not the one written); `ablate run` decodes it" in table.out
-    assert f"{run.result}: is damaged (a folder in place of a file); `ablate run` makes it again" in table.out
+    assert (
+        f"{translations[0]}: is damaged (its SHA-256 is not the one written); `ablate run` decodes "
+        f"it" in table.out
+    )
+    assert (
+        f"{run.result}: is damaged (a folder in place of a file); `ablate run` makes it again"
+        in table.out
+    )
     done = copy.run()
     assert (done.code, done.err) == (0, "")
     assert outcome(copy.root) == outcome(calm.root)

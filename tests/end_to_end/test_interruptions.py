@@ -55,7 +55,9 @@ def states(trained):
 
 
 def runs_of(root, like=None):
-    """Files of the runs that must not differ; with `like`, only of the runs that are in that root too."""
+    """Files of the runs that must not differ; with `like`, only of the runs that are in that root
+    too.
+    """
     found = {name: content for name, content in outcome(root).items() if name.startswith("runs/")}
     return {name: content for name, content in found.items() if like is None or name in like}
 
@@ -77,19 +79,26 @@ def is_gone(pid):
 
 @pytest.fixture(scope="module")
 def history(calm, tmp_path_factory):
-    """One study that is stopped in every way, one after another, with the output and state of each time."""
+    """One study that is stopped in every way, one after another, with the output and state of each
+    time.
+    """
     folder = tmp_path_factory.mktemp("rough")
     shutil.copytree(calm.root / "corpora", folder / "results" / "corpora")
     rough, seen = Trained(Path(shutil.copy(calm.file, folder)), folder / "results"), {}
 
-    launcher = launch(rough)  # killed after the workers have received work, but before they have loaded torch
+    launcher = launch(
+        rough
+    )  # killed after the workers have received work, but before they have loaded torch
     workers = until(lambda: children(launcher), "a worker")
     launcher.kill()
     launcher.communicate()
     until(lambda: all(is_gone(pid) for pid in workers), "orphans end")
     seen["orphans"] = sorted(path.name for path in rough.root.glob("runs/*/result.json"))
 
-    for name, number, phase in (("SIGINT", signal.SIGINT, "starting"), ("SIGTERM", signal.SIGTERM, "decoding")):
+    for name, number, phase in (
+        ("SIGINT", signal.SIGINT, "starting"),
+        ("SIGTERM", signal.SIGTERM, "decoding"),
+    ):
         launcher = launch(rough)
         until(lambda phase=phase: phase in phases(rough), phase)
         workers = children(launcher)
@@ -122,7 +131,10 @@ def test_workers_exit_after_their_launcher_is_killed_even_before_they_begin(hist
 def test_a_signal_saves_and_prints_how_to_resume(history, name):
     code, said, found, gone = history[1][name]
     assert code == 130
-    assert re.search(r"Interrupted: 0 of 1 run done(; saved: base at step \d+)?\. The same command resumes\.\n$", said)
+    assert re.search(
+        r"Interrupted: 0 of 1 run done(; saved: base at step \d+)?\. The same command resumes\.\n$",
+        said,
+    )
     assert "Traceback" not in said
     assert found == ["interrupted"]
     assert gone

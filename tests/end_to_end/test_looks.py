@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ablate.report.looks import position_of
+from ablate.analysis.looks import position_of
 from ablate.store import Results
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
@@ -33,7 +33,11 @@ def looks(calm, tmp_path):
 
 def seeds_trained(looks):
     results = Results(looks.root)
-    return Counter(results.run(id).read_run().seed for id in results.run_ids() if results.run(id).result.exists())
+    return Counter(
+        results.run(id).read_run().seed
+        for id in results.run_ids()
+        if results.run(id).result.exists()
+    )
 
 
 def test_a_study_stops_where_every_row_is_settled_and_goes_on_where_one_is_not(looks):
@@ -45,7 +49,10 @@ def test_a_study_stops_where_every_row_is_settled_and_goes_on_where_one_is_not(l
     assert looks.ask("status", "base", "--seed", "2").code == 0
 
     looks.file.write_text(LOOKS.replace("[bleu]", "[chrf]"))  # in which the rows differ a little
-    assert position_of(looks.study, Results(looks.root)).study.seeds == (1, 2)  # no score yet, and no verdict
+    assert position_of(looks.study, Results(looks.root)).study.seeds == (
+        1,
+        2,
+    )  # no score yet, and no verdict
     done = looks.run()
     assert done.code == 0, done.err
     assert "1 row is undecided (A norm_position=pre); the study goes on with 3 seeds." in done.out
@@ -60,6 +67,8 @@ def test_pilots_of_one_root_go_from_look_to_look_and_stop_where_every_row_is_set
     (job,) = (looks.root / "tiny" / "jobs").iterdir()
     assert seeds_trained(looks) == {}
     said = inside("work", "--job", job).out
-    assert said.index("Look 1 of 2") < said.index("started  base seed 3") < said.index("Look 2 of 2")
+    assert (
+        said.index("Look 1 of 2") < said.index("started  base seed 3") < said.index("Look 2 of 2")
+    )
     assert seeds_trained(looks) == {1: 2, 2: 2, 3: 2}
     assert "nothing is left to do" in inside("work", "--job", job, "--index", 1).out

@@ -1,4 +1,6 @@
-"""Plug-in classes from a study to its translations; the example of docs/components.md runs unchanged."""
+"""Plug-in classes from a study to its translations; the example of docs/components.md runs
+unchanged.
+"""
 
 import itertools
 import re
@@ -45,13 +47,16 @@ def test_the_documented_plugin_is_trained_and_an_edit_makes_a_new_run(tmp_path):
     source.write_text(code + "\n# edited\n")
     ablate("run", tmp_path / "study.yaml", *few)
     assert len(runs(tmp_path)) == len(first) + len(own)
-    assert all((tmp_path / "results" / "runs" / id / "result.json").exists() for id in runs(tmp_path))
+    assert all(
+        (tmp_path / "results" / "runs" / id / "result.json").exists() for id in runs(tmp_path)
+    )
 
 
 def test_a_plugin_that_sees_later_tokens_is_refused_before_training(tmp_path):
     (tmp_path / "cheat.py").write_text(
         "from ablate.components import AttentionMechanism\n\n\nclass Cheat(AttentionMechanism):\n"
-        "    def forward(self, Q, K, V, context):\n        return (Q @ K.transpose(-1, -2)).softmax(-1) @ V\n"
+        "    def forward(self, Q, K, V, context):\n        return (Q @ K.transpose(-1, "
+        "-2)).softmax(-1) @ V\n"
     )
     study = tmp_path / "study.yaml"
     study.write_text(
@@ -66,16 +71,22 @@ def test_a_plugin_that_sees_later_tokens_is_refused_before_training(tmp_path):
 
 def test_plan_names_custom_classes_and_executes_none_and_run_names_them_once(tmp_path):
     executed = tmp_path / "executed"
-    (tmp_path / "mine.py").write_text(f"open({str(executed)!r}, 'w').close()\nclass A: pass\nclass B: pass\n")
+    (tmp_path / "mine.py").write_text(
+        f"open({str(executed)!r}, 'w').close()\nclass A: pass\nclass B: pass\n"
+    )
     study = tmp_path / "study.yaml"
     study.write_text(
-        "study: two\ndata: {corpus: toy, vocab_size: 350}\nbase: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3}\n"
+        "study: two\ndata: {corpus: toy, vocab_size: 350}\nbase: {N: 1, d_model: 8, d_ff: 8, h: 1, "
+        "train_steps: 3}\n"
         'rows: {a: {set: {attention: "mine:A"}}, b: {each: {norm: ["mine:B"], h: [2]}}}\n'
     )
     for verb in ("plan", "status", "table"):
         done = inside(verb, study, "--results", tmp_path / "results")
         assert done.code == 0, done.err
-        named = "Custom classes, which `ablate run` executes: mine:A (mine.py), mine:B (mine.py)." in done.out
+        named = (
+            "Custom classes, which `ablate run` executes: mine:A (mine.py), mine:B (mine.py)."
+            in done.out
+        )
         assert named == (verb == "plan")
         assert not executed.exists()
     done = inside("run", study, "--results", tmp_path / "results")
@@ -87,19 +98,27 @@ def test_plan_names_custom_classes_and_executes_none_and_run_names_them_once(tmp
 
 def test_a_plugin_that_is_incompatible_with_one_row_is_refused_before_training(tmp_path):
     (tmp_path / "plain.py").write_text(
-        "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    supports_bias = False\n"
+        "from ablate.components import FullAttention\n\n\nclass Plain(FullAttention):\n    "
+        "supports_bias = False\n"
     )
     study = tmp_path / "study.yaml"
     study.write_text(
         "study: plain\ndata: {corpus: toy, vocab_size: 350}\n"
-        'base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3, batch_tokens: 1024, attention: "plain:Plain"}\n'
+        "base: {N: 1, d_model: 8, d_ff: 8, h: 1, train_steps: 3, batch_tokens: 1024, attention: "
+        '"plain:Plain"}\n'
         "rows: {A: {each: {positional_encoding: [none, t5]}}}\n"
     )
     done = inside("run", study, "--results", tmp_path / "results")
     assert done.code == 2
-    assert all(line.startswith(("corpus: ", "Executing the custom classes")) for line in done.out.splitlines())
+    assert all(
+        line.startswith(("corpus: ", "Executing the custom classes"))
+        for line in done.out.splitlines()
+    )
     assert len(done.err.splitlines()) == 1
-    assert "adds no bias to its scores (supports_bias is False), which positional_encoding=t5 needs" in done.err
+    assert (
+        "adds no bias to its scores (supports_bias is False), which positional_encoding=t5 needs"
+        in done.err
+    )
     assert not list(tmp_path.glob("results/runs/*/metrics.jsonl"))
 
 
@@ -160,8 +179,14 @@ def begun(trained, steps):
     run.result.unlink()
     shutil.rmtree(run.checkpoints)
     (corpus,) = (path.parent for path in trained.root.glob("corpora/*/corpus.json"))
-    decodings = {row.decoding: DecodingConfig(**row.config.model_dump(include=set(DecodingConfig.model_fields)))}
-    request = RunRequest(folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={})
+    decodings = {
+        row.decoding: DecodingConfig(
+            **row.config.model_dump(include=set(DecodingConfig.model_fields))
+        )
+    }
+    request = RunRequest(
+        folder=run.path, corpus=corpus, test="test", decodings=decodings, settings={}
+    )
     job = Job(run=request, device="cpu", threads=1, micro_batch_tokens=512)
     asked, threads = itertools.count(1), torch.get_num_threads()
     try:
@@ -174,7 +199,9 @@ def begun(trained, steps):
 
 def test_an_interrupted_run_with_a_plugin_gives_the_result_of_an_uninterrupted_one(own, copied):
     run = begun(copied, steps=13)
-    assert [path.name.partition(".")[0] for path in sorted(run.checkpoints.glob("*.state.*"))][-1] == "000000013"
+    assert [path.name.partition(".")[0] for path in sorted(run.checkpoints.glob("*.state.*"))][
+        -1
+    ] == "000000013"
     done = copied.run()
     assert (done.code, done.err) == (0, "")
     assert "resumed at step 13" in run.log.read_text()
@@ -202,7 +229,10 @@ def test_a_run_translates_with_its_copy_of_the_plugin_after_the_original_is_gone
     (kept,) = run.sources.iterdir()
     assert kept.read_text() == MINE
     corpus = next(copied.root.glob("corpora/*/test.source.txt")).read_text().splitlines()[:5]
-    words, text = ("translate", run.id, "--results", copied.root, "--beam", "1"), "\n".join(corpus).encode()
+    words, text = (
+        ("translate", run.id, "--results", copied.root, "--beam", "1"),
+        "\n".join(corpus).encode(),
+    )
     before = inside(*words, stdin=text)
     assert any(before.out.splitlines())
     (copied.file.parent / "mine.py").unlink()
@@ -217,7 +247,9 @@ def test_a_run_translates_with_its_copy_of_the_plugin_after_the_original_is_gone
 
 
 def test_parameters_of_a_plugin_are_counted_in_the_result(own):
-    """One gain in each of the two self-attentions, beside the parameters of the same model without the plug-in."""
+    """One gain in each of the two self-attentions, beside the parameters of the same model without
+    the plug-in.
+    """
     (run,) = [Result.read(path) for path in own.root.glob("runs/*/result.json")]
     plain = own.file.parent / "plain.yaml"
     plain.write_text(OWN.replace("mine:Mine", "full").replace("mine:Centred", "rmsnorm"))

@@ -19,7 +19,11 @@ from tests.end_to_end.studies import TINY, write_study
 
 def stamps(folder):
     """Content and modification time of every file in a folder."""
-    return {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in folder.rglob("*") if path.is_file()}
+    return {
+        path: (path.stat().st_mtime_ns, path.read_bytes())
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
 
 
 def trainings(root):
@@ -28,7 +32,9 @@ def trainings(root):
 
 
 def test_run_reports_each_finished_run_and_prints_the_table(calm):
-    said, table = re.split(r"4 of 4\)\n(?!done)", calm.said)  # two runs that end at the same time may both report it
+    said, table = re.split(
+        r"4 of 4\)\n(?!done)", calm.said
+    )  # two runs that end at the same time may both report it
     assert "4 of 4 runs to do" in said
     assert said.count("started  ") == said.count("done     ") == 4
     assert table == calm.ask("table").out
@@ -37,7 +43,11 @@ def test_run_reports_each_finished_run_and_prints_the_table(calm):
 
 def test_every_row_has_scores_and_a_decoding_row_trains_nothing(calm):
     rows = json.loads(calm.ask("table", "--format", "json").out)["rows"]
-    assert [row["row"] for row in rows] == ["base", "A h=1", "decoding beam=1 average_checkpoints=2"]
+    assert [row["row"] for row in rows] == [
+        "base",
+        "A h=1",
+        "decoding beam=1 average_checkpoints=2",
+    ]
     for row in rows:
         assert row["state"] == "done"
         assert row["steps"] == 30
@@ -63,7 +73,9 @@ def test_after_adding_a_row_only_that_row_is_trained(copy):
     assert done.code == 0
     assert "1 of 3 runs to do" in done.out
     assert trainings(copy.root) - old == {copy.folder("C d_ff=8").id}
-    assert {path: stamp for path, stamp in stamps(copy.root / "runs").items() if path in before} == before
+    assert {
+        path: stamp for path, stamp in stamps(copy.root / "runs").items() if path in before
+    } == before
 
 
 def test_adding_a_decoding_trains_nothing(copy):
@@ -87,17 +99,24 @@ def test_an_added_metric_is_scored_from_stored_translations(copy, no_workers):
     done = copy.run()
     assert (done.code, done.err) == (0, "")
     after = stamps(copy.root / "runs")
-    assert {path for path in after if after[path] != before.get(path)} == set(copy.root.glob("runs/*/scores/*.json"))
+    assert {path for path in after if after[path] != before.get(path)} == set(
+        copy.root.glob("runs/*/scores/*.json")
+    )
     content = json.loads(copy.ask("table", "--format", "json").out)
     assert content["metrics"] == ["ppl", "chrf", "ter"]
-    assert all(row["chrf"]["n"] == row["ter"]["n"] == row["bleu"]["n"] == 2 for row in content["rows"])
+    assert all(
+        row["chrf"]["n"] == row["ter"]["n"] == row["bleu"]["n"] == 2 for row in content["rows"]
+    )
 
 
 def test_averaging_more_checkpoints_than_kept_fails_only_that_row(copy):
     copy.file.write_text(TINY + "  average: {set: {average_checkpoints: 3}}\n")
     done = copy.run("--seeds", "1")
     assert done.code == 1
-    states = {run["row"]: run for run in json.loads(copy.ask("status", "--seeds", "1", "--format", "json").out)["runs"]}
+    states = {
+        run["row"]: run
+        for run in json.loads(copy.ask("status", "--seeds", "1", "--format", "json").out)["runs"]
+    }
     failed = states.pop("average average_checkpoints=3")
     assert failed["state"] == "failed"
     assert "has 2 checkpoints, and average_checkpoints=3 needs more" in failed["detail"]
@@ -107,10 +126,14 @@ def test_averaging_more_checkpoints_than_kept_fails_only_that_row(copy):
 
 
 def test_a_run_of_two_studies_is_trained_once(copy, tmp_path, no_workers):
-    text = TINY.replace("study: tiny", "study: other").replace("A: {each: {h: [1]}}", "heads: {set: {h: 1}}")
+    text = TINY.replace("study: tiny", "study: other").replace(
+        "A: {each: {h: [1]}}", "heads: {set: {h: 1}}"
+    )
     other = Trained(write_study(tmp_path, text, "other.yaml"), copy.root)
     assert other.run().code == 0
-    mine, theirs = (json.loads((copy.root / name / "table.json").read_text()) for name in ("tiny", "other"))
+    mine, theirs = (
+        json.loads((copy.root / name / "table.json").read_text()) for name in ("tiny", "other")
+    )
     assert theirs["rows"][1]["row"] == "heads h=1"
     assert theirs["rows"][1]["bleu"] == mine["rows"][1]["bleu"]
 
@@ -125,11 +148,15 @@ def test_one_job_uses_all_cores_for_one_run_at_a_time(fresh):
     done = fresh.run("--rows", "A", "--seeds", "1", "--jobs", "1", *short)
     assert done.code == 0
     assert "2 of 2 runs to do, 1 at once on cpu" in done.out
-    events = [line.split()[0] for line in done.out.splitlines() if line.startswith(("started", "done"))]
+    events = [
+        line.split()[0] for line in done.out.splitlines() if line.startswith(("started", "done"))
+    ]
     assert events == ["started", "done"] * 2
     cores = len(os.sched_getaffinity(0))
     assert f"1 at once on cpu, {cores} thread" in done.out
-    assert {Execution.read(path).threads for path in fresh.root.glob("runs/*/execution.json")} == {cores}
+    assert {Execution.read(path).threads for path in fresh.root.glob("runs/*/execution.json")} == {
+        cores
+    }
 
 
 def test_published_files_are_small_readable_and_anonymous(calm):
@@ -141,10 +168,17 @@ def test_published_files_are_small_readable_and_anonymous(calm):
     assert files["table.json"] == calm.ask("table", "--format", "json").out
     assert files["table.csv"] == calm.ask("table", "--format", "csv").out
     timed = json.loads(calm.ask("table", "--format", "json", "--cost").out)
-    assert {row["cost"][name]["n"] for row in timed["rows"] for name in ("seconds", "tokens_per_second")} == {2}
-    sentences = [line for path in calm.root.glob("corpora/*/*.txt") for line in path.read_text().splitlines()]
+    assert {
+        row["cost"][name]["n"] for row in timed["rows"] for name in ("seconds", "tokens_per_second")
+    } == {2}
+    sentences = [
+        line for path in calm.root.glob("corpora/*/*.txt") for line in path.read_text().splitlines()
+    ]
     assert len(sentences) == 1200
-    secrets = [socket.gethostname(), *map(str, (calm.root, calm.file.parent, Path.cwd(), Path.home()))]
+    secrets = [
+        socket.gethostname(),
+        *map(str, (calm.root, calm.file.parent, Path.cwd(), Path.home())),
+    ]
     for name, text in files.items():
         assert [secret for secret in secrets if secret in text] == [], name
         assert [sentence for sentence in sentences if sentence in text] == [], name
@@ -167,7 +201,13 @@ def test_provenance_records_code_packages_and_machine(calm):
     paths = list(calm.root.glob("runs/*/provenance.json"))
     assert len(paths) == 4
     for provenance in map(Provenance.read, paths):
-        assert provenance.packages.keys() == {"torch", "numpy", "sentencepiece", "sacrebleu", "safetensors"}
+        assert provenance.packages.keys() == {
+            "torch",
+            "numpy",
+            "sentencepiece",
+            "sacrebleu",
+            "safetensors",
+        }
         assert all(provenance.packages.values())
         assert provenance.device == "cpu"
 
@@ -180,14 +220,28 @@ def test_the_plan_estimates_time_once_runs_have_finished(copy):
     assert plan["assumed_length"] is None
 
 
-WORDS = ("ein", "haus", "baum", "steht", "im", "wald", "und", "der", "hund", "läuft", "weit", "fort")
+WORDS = (
+    "ein",
+    "haus",
+    "baum",
+    "steht",
+    "im",
+    "wald",
+    "und",
+    "der",
+    "hund",
+    "läuft",
+    "weit",
+    "fort",
+)
 
 
 def pairs(count, seed):
     """Sentences and their reverses."""
     for number in range(count):
         words = [
-            WORDS[(number * (7 + seed) + place * (3 + number % 5)) % len(WORDS)] for place in range(3 + number % 4)
+            WORDS[(number * (7 + seed) + place * (3 + number % 5)) % len(WORDS)]
+            for place in range(3 + number % 4)
         ]
         yield " ".join(words), " ".join(reversed(words))
 
@@ -202,15 +256,21 @@ base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 10, batch_tokens: 512, wa
 
 @pytest.fixture
 def files(tmp_path):
-    """A study on text files: plain, compressed, in columns, with a pair to drop and one with unusual characters."""
+    """A study on text files: plain, compressed, in columns, with a pair to drop and one with
+    unusual characters.
+    """
     folder = tmp_path / "text"
     folder.mkdir()
     train, dev, test = list(pairs(200, 0)), list(pairs(20, 1)), list(pairs(20, 2))
     train[5] = ("", "nichts")
     test[3] = ("ein\u2028baum 🌳", "baum 🌳 ein")
     for side, language in enumerate(("de", "rev")):
-        (folder / f"train.{language}").write_text("".join(f"{pair[side]}\r\n" for pair in train), newline="")
-        (folder / f"dev.{language}.gz").write_bytes(gzip.compress("".join(f"{p[side]}\n" for p in dev).encode()))
+        (folder / f"train.{language}").write_text(
+            "".join(f"{pair[side]}\r\n" for pair in train), newline=""
+        )
+        (folder / f"dev.{language}.gz").write_bytes(
+            gzip.compress("".join(f"{p[side]}\n" for p in dev).encode())
+        )
     (folder / "test.tsv").write_text("".join("\t".join(pair) + "\n" for pair in test))
     return Trained(write_study(folder, FILES, "files.yaml"), tmp_path / "results")
 
@@ -226,17 +286,25 @@ def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text
     assert [row["state"] for row in rows] == ["done"]
 
     before = stamps(files.root / "runs")
-    with (files.file.parent / "train.de").open("a") as one, (files.file.parent / "train.rev").open("a") as other:
+    with (
+        (files.file.parent / "train.de").open("a") as one,
+        (files.file.parent / "train.rev").open("a") as other,
+    ):
         one.write("noch ein haus\n")
         other.write("haus ein noch\n")
     changed = files.run()
     assert changed.code == 2
     assert all(line.startswith("corpus: ") for line in changed.out.splitlines())
     assert len(changed.err.splitlines()) == 1
-    old, new = sorted(files.root.glob("corpora/*/corpus.json"), key=lambda path: path.stat().st_mtime_ns)
+    old, new = sorted(
+        files.root.glob("corpora/*/corpus.json"), key=lambda path: path.stat().st_mtime_ns
+    )
     assert old.parent.name == result.corpus
     began, now = (read_json(path)["training"] for path in (old, new))
-    assert f"the training data has changed since these results were made (text {began}, now {now})" in changed.err
+    assert (
+        f"the training data has changed since these results were made (text {began}, now {now})"
+        in changed.err
+    )
     assert stamps(files.root / "runs") == before
     assert files.ask("table").code == 0
 
@@ -263,7 +331,9 @@ def test_empty_input_translates_to_empty_output(calm):
 
 def test_a_sentence_that_is_too_long_is_one_error_line(calm):
     long = b"word " * 1100
-    done = inside("translate", calm.folder("base").id, "--results", calm.root, stdin=b"a b\n" + long + b"\n")
+    done = inside(
+        "translate", calm.folder("base").id, "--results", calm.root, stdin=b"a b\n" + long + b"\n"
+    )
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("standard input:2: has ")
     assert len(done.err.splitlines()) == 1
@@ -272,7 +342,9 @@ def test_a_sentence_that_is_too_long_is_one_error_line(calm):
 def test_a_budget_on_an_unknown_machine_trains_base_first_and_leaves_the_rest(fresh):
     done = fresh.run("--budget", "1s")
     assert (done.code, done.err) == (0, "")
-    assert "--budget 1s: no run has finished on this machine yet; base is trained first." in done.out
+    assert (
+        "--budget 1s: no run has finished on this machine yet; base is trained first." in done.out
+    )
     assert "--budget 1s: nothing new fits; 3 runs remain." in done.out
     assert len(list(fresh.root.glob("runs/*/result.json"))) == 1
     assert (fresh.root / "tiny" / "table.md").exists()  # of the whole study; the rest is pending
@@ -310,7 +382,9 @@ def test_finished_runs_decode_another_test_split(files):
     first, weights = run.read_result(), stamps(run.checkpoints)
     table = files.ask("table", "--format", "json").out
 
-    rows = (files.file.parent / "test.tsv").read_text().split("\n")  # a line may contain other kinds of line ends
+    rows = (
+        (files.file.parent / "test.tsv").read_text().split("\n")
+    )  # a line may contain other kinds of line ends
     (files.file.parent / "other.tsv").write_text("\n".join(rows[:7]) + "\n")
     text = FILES.replace("test.tsv", "other.tsv").replace("study: ", "study: other-")
     other = Trained(write_study(files.file.parent, text, "other.yaml"), files.root)
@@ -323,7 +397,9 @@ def test_finished_runs_decode_another_test_split(files):
     assert second.steps == first.steps
     assert [d.predictions for d in second.decodings.values()] == [20, 7]
     assert len({d.corpus for d in second.decodings.values()}) == 2
-    assert len({d.scores["ppl"].value for d in second.decodings.values()}) == 1  # perplexity is measured on dev
+    assert (
+        len({d.scores["ppl"].value for d in second.decodings.values()}) == 1
+    )  # perplexity is measured on dev
 
     assert files.ask("table", "--format", "json").out == table
     assert json.loads(other.ask("table", "--format", "json").out)["rows"][0]["state"] == "done"
@@ -355,7 +431,10 @@ def test_every_command_warns_of_results_made_from_other_text(files, tmp_path):
     (folder / "test.tsv").write_text("noch ein haus\thaus ein noch\n")
     other = Trained(folder / "files.yaml", files.root)
     for verb in ("plan", "status", "table", "report"):
-        assert f"note: the files in {folder} may have changed since these results were made" in other.ask(verb).err
+        assert (
+            f"note: the files in {folder} may have changed since these results were made"
+            in other.ask(verb).err
+        )
     assert other.run().code == 2
     assert files.run().code == 0
     assert files.ask("table").err == ""

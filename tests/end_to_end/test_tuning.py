@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
+from ablate.analysis.settle import settle
 from ablate.store import Results
 from ablate.store.jobs import jobs_of
-from ablate.study import settle
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained
 from tests.end_to_end.studies import write_study
@@ -37,8 +37,13 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned):
     assert done.out.startswith("4 tuning runs for 2 rows, then the runs themselves.")
     results = Results(tuned.root)
     study = settle(tuned.study, results)
-    assert [row.config.learning_rate for row in study.rows] == [0.05, 0.05]  # a rate of 1e-5 learns nothing in 3 steps
-    assert {len(list(results.run(run.id).path.glob("translations/*"))) for run in study.tuning.runs()} == {0}
+    assert [row.config.learning_rate for row in study.rows] == [
+        0.05,
+        0.05,
+    ]  # a rate of 1e-5 learns nothing in 3 steps
+    assert {
+        len(list(results.run(run.id).path.glob("translations/*"))) for run in study.tuning.runs()
+    } == {0}
     assert {results.run(run.id).read_result().steps for run in study.tuning.runs()} == {3}
     rows = json.loads(tuned.ask("table", "--format", "json").out)["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
@@ -79,7 +84,9 @@ def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
     ]
     assert sorted(ends[4:]) == ["A norm_position=pre", "base"]
     assert lines[-1] == "left: nothing is left to do"
-    assert inside("work", "--job", job.path, "--close").code == 0  # the frozen study reads the same after the choice
+    assert (
+        inside("work", "--job", job.path, "--close").code == 0
+    )  # the frozen study reads the same after the choice
     study = settle(tuned.study, results)
     assert [row.config.learning_rate for row in study.rows] == [0.05, 0.05]
     before = stamps(tuned.root / "runs")

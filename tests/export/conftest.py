@@ -1,4 +1,6 @@
-"""One study with both architectures, trained once, and each of its runs exported for both libraries."""
+"""One study with both architectures, trained once, and each of its runs exported for both
+libraries.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def runs(tmp_path_factory):
     for run in read_study(file).runs():
         opened = load_run(Results(root).run(run.id), Results(root))
         text = opened.corpus.text("test", "source")[:SENTENCES]
-        found[run.config.architecture] = Trained(root, run.id, opened, text, opened.corpus.tokenizer.encode(text))
+        found[run.config.architecture] = Trained(
+            root, run.id, opened, text, opened.corpus.tokenizer.encode(text)
+        )
     return found
 
 
@@ -76,13 +80,17 @@ def tokenizer(translator):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory):
-    """Return a function that exports a trained run through the command line and returns the folder."""
+    """Return a function that exports a trained run through the command line and returns the
+    folder.
+    """
     made = {}
 
     def export(trained, target):
         if (trained.id, target) not in made:
             folder = tmp_path_factory.mktemp("there") / "exported"
-            done = inside("export", trained.id[:8], folder, "--to", target, "--results", trained.root)
+            done = inside(
+                "export", trained.id[:8], folder, "--to", target, "--results", trained.root
+            )
             assert (done.code, done.err) == (0, "")
             made[trained.id, target] = folder
         return made[trained.id, target]

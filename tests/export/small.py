@@ -11,7 +11,8 @@ from ablate.export.trained_model import TrainedModel
 from ablate.model import build
 from tests.model.small import drawn
 
-# Trained long enough to predict end marks: libraries have different length limits for endless translations.
+# Trained long enough to predict end marks: libraries have different length limits for endless
+# translations.
 STUDY = """\
 study: exported
 data: {corpus: toy, vocab_size: 200, max_length: 64}
@@ -35,7 +36,14 @@ rows:
           activation: swiglu, n_heads: 4, n_kv_heads: 2, attention_bias: true}
 """
 
-SIZES = {"n_layers": 2, "d_model": 24, "d_ff": 19, "n_heads": 4, "max_positions": 41, "relative_clip": 3}
+SIZES = {
+    "n_layers": 2,
+    "d_model": 24,
+    "d_ff": 19,
+    "n_heads": 4,
+    "max_positions": 41,
+    "relative_clip": 3,
+}
 LLAMA = {
     "architecture": "decoder-only", "positional_encoding": "rope", "norm": "rmsnorm", "norm_position": "pre",
     "activation": "swiglu",
@@ -54,7 +62,9 @@ def random_model(tokenizer, **fields):
 
 def ours(opened, sentences, beam):
     """Token ids of our translations at alpha = 0."""
-    return translate_ids(opened.model, sentences, DecodingConfig(beam=beam, alpha=0.0), torch.device("cpu"))
+    return translate_ids(
+        opened.model, sentences, DecodingConfig(beam=beam, alpha=0.0), torch.device("cpu")
+    )
 
 
 def until_end(rows):
@@ -70,8 +80,8 @@ def different(found, expected):
 def greedy_differences(trained, found, expected):
     """Indices of sentences whose greedy translations differ, up to the length at which ours stops.
 
-    A model that has learned little may repeat itself for ever. Ours then ends at the limit of `max_extra_length`, and
-    other libraries go on to theirs.
+    A model that has learned little may repeat itself for ever. Ours then ends at the limit of
+    `max_extra_length`, and other libraries go on to theirs.
     """
     limits = [len(source) + DecodingConfig().max_extra_length for source in trained.ids]
     cut = [tokens[:limit] for tokens, limit in zip(found, limits, strict=True)]

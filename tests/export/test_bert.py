@@ -1,4 +1,6 @@
-"""Exported masked language models: the logits and the filled tokens of BERT are ours, and so are parameter counts."""
+"""Exported masked language models: the logits and the filled tokens of BERT are ours, and so are
+parameter counts.
+"""
 
 import pytest
 import torch
@@ -70,7 +72,9 @@ def test_the_tokenizer_there_is_ours_with_a_mask(tmp_path):
 def test_presets_have_as_many_parameters_as_the_library_s_models(preset, V):
     config = resolve_row({"preset": preset})
     with torch.device("meta"):
-        there = transformers.BertForMaskedLM(transformers.BertConfig(**bert_configuration(config, V)))
+        there = transformers.BertForMaskedLM(
+            transformers.BertConfig(**bert_configuration(config, V))
+        )
     assert cost.parameters(config, V) == there.num_parameters()
 
 
@@ -95,17 +99,26 @@ def test_closed_counts_are_those_of_the_model():
     ):
         config = resolve_row({"preset": "bert-tiny", **fields})
         model = build(config, 260, seed=1)
-        assert sum(parameter.numel() for parameter in model.parameters()) == cost.parameters(config, 260)
+        assert sum(parameter.numel() for parameter in model.parameters()) == cost.parameters(
+            config, 260
+        )
 
 
 def test_what_bert_does_not_have_is_refused_with_the_reason():
     def reasons(library="huggingface", **fields):
         config = resolve_row({**BERT, **fields})
         target = target_of("masked-lm", config, library)
-        return target if target is None else (target.name, listed(target.violations(config) or ["nothing"]))
+        return (
+            target
+            if target is None
+            else (target.name, listed(target.violations(config) or ["nothing"]))
+        )
 
     assert reasons() == ("BertForMaskedLM", "nothing")
-    assert "norm_position=pre, but BertForMaskedLM supports only post" in reasons(norm_position="pre")[1]
+    assert (
+        "norm_position=pre, but BertForMaskedLM supports only post"
+        in reasons(norm_position="pre")[1]
+    )
     assert "embedding_norm=false, but" in reasons(embedding_norm=False)[1]
     assert "positional_encoding=rope, but" in reasons(positional_encoding="rope")[1]
     assert "d_k=8 and d_v=4" in reasons(d_k=8, d_v=4)[1]

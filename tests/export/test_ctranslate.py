@@ -1,4 +1,6 @@
-"""CTranslate2 gives the same probabilities and translations as the run, for every supported configuration."""
+"""CTranslate2 gives the same probabilities and translations as the run, for every supported
+configuration.
+"""
 
 import pytest
 import torch
@@ -32,7 +34,11 @@ OF_TRANSLATORS = (
     {"positional_encoding": "t5"},
     {"positional_encoding": "learned", "tied_embeddings": "none", "norm_position": "pre"},
 )
-OF_GENERATORS = ({"positional_encoding": "alibi"}, {"positional_encoding": "alibi", "n_heads": 6}, LLAMA)
+OF_GENERATORS = (
+    {"positional_encoding": "alibi"},
+    {"positional_encoding": "alibi", "n_heads": 6},
+    LLAMA,
+)
 SOURCES = ([7, 9, 30, 12, 55, 54, 8], [11, 5], [40])
 TARGETS = ([8, 21], [35, 6, 9, 14, 70, 33, 101], [])
 
@@ -54,16 +60,24 @@ def log_probabilities(model, source, target):
 def test_a_translator_gives_every_token_our_probability(tokenizer, tmp_path, fields):
     model, source = random_model(tokenizer, **fields)
     there = opened(source, tmp_path)
-    found = there.score_batch([tokenizer.pieces(s) for s in SOURCES], [tokenizer.pieces(t) for t in TARGETS])
+    found = there.score_batch(
+        [tokenizer.pieces(s) for s in SOURCES], [tokenizer.pieces(t) for t in TARGETS]
+    )
     for s, t, scored in zip(SOURCES, TARGETS, found, strict=True):
-        torch.testing.assert_close(torch.tensor(scored.log_probs), log_probabilities(model, s, t), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            torch.tensor(scored.log_probs), log_probabilities(model, s, t), atol=1e-4, rtol=1e-4
+        )
 
 
 @pytest.mark.parametrize("fields", EVERYWHERE + OF_GENERATORS, ids=str)
 def test_a_generator_gives_every_token_our_probability(tokenizer, tmp_path, fields):
     model, source = random_model(tokenizer, **{"architecture": "decoder-only", **fields})
-    rows = [tokenizer.pieces([*s, EOS, BOS, *t, EOS]) for s, t in zip(SOURCES, TARGETS, strict=True)]
-    for s, t, scored in zip(SOURCES, TARGETS, opened(source, tmp_path).score_batch(rows), strict=True):
+    rows = [
+        tokenizer.pieces([*s, EOS, BOS, *t, EOS]) for s, t in zip(SOURCES, TARGETS, strict=True)
+    ]
+    for s, t, scored in zip(
+        SOURCES, TARGETS, opened(source, tmp_path).score_batch(rows), strict=True
+    ):
         found = torch.tensor(scored.log_probs[-len(t) - 1 :])
         torch.testing.assert_close(found, log_probabilities(model, s, t), atol=1e-4, rtol=1e-4)
 
@@ -76,7 +90,9 @@ def test_a_translator_decodes_step_by_step_as_ours_does(tokenizer, tmp_path, fie
         [tokenizer.pieces(s) for s in SOURCES], beam_size=1, suppress_sequences=[["<pad>"], ["<s>"]],
         min_decoding_length=0, max_decoding_length=20,
     )  # fmt: skip
-    assert [result.hypotheses[0] for result in found] == [tokenizer.pieces(t) for t in greedy(model, 20)]
+    assert [result.hypotheses[0] for result in found] == [
+        tokenizer.pieces(t) for t in greedy(model, 20)
+    ]
 
 
 @pytest.mark.parametrize("fields", EVERYWHERE + OF_GENERATORS, ids=str)
@@ -97,17 +113,26 @@ def greedy(model, length):
     from ablate.decoding import beam_search
 
     limits = torch.tensor([length] * len(SOURCES))
-    return [h.tokens for h in beam_search(model, pad([[*s, EOS] for s in SOURCES]), limits, beam=1, alpha=0.0)]
+    return [
+        h.tokens
+        for h in beam_search(model, pad([[*s, EOS] for s in SOURCES]), limits, beam=1, alpha=0.0)
+    ]
 
 
 def translate(trained, exported, **settings):
     there = ctranslate2.Translator(str(exported(trained, "ctranslate2")), intra_threads=1)
-    found = there.translate_batch([trained.tokenizer.pieces(s) for s in trained.ids], min_decoding_length=0, **settings)
+    found = there.translate_batch(
+        [trained.tokenizer.pieces(s) for s in trained.ids], min_decoding_length=0, **settings
+    )
     return [result.hypotheses[0] for result in found]
 
 
-@pytest.mark.parametrize("settings", [{"beam_size": 1}, {"beam_size": 4, "length_penalty": 1e-6}], ids=str)
-def test_200_sentences_are_translated_the_same_as_pieces_and_as_text(translator, exported, settings):
+@pytest.mark.parametrize(
+    "settings", [{"beam_size": 1}, {"beam_size": 4, "length_penalty": 1e-6}], ids=str
+)
+def test_200_sentences_are_translated_the_same_as_pieces_and_as_text(
+    translator, exported, settings
+):
     import sentencepiece
 
     found = translate(translator, exported, **settings)
@@ -124,21 +149,27 @@ def test_200_sentences_are_translated_the_same_as_pieces_and_as_text(translator,
     assert there.decode(found) == translator.tokenizer.decode(tokens)
 
 
-def test_without_a_length_penalty_a_different_translation_is_a_more_probable_one(translator, exported):
+def test_without_a_length_penalty_a_different_translation_is_a_more_probable_one(
+    translator, exported
+):
     found = translate(translator, exported, beam_size=4, length_penalty=0)
     expected = ours(translator.opened, translator.ids, beam=4)
     ids = {piece: id for id, piece in enumerate(translator.tokenizer.pieces(list(range(200))))}
     differing = different(found, [translator.tokenizer.pieces(tokens) for tokens in expected])
     assert len(differing) < len(found) / 10
     for i in differing:
-        theirs = log_probabilities(translator.opened.model, translator.ids[i], [ids[piece] for piece in found[i]])
+        theirs = log_probabilities(
+            translator.opened.model, translator.ids[i], [ids[piece] for piece in found[i]]
+        )
         of_ours = log_probabilities(translator.opened.model, translator.ids[i], expected[i])
         assert theirs.sum() > of_ours.sum()
 
 
 @pytest.mark.parametrize("beam", [1, 4])
 def test_200_sentences_are_continued_the_same(continuer, exported, beam):
-    """One at a time: CTranslate2 finds no empty translation in a batch of prompts of unequal lengths."""
+    """One at a time: CTranslate2 finds no empty translation in a batch of prompts of unequal
+    lengths.
+    """
     there = ctranslate2.Generator(str(exported(continuer, "ctranslate2")), intra_threads=1)
     given = [continuer.tokenizer.pieces([*ids, EOS, BOS]) for ids in continuer.ids]
     found = there.generate_batch(

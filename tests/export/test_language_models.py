@@ -1,4 +1,6 @@
-"""Exported language models: the logits and greedy texts of GPT-2 and Llama are ours, and so are parameter counts."""
+"""Exported language models: the logits and greedy texts of GPT-2 and Llama are ours, and so are
+parameter counts.
+"""
 
 import pytest
 import torch
@@ -91,7 +93,9 @@ def test_presets_have_as_many_parameters_as_the_library_s_models(preset, make, c
 
 
 def test_known_counts_of_presets():
-    assert cost.parameters(resolve_row({"preset": "gpt2-small"}), 50_257) == 124_439_808  # as published
+    assert (
+        cost.parameters(resolve_row({"preset": "gpt2-small"}), 50_257) == 124_439_808
+    )  # as published
     assert cost.parameters(resolve_row({"preset": "llama-tiny"}), 32_000) == 15_191_712
 
 
@@ -99,19 +103,30 @@ def test_closed_counts_are_those_of_the_model():
     for preset in ("gpt-nano", "llama-tiny"):
         config = resolve_row({"preset": preset})
         model = build(config, 260, seed=1)
-        assert sum(parameter.numel() for parameter in model.parameters()) == cost.parameters(config, 260)
+        assert sum(parameter.numel() for parameter in model.parameters()) == cost.parameters(
+            config, 260
+        )
 
 
 def reasons(library="huggingface", **fields):
-    config = resolve_row({"architecture": "decoder-only", "label_smoothing": 0.0, **SIZES, **fields})
+    config = resolve_row(
+        {"architecture": "decoder-only", "label_smoothing": 0.0, **SIZES, **fields}
+    )
     target = target_of("language-model", config, library)
-    return target if target is None else (target.name, listed(target.violations(config) or ["nothing"]))
+    return (
+        target
+        if target is None
+        else (target.name, listed(target.violations(config) or ["nothing"]))
+    )
 
 
 def test_the_target_is_the_model_that_fits():
     assert reasons(**GPT2) == ("GPT2LMHeadModel", "nothing")
     assert reasons(**LLAMA) == ("LlamaForCausalLM", "nothing")
     name, why = reasons(**{**LLAMA, "norm": "layernorm"})
-    assert (name, why) == ("LlamaForCausalLM", "norm=layernorm, but LlamaForCausalLM supports only rmsnorm")
+    assert (name, why) == (
+        "LlamaForCausalLM",
+        "norm=layernorm, but LlamaForCausalLM supports only rmsnorm",
+    )
     assert "d_k=8 and d_v=4" in reasons(**GPT2, d_v=4)[1]
     assert reasons("ctranslate2", **GPT2) is None

@@ -57,4 +57,6 @@ def test_200_sentences_are_translated_the_same(continuer, exported, beam):
 
 
 def test_the_exported_tokenizer_is_that_of_the_run(continuer, exported):
-    assert (exported(continuer, "huggingface") / "tokenizer.model").read_bytes() == continuer.tokenizer.model
+    assert (
+        exported(continuer, "huggingface") / "tokenizer.model"
+    ).read_bytes() == continuer.tokenizer.model

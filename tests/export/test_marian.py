@@ -41,7 +41,11 @@ def logits_of_both(ours, theirs):
     """Logits at target tokens, for a batch with padding on both sides."""
     source = pad([[7, 9, 30, 12, EOS], [11, 5, EOS], [40, EOS]])
     target = pad([[BOS, 8, 21], [BOS, 35, 6, 9, 14, 70], [BOS]])
-    given = {"input_ids": source, "attention_mask": (source != PAD).long(), "decoder_input_ids": target}
+    given = {
+        "input_ids": source,
+        "attention_mask": (source != PAD).long(),
+        "decoder_input_ids": target,
+    }
     return ours.logits(ours(source, target))[target != PAD], theirs(**given).logits[target != PAD]
 
 
@@ -62,11 +66,17 @@ def test_marians_larger_epsilon_changes_logits_only_slightly(tokenizer, tmp_path
 
 def test_200_sentences_are_translated_the_same_greedily(translator, exported):
     found = generate(translator, exported, num_beams=1)
-    assert greedy_differences(translator, found, ours(translator.opened, translator.ids, beam=1)) == []
+    assert (
+        greedy_differences(translator, found, ours(translator.opened, translator.ids, beam=1)) == []
+    )
 
 
-def test_200_sentences_are_translated_the_same_by_beam_search_token_by_token_and_as_text(translator, exported):
-    found = generate(translator, exported)  # the folder's generation config has 4 hypotheses and alpha = 0
+def test_200_sentences_are_translated_the_same_by_beam_search_token_by_token_and_as_text(
+    translator, exported
+):
+    found = generate(
+        translator, exported
+    )  # the folder's generation config has 4 hypotheses and alpha = 0
     expected = ours(translator.opened, translator.ids, beam=4)
     assert different(found, expected) == []
     text = tokenizer_of(translator, exported).batch_decode(found, skip_special_tokens=True)
@@ -84,7 +94,9 @@ def tokenizer_of(trained, exported):
 
 
 def test_the_tokenizer_gives_the_same_ids(translator, exported):
-    assert tokenizer_of(translator, exported)(translator.text)["input_ids"] == [[*ids, EOS] for ids in translator.ids]
+    assert tokenizer_of(translator, exported)(translator.text)["input_ids"] == [
+        [*ids, EOS] for ids in translator.ids
+    ]
 
 
 @pytest.mark.parametrize("text", ["the  dog", " the dog ", "the dog ... § ¶¶ dog", "THE DOG", ""])
@@ -96,4 +108,7 @@ def test_the_tokenizer_gives_the_same_ids_for_text_unlike_the_corpus(translator,
 def test_auto_classes_load_the_folder(translator, exported):
     folder = exported(translator, "huggingface")
     assert type(transformers.AutoTokenizer.from_pretrained(folder)) is transformers.MarianTokenizer
-    assert type(transformers.AutoModelForSeq2SeqLM.from_pretrained(folder)) is transformers.MarianMTModel
+    assert (
+        type(transformers.AutoModelForSeq2SeqLM.from_pretrained(folder))
+        is transformers.MarianMTModel
+    )

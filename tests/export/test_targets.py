@@ -1,4 +1,6 @@
-"""Configurations that another library does not support are refused with every reason, and folders in use are kept."""
+"""Configurations that another library does not support are refused with every reason, and folders
+in use are kept.
+"""
 
 import re
 from pathlib import Path
@@ -13,13 +15,24 @@ from ablate.store import Results
 from tests.cli.inside import inside
 from tests.export.small import LLAMA
 
-MARIAN, LLAMA_MODEL = TARGETS["huggingface"]["encoder-decoder"], TARGETS["huggingface"]["decoder-only"]
-TRANSLATOR, GENERATOR = TARGETS["ctranslate2"]["encoder-decoder"], TARGETS["ctranslate2"]["decoder-only"]
+MARIAN, LLAMA_MODEL = (
+    TARGETS["huggingface"]["encoder-decoder"],
+    TARGETS["huggingface"]["decoder-only"],
+)
+TRANSLATOR, GENERATOR = (
+    TARGETS["ctranslate2"]["encoder-decoder"],
+    TARGETS["ctranslate2"]["decoder-only"],
+)
 
 
 @pytest.mark.parametrize(
     ("target", "fields"),
-    [(MARIAN, {}), (LLAMA_MODEL, LLAMA), (TRANSLATOR, {}), (GENERATOR, {"architecture": "decoder-only"})],
+    [
+        (MARIAN, {}),
+        (LLAMA_MODEL, LLAMA),
+        (TRANSLATOR, {}),
+        (GENERATOR, {"architecture": "decoder-only"}),
+    ],
 )
 def test_a_supported_configuration_has_no_violation(target, fields):
     assert target.violations(resolve_row(fields)) == []
@@ -28,19 +41,36 @@ def test_a_supported_configuration_has_no_violation(target, fields):
 @pytest.mark.parametrize(
     ("target", "fields", "expected"),
     [
-        (MARIAN, {"norm_position": "pre"}, "norm_position=pre, but MarianMTModel supports only post"),
-        (MARIAN, {"d_k": 32}, "d_k=32 and d_v=64, but every head of MarianMTModel has size d_model / h"),
-        (LLAMA_MODEL, {**LLAMA, "norm": "layernorm"}, "norm=layernorm, but LlamaForCausalLM supports only rmsnorm"),
+        (
+            MARIAN,
+            {"norm_position": "pre"},
+            "norm_position=pre, but MarianMTModel supports only post",
+        ),
+        (
+            MARIAN,
+            {"d_k": 32},
+            "d_k=32 and d_v=64, but every head of MarianMTModel has size d_model / h",
+        ),
+        (
+            LLAMA_MODEL,
+            {**LLAMA, "norm": "layernorm"},
+            "norm=layernorm, but LlamaForCausalLM supports only rmsnorm",
+        ),
         (
             LLAMA_MODEL,
             {**LLAMA, "n_heads": 7, "d_k": 64, "d_v": 64},
             "n_heads=7 and d_model=512, but LlamaForCausalLM needs n_heads to divide d_model",
         ),
-        (TRANSLATOR, {"residual": False}, "residual=false, but ctranslate2's Translator supports only true"),
+        (
+            TRANSLATOR,
+            {"residual": False},
+            "residual=false, but ctranslate2's Translator supports only true",
+        ),
         (
             TRANSLATOR,
             {"n_cross_heads": 4},
-            "n_cross_heads=4, but ctranslate2 has as many heads in cross-attention as in self-attention",
+            "n_cross_heads=4, but ctranslate2 has as many heads in cross-attention as in "
+            "self-attention",
         ),
         (
             GENERATOR,
@@ -65,7 +95,10 @@ def test_a_folder_in_use_is_left_as_it_is(translator, tmp_path):
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "file").write_text("mine")
     run = Results(translator.root).run(translator.id)
-    for path, reason in ((tmp_path / "used", "is not empty"), (tmp_path / "used" / "file", "is not a folder")):
+    for path, reason in (
+        (tmp_path / "used", "is not empty"),
+        (tmp_path / "used" / "file", "is not a folder"),
+    ):
         with pytest.raises(UsageError) as refused:
             export_run(run, Results(translator.root), "huggingface", path)
         assert refused.value.lines == (f"{path}: {reason}; choose another folder",)
@@ -73,7 +106,9 @@ def test_a_folder_in_use_is_left_as_it_is(translator, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
 
 
-def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_written(continuer, tmp_path):
+def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_written(
+    continuer, tmp_path
+):
     from ablate.store.files import read_json, write_json
 
     results = Results(tmp_path / "results")
@@ -83,7 +118,9 @@ def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_w
     with pytest.raises(UsageError) as refused:
         export_run(folder, results, "huggingface", tmp_path / "out")
     reason = "norm_position=post, but LlamaForCausalLM supports only pre"
-    assert refused.value.lines == (f"run {continuer.id} cannot be exported to huggingface: it has {reason}",)
+    assert refused.value.lines == (
+        f"run {continuer.id} cannot be exported to huggingface: it has {reason}",
+    )
     assert not (tmp_path / "out").exists()
 
 
@@ -98,7 +135,15 @@ def test_the_origin_of_the_model_is_written_beside_it(translator, exported):
 
 
 def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
-    words = ("export", translator.id, tmp_path / "out", "--to", "huggingface", "--results", translator.root)
+    words = (
+        "export",
+        translator.id,
+        tmp_path / "out",
+        "--to",
+        "huggingface",
+        "--results",
+        translator.root,
+    )
     done = inside(*words)
     assert (done.code, done.err) == (0, "")
     assert "for MarianMTModel" in done.out
@@ -107,6 +152,13 @@ def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
 def test_the_documentation_lists_every_restricted_field():
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
     (section,) = re.findall(r"## Supported settings\n(.*?)\n## ", page, re.DOTALL)
-    documented = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE))))
-    restricted = {name for targets in TARGETS.values() for target in targets.values() for name in target.supported}
+    documented = set(
+        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
+    )
+    restricted = {
+        name
+        for targets in TARGETS.values()
+        for target in targets.values()
+        for name in target.supported
+    }
     assert restricted - documented == set()

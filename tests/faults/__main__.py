@@ -34,7 +34,9 @@ def cases(folder: Path, quick: bool) -> dict[str, Callable[[], Tally]]:
     return {
         **{name: partial(of_one_run, case) for name, case in one_run.CASES.items()},
         "hostile": lambda: hostile.fuzz(folder / "hostile", 300 if quick else 10_000),
-        "launchers": lambda: launchers.several_launchers(folder, runs=12 if quick else 200, stops=2 if quick else 20),
+        "launchers": lambda: launchers.several_launchers(
+            folder, runs=12 if quick else 200, stops=2 if quick else 20
+        ),
         "random-kills": lambda: launchers.random_kills(folder / "kills", 2 if quick else 100),
         "signals": lambda: launchers.signals(folder / "signals", 2 if quick else 50),
     }
@@ -42,7 +44,9 @@ def cases(folder: Path, quick: bool) -> dict[str, Callable[[], Tally]]:
 
 def main() -> int:
     """Run the selected faults; 1 if work was lost or an output is wrong."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("--quick", action="store_true", help="one point of each kind")
     parser.add_argument("--json", action="store_true", help="print JSON, for the tests")
     parser.add_argument("faults", nargs="*", help="only these")

@@ -1,4 +1,6 @@
-"""Random and malformed study files: each is read, or refused with the place of the error; never a traceback."""
+"""Random and malformed study files: each is read, or refused with the place of the error; never a
+traceback.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ _PIECES = ["{", "}", "[", "]", ":", ", ", "- ", "\n", "\n  ", "&a ", "*a", "!!py
 
 
 def fuzz(folder: Path, inputs: int, seed: int = 1) -> Tally:
-    """Inputs: one third mutated valid studies, one third random tokens of the language, one third random bytes."""
+    """Inputs: one third mutated valid studies, one third random tokens of the language, one third
+    random bytes.
+    """
     tally, draw = Tally("hostile study files"), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     path, pieces = folder / "hostile.yaml", [*_PIECES, *field_names()]

@@ -1,8 +1,8 @@
 """Inject disk errors and kills at the n-th file operation of a process.
 
-An operation is named by its kind and its file: `rename 000000004.json`, `fsync result.json (new)`. Python's own
-audit events report every opening, renaming, linking and removing, in any library; `os.write` and `os.fsync`
-have no event and are wrapped. The package contains no code for this.
+An operation is named by its kind and its file: `rename 000000004.json`, `fsync result.json (new)`.
+Python's own audit events report every opening, renaming, linking and removing, in any library;
+`os.write` and `os.fsync` have no event and are wrapped. The package contains no code for this.
 """
 
 from __future__ import annotations
@@ -15,16 +15,32 @@ import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
-SPACE = ("create", "write", "fsync", "rename", "link", "mkdir")  # operations that fail on a full disk
-EVENTS = {"os.rename": "rename", "os.link": "link", "os.remove": "remove", "os.mkdir": "mkdir", "os.rmdir": "rmdir"}
+SPACE = (
+    "create",
+    "write",
+    "fsync",
+    "rename",
+    "link",
+    "mkdir",
+)  # operations that fail on a full disk
+EVENTS = {
+    "os.rename": "rename",
+    "os.link": "link",
+    "os.remove": "remove",
+    "os.mkdir": "mkdir",
+    "os.rmdir": "rmdir",
+}
 _TEMPORARY = re.compile(r"^\.(.*)\.[0-9a-f]{8}\.tmp$")
-# Progress is written by the clock and nothing depends on it; the lease belongs to filelock, which has its own tests.
+# Progress is written by the clock and nothing depends on it; the lease belongs to filelock, which
+# has its own tests.
 NOT_COUNTED = re.compile(r"progress\.json|lease")
 
 
 @dataclass
 class Fault:
-    """A fault at one operation: `kill`, or the name of an errno. `lasting`: at all later operations too."""
+    """A fault at one operation: `kill`, or the name of an errno. `lasting`: at all later operations
+    too.
+    """
 
     what: str
     at: int
@@ -41,8 +57,14 @@ class Disk:
     busy: bool = False
 
     def happens(self, operation: str, path: object, half: tuple[int, bytes] | None = None) -> None:
-        """Called before an operation; `half`: a descriptor and the bytes that are written to it before a kill."""
-        if self.busy or not isinstance(path, (str, os.PathLike)) or not os.fspath(path).startswith(self.root):
+        """Called before an operation; `half`: a descriptor and the bytes that are written to it
+        before a kill.
+        """
+        if (
+            self.busy
+            or not isinstance(path, (str, os.PathLike))
+            or not os.fspath(path).startswith(self.root)
+        ):
             return
         if operation == "mkdir" and Path(path).is_dir():  # has no effect
             return

@@ -31,7 +31,9 @@ seeds: [%s]
 
 
 def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 6) -> Tally:
-    """Several launchers at one results root, with workers suspended for longer than the lease's term."""
+    """Several launchers at one results root, with workers suspended for longer than the lease's
+    term.
+    """
     tally, draw = Tally(f"{launchers} launchers, some workers stopped"), random.Random(1)
     study = write_study(folder, MANY % ", ".join(map(str, range(1, runs + 1))), "many.yaml")
     root = folder / "many"
@@ -39,7 +41,9 @@ def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 
     environment = {**os.environ, "PYTHONPATH": path, "ABLATE_TEST_TERM": str(TERM)}
     words = command("run", study, "--results", root, "--jobs", "1", "--device", "cpu")
     at_work = [
-        subprocess.Popen(words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        subprocess.Popen(
+            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         for _ in range(launchers)
     ]
     stopped: dict[int, float] = {}
@@ -66,7 +70,9 @@ def several_launchers(folder: Path, runs: int, launchers: int = 4, stops: int = 
     tally.tries = runs
     tally.lost += runs - len(list(root.glob("runs/*/result.json")))
     tally.wrong += sum(count for times, count in published.items() if times > 1)
-    tally.counts["taken over"] = sum(log.count("another process has taken over this run") for log in logs)
+    tally.counts["taken over"] = sum(
+        log.count("another process has taken over this run") for log in logs
+    )
     if len({text[text.index("   PPL") :] for text in said if "   PPL" in text}) != 1:
         tally.note("the launchers print different tables", wrong=True)
     return tally
@@ -77,12 +83,16 @@ def _holders(root: Path) -> list[int]:
     found = []
     for lease in root.glob("runs/*/lease"):
         with suppress(OSError):
-            found += [int(line[4:]) for line in lease.read_text().splitlines() if line.startswith("pid=")]
+            found += [
+                int(line[4:]) for line in lease.read_text().splitlines() if line.startswith("pid=")
+            ]
     return found
 
 
 def random_kills(folder: Path, kills: int, seed: int = 1) -> Tally:
-    """Kill launcher or workers with SIGKILL at random moments, and compare with an undisturbed study."""
+    """Kill launcher or workers with SIGKILL at random moments, and compare with an undisturbed
+    study.
+    """
     tally = Tally("kill -9 of launcher or worker, at random")
     folder.mkdir(parents=True, exist_ok=True)
     done, differing = compare(kills, seed, folder)
@@ -94,7 +104,9 @@ def random_kills(folder: Path, kills: int, seed: int = 1) -> Tally:
 
 
 def signals(folder: Path, tries: int, seed: int = 1) -> Tally:
-    """SIGTERM or SIGINT to the launcher at random moments: state saved, exit within 5 s, no worker left."""
+    """SIGTERM or SIGINT to the launcher at random moments: state saved, exit within 5 s, no worker
+    left.
+    """
     tally, draw = Tally("SIGTERM or SIGINT, at random"), random.Random(seed)
     folder.mkdir(parents=True, exist_ok=True)
     study, root = write_study(folder), folder / "rough"
@@ -102,7 +114,10 @@ def signals(folder: Path, tries: int, seed: int = 1) -> Tally:
     slowest = 0.0
     while tally.tries < tries:
         process = subprocess.Popen(
-            command("run", study, "--results", root), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command("run", study, "--results", root),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
         )
         time.sleep(draw.uniform(0.5, 9))
         if process.poll() is not None:
@@ -122,6 +137,8 @@ def signals(folder: Path, tries: int, seed: int = 1) -> Tally:
     ablate("run", study, "--results", root)
     calm, rough = outcome(folder / "calm"), outcome(root)
     if calm != rough:
-        tally.note(f"differing: {[n for n in {*calm, *rough} if calm.get(n) != rough.get(n)]}", wrong=True)
+        tally.note(
+            f"differing: {[n for n in {*calm, *rough} if calm.get(n) != rough.get(n)]}", wrong=True
+        )
     tally.counts[f"s the slowest: {slowest:.1f}"] = 1
     return tally

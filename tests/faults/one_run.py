@@ -17,15 +17,33 @@ from ablate.store.records import Execution
 from ablate.tasks import Translation
 from ablate.training import Trainer
 from tests.faults.inject import SPACE, Disk, Fault
-from tests.faults.small import FAILED, FITTING, STEPS, Came, Small, faulty, forked, resumed_at, saved_before
+from tests.faults.small import (
+    FAILED,
+    FITTING,
+    STEPS,
+    Came,
+    Small,
+    faulty,
+    forked,
+    resumed_at,
+    saved_before,
+)
 from tests.faults.tally import Tally
 from tests.records import a_provenance
 
-CHANGES = ("create", "write", "rename", "link", "remove")  # between two of these, a kill leaves the same files
+CHANGES = (
+    "create",
+    "write",
+    "rename",
+    "link",
+    "remove",
+)  # between two of these, a kill leaves the same files
 
 
 def kills(small: Small, quick: bool) -> Tally:
-    """SIGKILL before every operation of a run and in the middle of every write, then the same command again."""
+    """SIGKILL before every operation of a run and in the middle of every write, then the same
+    command again.
+    """
     tally, operations = Tally("kill -9 at each file operation of a run"), small.operations()
     for n in _points(operations, CHANGES if quick else (), each_kind=quick):
         run = small.lay_out()
@@ -36,8 +54,13 @@ def kills(small: Small, quick: bool) -> Tally:
 
 
 def disk_errors(small: Small, quick: bool, what: str, lasting: bool) -> Tally:
-    """A disk error at every operation, once or lasting, then the same command again on a good disk."""
-    tally, operations = Tally(f"{what} {'from the n-th operation on' if lasting else 'at the n-th operation'}"), []
+    """A disk error at every operation, once or lasting, then the same command again on a good
+    disk.
+    """
+    tally, operations = (
+        Tally(f"{what} {'from the n-th operation on' if lasting else 'at the n-th operation'}"),
+        [],
+    )
     operations = small.operations()
     for n in _points(operations, SPACE if what == "ENOSPC" else (), each_kind=quick):
         run = small.lay_out()
@@ -57,7 +80,9 @@ def _told(came: Came, tally: Tally, where: str) -> None:
 
 
 def _again(small: Small, run: RunFolder, tally: Tally, operations: list[str], n: int) -> None:
-    """Run the same command again: it must resume at the newest whole checkpoint and give the expected files."""
+    """Run the same command again: it must resume at the newest whole checkpoint and give the
+    expected files.
+    """
     tally.tries += 1
     where, done = f"{n} {operations[n - 1]}", run.result.exists()
     came = small.attempt(run)
@@ -65,19 +90,25 @@ def _again(small: Small, run: RunFolder, tally: Tally, operations: list[str], n:
         tally.note(f"{where}: not done afterwards: {came}", lost=True)
         return
     if not done and resumed_at(run) < saved_before(operations, n):
-        tally.note(f"{where}: resumed at {resumed_at(run)}, not {saved_before(operations, n)}", lost=True)
+        tally.note(
+            f"{where}: resumed at {resumed_at(run)}, not {saved_before(operations, n)}", lost=True
+        )
     _compare(small, run, tally, where)
 
 
 def _compare(small: Small, run: RunFolder, tally: Tally, where: str) -> None:
     found = small.outcome(run)
-    differing = sorted(n for n in {*found, *small.expected} if found.get(n) != small.expected.get(n))
+    differing = sorted(
+        n for n in {*found, *small.expected} if found.get(n) != small.expected.get(n)
+    )
     if differing:
         tally.note(f"{where}: {differing}", wrong=True)
 
 
 def _points(operations: list[str], kinds: tuple[str, ...], each_kind: bool) -> Iterator[int]:
-    """Numbers of the operations of these kinds, or of all; with `each_kind` only the last of each name."""
+    """Numbers of the operations of these kinds, or of all; with `each_kind` only the last of each
+    name.
+    """
     last = {re.sub(r"\d{9}", "STEP", name): n for n, name in enumerate(operations, 1)}
     for n, name in enumerate(operations, 1):
         if kinds and name.split()[0] not in kinds:
@@ -87,7 +118,9 @@ def _points(operations: list[str], kinds: tuple[str, ...], each_kind: bool) -> I
 
 
 def publishing(small: Small, quick: bool) -> Tally:
-    """SIGKILL at every operation of preparing a corpus and of publishing a table, then the same again."""
+    """SIGKILL at every operation of preparing a corpus and of publishing a table, then the same
+    again.
+    """
     tally = Tally("kill -9 while preparing, and publishing")
     table = small.table()
     for what, work, outcome in (
@@ -112,7 +145,9 @@ def publishing(small: Small, quick: bool) -> Tally:
 
 
 def interruptions(small: Small, quick: bool) -> Tally:
-    """A stop after each step, on and between evaluations and log lines, with dropout; then a resume to the end."""
+    """A stop after each step, on and between evaluations and log lines, with dropout; then a resume
+    to the end.
+    """
     tally = Tally("stopped at step k, resumed")
     for step in range(1, STEPS):
         run, asked = small.lay_out(), iter(range(1, 10_000))
@@ -125,9 +160,13 @@ def interruptions(small: Small, quick: bool) -> Tally:
 
 
 def takeovers(small: Small, quick: bool) -> Tally:
-    """A worker is suspended in a step until another has taken over its lease and finished the run, then continues."""
+    """A worker is suspended in a step until another has taken over its lease and finished the run,
+    then continues.
+    """
     tally = Tally("stopped in step k beyond its lease, then woken")
-    for step in (3, STEPS) if quick else range(1, STEPS + 3):  # the last ones during evaluation and decoding
+    for step in (
+        (3, STEPS) if quick else range(1, STEPS + 3)
+    ):  # the last ones during evaluation and decoding
         run = small.lay_out()
         codes = small.taken_over(run, step)
         tally.tries += 1
@@ -139,7 +178,9 @@ def takeovers(small: Small, quick: bool) -> Tally:
 
 
 def out_of_memory(small: Small, quick: bool) -> Tally:
-    """Memory runs out in each step: the result equals that of smaller micro-batches from that step on."""
+    """Memory runs out in each step: the result equals that of smaller micro-batches from that step
+    on.
+    """
     tally = Tally("out of memory in step k")
     for step in (1, 6, STEPS) if quick else range(1, STEPS + 1):
         run, like = small.lay_out(), small.lay_out()
@@ -151,7 +192,11 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
             assert begun is not None
         else:
             begun = Execution(
-                training=small.corpus.training, device="cpu", threads=1, micro_batch_tokens=FITTING, precision="fp32"
+                training=small.corpus.training,
+                device="cpu",
+                threads=1,
+                micro_batch_tokens=FITTING,
+                precision="fp32",
             )
             a_provenance(threads=1).write(like.provenance)
         begun.halved().write(like.execution)
@@ -159,7 +204,11 @@ def out_of_memory(small: Small, quick: bool) -> Tally:
         tally.tries += 1
         if came.code != 0:
             tally.note(f"step {step}: {came}", lost=True)
-        elif small.outcome(run) != small.outcome(like) or (result := run.read_result()) is None or result.halvings != 1:
+        elif (
+            small.outcome(run) != small.outcome(like)
+            or (result := run.read_result()) is None
+            or result.halvings != 1
+        ):
             tally.note(f"step {step}: not as with smaller micro-batches", wrong=True)
     return tally
 
@@ -186,7 +235,9 @@ def _scarce(step: int) -> None:
 
 
 def corruption(small: Small, quick: bool) -> Tally:
-    """Flipped bytes and truncated files: each is found by its hash, and the final files are the expected ones."""
+    """Flipped bytes and truncated files: each is found by its hash, and the final files are the
+    expected ones.
+    """
     tally, draw = Tally("a byte flipped, or a file cut"), random.Random(1)
     begun, asked = small.lay_out(), iter(range(1, 10_000))
     assert small.attempt(begun, stop=lambda: next(asked) >= 10).code == 130
@@ -210,7 +261,9 @@ def corruption(small: Small, quick: bool) -> Tally:
     return tally
 
 
-def _damaged_runs(small: Small, begun: RunFolder, newest: checkpoints.Checkpoint, tally: Tally) -> None:
+def _damaged_runs(
+    small: Small, begun: RunFolder, newest: checkpoints.Checkpoint, tally: Tally
+) -> None:
     """Damage each file of a run, then execute the run."""
     ended = [small.calm.result, small.calm.execution]
     before = checkpoints.valid(begun.checkpoints)[-2]  # averaging needs its weights
@@ -254,10 +307,14 @@ def _changed(path: Path, content: bytes) -> Iterator[None]:
 
 
 def _damages(path: Path, draw: random.Random, flips: int) -> Iterator[str]:
-    """Change one byte of the file at `flips` random places, then truncate it at every 4 KiB; restored afterwards."""
+    """Change one byte of the file at `flips` random places, then truncate it at every 4 KiB;
+    restored afterwards.
+    """
     whole = path.read_bytes()
     for at in sorted(draw.sample(range(len(whole)), min(flips, len(whole)))):
-        with _changed(path, whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]):
+        with _changed(
+            path, whole[:at] + bytes([whole[at] ^ 1 << draw.randrange(8)]) + whole[at + 1 :]
+        ):
             yield f"flipped at {at}"
     for length in range(0, len(whole), 4096):
         with _changed(path, whole[:length]):

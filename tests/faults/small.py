@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import sacrebleu  # noqa: F401  # loaded here once for all forked processes
+import sacrebleu  # loaded here once for all forked processes  # noqa: F401
 import torch
 import torch._dynamo  # as above: the optimizer loads it
 
@@ -107,7 +107,10 @@ class Small:
         return RunFolder(self.folder / str(self.count) / ID)
 
     def attempt(
-        self, run: RunFolder, before: Callable[[], None] = nothing, stop: Callable[[], bool] = lambda: False
+        self,
+        run: RunFolder,
+        before: Callable[[], None] = nothing,
+        stop: Callable[[], bool] = lambda: False,
     ) -> Came:
         """Execute the run in a forked process, after calling `before` there."""
         job = self._job(run)
@@ -124,7 +127,9 @@ class Small:
         return Came(code, said.read_text() if said.exists() else "")
 
     def taken_over(self, run: RunFolder, step: int) -> list[int]:
-        """Suspend a worker in this step, let another take over, and wake the first; returns the exit status of each."""
+        """Suspend a worker in this step, let another take over, and wake the first; returns the
+        exit status of each.
+        """
         lease.TERM_SECONDS, usual = TERM, lease.TERM_SECONDS
         asked = iter(range(1, 10_000))
 
@@ -141,7 +146,11 @@ class Small:
 
         pid = os.fork()
         if not pid:
-            os._exit({"done": 0, "busy": 4}.get(execute_if_free(self._job(run), stop, {}).outcome, FAILED))
+            os._exit(
+                {"done": 0, "busy": 4}.get(
+                    execute_if_free(self._job(run), stop, {}).outcome, FAILED
+                )
+            )
         assert os.WIFSTOPPED(os.waitpid(pid, os.WUNTRACED)[1])
         other = forked(wait_and_work)
         os.kill(pid, signal.SIGCONT)
@@ -151,10 +160,18 @@ class Small:
 
     def _job(self, run: RunFolder) -> Job:
         fields = set(DecodingConfig.model_fields)
-        decodings = {decoding_id(self.config, "test"): DecodingConfig(**self.config.model_dump(include=fields))}
+        decodings = {
+            decoding_id(self.config, "test"): DecodingConfig(
+                **self.config.model_dump(include=fields)
+            )
+        }
         settings = self.config.model_dump(include=set(NOT_IDENTITY))
         request = RunRequest(
-            folder=run.path, corpus=self.corpus.folder, test="test", decodings=decodings, settings=settings
+            folder=run.path,
+            corpus=self.corpus.folder,
+            test="test",
+            decodings=decodings,
+            settings=settings,
         )
         return Job(run=request, device="cpu", threads=1, micro_batch_tokens=FITTING)
 
@@ -162,7 +179,8 @@ class Small:
         """File operations of an undisturbed run, in order."""
         run = self.lay_out()
         return self.noted(
-            Disk(str(run.path)), lambda: FAILED * (execute_if_free(self._job(run), _never, {}).outcome != "done")
+            Disk(str(run.path)),
+            lambda: FAILED * (execute_if_free(self._job(run), _never, {}).outcome != "done"),
         )
 
     def noted(self, disk: Disk, work: Callable[[], int]) -> list[str]:
@@ -188,7 +206,9 @@ class Small:
 
     def prepared(self, corpora: Path) -> dict[str, bytes]:
         """All files that readers use. Leftovers of a kill begin with a dot, or are a dead lease."""
-        files = [path for path in corpora.rglob("[!.]*") if path.is_file() and path.suffix != ".lease"]
+        files = [
+            path for path in corpora.rglob("[!.]*") if path.is_file() and path.suffix != ".lease"
+        ]
         return {path.relative_to(corpora).as_posix(): path.read_bytes() for path in files}
 
     def table(self) -> Published:
@@ -207,7 +227,9 @@ class Small:
         if "result.json" in found:
             result = run.read_result()
             assert result is not None
-            decodings = {id: one.model_copy(update={"seconds": 0.0}) for id, one in result.decodings.items()}
+            decodings = {
+                id: one.model_copy(update={"seconds": 0.0}) for id, one in result.decodings.items()
+            }
             untimed = result.model_copy(update={"seconds": 0.0, "decodings": decodings})
             found["result.json"] = untimed.model_dump_json().encode()
         return found
@@ -257,6 +279,12 @@ def resumed_at(run: RunFolder) -> int:
 
 
 def saved_before(operations: list[str], n: int) -> int:
-    """The step of the newest checkpoint that is complete before the n-th operation, counted from 1."""
-    steps = [int(name.split()[1][:9]) for name in operations[: n - 1] if re.fullmatch(r"rename \d{9}\.json", name)]
+    """The step of the newest checkpoint that is complete before the n-th operation, counted from
+    1.
+    """
+    steps = [
+        int(name.split()[1][:9])
+        for name in operations[: n - 1]
+        if re.fullmatch(r"rename \d{9}\.json", name)
+    ]
     return max(steps, default=0)

@@ -1,4 +1,5 @@
-"""The sweep: damage every file of a results root in every way, call every verb, and print the outcomes.
+"""The sweep: damage every file of a results root in every way, call every verb, and print the
+outcomes.
 
 python -m tests.faults.sweep                 every file x damage x verb; some ten minutes
 python -m tests.faults.sweep --quick         a fixed part of it, which the tests run
@@ -6,8 +7,9 @@ python -m tests.faults.sweep result.json     only files whose path has one of th
 python -m tests.faults.sweep sweep.yaml --verbs run status
                                              only these verbs
 
-Each line of the table is a file, a damage, a verb and its outcome. The exit code is 1 if a verb shows a traceback, if
-an output differs from the undamaged one without naming the fault, or if a study is lost to one file of one run.
+Each line of the table is a file, a damage, a verb and its outcome. The exit code is 1 if a verb
+shows a traceback, if an output differs from the undamaged one without naming the fault, or if a
+study is lost to one file of one run.
 """
 
 from __future__ import annotations
@@ -39,8 +41,21 @@ TRACEBACK, SILENT, LOST = "traceback", "silently wrong", "study lost"
 FORMATS = ("rich", "markdown", "latex", "html", "csv", "json")
 RUN = "run"
 # Files with times of the clock: two trainings never write the same bytes.
-TIMED = ("result.json", "progress.json", "log.txt", "metrics.jsonl", "provenance.json", "execution.json")
-OF_STUDY = ("plan", "status", "report", "compare", *(f"table {name}" for name in FORMATS))  # verbs that show all runs
+TIMED = (
+    "result.json",
+    "progress.json",
+    "log.txt",
+    "metrics.jsonl",
+    "provenance.json",
+    "execution.json",
+)
+OF_STUDY = (
+    "plan",
+    "status",
+    "report",
+    "compare",
+    *(f"table {name}" for name in FORMATS),
+)  # verbs that show all runs
 QUICK_FILES = ("result.json", "metrics.jsonl", "translations/", "test.target.txt", "corpus.json")
 QUICK_DAMAGES = ("other content", "folder")
 QUICK_VERBS = ("status", "table csv", "compare")
@@ -79,13 +94,20 @@ def _other_content(path: Path) -> None:
 
 
 def _other_version(path: Path) -> None:
-    """What a later version would have written: a JSON file with a higher format, or a field that this one lacks."""
+    """What a later version would have written: a JSON file with a higher format, or a field that
+    this one lacks.
+    """
     if path.suffix == ".json":
         content = read_json(path) if path.parent.name != "sweep" else json.loads(path.read_text())
         assert content is not None
-        write_json(path, {**content, "format": 1 + int(content.get("format", 0)), "of_a_later_version": 1})
+        write_json(
+            path, {**content, "format": 1 + int(content.get("format", 0)), "of_a_later_version": 1}
+        )
     elif path.suffix == ".jsonl":
-        lines = (json.dumps({**json.loads(line), "of_a_later_version": 1}) for line in path.read_text().splitlines())
+        lines = (
+            json.dumps({**json.loads(line), "of_a_later_version": 1})
+            for line in path.read_text().splitlines()
+        )
         path.write_text("".join(f"{line}\n" for line in lines))
     elif path.suffix == ".yaml":
         path.write_text(path.read_text() + "of_a_later_version: 1\n")
@@ -113,7 +135,9 @@ def _content(path: Path) -> bytes | None:
 
 
 def _call(*words: object, stdin: bytes = b"") -> Done:
-    """Run a command. A stop signal ends the sweep, because the output of a command that was stopped is no outcome."""
+    """Run a command. A stop signal ends the sweep, because the output of a command that was stopped
+    is no outcome.
+    """
     done = inside(*words, stdin=stdin)
     if done.code == EXIT_INTERRUPTED:
         raise KeyboardInterrupt
@@ -133,13 +157,25 @@ class Sweep:
         plan = json.loads(self._call(self.whole, "plan", "--format", "json").out)
         self.run: str = plan["rows"][0]["runs"][0]["id"]  # of base
         self.verbs = self._verbs()
-        self.expected = {verb: self._outcome(self.whole, verb) for verb in self.verbs if verb != RUN}
+        self.expected = {
+            verb: self._outcome(self.whole, verb) for verb in self.verbs if verb != RUN
+        }
 
     def files(self) -> list[Path]:
-        """The study file, and every file of base's run, of the corpora and of the published study."""
+        """The study file, and every file of base's run, of the corpora and of the published
+        study.
+        """
         root = self.whole / "results"
-        found = [*(root / "runs" / self.run).rglob("*"), *(root / "corpora").rglob("*"), *(root / "sweep").rglob("*")]
-        files = [path.relative_to(self.whole) for path in found if path.is_file() and path.name != "lease"]
+        found = [
+            *(root / "runs" / self.run).rglob("*"),
+            *(root / "corpora").rglob("*"),
+            *(root / "sweep").rglob("*"),
+        ]
+        files = [
+            path.relative_to(self.whole)
+            for path in found
+            if path.is_file() and path.name != "lease"
+        ]
         return [Path("sweep.yaml"), *sorted(files)]
 
     def damaged(self, file: Path, damage: str, verbs: list[str]) -> Iterator[Outcome]:
@@ -154,7 +190,9 @@ class Sweep:
             yield Outcome(str(file), damage, verb, judged)
 
     def _judged_run(self, copy: Path, file: Path) -> str:
-        """The outcome of `ablate run`: it makes everything again that a table needs, or refuses and names the file."""
+        """The outcome of `ablate run`: it makes everything again that a table needs, or refuses and
+        names the file.
+        """
         damaged = _content(copy / file)
         try:
             done = self._call(copy, RUN)
@@ -169,7 +207,11 @@ class Sweep:
                 return "healed"
             # Readers of the published study know no hash: it must be written again.
             return "not needed" if found == damaged and file.parent.name != "sweep" else SILENT
-        return f"refused ({done.code})" if file.name in done.err + done.out or str(file.parent) in done.err else SILENT
+        return (
+            f"refused ({done.code})"
+            if file.name in done.err + done.out or str(file.parent) in done.err
+            else SILENT
+        )
 
     def _judged(self, copy: Path, file: Path, verb: str) -> str:
         try:
@@ -221,7 +263,11 @@ class Sweep:
                 done = Done(done.code, done.out + (folder / "page.html").read_text(), done.err)
         else:
             done = self._call(folder, *words)
-        return Done(done.code, done.out.replace(str(folder), "FOLDER"), done.err.replace(str(folder), "FOLDER"))
+        return Done(
+            done.code,
+            done.out.replace(str(folder), "FOLDER"),
+            done.err.replace(str(folder), "FOLDER"),
+        )
 
     def _call(self, folder: Path, verb: str, *words: object) -> Done:
         return _call(*verb.split(), folder / "sweep.yaml", *words, "--results", folder / "results")
@@ -239,7 +285,9 @@ def sweep(
         only: only these verbs.
     """
     wanted = texts or (QUICK_FILES if quick else ("",))
-    verbs = [verb for verb in cases.verbs if verb in (only or (QUICK_VERBS if quick else cases.verbs))]
+    verbs = [
+        verb for verb in cases.verbs if verb in (only or (QUICK_VERBS if quick else cases.verbs))
+    ]
     for file in cases.files():
         if any(text in str(file) for text in wanted):
             for damage in QUICK_DAMAGES if quick else DAMAGES:
@@ -248,14 +296,18 @@ def sweep(
 
 def main() -> int:
     """Print every outcome and the counts; 1 if one must not be."""
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.sweep", description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.faults.sweep", description=(__doc__ or "").splitlines()[0]
+    )
     parser.add_argument("--quick", action="store_true", help="a fixed part, which the tests run")
     parser.add_argument("files", nargs="*", help="only files whose path has one of these texts")
     parser.add_argument("--verbs", nargs="+", default=[], help="only these verbs")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for one in sweep(Sweep(Path(folder)), arguments.quick, tuple(arguments.files), tuple(arguments.verbs)):
+        for one in sweep(
+            Sweep(Path(folder)), arguments.quick, tuple(arguments.files), tuple(arguments.verbs)
+        ):
             counts[one.outcome.partition(":")[0]] += 1
             print(" | ".join(one), flush=True)
     print()

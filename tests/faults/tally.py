@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 class Tally:
     """Counts for one kind of fault: tries, lost work, and wrong output.
 
-    lost: a run was not done afterwards, resumed before its newest whole checkpoint, or gave no reason.
+    lost: a run was not done afterwards, resumed before its newest whole checkpoint, or gave no
+        reason.
     wrong: a file, a table or a message differs from the one without the fault.
     """
 

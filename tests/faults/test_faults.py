@@ -1,7 +1,8 @@
 """The quick part of the fault suite (`python -m tests.faults`), run at each commit.
 
-It kills a run at one operation of each kind and file, damages files, lets memory run out, and suspends a worker beyond
-its lease. Disk errors, signals and several launchers take minutes, and are left to the whole suite.
+It kills a run at one operation of each kind and file, damages files, lets memory run out, and
+suspends a worker beyond its lease. Disk errors, signals and several launchers take minutes, and are
+left to the whole suite.
 """
 
 import json

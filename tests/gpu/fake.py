@@ -1,4 +1,6 @@
-"""Trace code on `cuda` without a GPU: shapes, types, devices and operators are torch's own; nothing is computed."""
+"""Trace code on `cuda` without a GPU: shapes, types, devices and operators are torch's own; nothing
+is computed.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class _Indexing(TorchFunctionMode):
-    """`x[...]` by named operators: torch's own indexing asks for a CUDA driver before it dispatches."""
+    """`x[...]` by named operators: torch's own indexing asks for a CUDA driver before it
+    dispatches.
+    """
 
     def __torch_function__(self, function, types, args=(), kwargs=None):
         if function is torch.Tensor.__getitem__ and args[0].device.type == "cuda":
@@ -67,7 +71,9 @@ class Operators(TorchDispatchMode):
 
 @contextmanager
 def fake_cuda(bf16=False):
-    """Tensors made in this context on `cuda` have no content. Reading one on the host raises, as a check for syncs."""
+    """Tensors made in this context on `cuda` have no content. Reading one on the host raises, as a
+    check for syncs.
+    """
     before = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
     torch.set_autocast_enabled("cuda", bf16)
     torch.set_autocast_dtype("cuda", torch.bfloat16)

@@ -10,13 +10,23 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_benchmark_prints_a_line_for_each_measurement_and_a_table():
-    words = "--device cpu --precision fp32 --sizes XS --tokens 200 --jobs 2 --beams 1 --vocab 90 --seconds 0.01"
+    words = (
+        "--device cpu --precision fp32 --sizes XS --tokens 200 --jobs 2 --beams 1 --vocab 90 "
+        "--seconds 0.01"
+    )
     more = "--new-shapes 2 --sentences 5"
     script = [sys.executable, str(ROOT / "benchmarks/gpu.py"), *words.split(), *more.split()]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(script, capture_output=True, text=True, env=environment, check=True)
     lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
-    assert [line["kind"] for line in lines] == ["device", "ceiling", "train", "save", "jobs", "decode"]
+    assert [line["kind"] for line in lines] == [
+        "device",
+        "ceiling",
+        "train",
+        "save",
+        "jobs",
+        "decode",
+    ]
     ceiling, train, save, jobs, decode = lines[1:]
     assert ceiling["product_tflops"] > 0
     assert train["met_shape_ms"] > 0

@@ -34,15 +34,22 @@ def prepared():
 
 def gradients(corpus, where, precision, settings):
     """The loss of a batch and the gradients of all parameters, one after another."""
-    row = resolve_row({"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4, "dropout": 0.0, **settings})
+    row = resolve_row(
+        {"n_layers": 2, "d_model": 32, "d_ff": 64, "n_heads": 4, "dropout": 0.0, **settings}
+    )
     model = build(row, V, 1, where).train()
     batch = collate(corpus.split("train"), range(64), "source", "target").to(where)
     with device.matmul_precision(where, precision):
         with device.autocast(where, precision):
             states = batch.at_targets(model(batch.source, batch.target_in))
-            loss = smoothed_cross_entropy(states, model.output_matrix, batch.targets, 0.1) / batch.tokens
+            loss = (
+                smoothed_cross_entropy(states, model.output_matrix, batch.targets, 0.1)
+                / batch.tokens
+            )
         loss.backward()
-    return float(loss.detach()), torch.cat([p.grad.flatten().cpu() for p in model.parameters() if p.grad is not None])
+    return float(loss.detach()), torch.cat(
+        [p.grad.flatten().cpu() for p in model.parameters() if p.grad is not None]
+    )
 
 
 @pytest.mark.parametrize(("precision", "error"), [("fp32", 1e-4), ("tf32", 1e-2), ("bf16", 5e-2)])
@@ -58,7 +65,12 @@ def test_gradients_of_every_variant_are_near_those_of_a_cpu(toy, settings, preci
 
 def test_a_resumed_run_is_equal_bit_for_bit_where_sums_have_an_order(toy):  # noqa: F811
     row = resolve_row({**TINY, "deterministic": True})
-    assert check_resume(row, 1, Translation(), toy, steps=6, device=GPU, micro_batch_tokens=200, sources={}) is None
+    assert (
+        check_resume(
+            row, 1, Translation(), toy, steps=6, device=GPU, micro_batch_tokens=200, sources={}
+        )
+        is None
+    )
 
 
 @pytest.mark.parametrize("rows", [8, 40])
@@ -69,8 +81,13 @@ def test_compiled_functions_give_the_values_of_their_references(rows):
     words = torch.randint(-32768, 32768, x.shape, device=GPU).to(torch.int16)
     weight, bias = (torch.randn(64, device=GPU).requires_grad_() for _ in range(2))
     args = residual, x, words, 6554, weight, bias, 1e-6
-    torch.testing.assert_close(dropout_add.fused_dropout_add_norm(*args), dropout_add.dropout_add_norm(*args))
-    logits, targets = torch.randn(rows * 10, 512, device=GPU).bfloat16(), torch.randint(500, (rows * 10,), device=GPU)
+    torch.testing.assert_close(
+        dropout_add.fused_dropout_add_norm(*args), dropout_add.dropout_add_norm(*args)
+    )
+    logits, targets = (
+        torch.randn(rows * 10, 512, device=GPU).bfloat16(),
+        torch.randint(500, (rows * 10,), device=GPU),
+    )
     found = cross_entropy.fused_loss_and_gradient(logits, targets, 500, 0.1)
     expected = cross_entropy.loss_and_gradient(logits, targets, 500, 0.1)
     for one, other in zip(found, expected, strict=True):
@@ -91,11 +108,18 @@ def test_translations_are_those_of_a_cpu(architecture, beam):
 
 def test_perplexity_is_that_of_a_cpu(toy):  # noqa: F811
     task, row = Translation(), resolve_row(TINY)
-    values = [task.nats_per_token(build(row, V, 1, where), toy.split("dev"), where) for where in (CPU, GPU)]
+    values = [
+        task.nats_per_token(build(row, V, 1, where), toy.split("dev"), where)
+        for where in (CPU, GPU)
+    ]
     assert perplexity_of(values[1]) == pytest.approx(perplexity_of(values[0]), rel=1e-4)
 
 
-def test_a_step_without_enough_memory_is_repeated_in_smaller_micro_batches(toy, tmp_path, monkeypatch):  # noqa: F811
+def test_a_step_without_enough_memory_is_repeated_in_smaller_micro_batches(
+    toy,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
     from ablate.store import RunFolder
 
     row = resolve_row({**TINY, "batch_tokens": 2000, "train_steps": 2})

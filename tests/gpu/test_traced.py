@@ -15,7 +15,9 @@ V, LAYERS = 29, 2
 
 
 def forward(*watched, bf16=True, **settings):
-    """Run the forward pass of a training step on fake tensors; returns the states and the operators."""
+    """Run the forward pass of a training step on fake tensors; returns the states and the
+    operators.
+    """
     model = build(resolve_row({**SIZES, **settings}), V, 1).train()
     with fake_cuda(bf16), torch.no_grad(), Operators(*watched) as operators:
         on_fake_cuda(model)
@@ -50,7 +52,9 @@ def test_relu_never_works_in_place_of_a_view():
 
 
 def test_projections_of_one_input_are_one_product():
-    """Each layer has Q, K, V; W_O; and two of the feed-forward network; the decoder also Q, K and V, W_O of cross."""
+    """Each layer has Q, K, V; W_O; and two of the feed-forward network; the decoder also Q, K and
+    V, W_O of cross.
+    """
     _, operators = forward()
     products = operators.counts["mm"] + operators.counts["addmm"]
     assert products == LAYERS * (1 + 1 + 2) + LAYERS * (1 + 1 + 1 + 1 + 1 + 2)
@@ -102,7 +106,9 @@ def test_preparing_a_gpu_switches_cudnns_attention_off(monkeypatch):
         torch.backends.cuda.enable_cudnn_sdp(before)
 
 
-@pytest.mark.parametrize(("precision", "rounding"), [("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "tf32")])
+@pytest.mark.parametrize(
+    ("precision", "rounding"), [("fp32", "ieee"), ("tf32", "tf32"), ("bf16", "tf32")]
+)
 def test_the_rounding_of_fp32_products_holds_in_its_context_only(precision, rounding):
     settings = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
     before = [each.fp32_precision for each in settings]
@@ -122,7 +128,9 @@ def test_a_worker_that_sees_one_gpu_uses_it(monkeypatch, name, visible, expected
 
 
 @pytest.mark.parametrize(("visible", "expected"), [(2, "cuda:1"), (8, "cuda:7")])
-def test_a_worker_that_sees_only_the_gpus_of_its_job_counts_them_anew(monkeypatch, visible, expected):
+def test_a_worker_that_sees_only_the_gpus_of_its_job_counts_them_anew(
+    monkeypatch, visible, expected
+):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: visible)
     assert device.visible_device("cuda:7", ("cuda:6", "cuda:7")) == torch.device(expected)
 

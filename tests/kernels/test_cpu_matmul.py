@@ -47,11 +47,15 @@ def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count
     x, weight, grad = normal(count, D_IN), normal(D_OUT, D_IN, seed=2), normal(count, D_OUT, seed=4)
     rows, G, W = way.pack(x), way.pack(grad), way.cast(weight)
     close = {"atol": 0.02 * count**0.5, "rtol": 0.02}
-    torch.testing.assert_close(way.linear(rows, W)[:count].float(), x @ weight.T, atol=0.1, rtol=0.02)
+    torch.testing.assert_close(
+        way.linear(rows, W)[:count].float(), x @ weight.T, atol=0.1, rtol=0.02
+    )
     bias = normal(D_OUT, seed=5)
     positive = way.linear_relu(rows, W, way.cast(bias))[:count].float()
     torch.testing.assert_close(positive, (x @ weight.T + bias).clamp(min=0), atol=0.1, rtol=0.02)
-    torch.testing.assert_close(way.grad_input(G, W)[:count].float(), grad @ weight, atol=0.1, rtol=0.02)
+    torch.testing.assert_close(
+        way.grad_input(G, W)[:count].float(), grad @ weight, atol=0.1, rtol=0.02
+    )
     torch.testing.assert_close(way.grad_weight(G, rows).float(), grad.T @ x, **close)
     total = torch.ones_like(weight)
     assert way.grad_weight(G, rows, out=total) is total
@@ -78,14 +82,18 @@ def test_bias_and_relu_inside_a_bf16_product_equal_separate_ones_bit_for_bit(bia
         assert torch.equal(*ways)
 
 
-@pytest.mark.parametrize(("machine", "way"), [("x86_64", FusedBF16), ("AMD64", FusedBF16), ("aarch64", PaddedBF16)])
+@pytest.mark.parametrize(
+    ("machine", "way"), [("x86_64", FusedBF16), ("AMD64", FusedBF16), ("aarch64", PaddedBF16)]
+)
 def test_on_arm_nothing_is_part_of_a_product(monkeypatch, machine, way):
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: True)
     monkeypatch.setattr(torch_internals.platform, "machine", lambda: machine)
     assert type(cpu_matmul.matmul_for(torch.device("cpu"), bf16=True)) is way
 
 
-@pytest.mark.parametrize(("way", "most"), [(PaddedBF16(), 60), (RoundedWithin(), 9)], ids=["in bf16", "within"])
+@pytest.mark.parametrize(
+    ("way", "most"), [(PaddedBF16(), 60), (RoundedWithin(), 9)], ids=["in bf16", "within"]
+)
 def test_onednn_sees_few_numbers_of_rows_in_bf16(way, most):
     """Of each that is new to it, it compiles code, which takes longer than the product."""
     sizes = {len(way.pack(torch.ones(rows, 1))) for rows in range(1, 9000)}
@@ -114,7 +122,9 @@ def test_a_processor_without_bf16_rounds_operands_and_makes_the_product_in_fp32(
 def test_rounding_within_is_on_for_its_products_and_for_no_other(monkeypatch):
     matmul, seen = torch.backends.mkldnn.matmul, []
     before = matmul.fp32_precision
-    monkeypatch.setattr(Matmul, "linear", lambda self, x, weight, bias=None: seen.append(matmul.fp32_precision))
+    monkeypatch.setattr(
+        Matmul, "linear", lambda self, x, weight, bias=None: seen.append(matmul.fp32_precision)
+    )
     RoundedWithin().linear(normal(64, 64), normal(64, 64, seed=2))
     assert seen == ["bf16"] != [before]
     assert matmul.fp32_precision == before
@@ -122,6 +132,10 @@ def test_rounding_within_is_on_for_its_products_and_for_no_other(monkeypatch):
 
 def test_onto_a_total_of_more_precision_a_product_is_added_in_that_precision():
     """As on a GPU, where operands are bf16 and the loss adds up many products in fp32."""
-    grad, x, total = normal(5, D_OUT).bfloat16(), normal(5, D_IN).bfloat16(), torch.full((D_OUT, D_IN), 1000.0)
+    grad, x, total = (
+        normal(5, D_OUT).bfloat16(),
+        normal(5, D_IN).bfloat16(),
+        torch.full((D_OUT, D_IN), 1000.0),
+    )
     Matmul().grad_weight(grad, x, out=total)
     torch.testing.assert_close(total, 1000 + (grad.T @ x).float())

@@ -24,7 +24,9 @@ def case(n, vocab_size, seed=1):
 def by_torch(states, embedding, targets, smoothing):
     """The sum in double precision, with its gradients."""
     states, embedding = (x.detach().double().requires_grad_() for x in (states, embedding))
-    loss = F.cross_entropy(states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum")
+    loss = F.cross_entropy(
+        states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum"
+    )
     return loss.detach(), torch.autograd.grad(loss, (states, embedding))
 
 
@@ -51,17 +53,29 @@ def test_the_gradient_is_scaled_by_the_upstream_gradient():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
 @pytest.mark.parametrize("vocab_size", [2, 7, 37_000])
 def test_a_uniform_guess_costs_ln_V_a_token_whatever_the_smoothing(vocab_size, smoothing):
-    states, embedding, targets = torch.zeros(3, 5), torch.zeros(vocab_size, 5), torch.tensor([1, 0, vocab_size - 1])
+    states, embedding, targets = (
+        torch.zeros(3, 5),
+        torch.zeros(vocab_size, 5),
+        torch.tensor([1, 0, vocab_size - 1]),
+    )
     loss = smoothed_cross_entropy(states, embedding, targets, smoothing)
     assert float(loss) == pytest.approx(3 * math.log(vocab_size), rel=1e-6)
-    assert negative_log_likelihood(states, embedding, targets) == pytest.approx(3 * math.log(vocab_size), rel=1e-6)
+    assert negative_log_likelihood(states, embedding, targets) == pytest.approx(
+        3 * math.log(vocab_size), rel=1e-6
+    )
 
 
 def test_the_loss_of_a_matrix_set_by_hand_equals_the_value_computed_by_hand():
-    """Probabilities 1/8, 2/8, 5/8 and eps = 0.3: 0.8 of the mass on the target, 0.1 on each of the others."""
+    """Probabilities 1/8, 2/8, 5/8 and eps = 0.3: 0.8 of the mass on the target, 0.1 on each of the
+    others.
+    """
     probabilities = torch.tensor([1 / 8, 2 / 8, 5 / 8])
-    states = torch.eye(3)[:2].requires_grad_()  # a token of these probabilities, and one of a uniform guess
-    embedding = torch.stack([probabilities.log(), torch.zeros(3), torch.zeros(3)], dim=1).requires_grad_()
+    states = torch.eye(3)[
+        :2
+    ].requires_grad_()  # a token of these probabilities, and one of a uniform guess
+    embedding = torch.stack(
+        [probabilities.log(), torch.zeros(3), torch.zeros(3)], dim=1
+    ).requires_grad_()
     loss = smoothed_cross_entropy(states, embedding, torch.tensor([2, 0]), 0.3)
     expected = 0.1 * math.log(8) + 0.1 * math.log(4) + 0.8 * math.log(8 / 5) + math.log(3)
     assert float(loss.detach()) == pytest.approx(expected, rel=1e-6)
@@ -73,7 +87,9 @@ def test_the_loss_of_a_matrix_set_by_hand_equals_the_value_computed_by_hand():
 
 
 def test_the_smoothed_loss_of_a_perfect_guess_is_the_entropy_of_the_smoothed_target():
-    """Logits equal to the log of the target distribution: no model can do better, and the gradient vanishes."""
+    """Logits equal to the log of the target distribution: no model can do better, and the gradient
+    vanishes.
+    """
     V, eps = 7, 0.1
     goal = torch.full((V,), eps / V)
     goal[3] += 1 - eps
@@ -86,9 +102,15 @@ def test_the_smoothed_loss_of_a_perfect_guess_is_the_entropy_of_the_smoothed_tar
 
 def test_huge_logits_neither_overflow_nor_vanish():
     states, embedding = torch.tensor([[1000.0]]), torch.tensor([[1.0], [0.0], [-1.0]])
-    assert float(smoothed_cross_entropy(states, embedding, torch.tensor([0]), 0.0)) == pytest.approx(0.0, abs=1e-4)
-    assert float(smoothed_cross_entropy(states, embedding, torch.tensor([2]), 0.0)) == pytest.approx(2000.0)
-    assert float(smoothed_cross_entropy(states, embedding, torch.tensor([0]), 0.3)) == pytest.approx(300.0)
+    assert float(
+        smoothed_cross_entropy(states, embedding, torch.tensor([0]), 0.0)
+    ) == pytest.approx(0.0, abs=1e-4)
+    assert float(
+        smoothed_cross_entropy(states, embedding, torch.tensor([2]), 0.0)
+    ) == pytest.approx(2000.0)
+    assert float(
+        smoothed_cross_entropy(states, embedding, torch.tensor([0]), 0.3)
+    ) == pytest.approx(300.0)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -123,4 +145,6 @@ def test_bf16_products_leave_no_trace_after_the_loss():
 def test_the_negative_log_likelihood_is_the_cross_entropy(n):
     states, embedding, targets = case(n, 331)
     expected, _ = by_torch(states, embedding, targets, 0.0)
-    assert negative_log_likelihood(states, embedding, targets) == pytest.approx(float(expected), rel=1e-6)
+    assert negative_log_likelihood(states, embedding, targets) == pytest.approx(
+        float(expected), rel=1e-6
+    )

@@ -1,4 +1,6 @@
-"""The functions that a GPU compiles, beside the model's own path on a CPU and plain torch in double precision."""
+"""The functions that a GPU compiles, beside the model's own path on a CPU and plain torch in double
+precision.
+"""
 
 import pytest
 import torch
@@ -17,7 +19,10 @@ SHAPE, D = (3, 5, 7), 7
 def tensors(dtype=torch.float64):
     drawn = torch.Generator().manual_seed(1)
     sizes = (SHAPE, SHAPE, (D,), (D,))
-    given = [torch.randn(size, generator=drawn, dtype=torch.float64).to(dtype).requires_grad_() for size in sizes]
+    given = [
+        torch.randn(size, generator=drawn, dtype=torch.float64).to(dtype).requires_grad_()
+        for size in sizes
+    ]
     words = torch.randint(-32768, 32768, SHAPE, generator=drawn).to(torch.int16)
     return (*given, words)
 
@@ -26,12 +31,18 @@ def tensors(dtype=torch.float64):
 def test_values_and_gradients_are_those_of_plain_torch_in_double(dropped):
     residual, x, weight, bias, words = tensors()
     found = dropout_add.dropout_add_norm(residual, x, words, dropped, weight, bias, 1e-6)
-    mask = torch.tensor([float(word + 32768 >= dropped) for word in words.flatten().tolist()]).view(SHAPE).double()
+    mask = (
+        torch.tensor([float(word + 32768 >= dropped) for word in words.flatten().tolist()])
+        .view(SHAPE)
+        .double()
+    )
     expected = F.layer_norm(residual + x * mask / (1 - dropped / 65536), (D,), weight, bias, 1e-6)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
     upstream = torch.randn(SHAPE, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     given = (residual, x, weight, bias)
-    for one, other in zip(*(torch.autograd.grad(out, given, upstream) for out in (found, expected)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(out, given, upstream) for out in (found, expected)), strict=True
+    ):
         torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-12)
 
 
@@ -54,12 +65,18 @@ def test_an_output_in_bf16_is_added_in_fp32_and_gets_a_gradient_in_bf16():
 
 @pytest.mark.parametrize("residual", [PostNorm, PreNorm])
 @pytest.mark.parametrize("training", [False, True])
-def test_the_path_of_a_gpu_draws_the_same_masks_and_gives_the_same_values(monkeypatch, residual, training):
+def test_the_path_of_a_gpu_draws_the_same_masks_and_gives_the_same_values(
+    monkeypatch, residual, training
+):
     """The residual connection by both paths, on a CPU in double precision."""
-    x, output = (part.double() for part in torch.randn(2, *SHAPE, generator=torch.Generator().manual_seed(3)))
+    x, output = (
+        part.double() for part in torch.randn(2, *SHAPE, generator=torch.Generator().manual_seed(3))
+    )
     found = []
     for gpu in (False, True):
-        module = residual(LayerNorm(D).double(), True, 0.3, torch.Generator().manual_seed(5)).train(training)
+        module = residual(LayerNorm(D).double(), True, 0.3, torch.Generator().manual_seed(5)).train(
+            training
+        )
         for where in (norms, layers):
             monkeypatch.setattr(where, "on_gpu", lambda tensor, gpu=gpu: gpu)
         found.append([module.after(x, output), module.dropout.random.get_state()])
@@ -69,7 +86,9 @@ def test_the_path_of_a_gpu_draws_the_same_masks_and_gives_the_same_values(monkey
 
 @pytest.mark.filterwarnings("ignore")
 def test_all_functions_are_traced_whole_and_once_for_all_shapes():
-    """As on a GPU, but run by torch's operators one by one: a break in the graph or a second trace would raise."""
+    """As on a GPU, but run by torch's operators one by one: a break in the graph or a second trace
+    would raise.
+    """
     with torch._dynamo.config.patch(error_on_recompile=True):
         compiled = [torch.compile(function, dynamic=True, fullgraph=True, backend="aot_eager") for function in
                     (dropout_add.dropout_add_norm, dropout_add.dropout_add_words, loss_and_gradient)]  # fmt: skip
@@ -82,7 +101,10 @@ def test_all_functions_are_traced_whole_and_once_for_all_shapes():
             out.sum().backward()
             torch.testing.assert_close(out, dropout_add.dropout_add_norm(*args, weight, bias, 1e-6))
             torch.testing.assert_close(compiled[1](*args), dropout_add.dropout_add_words(*args))
-            logits, targets = torch.randn(7 * B, 16, dtype=torch.bfloat16), torch.randint(13, (7 * B,))
+            logits, targets = (
+                torch.randn(7 * B, 16, dtype=torch.bfloat16),
+                torch.randint(13, (7 * B,)),
+            )
             for one, other in zip(compiled[2](logits, targets, 13, 0.1), loss_and_gradient(logits, targets, 13, 0.1),
                                   strict=True):  # fmt: skip
                 torch.testing.assert_close(one, other)
@@ -91,7 +113,9 @@ def test_all_functions_are_traced_whole_and_once_for_all_shapes():
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 def test_the_loss_of_a_gpu_in_bf16_is_near_that_of_a_cpu_in_fp32(monkeypatch, smoothing):
     drawn = torch.Generator().manual_seed(7)
-    states, embedding = (torch.randn(size, 24, generator=drawn).requires_grad_() for size in (50, 101))
+    states, embedding = (
+        torch.randn(size, 24, generator=drawn).requires_grad_() for size in (50, 101)
+    )
     targets = torch.randint(101, (50,), generator=drawn)
     exact = cross_entropy.smoothed_cross_entropy(states, embedding, targets, smoothing)
     gradients = torch.autograd.grad(exact / 3, (states, embedding))
@@ -99,7 +123,9 @@ def test_the_loss_of_a_gpu_in_bf16_is_near_that_of_a_cpu_in_fp32(monkeypatch, sm
     with torch.autocast("cpu", torch.bfloat16):
         loss = cross_entropy.smoothed_cross_entropy(states, embedding, targets, smoothing)
     assert float(loss.detach()) == pytest.approx(float(exact.detach()), rel=5e-3)
-    for one, other in zip(torch.autograd.grad(loss / 3, (states, embedding)), gradients, strict=True):
+    for one, other in zip(
+        torch.autograd.grad(loss / 3, (states, embedding)), gradients, strict=True
+    ):
         assert one.dtype == torch.float32
         assert (one - other).norm() < 0.02 * other.norm()
 

@@ -4,19 +4,31 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ablate.kernels.cross_entropy import loss_and_gradient, padded_matrix, smoothed_cross_entropy_with_gradients
+from ablate.kernels.cross_entropy import (
+    loss_and_gradient,
+    padded_matrix,
+    smoothed_cross_entropy_with_gradients,
+)
 
 D = 5
 
 
 def operands(n, V, seed=1):
     drawn = torch.Generator().manual_seed(seed)
-    states, embedding = (torch.randn(size, D, generator=drawn, dtype=torch.float64) for size in (n, V))
-    return states.requires_grad_(), embedding.requires_grad_(), torch.randint(V, (n,), generator=drawn)
+    states, embedding = (
+        torch.randn(size, D, generator=drawn, dtype=torch.float64) for size in (n, V)
+    )
+    return (
+        states.requires_grad_(),
+        embedding.requires_grad_(),
+        torch.randint(V, (n,), generator=drawn),
+    )
 
 
 def by_torch(states, embedding, targets, smoothing):
-    loss = F.cross_entropy(states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum")
+    loss = F.cross_entropy(
+        states @ embedding.T, targets, label_smoothing=smoothing, reduction="sum"
+    )
     return loss.detach(), *torch.autograd.grad(loss, (states, embedding))
 
 

@@ -40,25 +40,37 @@ def test_outside_of_autocast_a_product_is_torchs(size, biased):
 @pytest.mark.parametrize("biased", [False, True])
 @pytest.mark.parametrize("size", SHAPES, ids=str)
 def test_in_autocast_values_and_gradients_are_fp32_and_near_those_of_fp32(size, biased):
-    """bf16 has 8 bits: each operand is off by 2^-9 of itself at most, and a sum of 13 products by little more."""
+    """bf16 has 8 bits: each operand is off by 2^-9 of itself at most, and a sum of 13 products by
+    little more.
+    """
     given = operands(size, biased)
     upstream = normal(*size[:-1], D_OUT, seed=5)
     with torch.autocast("cpu", torch.bfloat16):
         out = product(*given)
     expected = F.linear(*given)
     torch.testing.assert_close(out, expected, atol=0.05, rtol=0.02)
-    found, exact = torch.autograd.grad(out, given, upstream), torch.autograd.grad(expected, given, upstream)
+    found, exact = (
+        torch.autograd.grad(out, given, upstream),
+        torch.autograd.grad(expected, given, upstream),
+    )
     for one, other in zip(found, exact, strict=True):
         torch.testing.assert_close(one, other, atol=0.05, rtol=0.02)  # types and shapes too
 
 
 def test_the_output_has_the_dtype_of_the_input():
-    x, weight = normal(5, D_IN).bfloat16().requires_grad_(), normal(D_OUT, D_IN, seed=2).requires_grad_()
+    x, weight = (
+        normal(5, D_IN).bfloat16().requires_grad_(),
+        normal(D_OUT, D_IN, seed=2).requires_grad_(),
+    )
     with torch.autocast("cpu", torch.bfloat16):
         out = product(x, weight)
         assert product(x.float(), weight).dtype == torch.float32
     out.float().sum().backward()
-    assert (out.dtype, x.grad.dtype, weight.grad.dtype) == (torch.bfloat16, torch.bfloat16, torch.float32)
+    assert (out.dtype, x.grad.dtype, weight.grad.dtype) == (
+        torch.bfloat16,
+        torch.bfloat16,
+        torch.float32,
+    )
     torch.testing.assert_close(out.float(), x.float() @ weight.T, atol=0.05, rtol=0.02)
 
 
@@ -71,7 +83,9 @@ def test_products_of_numbers_exact_in_bf16_are_exact():
 
 @pytest.mark.parametrize("sentences", [1, 3, 40])
 def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselves(sentences):
-    """Two that follow one another, and one beside them: values to the rounding between them, gradients too."""
+    """Two that follow one another, and one beside them: values to the rounding between them,
+    gradients too.
+    """
     x, up, beside, down, b_up, b_down = (
         value.requires_grad_()
         for value in (
@@ -84,11 +98,16 @@ def test_layers_on_rows_that_are_rounded_once_are_those_that_round_for_themselve
         rows = pack_rows(x)
         assert rows.dtype == torch.bfloat16
         assert rows.dim() == 2
-        out = unpack_rows(linear(linear(rows, up, b_up).relu() * linear(rows, beside, None), down, b_down), like=x)
+        out = unpack_rows(
+            linear(linear(rows, up, b_up).relu() * linear(rows, beside, None), down, b_down), like=x
+        )
     assert (out.shape, out.dtype) == (x.shape, x.dtype)
     expected = F.linear(F.linear(x, up, b_up).relu() * F.linear(x, beside), down, b_down)
     assert (out - expected).norm() < 0.02 * expected.norm()
-    found, exact = torch.autograd.grad(out, given, upstream), torch.autograd.grad(expected, given, upstream)
+    found, exact = (
+        torch.autograd.grad(out, given, upstream),
+        torch.autograd.grad(expected, given, upstream),
+    )
     for one, other in zip(found, exact, strict=True):
         assert one.dtype == torch.float32
         assert (one - other).norm() < 0.05 * other.norm()  # a ReLU at 0 may fall to the other side

@@ -1,4 +1,6 @@
-"""Operators of torch without a public name: each still exists, does what is said of it, and has no public equal."""
+"""Operators of torch without a public name: each still exists, does what is said of it, and has no
+public equal.
+"""
 
 import inspect
 
@@ -18,13 +20,21 @@ def test_a_linear_layer_with_an_activation_is_both_one_after_the_other(dtype, bi
     expected = F.linear(x.float(), weight.float(), None if bias is None else bias.float())
     close = {"atol": 0.05, "rtol": 0.02} if dtype == torch.bfloat16 else {}
     torch.testing.assert_close(linear_pointwise(x, weight, bias, "none").float(), expected, **close)
-    torch.testing.assert_close(linear_pointwise(x, weight, bias, "relu").float(), expected.relu(), **close)
+    torch.testing.assert_close(
+        linear_pointwise(x, weight, bias, "relu").float(), expected.relu(), **close
+    )
 
 
 def test_torch_has_no_public_linear_layer_with_an_activation():
     """If this fails, use that in place of `linear_pointwise`."""
-    assert not {"activation", "pointwise", "post_op"} & set(inspect.signature(torch.nn.Linear.__init__).parameters)
-    assert not [name for name in dir(F) if "linear" in name.lower() and ("relu" in name or "pointwise" in name)]
+    assert not {"activation", "pointwise", "post_op"} & set(
+        inspect.signature(torch.nn.Linear.__init__).parameters
+    )
+    assert not [
+        name
+        for name in dir(F)
+        if "linear" in name.lower() and ("relu" in name or "pointwise" in name)
+    ]
 
 
 def test_the_gradient_of_relu_overwrites_the_gradient_that_it_is_made_from():

@@ -16,7 +16,9 @@ def slots(count: int) -> list[Slot]:
 
 def a_job(results: Results, run: str, slot: Slot, halve_micro_batch: bool = False) -> Job:
     """The job of a run whose folder is empty."""
-    request = RunRequest(folder=results.run(run).path, corpus=Path("/none"), test="test", decodings={}, settings={})
+    request = RunRequest(
+        folder=results.run(run).path, corpus=Path("/none"), test="test", decodings={}, settings={}
+    )
     return Job(
         run=request,
         device=slot.device,
@@ -30,7 +32,13 @@ class Recorder:
     """A watcher that remembers the events; `on_start` is called with each run that is submitted."""
 
     def __init__(self):
-        self.runs_started, self.runs_held, self.outcomes, self.reasons, self.ticks = [], [], [], {}, 0
+        self.runs_started, self.runs_held, self.outcomes, self.reasons, self.ticks = (
+            [],
+            [],
+            [],
+            {},
+            0,
+        )
         self.on_start = lambda run: None
 
     def started(self, run):

@@ -93,7 +93,9 @@ def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, foun
         assert len({slot.name for slot in shared}) == len(shared)
         assert {slot.threads for slot in shared} == {threads}
         fullest = max(found.count(name) for name in found)
-        assert {slot.memory for slot in shared} == {GPU_MEMORY_SHARE * 80 * GB / fullest - CUDA_CONTEXT}
+        assert {slot.memory for slot in shared} == {
+            GPU_MEMORY_SHARE * 80 * GB / fullest - CUDA_CONTEXT
+        }
 
 
 @pytest.mark.parametrize(
@@ -114,27 +116,39 @@ def test_gpus_take_precedence_and_are_divided_among_slots(here, gpus, jobs, foun
 def test_gpus_are_handed_out_in_groups(here, gpus, processes, jobs, runs, expected):
     here(16, gpus=[80 * GB] * (gpus - 1) + [40 * GB])
     found = local_slots(demand("cuda", jobs, runs, processes))
-    assert [slot.devices for slot in found] == [tuple(f"cuda:{gpu}" for gpu in group) for group in expected]
+    assert [slot.devices for slot in found] == [
+        tuple(f"cuda:{gpu}" for gpu in group) for group in expected
+    ]
     assert {slot.threads for slot in found} == {16 // sum(map(len, expected))}
-    for slot, group in zip(found, expected, strict=True):  # the smallest GPU of a group limits the micro-batch
-        assert slot.memory == GPU_MEMORY_SHARE * (40 if gpus - 1 in group else 80) * GB - CUDA_CONTEXT
+    for slot, group in zip(
+        found, expected, strict=True
+    ):  # the smallest GPU of a group limits the micro-batch
+        assert (
+            slot.memory == GPU_MEMORY_SHARE * (40 if gpus - 1 in group else 80) * GB - CUDA_CONTEXT
+        )
 
 
 def test_groups_that_do_not_fit_are_refused(here):
     here(16, gpus=[80 * GB] * 2)
     with pytest.raises(UsageError, match="--gpus-per-run 4: there are 2 GPUs here"):
         local_slots(demand("cuda", processes=4))
-    with pytest.raises(UsageError, match="--jobs 2 with --gpus-per-run 2 needs 4 GPUs, and there are 2 GPUs here"):
+    with pytest.raises(
+        UsageError, match="--jobs 2 with --gpus-per-run 2 needs 4 GPUs, and there are 2 GPUs here"
+    ):
         local_slots(demand("cuda", jobs=2, processes=2))
 
 
-@pytest.mark.parametrize(("processes", "jobs", "count", "threads"), [(2, None, 4, 1), (4, None, 2, 1), (2, 1, 1, 4)])
+@pytest.mark.parametrize(
+    ("processes", "jobs", "count", "threads"), [(2, None, 4, 1), (4, None, 2, 1), (2, 1, 1, 4)]
+)
 def test_processes_on_a_cpu_share_cores_and_memory(here, processes, jobs, count, threads):
     here(8)
     found = local_slots(demand("cpu", jobs, processes=processes))
     assert [slot.devices for slot in found] == [("cpu",) * processes] * count
     assert {slot.threads for slot in found} == {threads}
-    assert sum(slot.memory * processes for slot in found) == pytest.approx(CPU_MEMORY_SHARE * 16 * GB)
+    assert sum(slot.memory * processes for slot in found) == pytest.approx(
+        CPU_MEMORY_SHARE * 16 * GB
+    )
 
 
 def test_device_cpu_ignores_gpus(here):
@@ -167,7 +181,11 @@ def test_a_micro_batch_is_halved_until_it_fits():
     tokens = micro_batch(BIG, 37_000, slot)
     halves = [25_000, 12_500, 6250, 3125, 1563, 782, 391]
     assert tokens in halves[1:]
-    assert peak_memory(BIG, 37_000, tokens, "cuda") <= slot.memory < peak_memory(BIG, 37_000, 2 * tokens, "cuda")
+    assert (
+        peak_memory(BIG, 37_000, tokens, "cuda")
+        <= slot.memory
+        < peak_memory(BIG, 37_000, 2 * tokens, "cuda")
+    )
 
 
 def test_a_gpu_without_bf16_gets_the_micro_batch_of_fp32(monkeypatch):
@@ -176,7 +194,10 @@ def test_a_gpu_without_bf16_gets_the_micro_batch_of_fp32(monkeypatch):
     assert needed[1] > 1.5 * needed[0]
     for has_bf16, fits in ((True, needed[0]), (False, needed[1])):
         for memory, expected in ((fits, 50_000), (fits - 1, 25_000)):
-            assert micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, memory, has_bf16=has_bf16)) == expected
+            assert (
+                micro_batch(BIG, 37_000, Slot("0", "cuda:0", 1, memory, has_bf16=has_bf16))
+                == expected
+            )
 
 
 @pytest.mark.parametrize(("major", "has_bf16"), [((7, 7), False), ((8, 7), False), ((8, 9), True)])
@@ -200,7 +221,9 @@ def test_a_cpu_gets_micro_batches_of_a_limited_size():
     ({"mixer": "lstm", "n_cross_heads": 4, "optimizer": "sgd"}, 3_254_140_928),
 ], ids=str)  # fmt: skip
 def test_a_cpu_is_sized_as_ever(fields, expected):
-    """Values of revision dc04022: with others, a machine would choose other micro-batches, and give other digits."""
+    """Values of revision dc04022: with others, a machine would choose other micro-batches, and give
+    other digits.
+    """
     assert sizing_memory(resolve_row(fields), 8000, 4096) == expected
 
 
@@ -215,7 +238,11 @@ def test_a_micro_batch_of_several_processes_leaves_room_for_the_sums_of_gradient
 
 
 def test_a_micro_batch_has_a_minimum():
-    assert SMALLEST_MICRO_BATCH // 2 <= micro_batch(BIG, 37_000, Slot("0", "cpu", 1, 1.0)) <= SMALLEST_MICRO_BATCH
+    assert (
+        SMALLEST_MICRO_BATCH // 2
+        <= micro_batch(BIG, 37_000, Slot("0", "cpu", 1, 1.0))
+        <= SMALLEST_MICRO_BATCH
+    )
 
 
 def test_a_worker_inherits_the_environment_and_gets_its_threads(monkeypatch):
@@ -268,7 +295,8 @@ def test_idle_threads_sleep_and_gpus_are_counted_as_nvidia_smi_does_unless_the_u
 @pytest.mark.parametrize(("theirs", "expected"), [
     (None, "glibc.malloc.hugetlb=1"),
     ("", "glibc.malloc.hugetlb=1"),
-    ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=1:glibc.malloc.hugetlb=0"),  # the last one counts
+    # the last one counts
+    ("glibc.malloc.hugetlb=0", "glibc.malloc.hugetlb=1:glibc.malloc.hugetlb=0"),
 ])  # fmt: skip
 def test_the_users_tunables_of_the_allocator_follow_ours(monkeypatch, theirs, expected):
     monkeypatch.delenv("GLIBC_TUNABLES", raising=False)

@@ -1,7 +1,8 @@
-"""An executor in one file, as a user would write it: it carries a study to the same table as the local one.
+"""An executor in one file, as a user would write it: it carries a study to the same table as the
+local one.
 
-Each job is a process of its own that calls `execute_if_free`, and sends its outcome back through a queue, as an
-executor for a cluster would submit a command and watch its output.
+Each job is a process of its own that calls `execute_if_free`, and sends its outcome back through a
+queue, as an executor for a cluster would submit a command and watch its output.
 """
 
 import multiprocessing
@@ -15,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.table import table_of
 from ablate.errors import Interrupted
 from ablate.launch import Executor, Lost, Slot, launch
 from ablate.report.render import as_json
-from ablate.report.table import table_of
 from ablate.run.job import Job, JobEvent
 from ablate.run.worker import execute_if_free
 from ablate.store import Results
@@ -112,7 +113,10 @@ class Outcomes(dict):
 
 def files(results, pattern):
     """The bytes of the runs' files that match, by their path."""
-    return {path.relative_to(results.root): path.read_bytes() for path in results.root.glob(f"runs/*/{pattern}")}
+    return {
+        path.relative_to(results.root): path.read_bytes()
+        for path in results.root.glob(f"runs/*/{pattern}")
+    }
 
 
 def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
@@ -125,7 +129,9 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     outcome = launch(study, other, watcher, executor_for=two_processes)
     assert (outcome.complete, outcome.runs) == (True, 4)
     assert set(watcher.values()) == {("done", "")}
-    assert as_json(table_of(study, other), timed=False) == as_json(table_of(study, local), timed=False)
+    assert as_json(table_of(study, other), timed=False) == as_json(
+        table_of(study, local), timed=False
+    )
     for pattern in ("checkpoints/*.safetensors", "metrics.jsonl", "translations/*.txt"):
         assert files(other, pattern) == files(local, pattern)
         assert len(files(other, pattern)) >= 4
@@ -149,7 +155,11 @@ def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_pa
 def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_weights(tmp_path):
     path = tmp_path / "dummy.yaml"
     path.write_text(STUDY.replace("train_steps: 20", "train_steps: 200"))
-    study, whole, cut = read_study(path, Selection(rows=("A",), seeds="1")), Results(tmp_path / "a"), Results(tmp_path)
+    study, whole, cut = (
+        read_study(path, Selection(rows=("A",), seeds="1")),
+        Results(tmp_path / "a"),
+        Results(tmp_path),
+    )
     assert launch(study, whole, Outcomes(), executor_for=two_processes).complete
     ids = [run.id for run in study.runs()]
 

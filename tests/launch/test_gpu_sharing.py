@@ -12,7 +12,15 @@ from ablate.config.memory import peak_memory
 from ablate.errors import UsageError
 from ablate.launch import devices, gpu_sharing, launch
 from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE
-from ablate.launch.gpu_sharing import FreeGPU, RunOnGPU, free_gpus, measured_memory, mps, mps_text, share_gpus
+from ablate.launch.gpu_sharing import (
+    FreeGPU,
+    RunOnGPU,
+    free_gpus,
+    measured_memory,
+    mps,
+    mps_text,
+    share_gpus,
+)
 from ablate.store import Results, RunFolder
 from ablate.study import Selection, read_study
 from tests.records import a_progress, a_provenance, a_result, an_execution
@@ -25,7 +33,9 @@ LENGTHS = Lengths.of_length(25)
 
 @pytest.fixture
 def program(tmp_path, monkeypatch):
-    """Put a program on PATH, and nothing else of its folder; it writes its arguments and input into `asked`."""
+    """Put a program on PATH, and nothing else of its folder; it writes its arguments and input into
+    `asked`.
+    """
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -33,7 +43,10 @@ def program(tmp_path, monkeypatch):
     def program(name, output="", code=0):
         path = tmp_path / "bin" / name
         asked = tmp_path / f"{name}.asked"
-        path.write_text(f"#!/bin/sh\necho \"$@\" >> {asked}\ncat >> {asked}\ncat <<'END'\n{output}\nEND\nexit {code}\n")
+        path.write_text(
+            f"#!/bin/sh\necho \"$@\" >> {asked}\ncat >> {asked}\ncat <<'END'\n{output}\nEND\nexit "
+            f"{code}\n"
+        )
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
         return asked
 
@@ -41,7 +54,9 @@ def program(tmp_path, monkeypatch):
 
 
 def test_free_memory_is_that_of_the_visible_gpus(program, monkeypatch):
-    asked = program("nvidia-smi", "NVIDIA H100 80GB HBM3, 81559, 80000\nNVIDIA H100 80GB HBM3, 81559, 512")
+    asked = program(
+        "nvidia-smi", "NVIDIA H100 80GB HBM3, 81559, 80000\nNVIDIA H100 80GB HBM3, 81559, 512"
+    )
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-a")
     assert free_gpus() == [
         FreeGPU("NVIDIA H100 80GB HBM3", 81559 << 20, 80000 << 20),
@@ -50,11 +65,15 @@ def test_free_memory_is_that_of_the_visible_gpus(program, monkeypatch):
     assert asked.read_text().startswith("-i 4,GPU-a --query-gpu=")
 
 
-@pytest.mark.parametrize(("output", "code"), [("NVIDIA L4, 1, 1", 9), ("GB10, [N/A], [N/A]", 0), ("no devices", 0)])
+@pytest.mark.parametrize(
+    ("output", "code"), [("NVIDIA L4, 1, 1", 9), ("GB10, [N/A], [N/A]", 0), ("no devices", 0)]
+)
 def test_free_memory_that_is_not_reported_is_not_guessed(program, output, code):
     program("nvidia-smi", output, code)
     assert free_gpus() == []
-    with pytest.raises(UsageError, match="nvidia-smi does not say how much memory is free; give a number"):
+    with pytest.raises(
+        UsageError, match="nvidia-smi does not say how much memory is free; give a number"
+    ):
         share_gpus(free_gpus(), [RunOnGPU(XS, 8000, 4096)], 5, LENGTHS)
 
 
@@ -62,7 +81,9 @@ def test_free_memory_that_is_not_reported_is_not_guessed(program, output, code):
 def test_the_daemon_of_mps_is_asked_and_never_started(program, code, state):
     asked = None if code is None else program(gpu_sharing.MPS_CONTROL, "", code)
     assert mps() == state
-    assert {"running": "MPS is running", "installed": "MPS is not running", None: "not installed"}[state] in mps_text()
+    assert {"running": "MPS is running", "installed": "MPS is not running", None: "not installed"}[
+        state
+    ] in mps_text()
     if asked is not None:  # twice: without arguments, such as -d, which would start it
         assert asked.read_text() == "\nget_server_list\n" * 2
 
@@ -73,11 +94,20 @@ def shared(gpus, runs, total=100, cores=64, monkeypatch=None):
     return found.jobs, found.reason
 
 
-@pytest.mark.parametrize(("name", "precision"), [("Tesla V100-SXM2-32GB", "fp32"), ("NVIDIA H100 80GB HBM3", "bf16")])
+@pytest.mark.parametrize(
+    ("name", "precision"), [("Tesla V100-SXM2-32GB", "fp32"), ("NVIDIA H100 80GB HBM3", "bf16")]
+)
 def test_runs_on_a_gpu_without_bf16_need_the_memory_of_fp32(program, monkeypatch, name, precision):
     computed = BASE.model_copy(update={"precision": precision})
-    free = math.ceil(10 * (peak_memory(computed, 37_000, 30_000, "cuda") + CUDA_CONTEXT) / GPU_MEMORY_SHARE) + 9
-    _, reason = shared([FreeGPU(name, free, free)], [RunOnGPU(BASE, 37_000, 30_000)], monkeypatch=monkeypatch)
+    free = (
+        math.ceil(
+            10 * (peak_memory(computed, 37_000, 30_000, "cuda") + CUDA_CONTEXT) / GPU_MEMORY_SHARE
+        )
+        + 9
+    )
+    _, reason = shared(
+        [FreeGPU(name, free, free)], [RunOnGPU(BASE, 37_000, 30_000)], monkeypatch=monkeypatch
+    )
     assert ": 10 fit into" in reason
 
 
@@ -93,7 +123,9 @@ def test_as_many_runs_share_a_gpu_as_fit_into_the_free_memory(program, monkeypat
         assert "MPS" in reason
         assert "occupy" not in reason  # the speed of the product is not known
     full = FreeGPU("Unknown GPU", 10**12, int(1.01 * need / GPU_MEMORY_SHARE))
-    assert shared([gpu, full], [run], monkeypatch=monkeypatch)[0] == 2  # one on each: the fullest decides
+    assert (
+        shared([gpu, full], [run], monkeypatch=monkeypatch)[0] == 2
+    )  # one on each: the fullest decides
 
 
 def test_the_measured_memory_counts_where_a_run_has_finished(program, monkeypatch):
@@ -103,13 +135,18 @@ def test_the_measured_memory_counts_where_a_run_has_finished(program, monkeypatc
     assert jobs == int(GPU_MEMORY_SHARE * 80 * GB / (4 * GB + CUDA_CONTEXT)) == 12
     assert "(measured)" in reason
     smaller = resolve_row({"preset": "base", "batch_tokens": 25_000, "micro_batch_tokens": 2000})
-    assert RunOnGPU(smaller, 37_000, 30_000).memory == peak_memory(smaller, 37_000, 2000, "cuda") + CUDA_CONTEXT
+    assert (
+        RunOnGPU(smaller, 37_000, 30_000).memory
+        == peak_memory(smaller, 37_000, 2000, "cuda") + CUDA_CONTEXT
+    )
 
 
 @pytest.mark.parametrize(("total", "cores", "expected", "said"), [
     (100, 6, 6, "there are 3 cores for each GPU"), (3, 64, 4, "3 runs in all"), (100, 1, 2, "cores for each GPU"),
 ])  # fmt: skip
-def test_no_more_runs_share_a_gpu_than_there_are_runs_or_cores(program, monkeypatch, total, cores, expected, said):
+def test_no_more_runs_share_a_gpu_than_there_are_runs_or_cores(
+    program, monkeypatch, total, cores, expected, said
+):
     gpus = [FreeGPU("Unknown GPU", 80 * GB, 80 * GB)] * 2
     jobs, reason = shared(gpus, [RunOnGPU(XS, 8000, 4096)], total, cores, monkeypatch)
     assert jobs == expected
@@ -118,7 +155,9 @@ def test_no_more_runs_share_a_gpu_than_there_are_runs_or_cores(program, monkeypa
 
 def test_no_more_runs_share_a_known_gpu_than_occupy_it(program, monkeypatch):
     """A step of base keeps an L4 busy all the time; one of XS leaves most of an H100 idle."""
-    l4, h100 = (FreeGPU(f"NVIDIA {name}", 1000 * GB, 1000 * GB) for name in ("L4", "H100 80GB HBM3"))
+    l4, h100 = (
+        FreeGPU(f"NVIDIA {name}", 1000 * GB, 1000 * GB) for name in ("L4", "H100 80GB HBM3")
+    )
     base, small = RunOnGPU(BASE, 37_000, 30_000), RunOnGPU(XS, 8000, 4096)
     assert gpu_share(BASE, 37_000, LENGTHS, GPUS["l4"]) == 1.0
     assert shared([l4], [base], monkeypatch=monkeypatch)[0] == 1
@@ -126,7 +165,9 @@ def test_no_more_runs_share_a_known_gpu_than_occupy_it(program, monkeypatch):
     jobs, reason = shared([h100], [small], monkeypatch=monkeypatch)
     assert (jobs - 1) * share < 1 <= jobs * share
     assert f"{jobs} occupy it (estimated" in reason
-    assert shared([h100], [small, base], monkeypatch=monkeypatch)[0] < jobs  # the slowest run decides
+    assert (
+        shared([h100], [small, base], monkeypatch=monkeypatch)[0] < jobs
+    )  # the slowest run decides
 
 
 @pytest.mark.parametrize(
@@ -136,7 +177,9 @@ def test_no_more_runs_share_a_known_gpu_than_occupy_it(program, monkeypatch):
 )  # fmt: skip
 def test_a_product_is_known_by_its_whole_name(program, monkeypatch, name, known):
     """The share of time limits the runs on a known GPU only; an L40 is no L4."""
-    reason = shared([FreeGPU(name, 1000 * GB, 1000 * GB)], [RunOnGPU(XS, 8000, 4096)], monkeypatch=monkeypatch)[1]
+    reason = shared(
+        [FreeGPU(name, 1000 * GB, 1000 * GB)], [RunOnGPU(XS, 8000, 4096)], monkeypatch=monkeypatch
+    )[1]
     share = gpu_share(XS, 8000, LENGTHS, GPUS[known]) if known else None
     assert f"{math.ceil(1 / share)} occupy it" in reason if share else "occupy" not in reason
 
@@ -147,7 +190,12 @@ def test_a_product_is_known_by_its_whole_name(program, monkeypatch, name, known)
         ("L4", True, {}, 5 * GB),
         ("T4", True, {}, None),
         ("L4", False, {}, None),
-        ("L4", True, {"micro_batch_tokens": 4095}, None),  # beside other runs, or on a GPU with less free memory
+        (
+            "L4",
+            True,
+            {"micro_batch_tokens": 4095},
+            None,
+        ),  # beside other runs, or on a GPU with less free memory
         ("L4", True, {"parts": 2}, None),  # of which each GPU computes one
         ("L4", True, {"halvings": 1}, 5 * GB),  # the peak is that of the try before
     ],
@@ -160,7 +208,9 @@ def test_only_a_finished_run_on_such_a_gpu_with_whole_batches_is_a_measurement(
     a_provenance(device=name).write(folder.provenance)
     a_progress(phase="left", device="cuda:0", peak_memory=5 * GB).write(folder.progress)
     assert measured_memory(folder, {"L4"}, 4096) is None
-    an_execution(**{"device": "cuda", "micro_batch_tokens": 4096, **execution}).write(folder.execution)
+    an_execution(**{"device": "cuda", "micro_batch_tokens": 4096, **execution}).write(
+        folder.execution
+    )
     if finished:
         a_result().write(folder.result)
     assert measured_memory(folder, {"L4"}, 4096) == expected

@@ -29,7 +29,9 @@ def free(monkeypatch):
 
 
 def needed(at_once):
-    """For 2 runs of SMALL and 1 of LARGE: each keeps 2 sets of weights, and trains with 3 checkpoints."""
+    """For 2 runs of SMALL and 1 of LARGE: each keeps 2 sets of weights, and trains with 3
+    checkpoints.
+    """
     W = {c: 4 * cost.parameters(c, V) for c in (SMALL, LARGE)}
     working = sorted([9 * W[LARGE] - 2 * W[LARGE], 7 * W[SMALL], 7 * W[SMALL]], reverse=True)
     return 2 * (2 * W[SMALL] + W[LARGE]) + sum(working[:at_once])
@@ -56,7 +58,9 @@ def test_no_missing_run_needs_no_space(tmp_path, free):
 
 
 def begun(folder, setting, **fields):
-    """A run that began with these fields of execution.json, and the study's setting of `precision`."""
+    """A run that began with these fields of execution.json, and the study's setting of
+    `precision`.
+    """
     an_execution(**fields).write(folder.execution)
     return SimpleNamespace(config=resolve_row({"precision": setting})), folder.read_execution()
 
@@ -77,5 +81,7 @@ def test_a_run_in_the_precision_that_the_study_allows_goes_on(tmp_path, setting,
 
 def test_a_run_whose_gpu_chose_bf16_is_refused_to_a_study_that_names_fp32(tmp_path):
     folder = RunFolder(tmp_path / RUN)
-    with pytest.raises(StoreError, match=r"began in bf16, .* sets precision=fp32; remove that setting"):
+    with pytest.raises(
+        StoreError, match=r"began in bf16, .* sets precision=fp32; remove that setting"
+    ):
         refuse_other_precision(folder, *begun(folder, "fp32", device="cuda", precision="bf16"))

@@ -18,8 +18,9 @@ from tests.launch.conftest import a_job, slots
 
 A, B, C, D = (letter * 12 for letter in "abcd")
 
-# Executes jobs as a worker does. plan.json in a run's folder has the answers to the run's attempts: an outcome, an exit
-# code, the negative number of a signal, `wait` until SIGTERM, or `hang`. `attempts` has a line for each.
+# Executes jobs as a worker does. plan.json in a run's folder has the answers to the run's attempts:
+# an outcome, an exit code, the negative number of a signal, `wait` until SIGTERM, or `hang`.
+# `attempts` has a line for each.
 WORKER = """
 import json, os, signal, sys, time
 stopped = []
@@ -63,7 +64,9 @@ class Local:
         folder = self.results.run(run).path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "plan.json").write_text(json.dumps(plan))
-        self.executor.submit(a_job(self.results, run, self.executor.slots()[slot]), self.executor.slots()[slot])
+        self.executor.submit(
+            a_job(self.results, run, self.executor.slots()[slot]), self.executor.slots()[slot]
+        )
 
     def event(self):
         """The next event."""
@@ -81,7 +84,11 @@ class Local:
     def attempts(self):
         """(run, process) of each attempt, in order."""
         path = self.results.root / "runs" / "attempts"
-        return [tuple(json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
+        return (
+            [tuple(json.loads(line)) for line in path.read_text().splitlines()]
+            if path.exists()
+            else []
+        )
 
     def wait_for_attempts(self, count):
         end = time.monotonic() + 60
@@ -118,7 +125,9 @@ def test_the_event_of_a_worker_is_passed_on(local_executor, outcome):
     assert one.event() == JobEvent(run=A, outcome=outcome)
 
 
-def test_lines_that_a_sites_start_up_prints_before_a_worker_is_ready_are_no_events(local_executor, monkeypatch):
+def test_lines_that_a_sites_start_up_prints_before_a_worker_is_ready_are_no_events(
+    local_executor, monkeypatch
+):
     monkeypatch.setenv("PRINTS", "1")
     one = local_executor()
     one.submit(A, "done")
@@ -146,7 +155,9 @@ def test_after_a_failure_or_an_interruption_a_slot_gets_a_new_worker(local_execu
 
 @pytest.mark.parametrize("outcome", ["failed", "done"])
 def test_a_worker_that_does_not_exit_by_itself_is_killed(local_executor, monkeypatch, outcome):
-    """After an error of CUDA, or with a thread of a plug-in: the launcher would wait for it, and start no other run."""
+    """After an error of CUDA, or with a thread of a plug-in: the launcher would wait for it, and
+    start no other run.
+    """
     monkeypatch.setenv("STAYS", "1")
     monkeypatch.setattr(local, "EXIT_SECONDS", 0.1)
     one = local_executor()
@@ -176,12 +187,20 @@ def test_an_occupied_slot_takes_no_second_job(local_executor):
 @pytest.mark.parametrize(
     ("plan", "reason", "from_outside"),
     [
-        (-signal.SIGKILL, "the worker was ended by SIGKILL: the system may have run out of memory", True),
+        (
+            -signal.SIGKILL,
+            "the worker was ended by SIGKILL: the system may have run out of memory",
+            True,
+        ),
         (-signal.SIGHUP, "the worker was ended by SIGHUP", True),
         (-signal.SIGSEGV, "the worker was ended by SIGSEGV", False),
         (3, "the worker ended with exit code 3; see log.txt", False),
         (0, "the worker ended with exit code 0; see log.txt", False),
-        ("half a line", "the worker was ended by SIGKILL: the system may have run out of memory", True),
+        (
+            "half a line",
+            "the worker was ended by SIGKILL: the system may have run out of memory",
+            True,
+        ),
     ],
 )
 def test_the_death_of_a_worker_is_a_loss_with_its_cause(local_executor, plan, reason, from_outside):
@@ -190,12 +209,16 @@ def test_the_death_of_a_worker_is_a_loss_with_its_cause(local_executor, plan, re
     one.event()
     one.submit(B, plan)
     lost = one.event()
-    assert lost == Lost(run=B, reason=reason, from_outside=from_outside, out_of_memory=lost.out_of_memory)
+    assert lost == Lost(
+        run=B, reason=reason, from_outside=from_outside, out_of_memory=lost.out_of_memory
+    )
     one.submit(B, "done")
     assert one.event() == JobEvent(run=B, outcome="done")
 
 
-def test_workers_that_end_before_they_are_ready_are_an_error_of_the_executor(local_executor, monkeypatch):
+def test_workers_that_end_before_they_are_ready_are_an_error_of_the_executor(
+    local_executor, monkeypatch
+):
     monkeypatch.setenv("NOT_READY", "1")
     one = local_executor()
     one.submit(A, 3)
@@ -245,7 +268,9 @@ def test_a_job_submitted_after_cancelling_is_cancelled_too(local_executor):
     one.executor.cancel()
     one.submit(A, "wait")
     event = one.event()
-    assert event == JobEvent(run=A, outcome="interrupted") or (isinstance(event, Lost) and event.from_outside)
+    assert event == JobEvent(run=A, outcome="interrupted") or (
+        isinstance(event, Lost) and event.from_outside
+    )
 
 
 def test_closing_leaves_no_process(local_executor):

@@ -1,4 +1,6 @@
-"""The scheduler, with an executor that answers by a script: order, retries, busy runs, deaths and signals."""
+"""The scheduler, with an executor that answers by a script: order, retries, busy runs, deaths and
+signals.
+"""
 
 import itertools
 import os
@@ -45,7 +47,11 @@ class ScriptedExecutor:
     """
 
     def __init__(self, count, scripts, clock):
-        self._slots, self.scripts, self.clock = slots(count), {run: list(s) for run, s in scripts.items()}, clock
+        self._slots, self.scripts, self.clock = (
+            slots(count),
+            {run: list(s) for run, s in scripts.items()},
+            clock,
+        )
         self.running, self.attempts, self.cancelled, self.closed = {}, [], 0, False
 
     def slots(self):
@@ -54,7 +60,9 @@ class ScriptedExecutor:
     def submit(self, job, slot):
         assert slot in self._slots
         assert slot.name not in self.running, "the slot is occupied"
-        assert job.run.id not in [running.run.id for running in self.running.values()], "the run is already submitted"
+        assert job.run.id not in [running.run.id for running in self.running.values()], (
+            "the run is already submitted"
+        )
         assert not self.closed
         self.running[slot.name] = job
         self.attempts.append((job.run.id, slot.name, job.halve_micro_batch, self.clock.now))
@@ -70,9 +78,18 @@ class ScriptedExecutor:
             answer = script.pop(0)
             if answer in DEATHS or self.cancelled > 1:
                 outside, memory = answer in (KILLED, STARVED), answer == STARVED
-                return [Lost(run=run, reason=f"it was {answer}", from_outside=outside, out_of_memory=memory)]
+                return [
+                    Lost(
+                        run=run,
+                        reason=f"it was {answer}",
+                        from_outside=outside,
+                        out_of_memory=memory,
+                    )
+                ]
             outcome = "interrupted" if answer == FOREVER else answer
-            return [JobEvent(run=run, outcome=outcome, reason="a reason" if outcome == "failed" else "")]
+            return [
+                JobEvent(run=run, outcome=outcome, reason="a reason" if outcome == "failed" else "")
+            ]
         self.clock.now += timeout
         return []
 
@@ -87,7 +104,12 @@ class Schedule:
     """Runs a scheduler over scripts."""
 
     def __init__(self, folder, clock):
-        self.results, self.recorder, self.elsewhere, self.clock = Results(folder), Recorder(), {}, clock
+        self.results, self.recorder, self.elsewhere, self.clock = (
+            Results(folder),
+            Recorder(),
+            {},
+            clock,
+        )
 
     def __call__(self, scripts, count=2, control=None):
         self.executor = ScriptedExecutor(count, scripts, self.clock)
@@ -97,7 +119,9 @@ class Schedule:
         def job_for(run, slot, halve):
             return a_job(self.results, run, slot, halve)
 
-        scheduler = Scheduler(self.executor, job_for, self.results.run, self.elsewhere.get, self.recorder, control)
+        scheduler = Scheduler(
+            self.executor, job_for, self.results.run, self.elsewhere.get, self.recorder, control
+        )
         try:
             scheduler.run(list(scripts))
         finally:
@@ -131,7 +155,9 @@ def test_all_slots_are_used_and_never_twice(schedule):
     assert [slot for _, slot, _, _ in schedule.executor.attempts] == ["0", "1", "2", "0"]
 
 
-@pytest.mark.parametrize(("outcome", "reason"), [("done", ""), ("diverged", ""), ("failed", "a reason")])
+@pytest.mark.parametrize(
+    ("outcome", "reason"), [("done", ""), ("diverged", ""), ("failed", "a reason")]
+)
 def test_an_outcome_reaches_the_watcher(schedule, outcome, reason):
     recorder = schedule({A: [outcome], B: ["done"]}, count=1)
     assert recorder.outcomes == [(A, outcome), (B, "done")]
@@ -302,7 +328,10 @@ def test_a_control_receives_its_signals(schedule):
     schedule.recorder.on_start = send(signal.SIGUSR1, signal.SIGTERM)
     with pytest.raises(Interrupted):
         schedule({A: [FOREVER]}, control=control)
-    assert (control.signals_seen, schedule.executor.cancelled) == ([signal.SIGUSR1, signal.SIGTERM], 1)
+    assert (control.signals_seen, schedule.executor.cancelled) == (
+        [signal.SIGUSR1, signal.SIGTERM],
+        1,
+    )
 
 
 def test_a_launch_with_nothing_but_runs_of_others_ends_after_its_idle_time(schedule):
@@ -313,8 +342,12 @@ def test_a_launch_with_nothing_but_runs_of_others_ends_after_its_idle_time(sched
     assert set(recorder.runs_held) == {A}
 
 
-def test_before_a_launch_leaves_runs_to_others_it_looks_once_more_whether_their_holder_has_died(schedule):
-    """A holder on another host counts as dead after 60 s of silence; the look before this one is too early for that."""
+def test_before_a_launch_leaves_runs_to_others_it_looks_once_more_whether_their_holder_has_died(
+    schedule,
+):
+    """A holder on another host counts as dead after 60 s of silence; the look before this one is
+    too early for that.
+    """
     schedule({A: ["busy"] * 99}, control=Limits(idle=90.0))
     times = [now - 1000 for *_, now in schedule.executor.attempts]
     assert 87 < times[-1] < 90

@@ -23,12 +23,16 @@ class Logged:
         self.printed = []
 
     def write(self, label, steps, half=""):
-        """Write the metrics log of a run up to a step: a loss every 10 steps, a perplexity every 20."""
+        """Write the metrics log of a run up to a step: a loss every 10 steps, a perplexity every
+        20.
+        """
         folder = self.fake.folder(label, 1)
         folder.path.mkdir(parents=True, exist_ok=True)
         lines = []
         for step in range(10, steps + 1, 10):
-            lines.append({"step": step, "tokens": step * 7, "loss": 5.0 - step / 100, "lr": step / 1000})
+            lines.append(
+                {"step": step, "tokens": step * 7, "loss": 5.0 - step / 100, "lr": step / 1000}
+            )
             if step % 20 == 0:
                 lines.append({"step": step, "tokens": step * 7, "dev_perplexity": 50.0 - step / 10})
         folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + half)
@@ -39,7 +43,12 @@ class Logged:
         return [(line["step"], pytest.approx(line[name])) for line in lines if name in line]
 
     def mirror(self, *names, loggers=None):
-        return Mirror(self.fake.study, self.fake.results, loggers or select_loggers(names), self.printed.append)
+        return Mirror(
+            self.fake.study,
+            self.fake.results,
+            loggers or select_loggers(names),
+            self.printed.append,
+        )
 
     @property
     def folder(self):

@@ -31,7 +31,9 @@ def of_tensorboard(folder, name):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(folder / "tensorboard" / name)).Reload()
-    return {tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
+    return {
+        tag: [(e.step, e.value) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]
+    }
 
 
 def of_mlflow(folder, name):
@@ -50,7 +52,10 @@ def of_wandb(folder, name):
     (file,) = (folder / "wandb" / name).glob("wandb/offline-run-*/*.wandb")
     found = {}
     for record in finished(file, wandb_internal_pb2.Record):
-        items = {"".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        items = {
+            "".join(item.nested_key) or item.key: json.loads(item.value_json)
+            for item in record.history.item
+        }
         for key, value in items.items():
             if not key.startswith("_"):
                 found.setdefault(key, []).append((items["_step"], value))
@@ -62,7 +67,9 @@ def of_wandb(folder, name):
 
 
 def finished(file, record, seconds=60):
-    """The records of a W&B file, once its last one is there: W&B's process may still write it after `finish`."""
+    """The records of a W&B file, once its last one is there: W&B's process may still write it after
+    `finish`.
+    """
     end = time.monotonic() + seconds
     while True:
         read = [record.FromString(data) for data in records(file.read_bytes())]
@@ -90,7 +97,9 @@ def test_every_point_is_logged_once_although_the_run_was_interrupted(logged, kin
     logged.write("base", 40)
     with logged.mirror(kind):
         pass
-    logged.write("base", 30, half='{"step": 40, "lo')  # cut back to a checkpoint and partly written again
+    logged.write(
+        "base", 30, half='{"step": 40, "lo'
+    )  # cut back to a checkpoint and partly written again
     with logged.mirror(kind):
         pass
     logged.write("base", 100)
@@ -116,15 +125,28 @@ def test_the_scores_of_every_decoding_are_logged(tmp_path, kind):
     with logged.mirror(kind):
         pass
     assert logged.printed == []
-    found = {name: points for name, points in read(kind, logged.folder, "base").items() if "bleu" in name}
+    found = {
+        name: points for name, points in read(kind, logged.folder, "base").items() if "bleu" in name
+    }
     (other,) = found.keys() - {"final_bleu"}
     assert other.startswith("final_bleu beam")
-    assert [found["final_bleu"][0][1], found[other][0][1]] == [pytest.approx(25.5), pytest.approx(24.5)]
+    assert [found["final_bleu"][0][1], found[other][0][1]] == [
+        pytest.approx(25.5),
+        pytest.approx(24.5),
+    ]
 
 
 def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
-    many = dict.fromkeys(("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "alpha"), 0.25)
-    many |= {"attention_bias": True, "positional_encoding": "relative", "relative_clip": 8, "d_model": 32, "d_ff": 64}
+    many = dict.fromkeys(
+        ("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "alpha"), 0.25
+    )
+    many |= {
+        "attention_bias": True,
+        "positional_encoding": "relative",
+        "relative_clip": 8,
+        "d_model": 32,
+        "d_ff": 64,
+    }
     rows = {
         "a": {"set": {"d_ff": 8}, "label": "δ"},
         "b": {"set": {"d_ff": 16}, "label": "β"},
@@ -153,7 +175,9 @@ def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
 
 @pytest.mark.parametrize("label", [".", ".."])
 def test_the_folder_of_a_run_is_inside_that_of_its_logger(tmp_path, label):
-    """A folder is made anew for each record: `..` is that of the study, with its published table."""
+    """A folder is made anew for each record: `..` is that of the study, with its published
+    table.
+    """
     table = tmp_path / "study" / "table.md"
     other = RunFolders(table.parent / "tensorboard").create("base") / "events"
     for file in (table, other):

@@ -77,7 +77,11 @@ def test_lines_that_are_cut_back_and_written_again_are_sent_once(logged, kept):
         lambda: logged.write("base", 60),
         lambda: logged.fake.done("base", 1, 5.0, 25.0),
     )
-    losses = [(point.step, point.values["loss"]) for point in kept.points["base"] if "loss" in point.values]
+    losses = [
+        (point.step, point.values["loss"])
+        for point in kept.points["base"]
+        if "loss" in point.values
+    ]
     assert losses == logged.points("base", "loss")
     assert [point.step for point in kept.points["base"]] == [10, 20, 20, 30, 40, 40, 50, 60, 60]
     assert kept.scores == {"base": {"final_ppl": 5.0, "final_bleu": 25.0}}
@@ -116,7 +120,9 @@ def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     found = logged.mirror(loggers={"broken": broken, "kept": kept})
     with found:
         pass
-    assert logged.printed == ["--log broken: ConnectionError: no such server; training goes on without it"]
+    assert logged.printed == [
+        "--log broken: ConnectionError: no such server; training goes on without it"
+    ]
     assert len(kept.points["base"]) == 3  # the other run is still logged
 
 
@@ -135,7 +141,9 @@ def test_a_logger_that_hangs_is_not_waited_for(logged, kept, monkeypatch):
     with found:
         pass
     released.set()
-    assert logged.printed == ["--log slow: no answer; the next `ablate run --log slow` sends the rest"]
+    assert logged.printed == [
+        "--log slow: no answer; the next `ablate run --log slow` sends the rest"
+    ]
     assert found.threads["slow"].daemon
     found.threads["slow"].join()
 
@@ -145,13 +153,17 @@ def test_an_unknown_logger_is_refused_before_training(tmp_path):
     study.write_text("study: x\ndata: {corpus: toy, vocab_size: 200}\n")
     done = inside("run", study, "--results", tmp_path / "results", "--log", "tensorbord")
     assert (done.code, done.out) == (2, "")
-    assert done.err == ('--log: "tensorbord" is not tensorboard, mlflow or wandb; did you mean "tensorboard"?\n')
+    assert done.err == (
+        '--log: "tensorbord" is not tensorboard, mlflow or wandb; did you mean "tensorboard"?\n'
+    )
     assert not (tmp_path / "results").exists()
 
 
 def test_a_logger_without_its_package_says_how_to_install_it(monkeypatch):
     monkeypatch.setattr("ablate.loggers.base.find_spec", lambda name: None)
-    with pytest.raises(UsageError, match=r"--log wandb: not installed; pip install 'ablate-transformer\[wandb\]'"):
+    with pytest.raises(
+        UsageError, match=r"--log wandb: not installed; pip install 'ablate-transformer\[wandb\]'"
+    ):
         select_loggers(["wandb"])
 
 
@@ -160,4 +172,6 @@ def test_final_scores_are_those_of_the_studys_metrics(logged, kept):
     logged.write("base", 20)
     logged.fake.done("base", 1, 5.0, 25.0)
     follow(logged, kept)
-    assert kept.scores["base"] == {"final_ppl": 5.0}  # chrF is computed after the training, from the translations
+    assert kept.scores["base"] == {
+        "final_ppl": 5.0
+    }  # chrF is computed after the training, from the translations

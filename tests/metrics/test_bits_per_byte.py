@@ -1,4 +1,6 @@
-"""Bits per byte against a plain loop, closed forms, and blocks that do not depend on the vocabulary."""
+"""Bits per byte against a plain loop, closed forms, and blocks that do not depend on the
+vocabulary.
+"""
 
 import math
 
@@ -25,7 +27,13 @@ def corpus(request, tmp_path_factory):
     (folder / "train.txt").write_text(TEXT * 4)
     (folder / "dev.txt").write_text(TEXT[:200])
     sizes = {} if request.param == "bytes" else {"vocab_size": 300}
-    settings = {"corpus": "files", "train": "train.txt", "dev": "dev.txt", "tokenizer": request.param, **sizes}
+    settings = {
+        "corpus": "files",
+        "train": "train.txt",
+        "dev": "dev.txt",
+        "tokenizer": request.param,
+        **sizes,
+    }
     return prepare(resolve_language_data(settings), folder, folder / "corpora")
 
 
@@ -33,7 +41,9 @@ def values(lines, name):
     return [float(line.split(f"{name}=")[1].split()[0]) for line in lines]
 
 
-@pytest.mark.parametrize("fields", [{}, {"eval_stride": 1}, {"eval_context": 48, "eval_stride": 1}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"eval_stride": 1}, {"eval_context": 48, "eval_stride": 1}], ids=str
+)
 def test_the_score_is_that_of_a_plain_loop(corpus, fields):
     config, model = small(corpus.tokenizer.vocab_size, **fields)
     tokens = corpus.split("test")["text"].ids.tolist()
@@ -47,12 +57,17 @@ def test_the_score_is_that_of_a_plain_loop(corpus, fields):
             before = tokens[start - 1 : start]
             inputs = torch.tensor([[*(before or [2]), *tokens[start : start + context - 1]]])
             logits = model.logits(model.read(inputs))[0].double().log_softmax(-1)
-            nats -= sum(float(logits[i, token]) for i, token in enumerate(tokens[start : start + context]))
+            nats -= sum(
+                float(logits[i, token]) for i, token in enumerate(tokens[start : start + context])
+            )
     assert sum(values(lines, "nats")) == pytest.approx(nats, rel=1e-5)
     size = len(TEXT[:200].encode())
     measured = TASK.measure("bpb", lines, corpus)
     assert measured.value == pytest.approx(nats / math.log(2) / size, rel=1e-5)
-    assert measured.signature == f"ctx:{context}|stride:{config.eval_stride or context}|bytes:{size}|split:dev"
+    assert (
+        measured.signature
+        == f"ctx:{context}|stride:{config.eval_stride or context}|bytes:{size}|split:dev"
+    )
     perplexity = TASK.evaluate(model, corpus, config, CPU)["ppl"]
     assert perplexity.value == pytest.approx(math.exp(nats / len(tokens)), rel=1e-5)
     assert perplexity.signature.startswith(f"ctx:{context}|")
@@ -69,7 +84,9 @@ def test_a_uniform_model_needs_log2_v_bits_for_each_byte(corpus):
 
 
 def test_blocks_hold_the_bytes_that_begin_in_them_and_marks_follow_the_last_byte():
-    text = "a" * (BLOCK_BYTES - 1) + "€" + "b" * BLOCK_BYTES  # one character over the end of a block
+    text = (
+        "a" * (BLOCK_BYTES - 1) + "€" + "b" * BLOCK_BYTES
+    )  # one character over the end of a block
     (ids,) = ByteTokenizer().encode([text])
     ids.insert(BLOCK_BYTES, EOS)  # within the second block's beginning
     blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
@@ -95,7 +112,9 @@ def test_models_of_two_vocabularies_have_the_same_blocks(tmp_path):
     (tmp_path / "a.txt").write_text(text)
     sizes = []
     for settings in ({}, {"tokenizer": "bpe", "vocab_size": 310}):
-        data = resolve_language_data({"corpus": "files", "train": "a.txt", "dev": "50%", **settings})
+        data = resolve_language_data(
+            {"corpus": "files", "train": "a.txt", "dev": "50%", **settings}
+        )
         corpus = prepare(data, tmp_path, tmp_path / "corpora")
         sizes.append(TASK.n_predictions(corpus))
         (sample,) = TASK.samples(corpus, [1])

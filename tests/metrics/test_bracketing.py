@@ -1,4 +1,6 @@
-"""Bracket F1 by hand, and against EVALB's C program (tests/metrics/evalb, public domain) on perturbed trees."""
+"""Bracket F1 by hand, and against EVALB's C program (tests/metrics/evalb, public domain) on
+perturbed trees.
+"""
 
 import random
 import re
@@ -30,11 +32,20 @@ SENTENCE = "the dog runs away ."
         # matched, of the reference, of the prediction, all, well-formed
         ("(S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S", [4, 4, 4, 1, 1]),
         ("(S (NP XX XX )NP (VP XX (PRT XX )PRT )VP XX )S", [4, 4, 4, 1, 1]),  # PRT equals ADVP
-        ("(S (NP XX XX )NP (VP XX (ADVP XX )ADVP XX )VP )S", [4, 4, 4, 1, 1]),  # punctuation has no place
-        ("(S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP (X XX )X )S", [4, 4, 4, 1, 1]),  # nor does its constituent
+        (
+            "(S (NP XX XX )NP (VP XX (ADVP XX )ADVP XX )VP )S",
+            [4, 4, 4, 1, 1],
+        ),  # punctuation has no place
+        (
+            "(S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP (X XX )X )S",
+            [4, 4, 4, 1, 1],
+        ),  # nor does its constituent
         ("(TOP (S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S )TOP", [4, 4, 4, 1, 1]),
         ("(ROOT (S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S )ROOT", [4, 4, 5, 0, 1]),
-        ("(S (S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S )S", [4, 4, 5, 0, 1]),  # counted twice, matched once
+        (
+            "(S (S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S )S",
+            [4, 4, 5, 0, 1],
+        ),  # counted twice, matched once
         ("(S (NP XX )NP (VP XX XX (ADVP XX )ADVP )VP XX )S", [2, 4, 4, 0, 1]),
         ("(S (NP XX XX )NP (PP XX (ADVP XX )ADVP )PP XX )S", [3, 4, 4, 0, 1]),
         ("XX XX XX XX XX", [0, 4, 0, 0, 1]),
@@ -64,7 +75,10 @@ def test_scores_of_a_test_set_are_those_of_summed_brackets():
     assert scores["f1"].value == pytest.approx(100 * 2 * 4 / (6 + 5))
     assert scores["exact_match"].value == pytest.approx(100 / 3)
     assert scores["well_formed"].value == pytest.approx(200 / 3)
-    assert scores["f1"].signature == "EVALB:COLLINS|not-well-formed:0|trees:3|brackets:6|split:test.ptb"
+    assert (
+        scores["f1"].signature
+        == "EVALB:COLLINS|not-well-formed:0|trees:3|brackets:6|split:test.ptb"
+    )
     assert tree_scores("f1", predictions, sentences, references) == [100, 0, 0]
     # Resampled test sets have three sentences each, so they have few values.
     assert set(scores["well_formed"].resamples) <= {round(100 * n / 3, 6) for n in range(4)}
@@ -89,13 +103,26 @@ def evalb(tmp_path_factory):
 
 
 def by_evalb(program, folder, gold, test):
-    """(matched, reference's, prediction's brackets, status) of each tree, and F1 and complete matches of all."""
+    """(matched, reference's, prediction's brackets, status) of each tree, and F1 and complete
+    matches of all.
+    """
     (folder / "gold").write_text("".join(f"{tree}\n" for tree in gold))
     (folder / "test").write_text("".join(f"{tree}\n" for tree in test))
-    words = [program, "-p", EVALB / "COLLINS.prm", "-e", "1000000", folder / "gold", folder / "test"]
+    words = [
+        program,
+        "-p",
+        EVALB / "COLLINS.prm",
+        "-e",
+        "1000000",
+        folder / "gold",
+        folder / "test",
+    ]
     text = subprocess.run(words, check=True, capture_output=True, text=True).stdout
     rows = [line.split() for line in text.splitlines() if re.match(r" *\d+ +\d+ +\d ", line)]
-    summary = {name: float(value) for name, value in re.findall(r"^(.*?) +=+ +([\d.]+)$", text.split("len<=")[0], re.M)}
+    summary = {
+        name: float(value)
+        for name, value in re.findall(r"^(.*?) +=+ +([\d.]+)$", text.split("len<=")[0], re.M)
+    }
     return [[int(each[i]) for i in (5, 6, 7, 2)] for each in rows], summary
 
 
@@ -121,12 +148,18 @@ def test_trees_that_are_not_well_formed_lower_f1_where_evalb_leaves_them_out(eva
     draw = random.Random(5)
     gold = [random_tree(draw) for _ in range(400)]
     broken = [i % 2 == 0 for i in range(400)]
-    test = ["(TOP (XX w0) (XX w0))" if bad else str(tree) for tree, bad in zip(gold, broken, strict=True)]
+    test = [
+        "(TOP (XX w0) (XX w0))" if bad else str(tree)
+        for tree, bad in zip(gold, broken, strict=True)
+    ]
     _, summary = by_evalb(evalb, tmp_path, gold, test)
     assert summary["Bracketing FMeasure"] == 100
     sentences = [" ".join(leaf.word for leaf in tree.leaves()) for tree in gold]
     references = [linearized(tree) for tree in gold]
-    predictions = ["XX (NP" if bad else without_tags(tree) for tree, bad in zip(references, broken, strict=True)]
+    predictions = [
+        "XX (NP" if bad else without_tags(tree)
+        for tree, bad in zip(references, broken, strict=True)
+    ]
     ours = statistics(predictions, sentences, references)
     assert ours[:, 4].mean() == 0.5
     assert 60 < f1(ours.sum(0)) < 75  # all of the precision, half of the recall

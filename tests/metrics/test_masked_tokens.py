@@ -9,7 +9,8 @@ from ablate.metrics.bits_per_byte import Blocks
 from ablate.metrics.masked_tokens import TokenScores, block_scores, lines_of, measure
 
 EVALUATION = "ctx:4|rate:0.5|of:tokens|seed:1"
-# Four blocks of three tokens: the second has no masked token, and the last ones none that is predicted.
+# Four blocks of three tokens: the second has no masked token, and the last ones none that is
+# predicted.
 BLOCKS = Blocks(np.repeat(np.arange(4), 3), np.full(4, 3), np.full(4, 3))
 SCORES = TokenScores(
     np.array([10, 0, 2, 6]), np.array([4.0, 0.5, 1.5, 2.0]), np.array([False, True, True, False])

@@ -34,7 +34,9 @@ def test_a_model_that_guesses_uniformly_is_as_perplexed_as_its_vocabulary_is_lar
 
 
 def test_the_perplexity_of_a_unigram_model_is_its_closed_form():
-    """Targets `4 4 end` and `5 end`: probabilities 1/2, 1/2, 1/4 and 1/16, 1/4, so 2^(10/5) a token... of base 2."""
+    """Targets `4 4 end` and `5 end`: probabilities 1/2, 1/2, 1/4 and 1/16, 1/4, so 2^(10/5) a
+    token... of base 2.
+    """
     model = unigram_model([1 / 16, 1 / 16, 1 / 16, 1 / 4, 1 / 2, 1 / 16])
     split = split_of([([5], [4, 4]), ([4, 4, 4], [5])])
     bits = (1 + 1 + 2) + (4 + 2)
@@ -46,7 +48,9 @@ def naive(model, pairs):
     nats, tokens = 0.0, 0
     with torch.no_grad():
         for source, target in pairs:
-            logits = model.logits(model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]])))[0]
+            logits = model.logits(
+                model(torch.tensor([[*source, EOS]]), torch.tensor([[BOS, *target]]))
+            )[0]
             nats += float(F.cross_entropy(logits, torch.tensor([*target, EOS]), reduction="sum"))
             tokens += len(target) + 1
     return math.exp(nats / tokens)
@@ -56,17 +60,25 @@ def naive(model, pairs):
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize(
     "fields",
-    [*({"positional_encoding": encoding} for encoding in ENCODINGS), {"mixer": "lstm"}, {"tied_embeddings": "none"}],
+    [
+        *({"positional_encoding": encoding} for encoding in ENCODINGS),
+        {"mixer": "lstm"},
+        {"tied_embeddings": "none"},
+    ],
     ids=str,
 )
-def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(monkeypatch, fields, architecture, eval_tokens):
+def test_it_is_that_of_sentences_one_at_a_time_whatever_the_batches(
+    monkeypatch, fields, architecture, eval_tokens
+):
     monkeypatch.setattr(evaluation, "EVAL_TOKENS", eval_tokens)
     model = small_model(V, architecture=architecture, **fields)
     assert perplexity(model, split_of(PAIRS), CPU) == pytest.approx(naive(model, PAIRS), rel=1e-5)
 
 
 def test_a_decoder_only_model_is_perplexed_by_the_target_alone():
-    """By its own words, each after all of the source: how likely the source is has no part in it."""
+    """By its own words, each after all of the source: how likely the source is has no part in
+    it.
+    """
     model = small_model(V, architecture="decoder-only")
     source, target = PAIRS[2]
     sequence = torch.tensor([[*source, EOS, BOS, *target]])
@@ -75,7 +87,9 @@ def test_a_decoder_only_model_is_perplexed_by_the_target_alone():
         log_probs = model.logits(states).log_softmax(-1)
     words = [*target, EOS]
     nats = -sum(float(log_probs[len(source) + i, word]) for i, word in enumerate(words))
-    assert perplexity(model, split_of([PAIRS[2]]), CPU) == pytest.approx(math.exp(nats / len(words)), rel=1e-5)
+    assert perplexity(model, split_of([PAIRS[2]]), CPU) == pytest.approx(
+        math.exp(nats / len(words)), rel=1e-5
+    )
 
 
 def test_it_evaluates_without_dropout_and_draws_nothing():

@@ -1,4 +1,6 @@
-"""Resampled scores: against the exact distribution of a resampled accuracy, and against sacreBLEU's own draws."""
+"""Resampled scores: against the exact distribution of a resampled accuracy, and against sacreBLEU's
+own draws.
+"""
 
 import math
 
@@ -54,6 +56,8 @@ def test_resampled_bleu_is_the_bleu_of_the_drawn_sentences():
 
 @pytest.mark.parametrize("name", ["extract_corpus_statistics", "compute_score_from_stats"])
 def test_sacrebleu_has_no_public_function_for_the_statistics_of_a_corpus(name):
-    """If this fails, sacreBLEU has published the function: `metrics/sacrebleu.py` can then drop the underscore."""
+    """If this fails, sacreBLEU has published the function: `metrics/sacrebleu.py` can then drop the
+    underscore.
+    """
     assert hasattr(BLEU, f"_{name}")
     assert not hasattr(BLEU, name)

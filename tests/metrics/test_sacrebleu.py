@@ -1,4 +1,6 @@
-"""Scores, resampled test sets and p values: against the papers' formulas, and against sacreBLEU with its signature."""
+"""Scores, resampled test sets and p values: against the papers' formulas, and against sacreBLEU
+with its signature.
+"""
 
 import math
 import random
@@ -13,8 +15,16 @@ from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.metrics.sacrebleu import measure, sentence_scores
 from ablate.stats.bootstrap import RESAMPLES, paired_bootstrap
 
-REFERENCES = ["The old dog sleeps near the river.", "A king writes, slowly, a letter.", "Two birds sing in the tree."]
-HYPOTHESES = ["The old dog sleeps by the river.", "A king slowly writes a letter.", "Two birds sing in a tall tree!"]
+REFERENCES = [
+    "The old dog sleeps near the river.",
+    "A king writes, slowly, a letter.",
+    "Two birds sing in the tree.",
+]
+HYPOTHESES = [
+    "The old dog sleeps by the river.",
+    "A king slowly writes a letter.",
+    "Two birds sing in a tall tree!",
+]
 
 
 def bleu(hypotheses, references):
@@ -32,13 +42,17 @@ def test_bleu_equals_sacrebleus_corpus_score():
 
 
 def test_precisions_and_brevity_penalty_equal_values_computed_by_hand():
-    """Of 5 words the last is wrong: 4/5, 3/4, 2/3 and 1/2 of the n-grams match, and their product is 1/5."""
+    """Of 5 words the last is wrong: 4/5, 3/4, 2/3 and 1/2 of the n-grams match, and their product
+    is 1/5.
+    """
     assert bleu(["a b c d e"], ["a b c d f"]).value == pytest.approx(100 * (1 / 5) ** 0.25)
     assert bleu(["a b c d"], ["a b c d e"]).value == pytest.approx(100 * math.exp(1 - 5 / 4))
 
 
 def test_bleu_is_computed_on_the_corpus_and_is_not_a_mean_over_sentences():
-    """n-grams and lengths are summed: 4 + 4 of 5 + 5 words match, and so on, however they are spread."""
+    """n-grams and lengths are summed: 4 + 4 of 5 + 5 words match, and so on, however they are
+    spread.
+    """
     hypotheses, references = ["a b c d e", "a b c d e f g h"], ["a b c d x", "a b c d e f g h"]
     expected = 100 * (12 / 13 * 10 / 11 * 8 / 9 * 6 / 7) ** 0.25
     assert bleu(hypotheses, references).value == pytest.approx(expected)
@@ -55,7 +69,14 @@ def test_translations_without_a_word_score_zero():
 
 def test_the_signature_describes_the_computation():
     parts = bleu(HYPOTHESES, REFERENCES).signature.split("|")
-    assert parts == ["nrefs:1", "case:mixed", "eff:no", "tok:13a", "smooth:exp", f"version:{sacrebleu.__version__}"]
+    assert parts == [
+        "nrefs:1",
+        "case:mixed",
+        "eff:no",
+        "tok:13a",
+        "smooth:exp",
+        f"version:{sacrebleu.__version__}",
+    ]
 
 
 MAKERS = {
@@ -66,7 +87,22 @@ MAKERS = {
 }
 
 
-WORDS = ("the", "old", "dog", "sleeps", "near", "a", "river", "and", "writes", "slowly", "to", "two", "birds", "sing")
+WORDS = (
+    "the",
+    "old",
+    "dog",
+    "sleeps",
+    "near",
+    "a",
+    "river",
+    "and",
+    "writes",
+    "slowly",
+    "to",
+    "two",
+    "birds",
+    "sing",
+)
 
 
 def systems(count, seed=0):
@@ -88,9 +124,11 @@ def ngrams(items, n):
 
 
 def chrf(hypotheses, references, word_orders, beta=2.0):
-    """Popović, 2015 and 2017: F-score of mean precision and recall over character n-grams, and word n-grams for ++.
+    """Popović, 2015 and 2017: F-score of mean precision and recall over character n-grams, and word
+    n-grams for ++.
 
-    Precision and recall of each order are over the whole corpus. Characters are counted without spaces.
+    Precision and recall of each order are over the whole corpus. Characters are counted without
+    spaces.
     """
     orders = [(False, n) for n in range(1, 7)] + [(True, n) for n in range(1, word_orders + 1)]
     precisions, recalls = [], []
@@ -98,9 +136,14 @@ def chrf(hypotheses, references, word_orders, beta=2.0):
         matches = ours = theirs = 0
         for hypothesis, reference in zip(hypotheses, references, strict=True):
             one, other = (
-                ngrams(text.split() if of_words else text.replace(" ", ""), n) for text in (hypothesis, reference)
+                ngrams(text.split() if of_words else text.replace(" ", ""), n)
+                for text in (hypothesis, reference)
             )
-            matches, ours, theirs = matches + (one & other).total(), ours + one.total(), theirs + other.total()
+            matches, ours, theirs = (
+                matches + (one & other).total(),
+                ours + one.total(),
+                theirs + other.total(),
+            )
         precisions.append(matches / ours)
         recalls.append(matches / theirs)
     precision, recall = (sum(values) / len(values) for values in (precisions, recalls))
@@ -116,7 +159,9 @@ def test_chrf_equals_the_formula_of_its_paper(name, word_orders):
 
 
 def test_ter_counts_edits_and_shifts_per_reference_word():
-    """One substitution and one missing word in 4 + 2 words; a phrase that moves is one edit (Snover et al., 2006)."""
+    """One substitution and one missing word in 4 + 2 words; a phrase that moves is one edit (Snover
+    et al., 2006).
+    """
     assert measure("ter", ["a b x d", "e"], ["a b c d", "e f"]).value == pytest.approx(100 * 2 / 6)
     assert measure("ter", ["d e a b c"], ["a b c d e"]).value == pytest.approx(100 / 5)
 
@@ -135,7 +180,11 @@ def test_the_resamples_of_a_pair_of_runs_give_sacrebleus_p_value(name):
     """By sacreBLEU's formula, which counts one tail; the p value here counts both."""
     references, base, row = systems(40)
     (_, ours) = PairedTest(
-        [("base", base), ("row", row)], {name: MAKERS[name]()}, [references], test_type="bs", n_samples=RESAMPLES
+        [("base", base), ("row", row)],
+        {name: MAKERS[name]()},
+        [references],
+        test_type="bs",
+        n_samples=RESAMPLES,
     )()
     (result,) = [found for metric, found in ours.items() if metric != "System"]
     first, second = measure(name, row, references), measure(name, base, references)

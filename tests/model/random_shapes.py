@@ -10,7 +10,8 @@ _layers = st.integers(1, 3)
 _size = st.integers(1, 8)
 _rate = st.sampled_from([0.0, 0.1, 0.6])
 _kv_heads = st.sampled_from([None, 1, 2])
-# Values of each field: small, so that windows and clips matter, and chosen so that many combinations are valid.
+# Values of each field: small, so that windows and clips matter, and chosen so that many
+# combinations are valid.
 FIELDS = {
     "architecture": st.sampled_from(["encoder-decoder", "decoder-only"]),
     "n_layers": _layers,
@@ -58,7 +59,11 @@ def shapes(**fixed):
     """Strategy for the configurations of a study; all fields but these are random."""
     drawn = {name: values for name, values in FIELDS.items() if name not in fixed}
     given = {name: st.just(value) for name, value in fixed.items()}
-    return st.fixed_dictionaries({**drawn, **given}).map(resolved).filter(lambda config: config is not None)
+    return (
+        st.fixed_dictionaries({**drawn, **given})
+        .map(resolved)
+        .filter(lambda config: config is not None)
+    )
 
 
 def names():

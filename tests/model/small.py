@@ -22,7 +22,9 @@ def shape(**fields):
 
 def parts(**fields):
     """A ModelBuilder for this configuration, with seed 1."""
-    return ModelBuilder(shape(**fields), V, torch.Generator().manual_seed(1), torch.Generator().manual_seed(1))
+    return ModelBuilder(
+        shape(**fields), V, torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
+    )
 
 
 def places(count, first=0):
@@ -36,12 +38,16 @@ def real(*lengths):
 
 
 def small_model(vocab_size=V, seed=1, **fields):
-    """A model in evaluation mode with random gains and biases too, so that every parameter has an effect."""
+    """A model in evaluation mode with random gains and biases too, so that every parameter has an
+    effect.
+    """
     return drawn(build(shape(**fields), vocab_size, seed), seed).eval()
 
 
 def drawn(module, seed=1):
-    """The module, with noise on its gains and biases: at 1 and 0 a missing one would go unnoticed."""
+    """The module, with noise on its gains and biases: at 1 and 0 a missing one would go
+    unnoticed.
+    """
     random = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in module.parameters():
@@ -65,11 +71,15 @@ def normal(*size, seed=1):
 def diverse_model(vocab_size=V, seed=1, ends=0.0, **fields):
     """An untrained model whose predictions differ by source and by earlier tokens.
 
-    The untrained tied matrix repeats the last token for ever; this one has a product with the vocabulary of its own,
-    over nats enough to have preferences, and `ends` added to the logit of the end mark.
+    The untrained tied matrix repeats the last token for ever; this one has a product with the
+    vocabulary of its own, over nats enough to have preferences, and `ends` added to the logit of
+    the end mark.
     """
     model = build(shape(**fields), vocab_size, seed).requires_grad_(False).eval()
-    matrix, bias = 0.4 * normal(vocab_size, model.config.d_model, seed=seed + 100), torch.zeros(vocab_size)
+    matrix, bias = (
+        0.4 * normal(vocab_size, model.config.d_model, seed=seed + 100),
+        torch.zeros(vocab_size),
+    )
     bias[EOS] = ends
     model.logits = lambda states: states @ matrix.T + bias
     for name, parameter in model.named_parameters():
@@ -79,12 +89,16 @@ def diverse_model(vocab_size=V, seed=1, ends=0.0, **fields):
 
 
 def unigram_model(probabilities):
-    """A model that predicts token i with `probabilities[i]`, whatever the source and the earlier tokens.
+    """A model that predicts token i with `probabilities[i]`, whatever the source and the earlier
+    tokens.
 
-    The embedding is the identity, and the last normalization has no gain, and the log-probabilities for its bias.
+    The embedding is the identity, and the last normalization has no gain, and the log-probabilities
+    for its bias.
     """
     size = len(probabilities)
-    model = build(shape(d_model=size, positional_encoding="none"), size, 1).requires_grad_(False).eval()
+    model = (
+        build(shape(d_model=size, positional_encoding="none"), size, 1).requires_grad_(False).eval()
+    )
     model.embedding.weight.copy_(torch.eye(size))
     last = model.decoder[-1].around_feed_forward.norm
     last.weight.zero_()

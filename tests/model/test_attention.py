@@ -15,14 +15,22 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 
 
 def attention(**fields):
-    sizes = {"d_model": D_MODEL, "n_heads": H, "d_k": D_K, "d_v": D_V, "positional_encoding": "none"}
+    sizes = {
+        "d_model": D_MODEL,
+        "n_heads": H,
+        "d_k": D_K,
+        "d_v": D_V,
+        "positional_encoding": "none",
+    }
     return drawn(parts(**{**sizes, **fields}).cross_attention()).requires_grad_(False).eval()
 
 
 def over(module, x, y, seen=None):
     """Attention of x over y, limited to the keys that the mask `seen` (B, 1, 1, S) allows."""
     memory = module.key_values(y, AttentionContext(places(y.shape[1]), places(y.shape[1])))
-    return module.cross_attend(x, memory, AttentionContext(places(x.shape[1]), places(y.shape[1]), seen))
+    return module.cross_attend(
+        x, memory, AttentionContext(places(x.shape[1]), places(y.shape[1]), seen)
+    )
 
 
 def causal(module, x):
@@ -31,7 +39,8 @@ def causal(module, x):
 
 
 def by_the_formula(module, x, y, allowed, scale=D_K**-0.5):
-    """Concat(head_1 ... head_h) W^O with head_i = softmax(scale Q_i K_i^T) V_i, one number at a time.
+    """Concat(head_1 ... head_h) W^O with head_i = softmax(scale Q_i K_i^T) V_i, one number at a
+    time.
 
     Of g heads of keys and values, head i has number i // (h / g).
     """
@@ -46,13 +55,20 @@ def by_the_formula(module, x, y, allowed, scale=D_K**-0.5):
             heads = []
             for i in range(module.h):
                 of_keys = i // (module.h // module.g)
-                head, keys_head = slice(i * D_K, (i + 1) * D_K), slice(of_keys * D_K, (of_keys + 1) * D_K)
+                head, keys_head = (
+                    slice(i * D_K, (i + 1) * D_K),
+                    slice(of_keys * D_K, (of_keys + 1) * D_K),
+                )
                 values_head = slice(of_keys * D_V, (of_keys + 1) * D_V)
                 q = projected(module.W_Q, head, x[b, t])
                 keys = [projected(module.W_K, keys_head, vector) for vector in y[b]]
                 values = [projected(module.W_V, values_head, vector) for vector in y[b]]
-                weights = [math.exp(float(q @ k) * scale) * allowed(b, t, s) for s, k in enumerate(keys)]
-                heads.append(sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True)))
+                weights = [
+                    math.exp(float(q @ k) * scale) * allowed(b, t, s) for s, k in enumerate(keys)
+                ]
+                heads.append(
+                    sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True))
+                )
             out[b, t] = projected(module.W_O, slice(None), torch.cat(heads))
     return out.float()
 
@@ -63,7 +79,9 @@ def x_and_y():
 
 def test_every_position_attends_by_the_formula():
     module, (x, y) = attention(), x_and_y()
-    torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
+    torch.testing.assert_close(
+        over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True)
+    )
 
 
 def test_masked_keys_have_no_weight():
@@ -81,8 +99,12 @@ def test_causal_attention_sees_the_position_itself_and_those_before_it():
 
 def test_biases_are_added_to_all_four_projections():
     module, (x, y) = attention(attention_bias=True), x_and_y()
-    assert all(float(w.bias.abs().min()) > 0 for w in (module.W_Q, module.W_K, module.W_V, module.W_O))
-    torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
+    assert all(
+        float(w.bias.abs().min()) > 0 for w in (module.W_Q, module.W_K, module.W_V, module.W_O)
+    )
+    torch.testing.assert_close(
+        over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True)
+    )
 
 
 def test_attention_scale_1_leaves_scores_unscaled():
@@ -93,7 +115,9 @@ def test_attention_scale_1_leaves_scores_unscaled():
 
 
 def test_heads_set_by_hand_mix_values_as_computed_by_hand():
-    """Head 1 weighs three keys 1 : 2 : 5, head 2 weighs them alike; d_k = 4, so scores are halved."""
+    """Head 1 weighs three keys 1 : 2 : 5, head 2 weighs them alike; d_k = 4, so scores are
+    halved.
+    """
     module = attention(d_model=3, n_heads=2, d_k=4, d_v=1)
     for projection in (module.W_Q, module.W_K, module.W_V, module.W_O):
         projection.weight.zero_()
@@ -104,7 +128,9 @@ def test_heads_set_by_hand_mix_values_as_computed_by_hand():
     module.W_O.weight[1, 0] = 1.0  # head 1 goes out at 1
     module.W_O.weight[2, 1] = 1.0  # head 2 goes out at 2
     x = torch.tensor([[[1.0, 0.0, 0.0]]])
-    y = torch.tensor([[[0.0, math.log(1), 8.0], [0.0, math.log(2), 16.0], [0.0, math.log(5), 48.0]]])
+    y = torch.tensor(
+        [[[0.0, math.log(1), 8.0], [0.0, math.log(2), 16.0], [0.0, math.log(5), 48.0]]]
+    )
     # (1 * 8 + 2 * 16 + 5 * 48) / 8 = 35, and 10 * (8 + 16 + 48) / 3 = 240
     torch.testing.assert_close(over(module, x, y), torch.tensor([[[0.0, 35.0, 240.0]]]))
 
@@ -138,7 +164,9 @@ def test_the_number_of_key_and_value_heads_follows_the_configuration():
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
 def test_grouped_heads_attend_by_the_formula(kv_heads):
     module, (x, y) = attention(n_heads=6, n_kv_heads=kv_heads), x_and_y()
-    torch.testing.assert_close(over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True))
+    torch.testing.assert_close(
+        over(module, x, y), by_the_formula(module, x, y, lambda b, t, s: True)
+    )
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3])
@@ -173,7 +201,9 @@ def test_keys_and_values_split_in_two_parts_give_the_same_output(split):
         AttentionContext(places(S - split, split), places(S - split, split)),
     )
     two = module.key_values(y[:, :split], before).append(module.key_values(y[:, split:], after))
-    torch.testing.assert_close(module.cross_attend(x, two, AttentionContext(places(T), places(S))), over(module, x, y))
+    torch.testing.assert_close(
+        module.cross_attend(x, two, AttentionContext(places(T), places(S))), over(module, x, y)
+    )
 
 
 @pytest.mark.parametrize("kv_heads", [1, 3])
@@ -203,7 +233,9 @@ def test_attention_is_computed_in_fp32_on_a_cpu_under_bf16_autocast():
     with torch.autocast("cpu", torch.bfloat16):
         out, _ = causal(module, x)
     assert shown[0].dtype == torch.float32
-    torch.testing.assert_close(shown[0].sum(-1), torch.ones(2, H, S))  # rounded weights would not sum to 1
+    torch.testing.assert_close(
+        shown[0].sum(-1), torch.ones(2, H, S)
+    )  # rounded weights would not sum to 1
     torch.testing.assert_close(out.float(), expected, atol=0.03, rtol=0.03)
 
 
@@ -224,7 +256,13 @@ every_watched = pytest.mark.parametrize("fields", WATCHED, ids=str)
 
 def self_attention(**fields):
     """Causal self-attention, with its positions."""
-    sizes = {"d_model": D_MODEL, "n_heads": H, "d_k": D_K, "d_v": D_V, "positional_encoding": "none"}
+    sizes = {
+        "d_model": D_MODEL,
+        "n_heads": H,
+        "d_k": D_K,
+        "d_v": D_V,
+        "positional_encoding": "none",
+    }
     made = parts(**{**sizes, **fields})
     positions = made.positions(causal=True).requires_grad_(False)
     return made.token_mixer(positions, causal=True).requires_grad_(False).eval(), positions
@@ -310,7 +348,9 @@ def test_dropout_acts_on_attention_weights_after_the_softmax():
     kept = dropped != 0
     torch.testing.assert_close(dropped[kept], (weights / (1 - rate))[kept], atol=1e-5, rtol=1e-4)
     n = kept.numel()
-    assert float((~kept).float().mean()) == pytest.approx(rate, abs=5 * math.sqrt(rate * (1 - rate) / n))
+    assert float((~kept).float().mean()) == pytest.approx(
+        rate, abs=5 * math.sqrt(rate * (1 - rate) / n)
+    )
     # Each weight is w / (1 - rate) or 0, so its variance is w^2 rate / (1 - rate).
     deviation = weights[0] * math.sqrt(rate / (1 - rate) / B)
     assert bool(((dropped.mean(0) - weights[0]).abs() < 5 * deviation).all())
@@ -339,4 +379,6 @@ def test_the_query_mask_limits_each_query_to_its_keys():
     seen = torch.rand(2, S, S, generator=torch.Generator().manual_seed(1)) < 0.6
     seen |= torch.eye(S, dtype=torch.bool)
     out, _ = module(x, None, AttentionContext(places(S), places(S), query_mask=seen[:, None]))
-    torch.testing.assert_close(out, by_the_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE)
+    torch.testing.assert_close(
+        out, by_the_formula(module, x, x, lambda b, t, s: bool(seen[b, t, s])), **CLOSE
+    )

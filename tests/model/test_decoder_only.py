@@ -28,7 +28,9 @@ def language_model(model, tokens):
     at = places(tokens.shape[1])
     x = model.positions.embed(model.embedding(tokens), at)
     for i, layer in enumerate(model.decoder):
-        context = AttentionContext(at, at, causal=True, positional_encoding=model.positions, layer=i)
+        context = AttentionContext(
+            at, at, causal=True, positional_encoding=model.positions, layer=i
+        )
         x = layer.apply_feed_forward(layer.apply_mixer(x, None, context)[0])
     return model.decoder_norm(x)
 
@@ -41,7 +43,9 @@ def test_states_equal_those_of_the_concatenated_sequence_without_padding(fields)
     assert together.shape == (3, 9, 26)
     for b, (S, T) in enumerate(zip(SOURCE_LENGTHS, TARGET_LENGTHS, strict=True)):
         packed = torch.cat([sources[b : b + 1, :S], targets[b : b + 1, :T]], dim=1)
-        torch.testing.assert_close(together[b : b + 1, :T], language_model(model, packed)[:, S:], **CLOSE)
+        torch.testing.assert_close(
+            together[b : b + 1, :T], language_model(model, packed)[:, S:], **CLOSE
+        )
 
 
 @every_variant
@@ -50,7 +54,9 @@ def test_moving_the_border_between_source_and_target_changes_no_state(fields):
     model, sequence = decoder_only(**fields), sentences(11)
     expected = language_model(model, sequence)
     for S in (1, 5, 10):
-        torch.testing.assert_close(model(sequence[:, :S], sequence[:, S:]), expected[:, S:], **CLOSE)
+        torch.testing.assert_close(
+            model(sequence[:, :S], sequence[:, S:]), expected[:, S:], **CLOSE
+        )
 
 
 def test_begin_and_end_marks_separate_source_and_target():
@@ -64,18 +70,24 @@ def test_begin_and_end_marks_separate_source_and_target():
 def test_a_target_state_depends_on_the_whole_source_and_on_earlier_target_tokens():
     model = decoder_only()
     embedded = []
-    model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
+    model.embedding_dropout.register_forward_hook(
+        lambda module, args, out: embedded.append(out.requires_grad_())
+    )
     states = model(sentences(7, 4), sentences(5, 5, seed=2))
     for b, S in enumerate((7, 4)):
         for t in range(5):
-            (gradient,) = torch.autograd.grad(states[b, t] @ normal(26), embedded[0], retain_graph=True)
+            (gradient,) = torch.autograd.grad(
+                states[b, t] @ normal(26), embedded[0], retain_graph=True
+            )
             assert (gradient[b].abs().sum(1) > 0).tolist() == [s <= S + t for s in range(12)]
             assert not gradient[1 - b].any()
 
 
 def test_the_model_has_one_stack_with_the_depth_of_the_decoder():
     model = decoder_only(n_layers=3)
-    assert [name for name, _ in model.named_children() if name in ("encoder", "decoder")] == ["decoder"]
+    assert [name for name, _ in model.named_children() if name in ("encoder", "decoder")] == [
+        "decoder"
+    ]
     assert len(model.decoder) == 3
     assert not hasattr(model.decoder[0], "cross_attention")
 
@@ -93,7 +105,9 @@ def test_the_first_decoding_step_equals_the_state_of_the_first_target_position(f
             torch.testing.assert_close(states[b, k], language_model(model, packed)[0, -1], **CLOSE)
 
 
-@pytest.mark.parametrize("fields", [{}, {"mixer": "lstm"}, {"positional_encoding": "learned"}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"mixer": "lstm"}, {"positional_encoding": "learned"}], ids=str
+)
 def test_padding_receives_no_gradient(fields):
     model = small_model(architecture="decoder-only", **fields)
     source, target = sentences(2, 7), sentences(5, 3, seed=2)

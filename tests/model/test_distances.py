@@ -1,4 +1,6 @@
-"""Positional encodings inside attention: rope, relative, t5 and alibi against the formulas of their papers."""
+"""Positional encodings inside attention: rope, relative, t5 and alibi against the formulas of their
+papers.
+"""
 
 import cmath
 import math
@@ -19,11 +21,15 @@ both_ways = pytest.mark.parametrize("causal", [False, True])
 
 def positions_of(encoding, causal, **fields):
     config = shape(positional_encoding=encoding, **{**SIZES, **fields})
-    return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(False)
+    return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(
+        False
+    )
 
 
 def attended(encoding, causal, lengths, layer=1, **fields):
-    """Self-attention of sentences of these lengths: the module, its positions, the input and the output."""
+    """Self-attention of sentences of these lengths: the module, its positions, the input and the
+    output.
+    """
     made = parts(positional_encoding=encoding, **{**SIZES, **fields})
     positions = made.positions(causal).requires_grad_(False)
     module = drawn(made.token_mixer(positions, causal)).requires_grad_(False).eval()
@@ -31,13 +37,19 @@ def attended(encoding, causal, lengths, layer=1, **fields):
     x = normal(len(lengths), T, made.config.d_model)
     seen = None if causal else real(*lengths)
     out, _ = module(
-        x, None, AttentionContext(places(T), places(T), seen, causal=causal, positional_encoding=positions, layer=layer)
+        x,
+        None,
+        AttentionContext(
+            places(T), places(T), seen, causal=causal, positional_encoding=positions, layer=layer
+        ),
     )
     return module, positions, x, out
 
 
 def by_the_formula(module, x, lengths, causal, score, value):
-    """Attention, one number at a time; `score(i, j, head, q, k)` and `value(i, j, v)` are functions of the encoding."""
+    """Attention, one number at a time; `score(i, j, head, q, k)` and `value(i, j, v)` are functions
+    of the encoding.
+    """
     out = torch.zeros(x.shape, dtype=torch.float64)
     W_Q, W_K, W_V = (w.weight.double().unflatten(0, (-1, d)) for w, d in
                      ((module.W_Q, D_K), (module.W_K, D_K), (module.W_V, D_V)))  # fmt: skip
@@ -48,9 +60,13 @@ def by_the_formula(module, x, lengths, causal, score, value):
                 shared = head // (module.h // module.g)
                 q = W_Q[head] @ x[b, i].double()
                 seen = range(i + 1) if causal else range(length)
-                weights = [math.exp(score(i, j, head, q, W_K[shared] @ x[b, j].double())) for j in seen]
+                weights = [
+                    math.exp(score(i, j, head, q, W_K[shared] @ x[b, j].double())) for j in seen
+                ]
                 values = [value(i, j, W_V[shared] @ x[b, j].double()) for j in seen]
-                heads.append(sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True)))
+                heads.append(
+                    sum(w / sum(weights) * v for w, v in zip(weights, values, strict=True))
+                )
             out[b, i] = module.W_O.weight.double() @ torch.cat(heads)
     return out.float()
 
@@ -75,13 +91,17 @@ def test_rope_rotates_pairs_of_entries_like_complex_numbers(d_k):
             theta = 10_000 ** (-2 * i / d_k)
             turned = complex(*x[0, 0, t, 2 * i : 2 * i + 2].tolist()) * cmath.exp(1j * pos * theta)
             expected = torch.tensor([turned.real, turned.imag])
-            torch.testing.assert_close(out[0, 0, t, 2 * i : 2 * i + 2], expected, atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(
+                out[0, 0, t, 2 * i : 2 * i + 2], expected, atol=1e-5, rtol=1e-5
+            )
 
 
 def test_rope_rotates_each_sentence_by_its_positions():
     rope, x = positions_of("rope", True), normal(2, H, 3, D_K)
     together = rope.rotate(x, torch.tensor([[7, 8, 9], [2, 3, 4]]))
-    assert torch.equal(together, torch.cat([rope.rotate(x[:1], places(3, 7)), rope.rotate(x[1:], places(3, 2))]))
+    assert torch.equal(
+        together, torch.cat([rope.rotate(x[:1], places(3, 7)), rope.rotate(x[1:], places(3, 2))])
+    )
 
 
 def test_rope_scores_are_a_function_of_the_distance_and_differ_between_distances():
@@ -89,7 +109,9 @@ def test_rope_scores_are_a_function_of_the_distance_and_differ_between_distances
     Q, K = normal(1, 1, 1, D_K), normal(1, 1, 1, D_K, seed=2)
 
     def score(query, key):
-        return float((rope.rotate(Q, torch.tensor([query])) * rope.rotate(K, torch.tensor([key]))).sum())
+        return float(
+            (rope.rotate(Q, torch.tensor([query])) * rope.rotate(K, torch.tensor([key]))).sum()
+        )
 
     for distance in (-5, 0, 1, 13):
         scores = [score(at, at + distance) for at in (5, 6, 20, 50)]
@@ -107,7 +129,9 @@ def test_rope_rotates_queries_and_keys_but_not_values(causal, kv_heads):
         total = 0.0
         for a in range(D_K // 2):
             turn = cmath.exp(1j * (i - j) * 10_000 ** (-2 * a / D_K))
-            total += (complex(*q[2 * a : 2 * a + 2]) * turn * complex(*k[2 * a : 2 * a + 2]).conjugate()).real
+            total += (
+                complex(*q[2 * a : 2 * a + 2]) * turn * complex(*k[2 * a : 2 * a + 2]).conjugate()
+            ).real
         return total / math.sqrt(D_K)
 
     assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, lambda i, j, v: v), LENGTHS)
@@ -125,7 +149,9 @@ def test_rope_preserves_dtype_and_norm():
 
 @both_ways
 @pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("fields", [{}, {"n_kv_heads": 1}, {"attention_scale": 1}, {"relative_clip": 20}], ids=str)
+@pytest.mark.parametrize(
+    "fields", [{}, {"n_kv_heads": 1}, {"attention_scale": 1}, {"relative_clip": 20}], ids=str
+)
 def test_relative_positions_are_added_to_keys_and_to_values(causal, layer, fields):
     """Eq. 3: sum_j alpha_ij (x_j W^V + a^V_ij); eq. 4: x_i W^Q (x_j W^K + a^K_ij)^T / sqrt(d_z)."""
     module, positions, x, out = attended("relative", causal, LENGTHS, layer, **fields)
@@ -133,7 +159,9 @@ def test_relative_positions_are_added_to_keys_and_to_values(causal, layer, field
     k = fields.get("relative_clip", CLIP)
 
     def vector(table, i, j):
-        """a_ij = w_clip(j - i, k) with clip(x, k) = max(-k, min(k, x)); w_(-k) is the table's first."""
+        """a_ij = w_clip(j - i, k) with clip(x, k) = max(-k, min(k, x)); w_(-k) is the table's
+        first.
+        """
         return table[layer][max(-k, min(k, j - i)) + k].double()
 
     def score(i, j, head, q, key):
@@ -161,7 +189,9 @@ def test_relative_vectors_follow_the_positions_of_each_sentence():
     for b in range(2):
         alone = slice(b, b + 1)
         torch.testing.assert_close(bias[alone], positions.bias(0, Q[alone], queries[b], keys[b]))
-        torch.testing.assert_close(values[alone], positions.values(0, weights[alone], queries[b], keys[b]))
+        torch.testing.assert_close(
+            values[alone], positions.values(0, weights[alone], queries[b], keys[b])
+        )
 
 
 # Buckets of distances (T5; Raffel et al., 2020)
@@ -172,9 +202,10 @@ DISTANCES = range(-1000, 1001)
 def bucket_by_the_rule(distance, causal, count=32, farthest=128):
     """T5's rule, in whole numbers: distance is the key's position minus the query's.
 
-    Half of the buckets are for keys ahead, where there are any. Of those for one direction, the first half hold a
-    distance each. The others share the logarithm between there and `farthest`: n is in the m-th of M of them, counted
-    from 0, where log(n / exact) / log(farthest / exact) >= m / M, which is n^M exact^m >= farthest^m exact^M.
+    Half of the buckets are for keys ahead, where there are any. Of those for one direction, the
+    first half hold a distance each. The others share the logarithm between there and `farthest`: n
+    is in the m-th of M of them, counted from 0, where log(n / exact) / log(farthest / exact) >= m /
+    M, which is n^M exact^m >= farthest^m exact^M.
     """
     first, n = 0, max(-distance, 0)
     if not causal:
@@ -211,7 +242,9 @@ def test_t5_adds_a_scalar_per_head_and_bucket_to_the_scores(causal):
     module, positions, x, out = attended("t5", causal, LENGTHS)
 
     def score(i, j, head, q, k):
-        return float(q @ k) / math.sqrt(D_K) + float(positions.weight[bucket_by_the_rule(j - i, causal), head])
+        return float(q @ k) / math.sqrt(D_K) + float(
+            positions.weight[bucket_by_the_rule(j - i, causal), head]
+        )
 
     assert_equal(out, by_the_formula(module, x, LENGTHS, causal, score, lambda i, j, v: v), LENGTHS)
 
@@ -266,7 +299,12 @@ def test_local_attention_adds_the_same_biases_within_its_window(causal, encoding
     positions = positions_of(encoding, causal)
     Q, K, V = normal(2, H, T, D_K), normal(2, H, T, D_K, seed=2), normal(2, H, T, D_V, seed=3)
     out = MECHANISMS["local"](shape(attention="local", attention_window=window, **SIZES))(
-        Q, K, V, AttentionContext(places(T), places(T), causal=causal, positional_encoding=positions, layer=1)
+        Q,
+        K,
+        V,
+        AttentionContext(
+            places(T), places(T), causal=causal, positional_encoding=positions, layer=1
+        ),
     )
     far = (torch.arange(T)[:, None] - torch.arange(T)).abs() > window
     scores = Q @ K.transpose(-1, -2) + positions.bias(1, Q, places(T), places(T))

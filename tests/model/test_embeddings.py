@@ -8,8 +8,9 @@ from tests.model.small import V, normal, sentences, small_model
 D_MODEL = 26
 SOURCE, TARGET = torch.tensor([[5, 7]]), torch.tensor([[11, 13]])
 
-# (architecture, tied_embeddings): of each matrix, whether the encoded source, the target's states (given the encoded
-# source) and the logits of given states depend on it. A decoder-only model has no encoder, and one row of states.
+# (architecture, tied_embeddings): of each matrix, whether the encoded source, the target's states
+# (given the encoded source) and the logits of given states depend on it. A decoder-only model has
+# no encoder, and one row of states.
 DEPENDENCE = {
     ("encoder-decoder", "all"): {"embedding": {"source", "target", "logits"}},
     ("encoder-decoder", "decoder"): {"embedding": {"target", "logits"}, "source_embedding": {"source"}},
@@ -37,11 +38,15 @@ def test_the_number_of_matrices_follows_tied_embeddings(architecture, tied):
 @every_tie
 def test_each_matrix_affects_only_what_it_embeds_or_predicts(architecture, tied):
     model, states = tied_model(architecture, tied), normal(5, D_MODEL)
-    matrices = {name: model.get_parameter(f"{name}.weight") for name in DEPENDENCE[architecture, tied]}
+    matrices = {
+        name: model.get_parameter(f"{name}.weight") for name in DEPENDENCE[architecture, tied]
+    }
     found = {name: set() for name in matrices}
 
     def note(use, tokens, value):
-        gradients = torch.autograd.grad(value.square().sum(), list(matrices.values()), allow_unused=True)
+        gradients = torch.autograd.grad(
+            value.square().sum(), list(matrices.values()), allow_unused=True
+        )
         for name, gradient in zip(matrices, gradients, strict=True):
             if gradient is not None and bool(gradient[tokens].any()):
                 found[name].add(use)
@@ -63,7 +68,10 @@ def test_a_logit_is_the_product_of_the_state_and_the_tokens_row(architecture, ti
 @every_tie
 def test_matrices_have_different_initial_values(architecture, tied):
     model = tied_model(architecture, tied).requires_grad_(False)
-    first = {float(model.get_parameter(f"{name}.weight")[3, 5]) for name in DEPENDENCE[architecture, tied]}
+    first = {
+        float(model.get_parameter(f"{name}.weight")[3, 5])
+        for name in DEPENDENCE[architecture, tied]
+    }
     assert len(first) == len(DEPENDENCE[architecture, tied])
 
 
@@ -83,7 +91,9 @@ def test_an_untied_model_with_equal_matrices_equals_the_tied_one():
     source, target = sentences(7, 4), sentences(5, 3, seed=2)
     for kind in ("decoder", "none"):
         untied = tied_model("encoder-decoder", kind)
-        copies = {f"{name}.weight": tied.embedding.weight for name in DEPENDENCE["encoder-decoder", kind]}
+        copies = {
+            f"{name}.weight": tied.embedding.weight for name in DEPENDENCE["encoder-decoder", kind]
+        }
         untied.load_state_dict({**tied.state_dict(), **copies})
         states = untied(source, target)
         assert torch.equal(states, tied(source, target))

@@ -1,4 +1,6 @@
-"""Encoder-only models: one stack in which every token attends to all others and to no padding; BERT's parts."""
+"""Encoder-only models: one stack in which every token attends to all others and to no padding;
+BERT's parts.
+"""
 
 import pytest
 import torch
@@ -61,12 +63,16 @@ def test_padding_changes_no_state(fields):
 def test_a_state_depends_on_all_tokens_before_and_after_it_and_on_no_padding(fields):
     model = encoder_only(**fields)
     embedded = []
-    model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
+    model.embedding_dropout.register_forward_hook(
+        lambda module, args, out: embedded.append(out.requires_grad_())
+    )
     states = model.read(sentences(7, 4))
     reach = 2 * 3 if fields.get("attention") == "local" else 7  # two layers of a window
     for b, length in enumerate((7, 4)):
         (gradient,) = torch.autograd.grad(states[b, 0] @ normal(26), embedded[0], retain_graph=True)
-        assert (gradient[b].abs().sum(1) > 0).tolist() == [t < min(length, reach + 1) for t in range(7)]
+        assert (gradient[b].abs().sum(1) > 0).tolist() == [
+            t < min(length, reach + 1) for t in range(7)
+        ]
         assert not gradient[1 - b].any()
 
 
@@ -78,7 +84,9 @@ def test_berts_parts_are_those_of_its_formulas():
     def normalized(x, norm):
         return F.layer_norm(x, (26,), norm.weight, norm.bias, norm.eps)
 
-    embedded = model.embedding(tokens) + model.positions.table[places(5)] + model.token_types.weight[0]
+    embedded = (
+        model.embedding(tokens) + model.positions.table[places(5)] + model.token_types.weight[0]
+    )
     torch.testing.assert_close(seen[0], normalized(embedded, model.embedding_norm))
     head = model.output_transform
     hidden = normalized(F.gelu(states @ head.linear.weight.T + head.linear.bias), head.norm)
@@ -89,7 +97,9 @@ def test_berts_parts_are_those_of_its_formulas():
 def test_the_bias_of_the_logits_gets_the_gradient_of_torchs_loss():
     model = small_model(architecture="encoder-only", **PARTS)
     states, targets = normal(9, 26), torch.arange(4, 13)
-    smoothed_cross_entropy(model.output_states(states), model.output_matrix, targets, 0.1).backward()
+    smoothed_cross_entropy(
+        model.output_states(states), model.output_matrix, targets, 0.1
+    ).backward()
     found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
     model.zero_grad()
     hidden = model.output_transform(states)
@@ -103,6 +113,12 @@ def test_the_bias_of_the_logits_gets_the_gradient_of_torchs_loss():
 
 
 def test_muon_trains_the_output_transform_and_no_embedding():
-    hidden = hidden_matrices(small_model(architecture="encoder-only", **PARTS, positional_encoding="learned"))
+    hidden = hidden_matrices(
+        small_model(architecture="encoder-only", **PARTS, positional_encoding="learned")
+    )
     assert "output_transform.linear.weight" in hidden
-    assert not {name for name in hidden if name.startswith(("embedding", "token_types", "positions", "output_bias"))}
+    assert not {
+        name
+        for name in hidden
+        if name.startswith(("embedding", "token_types", "positions", "output_bias"))
+    }

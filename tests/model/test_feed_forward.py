@@ -45,7 +45,9 @@ def test_the_network_is_its_formula_at_every_position(activation):
                 return linear.weight.double() @ vector + linear.bias.double()
 
             given = x[b, t].double()
-            inner = torch.tensor([FUNCTIONS[activation](value) for value in projected(module.W_1, given).tolist()])
+            inner = torch.tensor(
+                [FUNCTIONS[activation](value) for value in projected(module.W_1, given).tolist()]
+            )
             if activation == "swiglu":
                 inner = inner * projected(module.W_3, given)
             expected = projected(module.W_2, inner.double())
@@ -63,9 +65,13 @@ def test_a_network_has_two_matrices_and_a_gated_one_three(activation, matrices):
     ]
 
 
-@pytest.mark.parametrize(("d_model", "d_ff"), [(512, 2048), (1024, 4096), (64, 256), (26, 19), (100, 1), (8, 3)])
+@pytest.mark.parametrize(
+    ("d_model", "d_ff"), [(512, 2048), (1024, 4096), (64, 256), (26, 19), (100, 1), (8, 3)]
+)
 def test_a_gated_network_has_the_number_of_weights_of_a_plain_one_up_to_rounding(d_model, d_ff):
-    """Three matrices of 2/3 of the width; the width is whole, so they may be off by half a column each."""
+    """Three matrices of 2/3 of the width; the width is whole, so they may be off by half a column
+    each.
+    """
     config = resolve_row({"d_model": d_model, "d_ff": d_ff, "n_heads": 1})
     plain, gated = 2 * d_model * config.inner_width(False), 3 * d_model * config.inner_width(True)
     assert abs(plain - gated) <= 1.5 * d_model
@@ -86,7 +92,9 @@ def test_dropout_acts_between_the_activation_and_the_second_product():
     assert not (kept & ~active).any()
     torch.testing.assert_close(dropped[kept], whole[kept] / (1 - rate), atol=1e-4, rtol=1e-4)
     share = float(kept[active].float().mean())
-    assert share == pytest.approx(1 - rate, abs=5 * math.sqrt(rate * (1 - rate) / int(active.sum())))
+    assert share == pytest.approx(
+        1 - rate, abs=5 * math.sqrt(rate * (1 - rate) / int(active.sum()))
+    )
     deviation = whole[0, 0] * math.sqrt(rate / (1 - rate) / n)
     assert bool(((dropped.mean(1)[0] - whole[0, 0]).abs() <= 5 * deviation + 1e-4).all())
 
@@ -101,7 +109,11 @@ def test_activation_dropout_is_the_identity_in_evaluation_and_draws_no_numbers()
 
 def test_every_activation_of_a_study_can_be_built():
     assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
-    assert {name: ACTIVATIONS[name]().gated for name in ACTIVATIONS} == {"relu": False, "gelu": False, "swiglu": True}
+    assert {name: ACTIVATIONS[name]().gated for name in ACTIVATIONS} == {
+        "relu": False,
+        "gelu": False,
+        "swiglu": True,
+    }
     assert all(shape(activation=name).activation == name for name in ACTIVATIONS)
 
 
@@ -111,11 +123,15 @@ def test_bf16_values_and_gradients_are_close_to_fp32(activation, dropout):
     """The dropout masks are the same, because none is drawn for the rows that pad a product."""
     found = []
     for low in (False, True):
-        module = drawn(parts(activation=activation, activation_dropout=dropout).feed_forward()).train()
+        module = drawn(
+            parts(activation=activation, activation_dropout=dropout).feed_forward()
+        ).train()
         x = normal(3, 5, D_MODEL).requires_grad_()
         with torch.autocast("cpu", torch.bfloat16, enabled=low):
             out = module(x)
-        gradients = torch.autograd.grad(out, [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2))
+        gradients = torch.autograd.grad(
+            out, [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
+        )
         found.append([out, *gradients, module.dropout.random.get_state().float()])
     for exact, near in zip(*found, strict=True):
         assert near.dtype == torch.float32
@@ -134,7 +150,9 @@ def test_fp32_output_equals_the_composed_layers_bit_for_bit():
 
 @pytest.mark.parametrize("bf16", [True, False])
 def test_the_bf16_kernel_equals_the_composed_layers(monkeypatch, bf16):
-    """Both round at the same places, so that values differ only where a sum is near the middle of two numbers."""
+    """Both round at the same places, so that values differ only where a sum is near the middle of
+    two numbers.
+    """
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: bf16)
     module, x = drawn(parts().feed_forward()), normal(3, 5, D_MODEL).requires_grad_()
     given, upstream = [x, *module.parameters()], normal(3, 5, D_MODEL, seed=2)
@@ -143,7 +161,9 @@ def test_the_bf16_kernel_equals_the_composed_layers(monkeypatch, bf16):
         rows = torch.relu(module.W_1(pack_rows(x)))
         one_by_one = unpack_rows(module.W_2(rows), like=x)
     assert (at_once - one_by_one).norm() <= 0.004 * one_by_one.norm()
-    for one, other in zip(*(torch.autograd.grad(y, given, upstream) for y in (at_once, one_by_one)), strict=True):
+    for one, other in zip(
+        *(torch.autograd.grad(y, given, upstream) for y in (at_once, one_by_one)), strict=True
+    ):
         assert one.dtype == torch.float32
         assert (one - other).norm() <= 0.01 * other.norm()
 

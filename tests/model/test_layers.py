@@ -1,4 +1,6 @@
-"""Linear, embedding and dropout layers: against closed forms, and dropout against the law of large numbers."""
+"""Linear, embedding and dropout layers: against closed forms, and dropout against the law of large
+numbers.
+"""
 
 import math
 
@@ -71,7 +73,9 @@ def test_dropout_in_bf16_keeps_the_expectation(added):
 
 @pytest.mark.parametrize("rate", [0.1, 0.2, 1 / 3, 0.7, 0.99, 1 - 1e-9])
 def test_kept_entries_are_scaled_by_the_rate_that_is_applied(rate):
-    """The rate is a whole number of 65536ths; the scale times the probability of being kept is exactly 1."""
+    """The rate is a whole number of 65536ths; the scale times the probability of being kept is
+    exactly 1.
+    """
     out = Dropout(rate, generator())(torch.ones(N))
     scale = float(out.max())
     assert scale > 0
@@ -120,7 +124,9 @@ def test_only_kept_entries_receive_a_gradient():
     upstream = normal(3, 5, 7)
     out.backward(upstream)
     assert (out == 0).any()
-    torch.testing.assert_close(x.grad, out.detach() * upstream)  # x is 1, so out is mask times scale
+    torch.testing.assert_close(
+        x.grad, out.detach() * upstream
+    )  # x is 1, so out is mask times scale
 
 
 def test_dropout_uses_its_generator_and_not_the_global_one():
@@ -143,7 +149,10 @@ def test_dropout_keeps_the_dtype(dtype):
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_dropout_with_a_residual_equals_the_sum_in_values_and_gradients(dtype, training):
-    residual, x = normal(3, 5, 7).requires_grad_(), normal(3, 5, 7, seed=2).to(dtype).requires_grad_()
+    residual, x = (
+        normal(3, 5, 7).requires_grad_(),
+        normal(3, 5, 7, seed=2).to(dtype).requires_grad_(),
+    )
     upstream = normal(3, 5, 7, seed=3)
     out = Dropout(0.4, generator()).train(training)(x, residual=residual)
     expected = residual + Dropout(0.4, generator()).train(training)(x.float())

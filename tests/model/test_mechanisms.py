@@ -26,7 +26,9 @@ def queries_keys_values(T, S, dtype=torch.float32):
 
 
 def naive(Q, K, V, weigh, allowed):
-    """The mean of values under weights `weigh(query, key)` of the keys that are allowed, one number at a time."""
+    """The mean of values under weights `weigh(query, key)` of the keys that are allowed, one number
+    at a time.
+    """
     out = torch.zeros(*Q.shape[:3], V.shape[3], dtype=torch.float64)
     Q, K, V = (x.detach().double() for x in (Q, K, V))
     for b in range(Q.shape[0]):
@@ -34,7 +36,9 @@ def naive(Q, K, V, weigh, allowed):
             for t in range(Q.shape[2]):
                 seen = [s for s in range(K.shape[2]) if allowed(b, t, s)]
                 weights = [weigh(Q[b, h, t], K[b, h, s]) for s in seen]
-                out[b, h, t] = sum(w * V[b, h, s] for w, s in zip(weights, seen, strict=True)) / sum(weights)
+                out[b, h, t] = sum(
+                    w * V[b, h, s] for w, s in zip(weights, seen, strict=True)
+                ) / sum(weights)
     return out
 
 
@@ -65,7 +69,9 @@ def test_local_attention_reaches_exactly_its_window_on_both_sides(watch, causal,
     T = 11
     Q, K, V = queries_keys_values(T, T)
     context = AttentionContext(places(T), places(T), causal=causal, scale=SCALE, on_weights=watch)
-    expected = naive(Q, K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and (s <= t or not causal))
+    expected = naive(
+        Q, K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and (s <= t or not causal)
+    )
     local = mechanism("local", attention_window=window)
     torch.testing.assert_close(local(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
     if window >= T - 1:
@@ -74,7 +80,9 @@ def test_local_attention_reaches_exactly_its_window_on_both_sides(watch, causal,
 
 @every_way
 def test_local_attention_ignores_padding_and_never_gives_nan(watch):
-    """The first sentence has 4 of 11 positions: from the seventh on, a window of 2 reaches none of its tokens."""
+    """The first sentence has 4 of 11 positions: from the seventh on, a window of 2 reaches none of
+    its tokens.
+    """
     T, lengths, window = 11, (4, 11), 2
     Q, K, V = queries_keys_values(T, T)
     context = AttentionContext(places(T), places(T), real(*lengths), scale=SCALE, on_weights=watch)
@@ -82,7 +90,9 @@ def test_local_attention_ignores_padding_and_never_gives_nan(watch):
     out = mechanism("local", attention_window=window)(*inputs, context)
     near = [[abs(t - s) <= window and s < n for s in range(T)] for n in lengths for t in range(T)]
     assert not all(any(row) for row in near)
-    expected = naive(Q[:, :, :4], K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and s < lengths[b])
+    expected = naive(
+        Q[:, :, :4], K, V, softmaxed, lambda b, t, s: abs(t - s) <= window and s < lengths[b]
+    )
     torch.testing.assert_close(out[:, :, :4].double(), expected, atol=1e-5, rtol=1e-5)
     assert bool(out.isfinite().all())
     out.sum().backward()
@@ -91,8 +101,12 @@ def test_local_attention_ignores_padding_and_never_gives_nan(watch):
 
 @every_way
 def test_the_window_of_local_attention_is_measured_in_positions_and_not_in_columns(watch):
-    """As in a decoding step of a decoder-only model: the position of the query differs by sentence, and has gaps."""
-    keys = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]])  # the second sentence's third column is padding
+    """As in a decoding step of a decoder-only model: the position of the query differs by sentence,
+    and has gaps.
+    """
+    keys = torch.tensor(
+        [[0, 1, 2, 3, 4], [0, 1, 2, 2, 3]]
+    )  # the second sentence's third column is padding
     queries = torch.tensor([[4], [3]])
     seen = torch.tensor([[True] * 5, [True, True, False, True, True]])
     Q, K, V = queries_keys_values(1, 5)
@@ -110,30 +124,40 @@ def test_linear_attention_is_its_quadratic_form(watch, T):
     Q, K, V = queries_keys_values(T, 9)
     context = AttentionContext(places(T), places(9), real(*lengths), on_weights=watch)
     expected = naive(Q, K, V, kernel, lambda b, t, s: s < lengths[b])
-    torch.testing.assert_close(mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5
+    )
 
 
 @every_way
 @pytest.mark.parametrize("chunk", [1, 2, 3, 5, 10, 11, 12, 64])
-def test_causal_linear_attention_is_its_quadratic_form_for_every_chunk_size(monkeypatch, watch, chunk):
+def test_causal_linear_attention_is_its_quadratic_form_for_every_chunk_size(
+    monkeypatch, watch, chunk
+):
     T = 11
     monkeypatch.setattr(attention, "LINEAR_CHUNK", chunk)
     Q, K, V = queries_keys_values(T, T)
     context = AttentionContext(places(T), places(T), causal=True, on_weights=watch)
     expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t)
-    torch.testing.assert_close(mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        mechanism("linear")(Q, K, V, context), expected.float(), atol=1e-5, rtol=1e-5
+    )
 
 
 def test_causal_linear_attention_ignores_padding(monkeypatch):
     monkeypatch.setattr(attention, "LINEAR_CHUNK", 3)
     T, lengths = 7, (4, 7)
     Q, K, V = queries_keys_values(T, T)
-    out = mechanism("linear")(Q, K, V, AttentionContext(places(T), places(T), real(*lengths), causal=True))
+    out = mechanism("linear")(
+        Q, K, V, AttentionContext(places(T), places(T), real(*lengths), causal=True)
+    )
     expected = naive(Q, K, V, kernel, lambda b, t, s: s <= t and s < lengths[b])
     torch.testing.assert_close(out, expected.float(), atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("T", [LINEAR_CHUNK - 1, LINEAR_CHUNK, LINEAR_CHUNK + 1, 2 * LINEAR_CHUNK + 2])
+@pytest.mark.parametrize(
+    "T", [LINEAR_CHUNK - 1, LINEAR_CHUNK, LINEAR_CHUNK + 1, 2 * LINEAR_CHUNK + 2]
+)
 def test_causal_linear_attention_is_exact_across_chunks(T):
     """Here the quadratic form is computed with matrices, because the loop above is slow."""
     Q, K, V = queries_keys_values(T, T, torch.float64)
@@ -151,7 +175,9 @@ def test_linear_attention_with_zero_weights_gives_zeros_and_finite_gradients(wat
     T = 5
     Q, K, V = queries_keys_values(T, T)
     inputs = [x.detach().requires_grad_() for x in (Q, K - 40, V)]
-    out = mechanism("linear")(*inputs, AttentionContext(places(T), places(T), causal=causal, on_weights=watch))
+    out = mechanism("linear")(
+        *inputs, AttentionContext(places(T), places(T), causal=causal, on_weights=watch)
+    )
     assert not out.any()
     out.sum().backward()
     assert all(bool(x.grad.isfinite().all()) for x in inputs)
@@ -165,10 +191,14 @@ def test_linear_attention_with_zero_weights_gives_zeros_and_finite_gradients(wat
 def test_bf16_queries_keys_and_values_give_bf16_heads(name, encoding):
     """As on a GPU, where attention is computed in the type that the projections have."""
     config = shape(n_heads=H, d_k=D_K, d_v=D_V, attention=name, positional_encoding=encoding)
-    order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(False)
+    order = POSITIONS[encoding](config, True, torch.Generator().manual_seed(1)).requires_grad_(
+        False
+    )
     T = 11
     Q, K, V = queries_keys_values(T, T)
-    context = AttentionContext(places(T), places(T), causal=True, positional_encoding=order, scale=SCALE)
+    context = AttentionContext(
+        places(T), places(T), causal=True, positional_encoding=order, scale=SCALE
+    )
     expected = MECHANISMS[name](config)(Q, K, V, context)
     out = MECHANISMS[name](config)(*(x.bfloat16() for x in (Q, K, V)), context)
     assert out.dtype == torch.bfloat16
@@ -181,7 +211,9 @@ def test_an_encoder_layer_depends_on_the_tokens_within_reach_of_its_attention(at
     model = small_model(attention=attention, attention_window=2, n_layers=1).requires_grad_(False)
     embedded, out = [], []
     layer = model.encoder[0]
-    model.embedding_dropout.register_forward_hook(lambda module, args, x: embedded.append(x.requires_grad_()))
+    model.embedding_dropout.register_forward_hook(
+        lambda module, args, x: embedded.append(x.requires_grad_())
+    )
     layer.around_feed_forward.norm.register_forward_hook(lambda module, args, x: out.append(x))
     model.encode(torch.randint(1, 31, (1, 10), generator=torch.Generator().manual_seed(1)))
     (gradient,) = torch.autograd.grad(out[0][0, 4] @ normal(26), embedded[0])

@@ -1,4 +1,6 @@
-"""Norms against their formulas, and their position around a sub-layer against values computed by hand."""
+"""Norms against their formulas, and their position around a sub-layer against values computed by
+hand.
+"""
 
 import math
 
@@ -20,7 +22,12 @@ def test_layer_norm_output_has_the_bias_as_mean_and_the_gain_as_deviation():
     norm.weight.copy_(GAIN)
     norm.bias.copy_(BIAS)
     # mean 4, variance (9 + 1 + 1 + 9) / 4 = 5
-    expected = [-3 / math.sqrt(5) + 7, -2 / math.sqrt(5) + 11, 3 / math.sqrt(5) + 13, 15 / math.sqrt(5) + 17]
+    expected = [
+        -3 / math.sqrt(5) + 7,
+        -2 / math.sqrt(5) + 11,
+        3 / math.sqrt(5) + 13,
+        15 / math.sqrt(5) + 17,
+    ]
     torch.testing.assert_close(norm(X), torch.tensor(expected))
 
 
@@ -55,7 +62,9 @@ def test_epsilon_keeps_tiny_vectors_small(norm):
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
 def test_bf16_inputs_are_normalized_in_fp32(norm):
     x = 100 * normal(3, 5, D_MODEL).bfloat16()
-    torch.testing.assert_close(norm(D_MODEL)(x).float(), norm(D_MODEL)(x.float()), atol=0.01, rtol=0.01)
+    torch.testing.assert_close(
+        norm(D_MODEL)(x).float(), norm(D_MODEL)(x.float()), atol=0.01, rtol=0.01
+    )
 
 
 class Doubled(nn.Module):
@@ -101,7 +110,10 @@ def sublayer(x):
 @pytest.mark.parametrize("residual", [True, False])
 @pytest.mark.parametrize("position", ["post", "pre", "none"])
 def test_the_fields_select_norm_position_and_residual(norm, residual, position):
-    module, x = parts(norm=norm, residual=residual, norm_position=position).residual(), normal(3, 5, D_MODEL)
+    module, x = (
+        parts(norm=norm, residual=residual, norm_position=position).residual(),
+        normal(3, 5, D_MODEL),
+    )
 
     def f(y):
         of = y - y.mean(-1, keepdim=True) if norm == "layernorm" else y
@@ -112,7 +124,9 @@ def test_the_fields_select_norm_position_and_residual(norm, residual, position):
         "pre": residual * x + sublayer(f(x)),
         "none": residual * x + sublayer(x),
     }[position]
-    torch.testing.assert_close(module.after(x, sublayer(module.before(x))), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        module.after(x, sublayer(module.before(x))), expected, atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -136,12 +150,16 @@ def test_the_number_of_norms_follows_the_configuration(fields, norms, norm, kind
 def test_pre_norm_stacks_end_with_a_norm(architecture):
     model = small_model(norm_position="pre", architecture=architecture).requires_grad_(False)
     streams = []
-    model.decoder_norm.register_forward_hook(lambda module, args, out: streams.append((args[0], out)))
+    model.decoder_norm.register_forward_hook(
+        lambda module, args, out: streams.append((args[0], out))
+    )
     states = model(torch.tensor([[5, 7, 3]]), torch.tensor([[2, 11, 13]]))
     ((stream, out),) = streams
     normalized = (out - model.decoder_norm.bias) / model.decoder_norm.weight
     torch.testing.assert_close(normalized.mean(-1), torch.zeros(out.shape[:2]), atol=1e-5, rtol=0)
-    torch.testing.assert_close(normalized.square().mean(-1), torch.ones(out.shape[:2]), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        normalized.square().mean(-1), torch.ones(out.shape[:2]), atol=1e-4, rtol=0
+    )
     assert float(stream.square().mean()) > 1.5
     assert torch.equal(states, out[:, -3:])
 
@@ -151,8 +169,12 @@ def test_a_layer_without_residuals_and_norms_is_the_composition_of_its_sublayers
     seen = {}
     layer = model.encoder[0]
     layer.mixer.register_forward_hook(lambda module, args, out: seen.update(mixed=out[0]))
-    layer.feed_forward.register_forward_hook(lambda module, args, out: seen.update(given=args[0], made=out))
-    monkeypatch.setattr(model.decoder[0].cross_attention, "key_values", lambda x, context: seen.update(memory=x))
+    layer.feed_forward.register_forward_hook(
+        lambda module, args, out: seen.update(given=args[0], made=out)
+    )
+    monkeypatch.setattr(
+        model.decoder[0].cross_attention, "key_values", lambda x, context: seen.update(memory=x)
+    )
     model.encode(torch.tensor([[5, 7, 3]]))
     assert torch.equal(seen["given"], seen["mixed"])
     assert torch.equal(seen["memory"], seen["made"])
@@ -160,7 +182,9 @@ def test_a_layer_without_residuals_and_norms_is_the_composition_of_its_sublayers
 
 @pytest.mark.parametrize("kind", [PostNorm, PreNorm])
 def test_dropout_acts_on_the_sub_layer_before_the_residual_sum(kind):
-    """Section 5.4: the residual is added whole, and only the output of the sub-layer loses entries."""
+    """Section 5.4: the residual is added whole, and only the output of the sub-layer loses
+    entries.
+    """
     x, output = normal(3, 5, 7), normal(3, 5, 7, seed=2)
     around = kind(torch.nn.Identity(), True, 0.5, torch.Generator().manual_seed(1)).train()
     assert torch.equal(around.after(x, torch.zeros(3, 5, 7)), x)

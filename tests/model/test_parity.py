@@ -10,7 +10,13 @@ from ablate.model.stack import Layer
 from tests.model.small import drawn, normal, parts, places, real, sentences, small_model
 
 EQUAL = {"atol": 1e-5, "rtol": 1e-5}
-HEADS = {"d_model": 26, "n_heads": 2, "d_k": 13, "d_v": 13, "d_ff": 19}  # torch.nn supports only d_k = d_model / h
+HEADS = {
+    "d_model": 26,
+    "n_heads": 2,
+    "d_k": 13,
+    "d_v": 13,
+    "d_ff": 19,
+}  # torch.nn supports only d_k = d_model / h
 S, T = 7, 5
 SOURCE_LENGTHS = (4, 7, 1)
 B = len(SOURCE_LENGTHS)
@@ -39,19 +45,26 @@ def as_ours(fields):
 def copy_attention(theirs, ours):
     projections = (ours.W_Q, ours.W_K, ours.W_V)
     theirs.in_proj_weight.copy_(torch.cat([w.weight for w in projections]))
-    theirs.in_proj_bias.copy_(torch.cat([torch.zeros(26) if w.bias is None else w.bias for w in projections]))
+    theirs.in_proj_bias.copy_(
+        torch.cat([torch.zeros(26) if w.bias is None else w.bias for w in projections])
+    )
     theirs.out_proj.weight.copy_(ours.W_O.weight)
     theirs.out_proj.bias.copy_(torch.zeros(26) if ours.W_O.bias is None else ours.W_O.bias)
 
 
 def copy_feed_forward(theirs, ours):
-    for linear, other in ((theirs.linear1, ours.feed_forward.W_1), (theirs.linear2, ours.feed_forward.W_2)):
+    for linear, other in (
+        (theirs.linear1, ours.feed_forward.W_1),
+        (theirs.linear2, ours.feed_forward.W_2),
+    ):
         linear.load_state_dict(other.state_dict())
 
 
 @torch.no_grad()
 def torch_encoder_layer(ours, fields):
-    theirs = nn.TransformerEncoderLayer(HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **as_ours(fields))
+    theirs = nn.TransformerEncoderLayer(
+        HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **as_ours(fields)
+    )
     copy_attention(theirs.self_attn, ours.mixer)
     copy_feed_forward(theirs, ours)
     theirs.norm1.load_state_dict(ours.around_mixer.norm.state_dict())
@@ -61,7 +74,9 @@ def torch_encoder_layer(ours, fields):
 
 @torch.no_grad()
 def torch_decoder_layer(ours, fields):
-    theirs = nn.TransformerDecoderLayer(HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **as_ours(fields))
+    theirs = nn.TransformerDecoderLayer(
+        HEADS["d_model"], HEADS["n_heads"], HEADS["d_ff"], **as_ours(fields)
+    )
     copy_attention(theirs.self_attn, ours.mixer)
     copy_attention(theirs.multihead_attn, ours.cross_attention)
     copy_feed_forward(theirs, ours)
@@ -72,7 +87,9 @@ def torch_decoder_layer(ours, fields):
 
 
 def torch_norm(ours):
-    """The last module of torch's stack: a norm for pre-norm, else None, because the last layer ends with one."""
+    """The last module of torch's stack: a norm for pre-norm, else None, because the last layer ends
+    with one.
+    """
     if isinstance(ours, nn.Identity):
         return None
     theirs = nn.LayerNorm(HEADS["d_model"], eps=1e-6)
@@ -121,7 +138,9 @@ def test_the_encoder_layer_equals_torchs(padded, with_padding, fields):
     theirs = torch_encoder_layer(ours, fields)
     x = normal(B, S, HEADS["d_model"]).requires_grad_()
     tokens = padded if with_padding else torch.ones_like(padded)
-    context = AttentionContext(places(S), places(S), padded[:, None, None, :] if with_padding else None)
+    context = AttentionContext(
+        places(S), places(S), padded[:, None, None, :] if with_padding else None
+    )
     mine = ours.apply_feed_forward(ours.apply_mixer(x, None, context)[0])[tokens]
     other = theirs(x, src_key_padding_mask=~padded if with_padding else None)[tokens]
     torch.testing.assert_close(mine, other, **EQUAL)
@@ -136,7 +155,9 @@ def test_the_decoder_layer_equals_torchs(padded, with_padding, fields):
     theirs = torch_decoder_layer(ours, fields)
     x = normal(B, T, HEADS["d_model"]).requires_grad_()
     source = normal(B, S, HEADS["d_model"], seed=2).requires_grad_()
-    of_source = AttentionContext(places(T), places(S), padded[:, None, None, :] if with_padding else None)
+    of_source = AttentionContext(
+        places(T), places(S), padded[:, None, None, :] if with_padding else None
+    )
     memory = ours.cross_attention.key_values(source, AttentionContext(places(S), places(S)))
     mixed, _ = ours.apply_mixer(x, None, AttentionContext(places(T), places(T), causal=True))
     mine = ours.apply_feed_forward(ours.apply_cross_attention(mixed, memory, of_source))
@@ -150,7 +171,9 @@ def test_the_decoder_layer_equals_torchs(padded, with_padding, fields):
 @every_variant
 @pytest.mark.parametrize("encoding", ["sinusoidal", "learned", "none"])
 def test_the_whole_model_equals_stacks_of_torchs_layers(encoding, fields):
-    model = small_model(encoder_layers=3, decoder_layers=2, positional_encoding=encoding, **HEADS, **fields)
+    model = small_model(
+        encoder_layers=3, decoder_layers=2, positional_encoding=encoding, **HEADS, **fields
+    )
     encoder = [torch_encoder_layer(layer, fields) for layer in model.encoder]
     decoder = [torch_decoder_layer(layer, fields) for layer in model.decoder]
     theirs = nn.Transformer(HEADS["d_model"], HEADS["n_heads"], 1, 1, batch_first=True)
@@ -168,7 +191,9 @@ def test_the_whole_model_equals_stacks_of_torchs_layers(encoding, fields):
     mine, tokens = model(source, target), target != 0
     torch.testing.assert_close(mine[tokens], other[tokens], **EQUAL)
     logits = model.logits(mine[tokens])
-    torch.testing.assert_close(logits, other[tokens] @ model.embedding.weight.T, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(
+        logits, other[tokens] @ model.embedding.weight.T, atol=1e-4, rtol=1e-5
+    )
 
 
 @every_variant

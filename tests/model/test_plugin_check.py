@@ -43,7 +43,9 @@ def places():
 
 @pytest.fixture
 def refused(tmp_path, kept, places):
-    """The one line with which a class is refused in place of this field, after its file and line."""
+    """The one line with which a class is refused in place of this field, after its file and
+    line.
+    """
 
     def line(field, source, error=StudyError, **fields):
         with pytest.raises(error) as caught:
@@ -100,15 +102,22 @@ both = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
 @both
 @every_field
-@pytest.mark.parametrize("others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str)
+@pytest.mark.parametrize(
+    "others", [{}, {"positional_encoding": "alibi"}, {"norm_position": "pre"}], ids=str
+)
 def test_a_correct_class_passes(tmp_path, kept, field, architecture, others):
-    check_plugins(shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path)
+    check_plugins(
+        shape(architecture=architecture, **{**others, field: kept(GOOD[field])}), tmp_path
+    )
 
 
 @both
 def test_classes_for_all_four_fields_pass_together(tmp_path, kept, architecture):
     fields = {field: kept(source) for field, source in GOOD.items()}
-    check_plugins(shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields), tmp_path)
+    check_plugins(
+        shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields),
+        tmp_path,
+    )
 
 
 @every_field
@@ -116,7 +125,9 @@ def test_the_model_uses_the_code_and_the_parameters_of_the_class(tmp_path, kept,
     """Its parameters are among the model's, and every state depends on its code."""
     config = shape(**{field: kept(GOOD[field])})
     model, plain = build(config, V, 1, sources=tmp_path).eval(), build(shape(), V, 1).eval()
-    assert type(next(m for m in model.modules() if type(m).__name__ == "Mine")).__module__.startswith("ablate_plugin_")
+    assert type(
+        next(m for m in model.modules() if type(m).__name__ == "Mine")
+    ).__module__.startswith("ablate_plugin_")
     source, target = sentences(5, 3), sentences(7, 2, seed=2)
     difference = (model(source, target) - plain(source, target)).detach().abs().amax(-1)
     assert bool((difference[target != 0] > 1e-4).all())
@@ -124,12 +135,22 @@ def test_the_model_uses_the_code_and_the_parameters_of_the_class(tmp_path, kept,
     assert bool(names) == (field in ("attention", "norm"))
 
 
-@pytest.mark.parametrize(("method", "asked"), [("embed", False), ("rotate", False), ("bias", True), ("values", True)])
-def test_acts_on_scores_follows_from_the_methods_that_an_encoding_defines(tmp_path, kept, method, asked):
+@pytest.mark.parametrize(
+    ("method", "asked"), [("embed", False), ("rotate", False), ("bias", True), ("values", True)]
+)
+def test_acts_on_scores_follows_from_the_methods_that_an_encoding_defines(
+    tmp_path, kept, method, asked
+):
     """An author need not declare it, and so cannot forget to."""
-    pinned = kept(f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        raise AssertionError\n")
+    pinned = kept(
+        f"class Mine(PositionalEncoding):\n    def {method}(self, *given):\n        raise "
+        f"AssertionError\n"
+    )
     model = build(shape(positional_encoding=pinned), V, 1, sources=tmp_path)
-    assert (model.source_positions.acts_on_scores, model.target_positions.acts_on_scores) == (asked, asked)
+    assert (model.source_positions.acts_on_scores, model.target_positions.acts_on_scores) == (
+        asked,
+        asked,
+    )
 
 
 def test_a_class_may_derive_from_a_built_in_variant(tmp_path, kept):
@@ -153,7 +174,8 @@ STEPS = (
 
 
 ENCODING = (
-    "gives a token a different result beside other tokens: it must depend only on the token and its position; "
+    "gives a token a different result beside other tokens: it must depend only on the token and "
+    "its position; "
     "positions are the arguments `positions`, `queries` and `keys`"
 )
 
@@ -196,11 +218,18 @@ FORMULA = "context.weights(Q @ K.transpose(-1, -2)) @ V"
 @pytest.mark.parametrize(
     ("heads", "fault"),
     [
-        (f"({FORMULA}).detach()", "its output has no gradient with respect to V, so nothing before it would learn"),
-        (f"F.dropout({FORMULA}, 0.1)", "gives other states when called again: nothing may be random when evaluating"),
+        (
+            f"({FORMULA}).detach()",
+            "its output has no gradient with respect to V, so nothing before it would learn",
+        ),
+        (
+            f"F.dropout({FORMULA}, 0.1)",
+            "gives other states when called again: nothing may be random when evaluating",
+        ),
         (
             f"F.dropout({FORMULA}, 0.1, self.training)",
-            "draws from torch's own generator while training, so no run could be resumed; see `context.weights`",
+            "draws from torch's own generator while training, so no run could be resumed; see "
+            "`context.weights`",
         ),
     ],
 )
@@ -222,7 +251,9 @@ def test_an_unused_parameter_is_refused(refused):
     assert refused("norm", source) == expected
 
 
-@pytest.mark.parametrize("body", ["    pass\n", "    def embedd(self, x, positions):\n        return x + 1\n"])
+@pytest.mark.parametrize(
+    "body", ["    pass\n", "    def embedd(self, x, positions):\n        return x + 1\n"]
+)
 def test_a_positional_encoding_without_effect_is_refused(refused, body):
     expected = "mymodule:Mine: defines none of embed, rotate, bias, values, so it has no effect"
     assert refused("positional_encoding", "class Mine(PositionalEncoding):\n" + body) == expected
@@ -239,7 +270,9 @@ def test_numbers_drawn_from_torchs_global_generator_follow_from_the_seed(tmp_pat
                 return x * self.gain
         """
     config, before = shape(norm=kept(source)), torch.get_rng_state()
-    one, same, other = (build(config, V, seed=seed, sources=tmp_path).state_dict() for seed in (1, 1, 2))
+    one, same, other = (
+        build(config, V, seed=seed, sources=tmp_path).state_dict() for seed in (1, 1, 2)
+    )
     assert all(map(torch.equal, one.values(), same.values()))
     gains = [name for name in one if name.endswith("gain")]
     assert gains
@@ -248,7 +281,9 @@ def test_numbers_drawn_from_torchs_global_generator_follow_from_the_seed(tmp_pat
 
 
 @both
-def test_attention_that_declares_query_masks_but_ignores_them_is_refused(refused, tmp_path, kept, architecture):
+def test_attention_that_declares_query_masks_but_ignores_them_is_refused(
+    refused, tmp_path, kept, architecture
+):
     """Hypotheses decoded side by side would see one another."""
     source = """
         class Mine(AttentionMechanism):
@@ -268,7 +303,8 @@ def test_attention_that_declares_query_masks_but_ignores_them_is_refused(refused
     check_plugins(shape(attention=kept(source.format(False)), architecture=architecture), tmp_path)
 
 
-# In a causal stack padding is behind every token, until tokens are decoded one by one after a padded source.
+# In a causal stack padding is behind every token, until tokens are decoded one by one after a
+# padded source.
 IGNORES_PADDING = {"encoder-decoder": PADDING, "decoder-only": STEPS}
 
 
@@ -293,7 +329,10 @@ def test_an_encoding_that_counts_positions_within_the_call_is_refused(refused, a
             def embed(self, x, positions):
                 return x + torch.arange(x.shape[1])[:, None]
         """
-    assert refused("positional_encoding", source, architecture=architecture) == f"mymodule:Mine: embed {ENCODING}"
+    assert (
+        refused("positional_encoding", source, architecture=architecture)
+        == f"mymodule:Mine: embed {ENCODING}"
+    )
 
 
 BODIES = {
@@ -337,10 +376,17 @@ def test_a_wrong_result_is_refused_with_the_line_of_its_method(refused, places, 
         ),
     ],
 )
-def test_a_class_that_changes_what_others_read_is_refused(refused, field, method, body, architecture):
+def test_a_class_that_changes_what_others_read_is_refused(
+    refused, field, method, body, architecture
+):
     """A residual connection would add the changed tensor, and autograd would know nothing of it."""
-    message = refused(field, f"{BODIES[field]}        {body}\n", architecture=architecture, norm_position="pre")
-    expected = f"{method} changes its input in place, which other parts of the model read; make a new tensor"
+    message = refused(
+        field, f"{BODIES[field]}        {body}\n", architecture=architecture, norm_position="pre"
+    )
+    expected = (
+        f"{method} changes its input in place, which other parts of the model read; make a new "
+        f"tensor"
+    )
     assert message == f"mymodule:Mine: {expected}"
 
 
@@ -352,7 +398,11 @@ def test_an_activation_may_change_its_input(tmp_path, kept):
 @pytest.mark.parametrize(
     ("method", "body", "fault"),
     [
-        ("rotate", "return given[0][:, :, 1:]", "rotate returns shape (2, 3, 6, 10); expected (2, 3, 7, 10)"),
+        (
+            "rotate",
+            "return given[0][:, :, 1:]",
+            "rotate returns shape (2, 3, 6, 10); expected (2, 3, 7, 10)",
+        ),
         ("bias", "return given[1]", "bias returns shape (2, 3, 7, 10); expected (2, 3, 7, 7)"),
     ],
 )
@@ -399,12 +449,18 @@ def test_the_message_about_a_wrong_base_class_names_the_right_one(refused, field
     source = "class Mine:\n    pass\n"
     assert refused(field, source) == f"mymodule:Mine does not derive from {interface}"
     if field != "norm":
-        assert refused(field, "class Mine(nn.Module):\n    pass\n") == f"mymodule:Mine does not derive from {interface}"
+        assert (
+            refused(field, "class Mine(nn.Module):\n    pass\n")
+            == f"mymodule:Mine does not derive from {interface}"
+        )
 
 
 def test_a_name_that_no_longer_names_a_class_is_refused(refused):
     source = "class Mine(AttentionMechanism):\n    pass\n\ndel Mine\n"
-    assert refused("attention", source) == "mymodule:Mine does not derive from ablate.components.AttentionMechanism"
+    assert (
+        refused("attention", source)
+        == "mymodule:Mine does not derive from ablate.components.AttentionMechanism"
+    )
 
 
 @pytest.mark.parametrize("encoding", ["relative", "t5", "alibi"])
@@ -413,7 +469,8 @@ def test_attention_without_bias_is_refused_with_an_encoding_that_has_one(refused
     line = refused("attention", source, positional_encoding=encoding)
     assert line.startswith("attention=mymodule:Mine adds no bias")
     assert line.endswith(
-        f"adds no bias to its scores (supports_bias is False), which positional_encoding={encoding} needs"
+        f"adds no bias to its scores (supports_bias is False), which "
+        f"positional_encoding={encoding} needs"
     )
 
 
@@ -489,17 +546,24 @@ LEAK_WORDS = {
 @both
 @every_field
 def test_a_leak_behind_a_gate_that_starts_at_zero_is_refused(refused, field, architecture):
-    assert refused(field, LEAKS[field], architecture=architecture) == f"mymodule:Mine: {LEAK_WORDS[field]}"
+    assert (
+        refused(field, LEAKS[field], architecture=architecture)
+        == f"mymodule:Mine: {LEAK_WORDS[field]}"
+    )
 
 
 @pytest.mark.parametrize(
     ("method", "body"),
     [
         ("embed(self, x, positions)", "x + self.gate * torch.arange(x.shape[1])[:, None].sin()"),
-        ("rotate(self, x, positions)", "x * (1 + self.gate * torch.arange(x.shape[2])[:, None].sin())"),
+        (
+            "rotate(self, x, positions)",
+            "x * (1 + self.gate * torch.arange(x.shape[2])[:, None].sin())",
+        ),
         (
             "bias(self, layer, Q, queries, keys)",
-            "self.gate * (torch.arange(queries.shape[-1])[:, None] - torch.arange(keys.shape[-1]))[None, None].sin()",
+            "self.gate * (torch.arange(queries.shape[-1])[:, None] - "
+            "torch.arange(keys.shape[-1]))[None, None].sin()",
         ),
         (
             "values(self, layer, weights, queries, keys)",
@@ -517,7 +581,10 @@ def test_indices_in_the_place_of_positions_are_refused(refused, method, body):
             def {method}:
                 return {body}
         """
-    assert refused("positional_encoding", source) == f"mymodule:Mine: {method.partition('(')[0]} {ENCODING}"
+    assert (
+        refused("positional_encoding", source)
+        == f"mymodule:Mine: {method.partition('(')[0]} {ENCODING}"
+    )
 
 
 def test_a_norm_by_the_statistics_of_the_batch_is_refused(refused):
@@ -531,14 +598,19 @@ def test_a_norm_by_the_statistics_of_the_batch_is_refused(refused):
             def forward(self, x):
                 return self.norm(x.flatten(0, -2)).view(x.shape)
         """
-    line = "mymodule:Mine: lets a token depend on later ones while training; each token must be treated alone"
+    line = (
+        "mymodule:Mine: lets a token depend on later ones while training; each token must be "
+        "treated alone"
+    )
     assert refused("norm", source) == line
 
 
 def test_of_several_classes_the_one_at_fault_is_named(tmp_path, kept):
     fields = {field: kept(source) for field, source in GOOD.items() if field != "norm"}
     fields["norm"] = kept(LEAKS["norm"]).replace("mymodule", "other")
-    with pytest.raises(StudyError, match=r"^other\.py:\d+: other:Mine: lets a token depend on others"):
+    with pytest.raises(
+        StudyError, match=r"^other\.py:\d+: other:Mine: lets a token depend on others"
+    ):
         check_plugins(shape(**fields), tmp_path)
 
 
@@ -565,7 +637,9 @@ def test_two_versions_of_a_module_are_two_classes(tmp_path, kept):
 
     source, target = sentences(5), sentences(7, seed=2)
     first, second, again = (
-        build(shape(activation=kept(constant(number))), V, 1, sources=tmp_path).eval()(source, target)
+        build(shape(activation=kept(constant(number))), V, 1, sources=tmp_path).eval()(
+            source, target
+        )
         for number in (2, 3, 2)
     )
     assert first.equal(again)
@@ -591,6 +665,8 @@ def test_compiled_files_are_neither_read_nor_written(tmp_path, kept):
     py_compile.compile(str(path), importlib.util.cache_from_source(str(path)))
     path.write_bytes(content)
     os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-    (loaded,) = (name for name in sys.modules if name.startswith(PREFIX) and name.endswith(path.stem))
+    (loaded,) = (
+        name for name in sys.modules if name.startswith(PREFIX) and name.endswith(path.stem)
+    )
     del sys.modules[loaded]
     assert build(config, V, 1, sources=tmp_path).eval()(source, target).equal(right)

@@ -13,8 +13,12 @@ POSITION_COUNT, D_MODEL = 53, 26
 
 
 def positions_of(encoding, causal=True, **fields):
-    config = shape(d_model=D_MODEL, max_positions=POSITION_COUNT, positional_encoding=encoding, **fields)
-    return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(False)
+    config = shape(
+        d_model=D_MODEL, max_positions=POSITION_COUNT, positional_encoding=encoding, **fields
+    )
+    return POSITIONS[encoding](config, causal, torch.Generator().manual_seed(1)).requires_grad_(
+        False
+    )
 
 
 def test_every_encoding_of_a_study_can_be_built():
@@ -39,12 +43,16 @@ def test_large_positions_are_as_exact_as_small_ones():
     """65535 radians and more: in fp32 the angle itself would be wrong in its third decimal."""
     table = sinusoids(65_536, D_MODEL)
     assert float(table[65_535, 0]) == pytest.approx(math.sin(65_535), abs=1e-7)
-    assert float(table[65_535, 3]) == pytest.approx(math.cos(65_535 / 10_000 ** (2 / D_MODEL)), abs=1e-6)
+    assert float(table[65_535, 3]) == pytest.approx(
+        math.cos(65_535 / 10_000 ** (2 / D_MODEL)), abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("k", [1, 5, 31])
 def test_a_shift_by_k_is_one_rotation_for_all_positions(k):
-    """PE(pos + k) is the same linear function of PE(pos) for every pos; the paper chose sinusoids for this (3.5)."""
+    """PE(pos + k) is the same linear function of PE(pos) for every pos; the paper chose sinusoids
+    for this (3.5).
+    """
     table = sinusoids(POSITION_COUNT, D_MODEL).double()
     rotation = torch.zeros(D_MODEL, D_MODEL, dtype=torch.float64)
     for i in range(D_MODEL // 2):
@@ -59,7 +67,8 @@ def test_encodings_of_a_sequence_in_parts_equal_those_of_the_whole(encoding):
     positions, x = positions_of(encoding), normal(2, 11, D_MODEL)
     whole = positions.embed(x, places(11))
     parts = [
-        positions.embed(x[:, first:last], places(last - first, first)) for first, last in ((0, 4), (4, 9), (9, 11))
+        positions.embed(x[:, first:last], places(last - first, first))
+        for first, last in ((0, 4), (4, 9), (9, 11))
     ]
     assert torch.equal(torch.cat(parts, dim=1), whole)
 
@@ -77,14 +86,23 @@ def test_each_sentence_may_have_different_positions(encoding):
 def test_a_position_adds_the_same_vector_to_every_token(encoding):
     positions, x = positions_of(encoding), normal(3, 7, D_MODEL)
     added = positions.embed(torch.zeros(1, 7, D_MODEL), places(7))
-    torch.testing.assert_close(positions.embed(x, places(7)) - x, added.expand(3, -1, -1), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        positions.embed(x, places(7)) - x, added.expand(3, -1, -1), atol=1e-6, rtol=0
+    )
     assert bool(added.any()) == (encoding in ("sinusoidal", "learned"))
 
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_each_encoding_has_the_parameters_of_its_paper_and_saves_nothing_else(causal):
     clip, layers = 5, 2 if causal else 3
-    fields = {"n_heads": 3, "d_k": 4, "d_v": 7, "relative_clip": clip, "encoder_layers": 3, "decoder_layers": 2}
+    fields = {
+        "n_heads": 3,
+        "d_k": 4,
+        "d_v": 7,
+        "relative_clip": clip,
+        "encoder_layers": 3,
+        "decoder_layers": 2,
+    }
     distances = clip + 1 if causal else 2 * clip + 1
     found = {}
     for encoding in ENCODINGS:
@@ -119,5 +137,9 @@ def test_max_positions_is_the_largest_usable_length(encoding):
 def test_acts_on_scores_is_true_for_encodings_with_a_bias_or_values(encoding):
     positions = positions_of(encoding, d_k=10)
     bias = positions.bias(0, normal(2, 3, 5, 10), places(5), places(7))
-    assert (bias is not None) == positions.acts_on_scores == (encoding in ("relative", "t5", "alibi"))
-    assert (positions.values(0, normal(2, 3, 5, 7), places(5), places(7)) is not None) == (encoding == "relative")
+    assert (
+        (bias is not None) == positions.acts_on_scores == (encoding in ("relative", "t5", "alibi"))
+    )
+    assert (positions.values(0, normal(2, 3, 5, 7), places(5), places(7)) is not None) == (
+        encoding == "relative"
+    )

@@ -1,7 +1,8 @@
 """Properties of every configuration that a study may have.
 
-Models are run in double precision, so that what is equal is equal to nine digits however deep a stack without norms
-and residuals lets its states grow or shrink; differences are measured against the largest state.
+Models are run in double precision, so that what is equal is equal to nine digits however deep a
+stack without norms and residuals lets its states grow or shrink; differences are measured against
+the largest state.
 """
 
 import pytest
@@ -56,11 +57,17 @@ def test_later_tokens_do_not_change_earlier_states(config, source, T, border, se
 @a_few_of_each
 @given(config=shapes(), source=several, target=st.data(), further=st.integers(0, 3), seed=seeds)
 def test_padding_changes_nothing(config, source, target, further, seed):
-    """A pair in a batch, padded beyond the longest sentence, gives the states that it gives alone."""
+    """A pair in a batch, padded beyond the longest sentence, gives the states that it gives
+    alone.
+    """
     of_target = target.draw(st.lists(lengths, min_size=len(source), max_size=len(source)))
     model, sources = model_of(config), sentences(*source, seed=seed)
     targets = sentences(*of_target, seed=seed + 1)
-    room = config.max_positions - sources.shape[1] - targets.shape[1] if config.architecture == "decoder-only" else 9
+    room = (
+        config.max_positions - sources.shape[1] - targets.shape[1]
+        if config.architecture == "decoder-only"
+        else 9
+    )
     padded = [torch.nn.functional.pad(x, (0, min(further, room))) for x in (sources, targets)]
     together = model(*padded)
     for i, (S, T) in enumerate(zip(source, of_target, strict=True)):
@@ -70,7 +77,9 @@ def test_padding_changes_nothing(config, source, target, further, seed):
 @a_few_of_each
 @given(config=shapes(), source=several, K=st.integers(1, 3), seed=seeds)
 def test_incremental_decoding_equals_the_full_forward_pass(config, source, K, seed):
-    """As in beam search, hypotheses are replaced by others of their sentence, and finished sentences leave."""
+    """As in beam search, hypotheses are replaced by others of their sentence, and finished
+    sentences leave.
+    """
     model, random = model_of(config), torch.Generator().manual_seed(seed)
     sources = sentences(*source, seed=seed)
     cache = model.start(sources, K)
@@ -88,20 +97,28 @@ def test_incremental_decoding_equals_the_full_forward_pass(config, source, K, se
             break
         histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
         left = left[stay]
-        histories = torch.cat([histories, torch.randint(1, V, (len(left), K, 1), generator=random)], dim=2)
+        histories = torch.cat(
+            [histories, torch.randint(1, V, (len(left), K, 1), generator=random)], dim=2
+        )
 
 
 @settings(max_examples=200)
 @given(config=shapes(), vocab_size=st.integers(5, 99))
 def test_the_closed_form_counts_the_parameters_of_the_module(config, vocab_size):
-    assert sum(p.numel() for p in build(config, vocab_size, 1).parameters()) == parameters(config, vocab_size)
+    assert sum(p.numel() for p in build(config, vocab_size, 1).parameters()) == parameters(
+        config, vocab_size
+    )
 
 
 @a_few_of_each
 @given(config=shapes(), seed=seeds)
 def test_weights_survive_a_checkpoint_bit_for_bit(config, seed):
-    """They are loaded into a model with other initial weights, so that nothing unsaved can matter."""
-    model, other = (drawn(build(config, V, s), s).requires_grad_(False).eval() for s in (seed, seed + 1))
+    """They are loaded into a model with other initial weights, so that nothing unsaved can
+    matter.
+    """
+    model, other = (
+        drawn(build(config, V, s), s).requires_grad_(False).eval() for s in (seed, seed + 1)
+    )
     weights = {name: value.detach() for name, value in model.state_dict().items()}
     assert weights.keys() == dict(model.named_parameters()).keys()
     other.load_state_dict(load(save(weights)))
@@ -121,8 +138,15 @@ def test_weights_survive_a_checkpoint_bit_for_bit(config, seed):
 )
 def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, seed):
     # Without norms, a gated layer about squares its states: at some depth no float holds them.
-    assume(config.activation != "swiglu" or config.norm_position != "none" or max(config.depths) == 1)
-    written = {"precision": precision, "optimizer": optimizer, "gradient_clipping": clipping, "train_steps": 10}
+    assume(
+        config.activation != "swiglu" or config.norm_position != "none" or max(config.depths) == 1
+    )
+    written = {
+        "precision": precision,
+        "optimizer": optimizer,
+        "gradient_clipping": clipping,
+        "train_steps": 10,
+    }
     model_fields = {name: getattr(config, name) for name in ModelConfig.model_fields}
     row = resolve_row({**model_fields, **written, "weight_decay": 0.01, "warmup_steps": 2})
     model = build(row, V, seed).train()
@@ -130,10 +154,14 @@ def test_one_step_of_training_is_finite(precision, config, optimizer, clipping, 
     source, target = sentences(4, 7, seed=seed), sentences(5, 3, seed=seed + 1)
     with autocast(torch.device("cpu"), precision):
         states = model(source, target)[target != 0]
-        loss = smoothed_cross_entropy(states, model.output_matrix, target[target != 0], row.label_smoothing)
+        loss = smoothed_cross_entropy(
+            states, model.output_matrix, target[target != 0], row.label_smoothing
+        )
     assert bool(loss.isfinite())
     (loss / 8).backward()
-    assert [name for name, p in model.named_parameters() if p.grad is None] == []  # every parameter takes part
+    assert [
+        name for name, p in model.named_parameters() if p.grad is None
+    ] == []  # every parameter takes part
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters())
     step.step(learning_rate(row, 1, 10))
     assert all(bool(p.isfinite().all()) for p in model.parameters())

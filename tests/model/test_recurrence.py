@@ -22,7 +22,9 @@ def recurrence(causal):
 
 def torchs(ours, causal):
     """torch's LSTM with the same weights: one direction, or two of half the width."""
-    theirs = nn.LSTM(D_MODEL, D_MODEL if causal else D_MODEL // 2, batch_first=True, bidirectional=not causal)
+    theirs = nn.LSTM(
+        D_MODEL, D_MODEL if causal else D_MODEL // 2, batch_first=True, bidirectional=not causal
+    )
     theirs.load_state_dict(ours.cells.state_dict())
     return theirs.requires_grad_(False)
 
@@ -53,7 +55,9 @@ def test_without_padding_the_lstm_equals_torchs(causal):
 def test_the_lstm_continues_from_its_state(split):
     ours, x = recurrence(causal=True), normal(3, T, D_MODEL)
     whole, end = ours(x, None, AttentionContext(places(T), places(T), causal=True))
-    first, left = ours(x[:, :split], None, AttentionContext(places(split), places(split), causal=True))
+    first, left = ours(
+        x[:, :split], None, AttentionContext(places(split), places(split), causal=True)
+    )
     second, both = ours(x[:, split:], left, AttentionContext(places(T - split, split), places(T)))
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **CLOSE)
     torch.testing.assert_close((both.hidden, both.cell), (end.hidden, end.cell), **CLOSE)
@@ -66,7 +70,9 @@ def test_selected_rows_of_the_state_keep_the_requested_order():
     assert torch.equal(some.cell[0], torch.stack([cell[0, i] for i in (2, 0, 2, 1)]))
 
 
-@pytest.mark.parametrize(("causal", "expected"), [(True, lambda s: s <= 4), (False, lambda s: True)])
+@pytest.mark.parametrize(
+    ("causal", "expected"), [(True, lambda s: s <= 4), (False, lambda s: True)]
+)
 def test_an_encoder_is_bidirectional_and_a_decoder_causal(causal, expected):
     ours, x = recurrence(causal), normal(1, T, D_MODEL).requires_grad_()
     out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
@@ -80,8 +86,16 @@ def test_the_lstm_replaces_self_attention_only(architecture):
     names = {kind: [name for name, module in model.named_modules() if isinstance(module, kind)]
              for kind in (LSTM, MultiHeadAttention)}  # fmt: skip
     if architecture == "encoder-decoder":
-        assert names[LSTM] == ["encoder.0.mixer", "encoder.1.mixer", "decoder.0.mixer", "decoder.1.mixer"]
-        assert names[MultiHeadAttention] == ["decoder.0.cross_attention", "decoder.1.cross_attention"]
+        assert names[LSTM] == [
+            "encoder.0.mixer",
+            "encoder.1.mixer",
+            "decoder.0.mixer",
+            "decoder.1.mixer",
+        ]
+        assert names[MultiHeadAttention] == [
+            "decoder.0.cross_attention",
+            "decoder.1.cross_attention",
+        ]
     else:
         assert names == {LSTM: ["decoder.0.mixer", "decoder.1.mixer"], MultiHeadAttention: []}
 
@@ -105,6 +119,8 @@ def test_an_lstm_model_in_bf16_is_close_to_fp32_and_has_finite_gradients(archite
     expected = model(source, target)
     with torch.autocast("cpu", torch.bfloat16):
         states = model(source, target)
-    torch.testing.assert_close(states.float()[target != 0], expected[target != 0], atol=0.15, rtol=0.1)
+    torch.testing.assert_close(
+        states.float()[target != 0], expected[target != 0], atol=0.15, rtol=0.1
+    )
     states.float().square().sum().backward()
     assert all(bool(p.grad.isfinite().all()) for p in model.parameters())

@@ -1,4 +1,5 @@
-"""Parameters and FLOPs in closed form (`config/cost.py`) equal those that torch counts on the built model.
+"""Parameters and FLOPs in closed form (`config/cost.py`) equal those that torch counts on the built
+model.
 
 Parameters of any shape are in test_properties.py.
 """
@@ -18,7 +19,8 @@ from tests.model.random_shapes import LONGEST, shapes
 from tests.model.small import ENCODINGS, V, sentences, small_model
 
 WMT = 37_000
-# Table 3 with V = 37,000, biases in the feed-forward network and two vectors a LayerNorm, computed independently.
+# Table 3 with V = 37,000, biases in the feed-forward network and two vectors a LayerNorm, computed
+# independently.
 TABLE_3 = [
     ("base", {}, 63_045_632),
     ("A h=1", {"n_heads": 1}, 63_045_632),
@@ -47,7 +49,9 @@ def built_on_paper(config, vocab_size):
     """A model on torch's meta device, without memory for its weights."""
     with torch.device("meta"):
         generator = torch.Generator("cpu")
-        return ARCHITECTURES[config.architecture](ModelBuilder(config, vocab_size, generator, generator))
+        return ARCHITECTURES[config.architecture](
+            ModelBuilder(config, vocab_size, generator, generator)
+        )
 
 
 def counted(model):
@@ -63,7 +67,9 @@ def test_rows_of_the_papers_table_3_have_their_exact_number_of_parameters(row, s
 
 @pytest.fixture(scope="module", autouse=True)
 def without_onednn():
-    """With oneDNN, an LSTM is one kernel that torch counts as no FLOPs; without, it consists of matrix products."""
+    """With oneDNN, an LSTM is one kernel that torch counts as no FLOPs; without, it consists of
+    matrix products.
+    """
     before = torch.backends.mkldnn.enabled
     torch.backends.mkldnn.enabled = False
     yield
@@ -119,14 +125,17 @@ def test_the_closed_form_counts_the_flops_of_a_forward_pass(fields, architecture
 @settings(max_examples=60)
 @given(config=shapes(), S=st.integers(1, LONGEST), T=st.integers(1, LONGEST))
 def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
-    # A sum over one number is no product to einsum, which relative positions are multiplied by, and is not counted.
+    # A sum over one number is no product to einsum, which relative positions are multiplied by, and
+    # is not counted.
     assume(config.positional_encoding != "relative" or min(S, T, config.d_k) > 1)
     assert counted_flops(build(config, V, 1).eval(), S, T) == forward_flops(config, V, pair(S, T))
 
 
 @pytest.mark.parametrize("chunks", [1, 2, 5])
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_causal_linear_attention_costs_one_chunk_of_weights_per_chunk(monkeypatch, architecture, chunks):
+def test_causal_linear_attention_costs_one_chunk_of_weights_per_chunk(
+    monkeypatch, architecture, chunks
+):
     for module in (variants, attention):
         monkeypatch.setattr(module, "LINEAR_CHUNK", 7)
     T = 7 * chunks

@@ -27,7 +27,9 @@ def test_later_tokens_cannot_change_earlier_states(encoding):
 def test_every_state_depends_on_its_token_and_on_all_earlier_ones(encoding):
     model = small_model(positional_encoding=encoding).requires_grad_(False)
     embedded = []
-    model.embedding_dropout.register_forward_hook(lambda module, args, out: embedded.append(out.requires_grad_()))
+    model.embedding_dropout.register_forward_hook(
+        lambda module, args, out: embedded.append(out.requires_grad_())
+    )
     states = model(sentences(7), sentences(5, seed=2))
     for t in range(5):
         (gradient,) = torch.autograd.grad(states[0, t] @ normal(26), embedded[1], retain_graph=True)
@@ -89,7 +91,9 @@ def test_incremental_decoding_equals_the_full_forward_pass(encoding, K):
 @every_encoding
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 def test_the_cache_follows_reordered_hypotheses_and_finished_sentences(architecture, encoding):
-    """As in beam search: at each step, any of the K hypotheses of a sentence may take the place of any other."""
+    """As in beam search: at each step, any of the K hypotheses of a sentence may take the place of
+    any other.
+    """
     model, K = small_model(architecture=architecture, positional_encoding=encoding), 3
     source = sentences(7, 4, 5)
     cache = model.start(source, K)
@@ -101,12 +105,16 @@ def test_the_cache_follows_reordered_hypotheses_and_finished_sentences(architect
         whole = model(source[left].repeat_interleave(K, 0), histories.flatten(0, 1))[:, -1]
         torch.testing.assert_close(states.flatten(0, 1), whole, **CLOSE)
 
-        stay = torch.arange(len(left)) if position != 3 else torch.tensor([0, 2])  # the second sentence is finished
+        stay = (
+            torch.arange(len(left)) if position != 3 else torch.tensor([0, 2])
+        )  # the second sentence is finished
         origins = torch.randint(0, K, (len(left), K), generator=drawn)
         cache.select(stay, origins)
         histories = torch.stack([histories[b, origins[b]] for b in stay.tolist()])
         left = left[stay]
-        histories = torch.cat([histories, torch.randint(1, V, (len(left), K, 1), generator=drawn)], dim=2)
+        histories = torch.cat(
+            [histories, torch.randint(1, V, (len(left), K, 1), generator=drawn)], dim=2
+        )
 
 
 @pytest.mark.parametrize(
@@ -117,15 +125,21 @@ def test_the_cache_follows_reordered_hypotheses_and_finished_sentences(architect
 )  # fmt: skip
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
 @pytest.mark.parametrize("K", [3, MAX_SIDE_BY_SIDE + 1])
-def test_reordering_moves_no_cached_keys_where_hypotheses_are_side_by_side(architecture, fields, beside, K):
-    """With many hypotheses, or a mixer without query masks, each hypothesis is a row of the batch."""
+def test_reordering_moves_no_cached_keys_where_hypotheses_are_side_by_side(
+    architecture, fields, beside, K
+):
+    """With many hypotheses, or a mixer without query masks, each hypothesis is a row of the
+    batch.
+    """
     model = small_model(architecture=architecture, **fields).eval()
     cache = model.start(sentences(7, 4), K)
     for _ in range(2):
         model.step(torch.full((2, K), 5), cache)
         before = list(cache.past)
         cache.select(torch.arange(2), torch.zeros(2, K, dtype=torch.int64))
-        assert [now is then for now, then in zip(cache.past, before, strict=True)] == [beside and K == 3] * len(before)
+        assert [now is then for now, then in zip(cache.past, before, strict=True)] == [
+            beside and K == 3
+        ] * len(before)
 
 
 def test_a_step_with_another_number_of_hypotheses_is_an_error():
@@ -218,7 +232,9 @@ def test_evaluation_equals_training_without_dropout():
     source, target = sentences(5, 7), sentences(7, 3, seed=2)
     rates = {"dropout": 0.3, "attention_dropout": 0.2, "activation_dropout": 0.1}
     with_dropout, without = build(shape(**rates), V, seed=1), build(shape(), V, seed=1)
-    torch.testing.assert_close(with_dropout.eval()(source, target), without.train()(source, target), **CLOSE)
+    torch.testing.assert_close(
+        with_dropout.eval()(source, target), without.train()(source, target), **CLOSE
+    )
 
 
 def names_of_dropout(monkeypatch, **fields):
@@ -237,10 +253,16 @@ def names_of_dropout(monkeypatch, **fields):
 
 
 def test_dropout_acts_on_every_sublayer_and_both_embedding_sums_only(monkeypatch):
-    """Section 5.4: with N = 2 that is 2 sums, 2 * 2 sub-layers of the encoder and 2 * 3 of the decoder."""
-    encoder = [f"encoder.{i}.around_{part}.dropout" for i in (0, 1) for part in ("mixer", "feed_forward")]
+    """Section 5.4: with N = 2 that is 2 sums, 2 * 2 sub-layers of the encoder and 2 * 3 of the
+    decoder.
+    """
+    encoder = [
+        f"encoder.{i}.around_{part}.dropout" for i in (0, 1) for part in ("mixer", "feed_forward")
+    ]
     decoder = [
-        f"decoder.{i}.around_{part}.dropout" for i in (0, 1) for part in ("mixer", "cross_attention", "feed_forward")
+        f"decoder.{i}.around_{part}.dropout"
+        for i in (0, 1)
+        for part in ("mixer", "cross_attention", "feed_forward")
     ]
     expected = ["embedding_dropout", *encoder, "embedding_dropout", *decoder]
     assert names_of_dropout(monkeypatch, dropout=0.1) == expected
@@ -260,7 +282,9 @@ def test_attention_dropout_acts_in_every_attention_only(monkeypatch):
 
 def test_activation_dropout_acts_in_every_feed_forward_network_only(monkeypatch):
     acted = names_of_dropout(monkeypatch, activation_dropout=0.1)
-    assert acted == [f"{stack}.{i}.feed_forward.dropout" for stack in ("encoder", "decoder") for i in (0, 1)]
+    assert acted == [
+        f"{stack}.{i}.feed_forward.dropout" for stack in ("encoder", "decoder") for i in (0, 1)
+    ]
 
 
 def test_each_stack_has_its_configured_depth():

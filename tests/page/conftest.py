@@ -2,15 +2,20 @@
 
 import pytest
 
+from ablate.analysis.curves import curves_of
+from ablate.analysis.missing_scores import score_missing
 from ablate.data.corpus import Corpus
 from ablate.page.page import page, samples
-from ablate.report.curves import curves_of
-from ablate.report.missing_scores import score_missing
 from tests.report.fakes import CORPUS, SMALL, Fake, study_from
 
 # A sentence that would be markup, if the page let it.
 SOURCES = ["<b>a</b> & \"b\" <script>document.title='taken'</script>", "c", "d", "e"]
-REFERENCES = ["the old dog sleeps near the river", "a king writes", "two birds sing in the tree", "a letter is long"]
+REFERENCES = [
+    "the old dog sleeps near the river",
+    "a king writes",
+    "two birds sing in the tree",
+    "a letter is long",
+]
 WORDS = ("dog", "king", "birds", "letter")
 
 
@@ -23,12 +28,20 @@ class Whole(Fake):
             for seed in self.study.seeds:
                 worse = place / 10 + seed / 100 + place * (seed % 3) / 10_000
                 self.done(row.label, seed, 5 + worse, 25 - worse, seconds=60.0 + 20 * place)
-                lines = [text.replace(word, "x" * place) for text, word in zip(REFERENCES, WORDS, strict=True)]
+                lines = [
+                    text.replace(word, "x" * place)
+                    for text, word in zip(REFERENCES, WORDS, strict=True)
+                ]
                 self.translated(row.label, seed, lines)
-                points = ({"step": step, "dev_perplexity": 900.0 / step + place + seed / 10} for step in (50, 100))
+                points = (
+                    {"step": step, "dev_perplexity": 900.0 / step + place + seed / 10}
+                    for step in (50, 100)
+                )
                 self.logged(row.label, seed, *points)
         self.folder("D dropout=0.3", 2).result.unlink()
-        self.diverged("D dropout=0.3", 2, 50, "the loss exploded </section><script>alert(1)</script>")
+        self.diverged(
+            "D dropout=0.3", 2, 50, "the loss exploded </section><script>alert(1)</script>"
+        )
         score_missing(self.study, self.results)
         return self
 

@@ -1,4 +1,6 @@
-"""The page in headless Chromium: it renders without an error, sorts, filters and hides rows, prints, fits a phone."""
+"""The page in headless Chromium: it renders without an error, sorts, filters and hides rows,
+prints, fits a phone.
+"""
 
 import html
 import json
@@ -13,7 +15,9 @@ from matplotlib.image import imread
 
 from ablate.plotting import PALETTE
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 
 WATCH = """<script>
@@ -29,7 +33,13 @@ def browse(folder, text, *flags):
     """Chromium's log for a page, and the resulting DOM."""
     page = folder / "page.html"
     page.write_text(text, encoding="utf-8")
-    words = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", f"--user-data-dir={folder}"]
+    words = [
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        f"--user-data-dir={folder}",
+    ]
     command = [CHROMIUM, *words, *(flags or ("--dump-dom",)), page.as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
@@ -59,7 +69,13 @@ const heads = [...document.querySelectorAll(".scores thead th")];
 const head = (start) => heads.find((one) => one.textContent.startsWith(start));
 const click = (one) => one.querySelector("button").click();
 """
-IN_ORDER = ["base", "A h=1", "A h=2", "D dropout=0.3", "decoding beam=1"]  # by BLEU: the higher, the earlier
+IN_ORDER = [
+    "base",
+    "A h=1",
+    "A h=2",
+    "D dropout=0.3",
+    "decoding beam=1",
+]  # by BLEU: the higher, the earlier
 
 
 def test_the_page_renders_without_errors_and_sorts_by_any_column_in_both_directions(text, tmp_path):
@@ -268,7 +284,9 @@ def contrast(one, other):
 
     def luminance(color):
         parts = [int(part) / 255 for part in re.findall(r"\d+", color)[:3]]
-        linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+        linear = [
+            part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+        ]
         return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
     low, high = sorted((luminance(one), luminance(other)))
@@ -295,7 +313,9 @@ def test_letters_and_lines_stand_out_from_the_paper(text, tmp_path, scheme):
     found = acted(tmp_path, forced, script)
     paper = found.pop("paper")
     assert contrast(found.pop("wash"), found["ink"]) > 4.5
-    text_colors = {name: contrast(paper, found[name]) for name in ("ink", "soft", "link", "worse", "better")}
+    text_colors = {
+        name: contrast(paper, found[name]) for name in ("ink", "soft", "link", "worse", "better")
+    }
     assert min(text_colors.values()) >= 4.5, text_colors
     lines = {name: contrast(paper, color) for name, color in found.items()}
     assert min(lines.values()) >= 3, lines
@@ -354,7 +374,10 @@ def test_the_page_can_be_printed(text, tmp_path):
 def test_the_table_is_printed_whole_and_with_its_legend(text, whole, tmp_path):
     browse(tmp_path, text, f"--print-to-pdf={tmp_path / 'page.pdf'}", "--no-pdf-header-footer")
     done = subprocess.run(
-        ["pdftotext", "-layout", tmp_path / "page.pdf", "-"], capture_output=True, text=True, check=True
+        ["pdftotext", "-layout", tmp_path / "page.pdf", "-"],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert "plain negative log-likelihood" in done.stdout.split("Differences from base")[0]
     (line,) = re.findall(r"^ *h=1 .*", done.stdout, re.M)[:1]
@@ -365,17 +388,24 @@ def test_the_table_is_printed_whole_and_with_its_legend(text, whole, tmp_path):
 
 
 def test_a_shadow_shows_on_which_side_a_wide_table_goes_on(text, tmp_path):
-    """Three boxes 200 pixels wide with content that goes on to the right, on to the left, and that fits."""
+    """Three boxes 200 pixels wide with content that goes on to the right, on to the left, and that
+    fits.
+    """
     style = re.search(r"<style>.*?</style>", text, re.S)[0]
     box = '<div class="wide" style="position: absolute; left: 0; width: 200px; height: 60px; top: {}px">{}</div>'
     widths = (600, 600, 150)
     boxes = [
-        box.format(90 * n, f'<div style="width: {width}px; height: 40px"></div>') for n, width in enumerate(widths)
+        box.format(90 * n, f'<div style="width: {width}px; height: 40px"></div>')
+        for n, width in enumerate(widths)
     ]
     scroll = '<script>document.querySelectorAll(".wide")[1].scrollLeft = 400;</script>'
     shot = tmp_path / "shot.png"
     flags = (f"--screenshot={shot}", "--window-size=600,400", "--hide-scrollbars")
-    browse(tmp_path, f"<!doctype html><html><head>{style}</head><body>{''.join(boxes)}{scroll}</body></html>", *flags)
+    browse(
+        tmp_path,
+        f"<!doctype html><html><head>{style}</head><body>{''.join(boxes)}{scroll}</body></html>",
+        *flags,
+    )
     light = imread(shot)[..., :3].mean(axis=2)
     rows = [light[90 * n + 20] for n in range(len(widths))]
     paper = rows[2][100]

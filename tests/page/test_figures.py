@@ -10,6 +10,9 @@ from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 from scipy import stats
 
+from ablate.analysis.curves import Curve, curves_of
+from ablate.analysis.ladder import Ladder, RowOverSizes, Rung
+from ablate.analysis.scores import Scores
 from ablate.page.figures import (
     _file_names,
     draw_curves,
@@ -32,12 +35,10 @@ from ablate.page.points import (
     ratios_by_axis,
 )
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
-from ablate.report.curves import Curve, curves_of
-from ablate.report.ladder import Ladder, RowOverSizes, Rung
-from ablate.report.scores import Scores
 from ablate.tasks import TASKS
 
-# All rows of the study have the same FLOPs and parameters, so that figures of these would show nothing.
+# All rows of the study have the same FLOPs and parameters, so that figures of these would show
+# nothing.
 COST_AXES = ("tokens", "flops", "seconds")
 NAMES = ["against-base-bleu", "against-base-ppl", "learning-curves", *(f"learning-curves-{axis}" for axis in COST_AXES),
          "cost-seconds", *(f"speed-up-{axis}" for axis in ("step", *COST_AXES))]  # fmt: skip
@@ -71,13 +72,19 @@ def test_without_results_no_figure_is_written(fake, tmp_path):
 
 
 def curve(row, group, scale=1.0):
-    return Curve(row, group, {1: ((10, 90.0 * scale), (20, 5.0 * scale)), 2: ((10, 80.0 * scale), (20, 4.0 * scale))})
+    return Curve(
+        row,
+        group,
+        {1: ((10, 90.0 * scale), (20, 5.0 * scale)), 2: ((10, 80.0 * scale), (20, 4.0 * scale))},
+    )
 
 
 def marks(figure, row):
     """(x, y) of the lines of a row."""
     (axes,) = figure.axes[:1]
-    return [tuple(map(list, line.get_data())) for line in axes.lines if line.get_gid() == f"row:{row}"]
+    return [
+        tuple(map(list, line.get_data())) for line in axes.lines if line.get_gid() == f"row:{row}"
+    ]
 
 
 FACTORIAL = """\
@@ -94,7 +101,11 @@ def test_effects_of_a_factorial_are_written_with_a_half_normal_plot(fake, tmp_pa
     results = fake(FACTORIAL).all_done()
     table = results.table()
     names = {name.partition(".")[0] for name in write_figures(table, [], tmp_path / "figures")}
-    assert {f"{kind}-my-parts-{metric}" for kind in ("effects", "half-normal") for metric in ("bleu", "ppl")} <= names
+    assert {
+        f"{kind}-my-parts-{metric}"
+        for kind in ("effects", "half-normal")
+        for metric in ("bleu", "ppl")
+    } <= names
 
 
 def test_half_normal_plots_have_the_quantiles_of_scipy_and_the_sizes_in_order():
@@ -110,7 +121,9 @@ def test_half_normal_plots_have_the_quantiles_of_scipy_and_the_sizes_in_order():
 def test_a_figure_of_sizes_has_each_seed_and_the_mean_over_the_parameters():
     rungs = [Rung(str(params), params, Scores({1: slope * params, 2: slope * params + 2}), None)
              for slope, params in ((1e-5, 10**5), (2e-6, 10**6))]  # fmt: skip
-    figure = draw_sizes(Ladder(BLEU, {"small": 10**5, "large": 10**6}, (RowOverSizes("A h=1", tuple(rungs)),)))
+    figure = draw_sizes(
+        Ladder(BLEU, {"small": 10**5, "large": 10**6}, (RowOverSizes("A h=1", tuple(rungs)),))
+    )
     x = [10**5, 10**6]
     assert marks(figure, "A h=1") == [(x, [1.0, 2.0]), (x, [3.0, 4.0]), (x, [2.0, 3.0])]
     assert figure.axes[0].get_xscale() == "log"
@@ -126,7 +139,10 @@ def test_a_figure_of_sizes_names_every_row_of_a_large_study():
 
 def test_a_figure_of_sizes_has_the_whole_name_of_a_row_without_overlap():
     rungs = tuple(Rung(str(n), n, Scores({1: 1.0}), None) for n in (10, 100))
-    long = "norm_position=pre norm=rmsnorm activation=swiglu positional_encoding=rope n_kv_heads=1 attention_window=16"
+    long = (
+        "norm_position=pre norm=rmsnorm activation=swiglu positional_encoding=rope n_kv_heads=1 "
+        "attention_window=16"
+    )
     figure = draw_sizes(Ladder(BLEU, {"small": 10, "large": 100}, tuple(
         RowOverSizes(name, rungs) for name in (long, "A h=1")
     )))  # fmt: skip
@@ -145,7 +161,9 @@ def test_speed_ups_are_drawn_about_1_and_a_row_that_misses_base_says_so():
     assert [(row.row, row.mean is None) for row in rows] == [("A slow", True), ("A fast", False)]
     assert rows[0].word == "not reached (2 of 2 seeds)"
     figure = draw_ratios(rows, "step")
-    assert next(line.get_xdata()[0] for line in figure.axes[0].lines if line.get_gid() is None) == 1.0
+    assert (
+        next(line.get_xdata()[0] for line in figure.axes[0].lines if line.get_gid() is None) == 1.0
+    )
     assert rows[0].word in {text.get_text() for text in figure.axes[0].texts}
 
 
@@ -184,7 +202,10 @@ def test_panels_have_the_same_axes():
 
 
 def test_a_panel_with_a_row_far_above_the_others_has_a_scale_of_its_own():
-    rows = [curve(f"{group} x=1", group, scale) for group, scale in (("A", 1.0), ("B", 1.1), ("C", 1.2), ("D", 500.0))]
+    rows = [
+        curve(f"{group} x=1", group, scale)
+        for group, scale in (("A", 1.0), ("B", 1.1), ("C", 1.2), ("D", 500.0))
+    ]
     found = panels([BASE, *rows])
     together = draw_curves(found)
     limits = [axes.get_ylim() for axes in together.axes]
@@ -194,19 +215,35 @@ def test_a_panel_with_a_row_far_above_the_others_has_a_scale_of_its_own():
     assert len({axes.get_xlim() for axes in together.axes}) == 1
     for panel, axes in zip(found, together.axes, strict=True):
         low, high = axes.get_ylim()
-        assert all(low < value < high for one in panel.curves for run in one.points.values() for _, value in run)
+        assert all(
+            low < value < high
+            for one in panel.curves
+            for run in one.points.values()
+            for _, value in run
+        )
     titles = [text.get_text() for text in together.texts if text.get_weight() == "bold"]
     assert titles == ["A", "B", "C", "D (own scale)"]
 
 
 def test_fewer_than_four_rows_share_their_axes_however_far_apart():
-    rows = [curve(f"{group} x=1", group, scale) for group, scale in (("A", 1.0), ("B", 1.1), ("D", 500.0))]
+    rows = [
+        curve(f"{group} x=1", group, scale)
+        for group, scale in (("A", 1.0), ("B", 1.1), ("D", 500.0))
+    ]
     assert len({axes.get_ylim() for axes in draw_curves(panels([BASE, *rows])).axes}) == 1
 
 
 def test_a_base_far_above_all_rows_is_in_panels_with_the_same_axes():
     rows = [curve(f"{group} x=1", group) for group in "ABCD"]
-    assert len({axes.get_ylim() for axes in draw_curves(panels([curve("base", "base", 500.0), *rows])).axes}) == 1
+    assert (
+        len(
+            {
+                axes.get_ylim()
+                for axes in draw_curves(panels([curve("base", "base", 500.0), *rows])).axes
+            }
+        )
+        == 1
+    )
 
 
 def test_a_name_includes_its_group_only_if_it_would_be_ambiguous():
@@ -224,7 +261,10 @@ def whole_texts(figure):
     return [text.get_text().replace("\n", "") for text in texts]
 
 
-LONG = [f"positional_encoding=sinusoidal relative_clip=16 warmup_steps={1000 + i} dropout=0.{i}" for i in range(40)]
+LONG = [
+    f"positional_encoding=sinusoidal relative_clip=16 warmup_steps={1000 + i} dropout=0.{i}"
+    for i in range(40)
+]
 
 
 def joined(names):
@@ -237,8 +277,13 @@ def test_long_names_are_broken_into_lines_and_never_cut(count):
     assert set(joined(LONG[:count])) <= set(joined(whole_texts(draw_intervals(rows, BLEU))))
     found = panels([BASE, *(curve(f"G {name}", "G") for name in LONG[:count])])
     assert set(joined(LONG[:count])) <= set(joined(whole_texts(draw_curves(found))))
-    spots = [Point(f"G {name}", name, False, 10.0 + i, 20.0 + i % 7, 0.5) for i, name in enumerate(LONG[:count])]
-    numbered = [re.sub(r"^\d+ *", "", text) for text in whole_texts(draw_points(spots, BLEU, "parameters"))]
+    spots = [
+        Point(f"G {name}", name, False, 10.0 + i, 20.0 + i % 7, 0.5)
+        for i, name in enumerate(LONG[:count])
+    ]
+    numbered = [
+        re.sub(r"^\d+ *", "", text) for text in whole_texts(draw_points(spots, BLEU, "parameters"))
+    ]
     assert set(joined(LONG[:count])) <= set(joined(numbered))
 
 
@@ -247,17 +292,29 @@ def boxes(figure):
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure).draw()
-    drawn = [text.get_window_extent() for text in figure.texts] + [axes.get_tightbbox() for axes in figure.axes]
+    drawn = [text.get_window_extent() for text in figure.texts] + [
+        axes.get_tightbbox() for axes in figure.axes
+    ]
     return [box.transformed(figure.transFigure.inverted()) for box in drawn]
 
 
 @pytest.mark.parametrize("count", [2, 10, 40])
 @pytest.mark.parametrize("all_names", [LONG, [f"h={i}" for i in range(40)]])
 def test_all_elements_are_inside_the_figure(count, all_names):
-    rows = [Interval(name, "G", name, "", None if i % 3 else i, -2.0, 4.0) for i, name in enumerate(all_names[:count])]
-    spots = [Point(name, name, i == 0, 10.0 ** (i % 5), 20.0, i / 9) for i, name in enumerate(all_names[:count])]
+    rows = [
+        Interval(name, "G", name, "", None if i % 3 else i, -2.0, 4.0)
+        for i, name in enumerate(all_names[:count])
+    ]
+    spots = [
+        Point(name, name, i == 0, 10.0 ** (i % 5), 20.0, i / 9)
+        for i, name in enumerate(all_names[:count])
+    ]
     groups = panels([BASE, *(curve(name, f"G{i % 4}") for i, name in enumerate(all_names[:count]))])
-    for figure in (draw_intervals(rows, BLEU), draw_curves(groups), draw_points(spots, BLEU, "parameters")):
+    for figure in (
+        draw_intervals(rows, BLEU),
+        draw_curves(groups),
+        draw_points(spots, BLEU, "parameters"),
+    ):
         for box in boxes(figure):
             assert -0.001 <= box.x0 <= box.x1 <= 1.001
             assert -0.001 <= box.y0 <= box.y1 <= 1.001
@@ -288,16 +345,23 @@ def test_a_study_with_one_scored_row_has_no_equal_costs(fake):
 def test_a_verdict_has_its_own_marker_and_a_row_without_score_a_word():
     words = {"worse": "v", "better": "^", "cannot tell": "o"}
     rows = [Interval(word, "G", word, word, 1.0, 0.5, 1.5) for word in words]
-    (axes,) = draw_intervals([*rows, Interval("x", "G", "x", "diverged", None, None, None)], BLEU).axes
+    (axes,) = draw_intervals(
+        [*rows, Interval("x", "G", "x", "diverged", None, None, None)], BLEU
+    ).axes
     dots = {
-        line.get_gid().removeprefix("row:"): line.get_marker() for line in axes.lines if line.get_marker() != "None"
+        line.get_gid().removeprefix("row:"): line.get_marker()
+        for line in axes.lines
+        if line.get_marker() != "None"
     }
     assert dots == words
     assert "diverged" in [text.get_text() for text in axes.texts]
 
 
 def forest_of(*means):
-    rows = [Interval(f"r{i}", "G", f"r{i}", "worse", mean, mean - 0.5, mean + 0.5) for i, mean in enumerate(means)]
+    rows = [
+        Interval(f"r{i}", "G", f"r{i}", "worse", mean, mean - 0.5, mean + 0.5)
+        for i, mean in enumerate(means)
+    ]
     (axes,) = draw_intervals(rows, BLEU).axes
     return axes, [text.get_text() for text in axes.texts if not text.get_text().startswith("r")]
 
@@ -330,7 +394,9 @@ def test_an_interval_that_leaves_the_axis_is_cut_at_it_while_its_mean_is_drawn_i
     line, mark = (line for line in axes.lines if line.get_gid() == "row:x")
     assert tuple(line.get_xdata()) == axes.get_xlim()
     assert tuple(mark.get_xdata()) == (-1.5,)
-    assert [text.get_text() for text in axes.texts if "\N{RIGHTWARDS ARROW}" in text.get_text()] == []
+    assert [
+        text.get_text() for text in axes.texts if "\N{RIGHTWARDS ARROW}" in text.get_text()
+    ] == []
 
 
 def test_rows_without_any_difference_are_all_on_the_axis():
@@ -341,8 +407,13 @@ def test_rows_without_any_difference_are_all_on_the_axis():
 
 @pytest.fixture(scope="module")
 def svg():
-    rows = [Interval('A <b>&"', "A", "one", "worse", -1.0, -2.0, 0.0), Interval("B", "B", "two", "", None, None, None)]
-    text = inline_svg(draw_intervals(rows, BLEU), "fig", 'Rows <b>&"', {'A <b>&"': "told <b>", "C": "unused"})
+    rows = [
+        Interval('A <b>&"', "A", "one", "worse", -1.0, -2.0, 0.0),
+        Interval("B", "B", "two", "", None, None, None),
+    ]
+    text = inline_svg(
+        draw_intervals(rows, BLEU), "fig", 'Rows <b>&"', {'A <b>&"': "told <b>", "C": "unused"}
+    )
     return text, ElementTree.fromstring(text)
 
 
@@ -351,12 +422,16 @@ def test_an_inline_figure_has_a_description_and_marks_its_rows(svg):
     assert (root.get("role"), root.get("aria-label")) == ("img", 'Rows <b>&"')
     marked = [element for element in root.iter() if element.get("data-row") == 'A <b>&"']
     assert len(marked) == 3  # the interval, its mean, its name
-    titles = [[child.text for child in element if child.tag.endswith("}title")] for element in marked]
+    titles = [
+        [child.text for child in element if child.tag.endswith("}title")] for element in marked
+    ]
     assert titles == [["told <b>"]] * 3
     assert {element.get("data-row") for element in root.iter()} == {None, 'A <b>&"', "B"}
 
 
-def test_an_inline_figure_keeps_only_ids_that_it_refers_to_and_takes_colors_from_the_style_sheet(svg):
+def test_an_inline_figure_keeps_only_ids_that_it_refers_to_and_takes_colors_from_the_style_sheet(
+    svg,
+):
     text, root = svg
     ids = {element.get("id") for element in root.iter()} - {None}
     assert ids
@@ -369,7 +444,10 @@ def test_an_inline_figure_keeps_only_ids_that_it_refers_to_and_takes_colors_from
 
 def test_figures_of_one_page_share_no_id():
     rows = [Interval("A", "A", "one", "worse", -1.0, -2.0, 0.0)]
-    ids = [set(re.findall(r'\bid="([^"]*)"', inline_svg(draw_intervals(rows, BLEU), name, "", {}))) for name in "ab"]
+    ids = [
+        set(re.findall(r'\bid="([^"]*)"', inline_svg(draw_intervals(rows, BLEU), name, "", {})))
+        for name in "ab"
+    ]
     assert ids[0]
     assert not ids[0] & ids[1]
 
@@ -391,7 +469,9 @@ def two_factors(count):
         (500, 1000, 2000, 4000, 8000, 16000, 32000, 64000),
         ("rope", "alibi", "learned", "none", "t5"),
     )
-    return [f"G warmup_steps={w} positional_encoding={e}" for w in schedules for e in encodings][:count]
+    return [f"G warmup_steps={w} positional_encoding={e}" for w in schedules for e in encodings][
+        :count
+    ]
 
 
 def curve_figures(labels):
@@ -402,10 +482,15 @@ def curve_figures(labels):
 def forests(labels):
     words = ("worse", "better", "cannot tell", "")
     rows = [
-        Interval(name, f"G{i % 3}", name.removeprefix("G "), words[i % 4], i - 5.0, i - 9.0, i - 2.0)
+        Interval(
+            name, f"G{i % 3}", name.removeprefix("G "), words[i % 4], i - 5.0, i - 9.0, i - 2.0
+        )
         for i, name in enumerate(labels)
     ]
-    undone = [Interval("x", "H", "x", "diverged", None, None, None), Interval("y", "H", "y", "", None, None, None)]
+    undone = [
+        Interval("x", "H", "x", "diverged", None, None, None),
+        Interval("y", "H", "y", "", None, None, None),
+    ]
     return [draw_intervals([*rows, *undone], BLEU)]
 
 
@@ -431,12 +516,18 @@ def every_figure(labels):
     return [
         *curve_figures(labels),
         *forests(labels),
-        *(figure for costs in cost_scales(len(labels)).values() for figure in point_figures(labels, costs)),
+        *(
+            figure
+            for costs in cost_scales(len(labels)).values()
+            for figure in point_figures(labels, costs)
+        ),
     ]
 
 
 def drawn_texts(figure):
-    """(text, extent in pixels) of everything that can be read in a figure: names, ticks and titles of axes."""
+    """(text, extent in pixels) of everything that can be read in a figure: names, ticks and titles
+    of axes.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
 
     FigureCanvasAgg(figure).draw()
@@ -445,9 +536,15 @@ def drawn_texts(figure):
         texts += [*axes.texts, axes.xaxis.label, axes.yaxis.label]
         for axis in (axes.xaxis, axes.yaxis):
             low, high = sorted(axis.get_view_interval())
-            texts += [tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high]
+            texts += [
+                tick.label1 for tick in axis.get_major_ticks() if low <= tick.get_loc() <= high
+            ]
     # Text.get_window_extent of an annotation would include its leader.
-    return [(one.get_text(), Text.get_window_extent(one)) for one in texts if one.get_text() and one.get_visible()]
+    return [
+        (one.get_text(), Text.get_window_extent(one))
+        for one in texts
+        if one.get_text() and one.get_visible()
+    ]
 
 
 def shared_area(one, other):
@@ -461,7 +558,9 @@ def count(request):
     return request.param
 
 
-@pytest.fixture(scope="module", params=[two_factors, lambda count: [f"G h={i}" for i in range(count)]])
+@pytest.fixture(
+    scope="module", params=[two_factors, lambda count: [f"G h={i}" for i in range(count)]]
+)
 def all_figures(request, count):
     """(figure, its texts with their extents) of every figure; drawn once for all tests."""
     return [(figure, drawn_texts(figure)) for figure in every_figure(request.param(count))]
@@ -475,7 +574,9 @@ def test_no_text_of_a_figure_covers_another(all_figures):
     for _, texts in all_figures:
         assert len(texts) > 5
         found = [
-            (a, b) for (a, x), (b, y) in combinations(texts, 2) if shared_area(x, y) > 0.02 * min(area(x), area(y))
+            (a, b)
+            for (a, x), (b, y) in combinations(texts, 2)
+            if shared_area(x, y) > 0.02 * min(area(x), area(y))
         ]
         assert found == []
 
@@ -483,10 +584,17 @@ def test_no_text_of_a_figure_covers_another(all_figures):
 def test_every_axis_has_at_least_three_labeled_ticks_with_different_labels(all_figures):
     for figure, _ in all_figures:
         for axes in figure.axes:
-            scales = [axes.xaxis, *([axes.yaxis] if axes.get_ylabel() else [])]  # or names of rows in its place
+            scales = [
+                axes.xaxis,
+                *([axes.yaxis] if axes.get_ylabel() else []),
+            ]  # or names of rows in its place
             for axis in scales:
                 low, high = sorted(axis.get_view_interval())
-                shown = [t.label1.get_text() for t in axis.get_major_ticks() if low <= t.get_loc() <= high]
+                shown = [
+                    t.label1.get_text()
+                    for t in axis.get_major_ticks()
+                    if low <= t.get_loc() <= high
+                ]
                 assert len(shown) >= 3
                 assert len(set(shown)) == len(shown)
                 assert not any("e" in text for text in shown)
@@ -494,7 +602,9 @@ def test_every_axis_has_at_least_three_labeled_ticks_with_different_labels(all_f
 
 def test_all_names_of_rows_differ_within_a_figure(all_figures):
     for figure, _ in all_figures:
-        names = [one.get_text() for axes in figure.axes for one in axes.texts] + [t.get_text() for t in figure.texts]
+        names = [one.get_text() for axes in figure.axes for one in axes.texts] + [
+            t.get_text() for t in figure.texts
+        ]
         names = [name for name in names if name != "base"]  # in the legend of every panel
         assert len(set(names)) == len(names)
 
@@ -511,7 +621,9 @@ def test_no_name_is_under_a_mark(all_figures):
             ends = axes.transData.transform(line.get_xydata())
             (left, bottom), (right, top) = ends.min(axis=0) - 2.0, ends.max(axis=0) + 2.0
             box = Bbox([[left, bottom], [right, top]])
-            assert [name for name, extent in names if shared_area(box, extent) > 0.05 * area(extent)] == []
+            assert [
+                name for name, extent in names if shared_area(box, extent) > 0.05 * area(extent)
+            ] == []
             seen += 1
     assert seen >= 8
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.analysis.designs import design_effects
 from ablate.page.html import Best, environment, table_context, table_html, word_differences
 from ablate.report.columns import by_labels, paper_layout
 from ablate.report.conclusion import conclusion
-from ablate.report.designs import design_effects, effects_layout
+from ablate.report.design_tables import effects_layout
 from tests.report.fakes import SMALL
 
 
@@ -51,8 +52,12 @@ def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     scopes = [attributes["scope"] for attributes, _ in tags.all("th")]
     assert scopes == ["col"] * len(layout.columns) + ["row"] * len(table.rows)
     cells = [text for _, text in tags.all("td")]
-    assert cells == [column.cells[i] for i in range(len(table.rows)) for column in layout.columns[1:]]
-    assert [attributes["data-row"] for attributes, _ in tags.all("tr")[1:]] == [row.row.label for row in table.rows]
+    assert cells == [
+        column.cells[i] for i in range(len(table.rows)) for column in layout.columns[1:]
+    ]
+    assert [attributes["data-row"] for attributes, _ in tags.all("tr")[1:]] == [
+        row.row.label for row in table.rows
+    ]
     assert len(tags.all("tbody")) == 4  # base, A, D, decoding
     legend = [line.replace("* best", "bold: best") for line in layout.legend]
     assert [text for _, text in tags.all("li")] == [*conclusion(table), *legend]
@@ -64,7 +69,9 @@ def test_a_label_under_a_heading_has_the_name_of_its_group_as_a_part_that_can_be
     context = table_context(table, by_labels(table, Best), is_page=True, links=links)
     tags = Tags(environment().get_template("table.html").render(context))
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
-    assert names == [row.row.label for row in table.rows]  # whole, for sorting, searching and without a style
+    assert names == [
+        row.row.label for row in table.rows
+    ]  # whole, for sorting, searching and without a style
     assert [text for attributes, text in tags.all("span") if attributes["class"] == "prefix"] == [
         f"{row.row.group} " for row in table.rows[1:]
     ]
@@ -79,19 +86,28 @@ def test_best_values_are_strong_and_verdicts_have_their_class(fake):
         results.done("A h=2", seed, 4.0, 25.0)
     tags = Tags(table_html(results.table()))
     assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ±0.00", "25.0 ±0.0"]
-    assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == ["worse"]
+    assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == [
+        "worse"
+    ]
 
 
 def test_the_conclusion_and_the_tables_of_designs_are_around_the_table(fake):
-    text = SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
+    text = (
+        SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
+    )
     table = fake(text).all_done().table()
     tags = Tags(table_html(table))
     assert [text for _, text in tags.all("li")][: len(conclusion(table))] == conclusion(table)
-    assert [attributes["id"] for attributes, _ in tags.all("figure")] == ["scores-small", "scores-small-1"]
+    assert [attributes["id"] for attributes, _ in tags.all("figure")] == [
+        "scores-small",
+        "scores-small-1",
+    ]
     (design,) = design_effects(table)
     cells = [text for _, text in tags.all("td")]
     columns = effects_layout(table, design).columns[1:]
-    assert cells[-3 * len(columns) :] == [column.cells[index] for index in range(3) for column in columns]
+    assert cells[-3 * len(columns) :] == [
+        column.cells[index] for index in range(3) for column in columns
+    ]
 
 
 def test_markup_in_a_note_stays_text(fake):

@@ -22,7 +22,9 @@ def tags(text):
 
 
 def test_the_page_loads_no_external_resource(text):
-    """Every address is an anchor of the page itself or the table as CSV, and a policy forbids all others."""
+    """Every address is an anchor of the page itself or the table as CSV, and a policy forbids all
+    others.
+    """
     found = [one or other for one, other in NAMES.findall(text)]
     tables = [address for address in found if address.startswith("data:text/csv;")]
     assert len(tables) == 1
@@ -37,7 +39,16 @@ def test_headings_are_in_order_and_every_section_is_named_by_one(tags):
     assert levels.count(1) == 1
     assert all(after <= before + 1 for before, after in itertools.pairwise(levels))
     ids = [attributes["id"] for attributes, _ in tags.all("h2")]
-    assert ids == ["table", "differences", "curves", "cost", "speed-up", "samples", "settings", "provenance"]
+    assert ids == [
+        "table",
+        "differences",
+        "curves",
+        "cost",
+        "speed-up",
+        "samples",
+        "settings",
+        "provenance",
+    ]
     assert [attributes["aria-labelledby"] for attributes, _ in tags.all("section")] == ids
     links = [attributes["href"] for attributes, _ in tags.all("a")]
     assert links[: len(ids) + 1] == ["#table", *(f"#{id}" for id in ids)]
@@ -53,9 +64,12 @@ def test_ids_are_unique_and_the_page_has_a_language_and_a_title(tags, text):
 
 def test_every_drawing_has_a_description_and_only_finite_numbers(tags, text):
     drawings = tags.all("svg")
-    # Differences from base; curves of A and D along four axes; training time; speed-up in FLOPs and time.
+    # Differences from base; curves of A and D along four axes; training time; speed-up in FLOPs and
+    # time.
     assert len(drawings) == 2 + 2 * 4 + 1 + 2
-    assert all(attributes["role"] == "img" and attributes["aria-label"] for attributes, _ in drawings)
+    assert all(
+        attributes["role"] == "img" and attributes["aria-label"] for attributes, _ in drawings
+    )
     assert not re.search(r"\b(nan|inf|None)\b", "".join(re.findall(r"<svg.*?</svg>", text, re.S)))
 
 
@@ -88,7 +102,10 @@ def test_words_that_differ_from_the_reference_are_marked_and_sentences_have_scor
         lines = whole.folder(row.label, 1).predictions(row.decoding).read_text().splitlines()
         score = task.measure_items("bleu", lines, corpus)[0]
         label = unescape(row.label)
-        assert f'<tr data-row="{label}"><th scope="row">{label}</th><td class="number">{score:.1f}</td>' in text
+        assert (
+            f'<tr data-row="{label}"><th scope="row">{label}</th><td '
+            f'class="number">{score:.1f}</td>' in text
+        )
 
 
 def test_the_csv_of_the_page_is_that_of_the_table(text, whole):
@@ -101,7 +118,11 @@ def test_the_csv_of_the_page_is_that_of_the_table(text, whole):
 def test_every_row_is_linked_to_its_runs_and_every_run_is_listed(tags, whole):
     ids = {attributes["id"]: attributes for _, attributes, _ in tags.found if "id" in attributes}
     labels = [row.row.label for row in whole.table().rows]
-    links = [attributes["href"][1:] for attributes, _ in tags.all("a") if attributes["href"].startswith("#runs-")]
+    links = [
+        attributes["href"][1:]
+        for attributes, _ in tags.all("a")
+        if attributes["href"].startswith("#runs-")
+    ]
     assert [ids[link]["data-row"] for link in links] == labels
     cells = [text for _, text in tags.all("td")]
     for row in whole.study.rows:
@@ -139,10 +160,16 @@ def test_what_runs_of_several_revisions_share_is_told_once(fake):
     results = fake().all_done()
     for seed, revision in enumerate(("a" * 40, "b" * 40), 1):
         made = a_provenance(
-            ablate=CodeVersion(version="0.2", revision=revision), python="3.11", packages={"torch": "2"}
+            ablate=CodeVersion(version="0.2", revision=revision),
+            python="3.11",
+            packages={"torch": "2"},
         )
         made.write(results.folder("A h=1", seed).provenance, durable=False)
-    table = page(results.table(), results.results, [], []).split("How the numbers were made")[1].split("</table>")[0]
+    table = (
+        page(results.table(), results.results, [], [])
+        .split("How the numbers were made")[1]
+        .split("</table>")[0]
+    )
     kinds = re.findall(r'<th scope="row">(code|packages|machine)</th>', table)
     assert kinds == ["code", "code", "packages", "machine"]
 
@@ -152,7 +179,9 @@ def test_the_same_results_give_the_same_page(whole, text):
 
 
 def test_attention_is_a_picture_with_a_description(whole):
-    seen = Attention("base", "0123456789ab", 'a "dog"', b"<svg xmlns='http://www.w3.org/2000/svg'/>")
+    seen = Attention(
+        "base", "0123456789ab", 'a "dog"', b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+    )
     text = whole.page(attention=seen)
     assert 'src="data:image/svg+xml;base64,' in text
     assert "for the sentence: a &#34;dog&#34;" in text

@@ -1,9 +1,11 @@
-"""Samples are spread evenly over the test set, with the first seed of every row that has predictions."""
+"""Samples are spread evenly over the test set, with the first seed of every row that has
+predictions.
+"""
 
 from dataclasses import replace
 
+from ablate.analysis.table import Table
 from ablate.page.page import Sample, page, samples
-from ablate.report.table import Table
 
 
 def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finished_row(whole):
@@ -11,7 +13,9 @@ def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finish
     assert [sample.number for sample in found] == [1, 3]
     assert found[1].given == (("source", "d"), ("reference", "two birds sing in the tree"))
     rows = [row.row.label for row in whole.table().rows]
-    assert [row for row, _ in found[1].predictions] == rows  # row D diverged with its second seed only
+    assert [
+        row for row, _ in found[1].predictions
+    ] == rows  # row D diverged with its second seed only
     assert dict(found[1].predictions)["A h=2"] == "two xx sing in the tree"
 
 
@@ -25,13 +29,18 @@ def test_a_task_may_give_other_texts_than_a_translation(whole):
     sample = Sample(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
     text = page(whole.table(), whole.results, [], [sample])
     assert "Sample 7: a &amp; b" in text
-    assert '<tr data-row="base"><th scope="row">base</th><td>a &amp; b <span class="note">(same as the prompt)' in text
+    assert (
+        '<tr data-row="base"><th scope="row">base</th><td>a &amp; b <span class="note">(same as '
+        "the prompt)" in text
+    )
     assert '<td><span class="note">(empty)</span></td>' in text
 
 
 def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
     table = whole.table()
-    monkeypatch.setattr(Table, "main", property(lambda self: replace(self.study.task.metrics["bleu"], digits=4)))
+    monkeypatch.setattr(
+        Table, "main", property(lambda self: replace(self.study.task.metrics["bleu"], digits=4))
+    )
     (sample,) = samples(table, whole.results, whole.prepared_corpus(), 1)
     assert {len(score.partition(".")[2]) for score in sample.scores} == {4}
     assert f'<td class="number">{sample.scores[0]}</td>' in page(table, whole.results, [], [sample])

@@ -5,4 +5,6 @@
 
 import os
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is first imported: models are built, none is fetched
+os.environ["HF_HUB_OFFLINE"] = (
+    "1"  # before transformers is first imported: models are built, none is fetched
+)

@@ -26,10 +26,15 @@ def main() -> int:
     cells = [HEADINGS, *(cells for cells, _ in lines)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for row in cells:
-        padded = (f"{cell:{side}{width}}" for cell, side, width in zip(row, "<<>>>", widths, strict=True))
+        padded = (
+            f"{cell:{side}{width}}" for cell, side, width in zip(row, "<<>>>", widths, strict=True)
+        )
         print(*padded, sep="  ")
     held = sum(holds for _, holds in lines)
-    print("\nOur logits are computed twice: for all positions at once, and token by token with a cache.")
+    print(
+        "\nOur logits are computed twice: for all positions at once, and token by token with a "
+        "cache."
+    )
     by = f"torch {torch.__version__}, transformers {transformers.__version__}"
     print(f"{held} of {len(lines)} within {LIMIT:.0e}; {by}")
     return 0 if held == len(lines) else 1

@@ -24,19 +24,25 @@ class Case:
     def __init__(self, settings: Settings, draw: Random, longest: int = LONGEST) -> None:
         self.V = draw.choice((37, 41, 43, 47))
         self.config = resolve_row({"max_positions": 2 * longest + 2, "dropout": 0.0, **settings})
-        self.model = build(self.config, self.V, seed=draw.randrange(1000)).requires_grad_(False).eval()
+        self.model = (
+            build(self.config, self.V, seed=draw.randrange(1000)).requires_grad_(False).eval()
+        )
         random = torch.Generator().manual_seed(draw.randrange(1000))
         for parameter in self.model.parameters():
             if parameter.dim() == 1:  # at 1 and 0, a missing gain or bias would go unnoticed
                 parameter += 0.5 * torch.randn(parameter.shape, generator=random)
         some, others = ([draw.randint(2, longest - 1) for _ in range(2)] for _ in range(2))
-        self.source = _drawn(draw, self.V, [longest, 1, *some])  # longest with longest, and one token with several
+        self.source = _drawn(
+            draw, self.V, [longest, 1, *some]
+        )  # longest with longest, and one token with several
         self.target = _drawn(draw, self.V, [longest, *others, 1])
 
     @property
     def pairs(self) -> list[tuple[list[int], list[int]]]:
         """The sentences, without padding."""
-        sides = ([[int(t) for t in row if t] for row in side] for side in (self.source, self.target))
+        sides = (
+            [[int(t) for t in row if t] for row in side] for side in (self.source, self.target)
+        )
         return list(zip(*sides, strict=True))
 
     def logits(self) -> Tensor:
@@ -70,7 +76,9 @@ def compared(
     longest: int = LONGEST,
     double: bool = False,
 ) -> Callable[[], Pairs]:
-    """For one case per seed, our logits, at once and step by step, with the oracle's; `double`: ours in fp64."""
+    """For one case per seed, our logits, at once and step by step, with the oracle's; `double`:
+    ours in fp64.
+    """
 
     def pairs() -> Iterator[tuple[Tensor, Tensor]]:
         for seed in seeds:

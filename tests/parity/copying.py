@@ -17,19 +17,30 @@ def weights_of(model: Transformer) -> Weights:
 
 
 def renamed(weights: Mapping[str, Tensor], names: Mapping[str, str]) -> Weights:
-    """Weights under another library's names. `names` maps phrases; # is a layer's number; the longest phrase wins."""
-    phrases = (phrase.replace(".", r"\.").replace("#", "[0-9]+") for phrase in sorted(names, key=len, reverse=True))
+    """Weights under another library's names. `names` maps phrases; # is a layer's number; the
+    longest phrase wins.
+    """
+    phrases = (
+        phrase.replace(".", r"\.").replace("#", "[0-9]+")
+        for phrase in sorted(names, key=len, reverse=True)
+    )
     pattern = re.compile(rf"\b(?:{'|'.join(phrases)})\b")
 
     def theirs(found: re.Match[str]) -> str:
         number = re.search(r"\b[0-9]+\b", found[0])
-        return names[found[0].replace(number[0], "#")].replace("#", number[0]) if number else names[found[0]]
+        return (
+            names[found[0].replace(number[0], "#")].replace("#", number[0])
+            if number
+            else names[found[0]]
+        )
 
     return {pattern.sub(theirs, name): weight for name, weight in weights.items()}
 
 
 def load(theirs: nn.Module, weights: Weights) -> nn.Module:
-    """Load these weights, in their precision, into another library's model; they must be exactly its parameters."""
+    """Load these weights, in their precision, into another library's model; they must be exactly
+    its parameters.
+    """
     learned = {name for name, parameter in theirs.named_parameters() if parameter.requires_grad}
     assert learned == set(weights)
     theirs.to(next(iter(weights.values())).dtype).load_state_dict(weights, strict=False)
@@ -38,7 +49,9 @@ def load(theirs: nn.Module, weights: Weights) -> nn.Module:
 
 def with_attention_biases(weights: Weights) -> Weights:
     """Add biases of zero to attention projections without a bias."""
-    projections = (name.removesuffix("weight") for name in weights if re.search(r"\bW_[QKVO]\.weight$", name))
+    projections = (
+        name.removesuffix("weight") for name in weights if re.search(r"\bW_[QKVO]\.weight$", name)
+    )
     zeros = {f"{name}bias": torch.zeros(len(weights[f"{name}weight"])) for name in projections}
     return {**zeros, **weights}
 
@@ -71,5 +84,9 @@ def unscaled(weights: Weights, d_model: int) -> Weights:
     root, tied = d_model**0.5, "output.weight" not in weights
     scaled = {"embedding.weight": weights["embedding.weight"] * root}
     if tied:
-        scaled |= {name: weight / root for name, weight in weights.items() if name.startswith("decoder_norm.")}
+        scaled |= {
+            name: weight / root
+            for name, weight in weights.items()
+            if name.startswith("decoder_norm.")
+        }
     return {**weights, **scaled}

@@ -1,7 +1,8 @@
 """Translations compared with the generation of transformers, and perplexity compared with its loss.
 
-The models are trained for a few steps, so that they end their translations, and translate each source differently.
-They compute in double precision, so that rounding does not decide between two hypotheses.
+The models are trained for a few steps, so that they end their translations, and translate each
+source differently. They compute in double precision, so that rounding does not decide between two
+hypotheses.
 """
 
 from collections.abc import Callable, Sequence
@@ -27,7 +28,13 @@ STEPS = 100
 LONGEST = 9  # tokens of a source
 LIMIT = 20  # tokens of a translation
 TRANSLATED = 40  # sentences
-SIZES = {"decoder_layers": 2, "n_heads": 4, "d_model": 4 * 11, "d_ff": 61, "max_positions": LONGEST + LIMIT + 3}
+SIZES = {
+    "decoder_layers": 2,
+    "n_heads": 4,
+    "d_model": 4 * 11,
+    "d_ff": 61,
+    "max_positions": LONGEST + LIMIT + 3,
+}
 SETTINGS = {
     "marian": {**SIZES, "encoder_layers": 1, "attention_bias": True},
     "llama": {**llama.settings(Random(1), kv_heads=2), **SIZES, "d_k": 10, "d_v": 10},
@@ -57,7 +64,10 @@ def taught(name: str) -> Taught:
     case = Case(SETTINGS[name], draw)
 
     def sentences(count: int) -> Sentences:
-        return [[draw.randrange(4, case.V) for _ in range(draw.randint(1, LONGEST))] for _ in range(count)]
+        return [
+            [draw.randrange(4, case.V) for _ in range(draw.randint(1, LONGEST))]
+            for _ in range(count)
+        ]
 
     model = case.model.requires_grad_(True)
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3, betas=(0.9, 0.98))
@@ -95,7 +105,9 @@ class EndAt(LogitsProcessor):
         return only
 
 
-def generated(theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int) -> tuple[Tensor, Tensor]:
+def generated(
+    theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int
+) -> tuple[Tensor, Tensor]:
     """Generate with transformers: tokens with an end mark, and their log-probability.
 
     Args:
@@ -115,13 +127,17 @@ def generated(theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int) ->
     )
     tokens = out.sequences[:, begun:]
     ends = tokens == EOS
-    real = ends.cumsum(1) - ends.long() == 0  # up to the first end mark; the padding after it differs
+    real = (
+        ends.cumsum(1) - ends.long() == 0
+    )  # up to the first end mark; the padding after it differs
     return tokens * real, (log_probs * real).sum(1)
 
 
 def by_marian(beam: int) -> Pairs:
     known = taught("marian")
-    return _side_by_side(known.translated(beam), *generated(marian.marian(known.case), ended(known.sources), 1, beam))
+    return _side_by_side(
+        known.translated(beam), *generated(marian.marian(known.case), ended(known.sources), 1, beam)
+    )
 
 
 def by_llama(beam: int) -> Pairs:
@@ -129,8 +145,12 @@ def by_llama(beam: int) -> Pairs:
     known = taught("llama")
     theirs = llama.llama(known.case)
     prompts = [torch.tensor([[*source, EOS, BOS]]) for source in known.sources]
-    tokens, scores = zip(*(generated(theirs, prompt, prompt.shape[1], beam) for prompt in prompts), strict=True)
-    return _side_by_side(known.translated(beam), torch.cat([_wide(row) for row in tokens]), torch.cat(scores))
+    tokens, scores = zip(
+        *(generated(theirs, prompt, prompt.shape[1], beam) for prompt in prompts), strict=True
+    )
+    return _side_by_side(
+        known.translated(beam), torch.cat([_wide(row) for row in tokens]), torch.cat(scores)
+    )
 
 
 def _side_by_side(hypotheses: list[Hypothesis], tokens: Tensor, scores: Tensor) -> Pairs:
@@ -147,18 +167,27 @@ def of_marian() -> Pairs:
     known = taught("marian")
     source, target_in, target_out = marked(known.sources)
     split = Split(
-        {"source": _sequences(known.sources), "target": _sequences([source[::-1] for source in known.sources])}
+        {
+            "source": _sequences(known.sources),
+            "target": _sequences([source[::-1] for source in known.sources]),
+        }
     )
     labels = target_out.masked_fill(target_out == PAD, -100)
-    theirs = marian.marian(known.case)(source, source != PAD, decoder_input_ids=target_in, labels=labels)
+    theirs = marian.marian(known.case)(
+        source, source != PAD, decoder_input_ids=target_in, labels=labels
+    )
     yield (
-        torch.tensor([TASKS["translation"].perplexity(known.case.model, split, torch.device("cpu"))]),
+        torch.tensor(
+            [TASKS["translation"].perplexity(known.case.model, split, torch.device("cpu"))]
+        ),
         theirs.loss.exp()[None],
     )
 
 
 def _sequences(sentences: Sentences) -> TokenSequences:
-    return TokenSequences(np.concatenate(sentences).astype(np.uint32), np.cumsum([0, *map(len, sentences)]))
+    return TokenSequences(
+        np.concatenate(sentences).astype(np.uint32), np.cumsum([0, *map(len, sentences)])
+    )
 
 
 def _row(name: str, pairs: Callable[[int], Pairs], beam: int) -> Row:

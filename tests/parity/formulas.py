@@ -1,4 +1,5 @@
-"""The model written from the papers' formulas, in double precision: one sentence, query, head and key at a time.
+"""The model written from the papers' formulas, in double precision: one sentence, query, head and
+key at a time.
 
 Without batches it needs no padding, mask or cache. It reads our weights by name.
 """
@@ -28,7 +29,9 @@ def logits(case: Case) -> Tensor:
     """Logits of every target token by the formulas."""
     weights = {name: weight.double().numpy() for name, weight in weights_of(case.model).items()}
     written = Written(case.config, weights)
-    return torch.tensor(np.concatenate([written.logits(source, target) for source, target in case.pairs]))
+    return torch.tensor(
+        np.concatenate([written.logits(source, target) for source, target in case.pairs])
+    )
 
 
 @dataclass
@@ -51,27 +54,44 @@ class Written:
         """(T, V)."""
         tied = self.c.tied_embeddings
         if self.c.architecture == "decoder-only":
-            states = self.stack("decoder", "positions", [*source, *target], "embedding", True, None)[len(source) :]
+            states = self.stack(
+                "decoder", "positions", [*source, *target], "embedding", True, None
+            )[len(source) :]
         else:
             of_source = "embedding" if tied == "all" else "source_embedding"
             memory = self.stack("encoder", "source_positions", source, of_source, False, None)
             states = self.stack("decoder", "target_positions", target, "embedding", True, memory)
-        return np.stack(states) @ self.w["output.weight" if tied == "none" else "embedding.weight"].T
+        return (
+            np.stack(states) @ self.w["output.weight" if tied == "none" else "embedding.weight"].T
+        )
 
     def stack(
-        self, name: str, positions: str, tokens: list[int], embedding: str, causal: bool, memory: Vectors | None
+        self,
+        name: str,
+        positions: str,
+        tokens: list[int],
+        embedding: str,
+        causal: bool,
+        memory: Vectors | None,
     ) -> Vectors:
         """N layers over embedded tokens (3.1)."""
         c = self.c
         E = self.w[f"{embedding}.weight"]
-        x = [E[token] * math.sqrt(c.d_model) + self.place(positions, pos) for pos, token in enumerate(tokens)]
+        x = [
+            E[token] * math.sqrt(c.d_model) + self.place(positions, pos)
+            for pos, token in enumerate(tokens)
+        ]
         for n in range(c.depths[0] if name == "encoder" else c.depths[1]):
             at, order = f"{name}.{n}", Order(positions, n, causal)
-            x = self.sublayer(f"{at}.around_mixer", x, partial(self.mixer, f"{at}.mixer", order=order))
+            x = self.sublayer(
+                f"{at}.around_mixer", x, partial(self.mixer, f"{at}.mixer", order=order)
+            )
             if memory is not None:
                 ask = partial(self.attention, f"{at}.cross_attention", y=memory, order=None)
                 x = self.sublayer(f"{at}.around_cross_attention", x, ask)
-            x = self.sublayer(f"{at}.around_feed_forward", x, partial(self.feed_forward, f"{at}.feed_forward"))
+            x = self.sublayer(
+                f"{at}.around_feed_forward", x, partial(self.feed_forward, f"{at}.feed_forward")
+            )
         return [self.norm(f"{name}_norm", v) for v in x] if c.norm_position == "pre" else x
 
     def sublayer(self, around: str, x: Vectors, f: Callable[[Vectors], Vectors]) -> Vectors:
@@ -94,7 +114,9 @@ class Written:
 
     def feed_forward(self, at: str, x: Vectors) -> Vectors:
         """3.3, eq. 2; gated, eq. 6 of Shazeer, 2020."""
-        inner = [[ACTIVATIONS[self.c.activation](u) for u in self.linear(f"{at}.W_1", v)] for v in x]
+        inner = [
+            [ACTIVATIONS[self.c.activation](u) for u in self.linear(f"{at}.W_1", v)] for v in x
+        ]
         if self.c.activation == "swiglu":
             inner = [u * self.linear(f"{at}.W_3", v) for u, v in zip(inner, x, strict=True)]
         return [self.linear(f"{at}.W_2", np.array(u)) for u in inner]
@@ -104,8 +126,12 @@ class Written:
         d = self.c.d_model
         if self.c.positional_encoding == "sinusoidal":
             angles = [pos / 10000 ** ((i - i % 2) / d) for i in range(d)]
-            return np.array([math.cos(angle) if i % 2 else math.sin(angle) for i, angle in enumerate(angles)])
-        return self.w[f"{positions}.weight"][pos] if self.c.positional_encoding == "learned" else 0.0
+            return np.array(
+                [math.cos(angle) if i % 2 else math.sin(angle) for i, angle in enumerate(angles)]
+            )
+        return (
+            self.w[f"{positions}.weight"][pos] if self.c.positional_encoding == "learned" else 0.0
+        )
 
     def mixer(self, at: str, x: Vectors, order: Order) -> Vectors:
         """Self-attention or an LSTM; the LSTM is bidirectional in the encoder."""
@@ -130,8 +156,12 @@ class Written:
             for n in range(h):
                 g = n // (h // groups)  # the keys and values of head n (Ainslie et al., 2023)
                 weights = [self.weight(order, n, i, j, Q[i][n], K[j][g]) for j in range(len(y))]
-                values = [V[j][g] + self.of_distance(order, "of_values", i, j) for j in range(len(y))]
-                heads.append(sum(a * v for a, v in zip(weights, values, strict=True)) / sum(weights))
+                values = [
+                    V[j][g] + self.of_distance(order, "of_values", i, j) for j in range(len(y))
+                ]
+                heads.append(
+                    sum(a * v for a, v in zip(weights, values, strict=True)) / sum(weights)
+                )
             out.append(self.linear(f"{at}.W_O", np.concatenate(heads)))
         return out
 
@@ -164,12 +194,15 @@ class Written:
         clip = self.c.relative_clip
         if order is None or self.c.positional_encoding != "relative" or (order.causal and j > i):
             return 0.0
-        return self.w[f"{order.positions}.{table}"][order.layer][max(-clip, min(clip, j - i)) + clip]
+        return self.w[f"{order.positions}.{table}"][order.layer][
+            max(-clip, min(clip, j - i)) + clip
+        ]
 
     def lstm(self, at: str, direction: str, x: Vectors) -> Vectors:
         """Hochreiter and Schmidhuber, 1997, with forget gates."""
         W, U, b, d = (
-            self.w[f"{at}.cells.{name}_l0{direction}"] for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+            self.w[f"{at}.cells.{name}_l0{direction}"]
+            for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
         state = cell = np.zeros(U.shape[1])
         out = []
@@ -203,13 +236,17 @@ def turned(v: Vector, pos: int) -> NDArray[np.complex128]:
 
 
 def slope(n: int, h: int) -> float:
-    """2^(-8 (n+1) / h) for an h that is a power of two; others add odd ones of twice the power (Press et al., 2022)."""
+    """2^(-8 (n+1) / h) for an h that is a power of two; others add odd ones of twice the power
+    (Press et al., 2022).
+    """
     power = 2 ** math.floor(math.log2(h))
     return 2 ** (-8 * (n + 1) / power) if n < power else 2 ** (-4 * (2 * (n - power) + 1) / power)
 
 
 def bucket(distance: int, causal: bool) -> int:
-    """Bucket of a distance: one of 32, or of 16 in each direction if not causal (Raffel et al., 2020)."""
+    """Bucket of a distance: one of 32, or of 16 in each direction if not causal (Raffel et al.,
+    2020).
+    """
     if causal:
         return one_way(-distance, 32)
     return one_way(abs(distance), 16) + (16 if distance > 0 else 0)
@@ -220,7 +257,9 @@ def one_way(distance: int, count: int) -> int:
     exact = count // 2
     if distance < exact:
         return distance
-    return min(count - 1, exact + math.floor(exact * math.log(distance / exact) / math.log(128 / exact)))
+    return min(
+        count - 1, exact + math.floor(exact * math.log(distance / exact) / math.log(128 / exact))
+    )
 
 
 # Values of every field of the model, for random configurations.
@@ -244,7 +283,12 @@ FIELDS = {
 def anything(draw: Random) -> Settings:
     """A random valid configuration."""
     while True:
-        sizes = {**free_sizes(draw), "n_heads": draw.choice((2, 4, 6)), "relative_clip": 3, "attention_window": 2}
+        sizes = {
+            **free_sizes(draw),
+            "n_heads": draw.choice((2, 4, 6)),
+            "relative_clip": 3,
+            "attention_window": 2,
+        }
         settings = {**sizes, **{name: draw.choice(values) for name, values in FIELDS.items()}}
         if settings["positional_encoding"] == "rope":
             settings["d_k"] *= 2
@@ -275,7 +319,13 @@ ROWS = (
     *_both("rope", positional_encoding="rope", d_k=2 * PRIMES[1]),
     *_both("local, 2 tokens at either side", attention="local", attention_window=2),
     *_both("linear", attention="linear"),
-    _row("linear, decoder-only, 134 tokens", 67, (1,), attention="linear", architecture="decoder-only"),  # three chunks
+    _row(
+        "linear, decoder-only, 134 tokens",
+        67,
+        (1,),
+        attention="linear",
+        architecture="decoder-only",
+    ),  # three chunks
     *_both("lstm", mixer="lstm"),
     _row("no residual", residual=False),
     _row("no norm", norm_position="none"),

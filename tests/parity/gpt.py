@@ -1,4 +1,6 @@
-"""GPT-2 and MPT in transformers: a causal stack with learned positions, or with ALiBi (Radford et al., 2019)."""
+"""GPT-2 and MPT in transformers: a causal stack with learned positions, or with ALiBi (Radford et
+al., 2019).
+"""
 
 from random import Random
 
@@ -47,7 +49,10 @@ def gpt2(case: Case) -> Tensor:
     )  # fmt: skip
     weights = unscaled(fused(weights_of(case.model)), c.d_model)
     # The matrices of its linear layers are the transposes of ours.
-    weights = {name: weight.T if ".W_" in name and weight.dim() == 2 else weight for name, weight in weights.items()}
+    weights = {
+        name: weight.T if ".W_" in name and weight.dim() == 2 else weight
+        for name, weight in weights.items()
+    }
     return _logits(load(GPT2LMHeadModel(config), renamed(weights, GPT2)), case)
 
 
@@ -64,7 +69,9 @@ def mpt(case: Case) -> Tensor:
 
 def _logits(theirs: nn.Module, case: Case) -> Tensor:
     sequence = case.in_a_row()
-    return case.of_targets(theirs(input_ids=sequence, attention_mask=(sequence != PAD).long()).logits)
+    return case.of_targets(
+        theirs(input_ids=sequence, attention_mask=(sequence != PAD).long()).logits
+    )
 
 
 def _for_gpt2(draw: Random) -> Settings:
@@ -82,6 +89,10 @@ def _for_mpt(draw: Random) -> Settings:
 
 
 ROWS = (
-    Row("transformers GPT2LMHeadModel", "learned, pre-norm, gelu, attention biases", compared(_for_gpt2, gpt2)),
+    Row(
+        "transformers GPT2LMHeadModel",
+        "learned, pre-norm, gelu, attention biases",
+        compared(_for_gpt2, gpt2),
+    ),
     Row("transformers MptForCausalLM", "alibi, pre-norm, gelu", compared(_for_mpt, mpt)),
 )

@@ -1,10 +1,18 @@
-"""Llama and Mistral in transformers: rope, RMSNorm, SwiGLU, shared keys and values (Touvron et al., 2023)."""
+"""Llama and Mistral in transformers: rope, RMSNorm, SwiGLU, shared keys and values (Touvron et al.,
+2023).
+"""
 
 from collections.abc import Callable
 from random import Random
 
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM, PreTrainedModel
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    PreTrainedModel,
+)
 
 from ablate.data.tokenizer import PAD
 from ablate.model.norms import EPS
@@ -44,13 +52,17 @@ def _common(case: Case) -> dict[str, object]:
 
 
 def llama(case: Case) -> PreTrainedModel:
-    """Llama with the case's weights, with biases in the feed-forward network and, if configured, in attention."""
+    """Llama with the case's weights, with biases in the feed-forward network and, if configured, in
+    attention.
+    """
     config = LlamaConfig(**_common(case), mlp_bias=True, attention_bias=case.config.attention_bias)
     return _loaded(LlamaForCausalLM(config), weights_of(case.model), case)
 
 
 def mistral(case: Case) -> PreTrainedModel:
-    """Mistral with the case's weights: Llama with a window, which includes the token itself, and no biases."""
+    """Mistral with the case's weights: Llama with a window, which includes the token itself, and no
+    biases.
+    """
     config = MistralConfig(**_common(case), sliding_window=case.config.attention_window + 1)
     return _loaded(MistralForCausalLM(config), without_biases(case.model), case)
 
@@ -61,12 +73,17 @@ def _loaded(theirs: PreTrainedModel, weights: Weights, case: Case) -> PreTrained
 
 
 def halves_turned(weights: Weights, d_k: int) -> Weights:
-    """Reorder queries and keys of each head: Llama rotates entry i with i + d_k / 2, we rotate 2i with 2i + 1."""
+    """Reorder queries and keys of each head: Llama rotates entry i with i + d_k / 2, we rotate 2i
+    with 2i + 1.
+    """
 
     def ordered(weight: Tensor) -> Tensor:
         return weight.unflatten(0, (-1, d_k // 2, 2)).transpose(1, 2).flatten(0, 2)
 
-    return {name: ordered(weight) if "W_Q." in name or "W_K." in name else weight for name, weight in weights.items()}
+    return {
+        name: ordered(weight) if "W_Q." in name or "W_K." in name else weight
+        for name, weight in weights.items()
+    }
 
 
 def of(model: Model) -> Callable[[Case], Tensor]:
@@ -74,13 +91,17 @@ def of(model: Model) -> Callable[[Case], Tensor]:
 
     def logits(case: Case) -> Tensor:
         sequence = case.in_a_row()
-        return case.of_targets(model(case)(input_ids=sequence, attention_mask=(sequence != PAD).long()).logits)
+        return case.of_targets(
+            model(case)(input_ids=sequence, attention_mask=(sequence != PAD).long()).logits
+        )
 
     return logits
 
 
 def settings(draw: Random, kv_heads: int | None = None, **fields: object) -> Settings:
-    """Llama's configuration with `kv_heads` key and value heads for two or three query heads each; None: one each."""
+    """Llama's configuration with `kv_heads` key and value heads for two or three query heads each;
+    None: one each.
+    """
     half, half_head, d_ff = draw.sample(PRIMES, 3)
     heads = (kv_heads or 1) * draw.choice((2, 3))
     return {

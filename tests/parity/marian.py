@@ -1,4 +1,6 @@
-"""Marian in transformers: the paper's model, with biases in attention (Junczys-Dowmunt et al., 2018)."""
+"""Marian in transformers: the paper's model, with biases in attention (Junczys-Dowmunt et al.,
+2018).
+"""
 
 from random import Random
 
@@ -34,7 +36,14 @@ NAMES = {
     "around_feed_forward.norm": "final_layer_norm",
 }
 # Weights with d_model as last axis, and weights without d_model; all others have it as first axis.
-READS_D_MODEL = ("embedding.weight", "output.weight", "W_Q.weight", "W_K.weight", "W_V.weight", "W_1.weight")
+READS_D_MODEL = (
+    "embedding.weight",
+    "output.weight",
+    "W_Q.weight",
+    "W_K.weight",
+    "W_V.weight",
+    "W_1.weight",
+)
 APART_FROM_D_MODEL = ("W_Q.bias", "W_K.bias", "W_V.bias", "W_1.bias")
 
 
@@ -62,7 +71,9 @@ def marian(case: Case) -> MarianMTModel:
 
 
 def sines_first(weights: Weights, d_model: int) -> Weights:
-    """Reorder the entries of d_model as in Marian, whose positions have all sines before all cosines."""
+    """Reorder the entries of d_model as in Marian, whose positions have all sines before all
+    cosines.
+    """
     order = torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
 
     def ordered(name: str, weight: Tensor) -> Tensor:
@@ -83,7 +94,9 @@ def _row(what: str, **fields: object) -> Row:
     def settings(draw: Random) -> Settings:
         return {**usual_sizes(draw), **fields}
 
-    return Row("transformers MarianMTModel", f"post-norm, sinusoidal, {what}", compared(settings, logits))
+    return Row(
+        "transformers MarianMTModel", f"post-norm, sinusoidal, {what}", compared(settings, logits)
+    )
 
 
 ROWS = (

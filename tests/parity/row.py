@@ -14,7 +14,9 @@ Pairs = Iterable[tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class Comparison:
-    """Count of compared numbers, root mean square of the oracle's, and our largest difference from them."""
+    """Count of compared numbers, root mean square of the oracle's, and our largest difference from
+    them.
+    """
 
     numbers: int
     rms: float

@@ -50,9 +50,12 @@ def logits(case: Case) -> Tensor:
         layer_norm_epsilon=EPS, attn_implementation="eager",
     )  # fmt: skip
     weights = without_biases(case.model)
-    # T5 scales the states before the logits and not the embeddings, so that its matrix is sqrt(d_model) times ours.
+    # T5 scales the states before the logits and not the embeddings, so that its matrix is
+    # sqrt(d_model) times ours.
     weights["embedding.weight"] = weights["embedding.weight"] * c.d_model**0.5
-    theirs = load(T5ForConditionalGeneration(config), renamed(weights, NAMES | (GATED if gated else PLAIN)))
+    theirs = load(
+        T5ForConditionalGeneration(config), renamed(weights, NAMES | (GATED if gated else PLAIN))
+    )
     source = {"input_ids": case.source, "attention_mask": case.source != PAD}
     return case.of_tokens(theirs(**source, decoder_input_ids=case.target).logits)
 
@@ -60,11 +63,18 @@ def logits(case: Case) -> Tensor:
 def _row(activation: str, longest: int = 13, seeds: Sequence[int] = SEEDS) -> Row:
     def settings(draw: Random) -> Settings:
         sizes = free_sizes(draw)
-        fields = {"positional_encoding": "t5", "norm": "rmsnorm", "norm_position": "pre", "attention_scale": 1}
+        fields = {
+            "positional_encoding": "t5",
+            "norm": "rmsnorm",
+            "norm_position": "pre",
+            "attention_scale": 1,
+        }
         return {**sizes, "d_v": sizes["d_k"], "activation": activation, **fields}
 
     what = f"t5, rmsnorm, pre-norm, scale 1, {activation}, up to {longest} tokens"
-    return Row("transformers T5ForConditionalGeneration", what, compared(settings, logits, seeds, longest))
+    return Row(
+        "transformers T5ForConditionalGeneration", what, compared(settings, logits, seeds, longest)
+    )
 
 
 # Past 128 tokens all distances share a bucket.

@@ -22,11 +22,16 @@ def test_our_numbers_equal_the_oracles(row):
 def test_the_compared_translations_are_diverse_and_mostly_complete(name, beam):
     translations = [hypothesis.tokens for hypothesis in taught(name).translated(beam)]
     assert len(set(map(tuple, translations))) > len(translations) / 2
-    assert sum(0 < len(tokens) < LONGEST_TRANSLATION for tokens in translations) > len(translations) / 2
+    assert (
+        sum(0 < len(tokens) < LONGEST_TRANSLATION for tokens in translations)
+        > len(translations) / 2
+    )
 
 
 @pytest.mark.parametrize(("apart", "status"), [(LIMIT / 2, 0), (LIMIT * 2, 1), (float("nan"), 1)])
-def test_the_command_prints_the_largest_difference_and_fails_above_the_limit(apart, status, monkeypatch, capsys):
+def test_the_command_prints_the_largest_difference_and_fails_above_the_limit(
+    apart, status, monkeypatch, capsys
+):
     near = Row("itself", "some numbers", lambda: [(torch.ones(7), torch.ones(7))])
     far = Row("itself", "other numbers", lambda: [(torch.ones(11), torch.ones(11) + apart)])
     monkeypatch.setattr(command, "ROWS", (near, far))

@@ -31,7 +31,9 @@ NAMES = {
 
 
 def transformer(case: Case, weights: Weights) -> nn.Module:
-    """torch.nn.Transformer with these weights; a stack ends with a norm only for pre-norm, as ours does."""
+    """torch.nn.Transformer with these weights; a stack ends with a norm only for pre-norm, as ours
+    does.
+    """
     c = case.config
     first = c.norm_position == "pre"
     shape = {
@@ -41,7 +43,9 @@ def transformer(case: Case, weights: Weights) -> nn.Module:
     last = [nn.LayerNorm(c.d_model, EPS) if first else None for _ in range(2)]
     encoder, decoder = nn.TransformerEncoderLayer(**shape), nn.TransformerDecoderLayer(**shape)
     stacks = {
-        "custom_encoder": nn.TransformerEncoder(encoder, c.depths[0], last[0], enable_nested_tensor=False),
+        "custom_encoder": nn.TransformerEncoder(
+            encoder, c.depths[0], last[0], enable_nested_tensor=False
+        ),
         "custom_decoder": nn.TransformerDecoder(decoder, c.depths[1], last[1]),
     }
     stack_weights = {name: weight for name, weight in weights.items() if "embedding" not in name}
@@ -50,17 +54,26 @@ def transformer(case: Case, weights: Weights) -> nn.Module:
 
 
 def logits(case: Case) -> Tensor:
-    """Logits at the target tokens: E times the states of torch.nn.Transformer on sqrt(d_model) E[token] + position."""
+    """Logits at the target tokens: E times the states of torch.nn.Transformer on sqrt(d_model)
+    E[token] + position.
+    """
     weights = weights_of(case.model)
-    ours = [weights[name] for name in ("source_embedding.weight", "embedding.weight") if name in weights]
+    ours = [
+        weights[name] for name in ("source_embedding.weight", "embedding.weight") if name in weights
+    ]
     source, target = (
-        matrix[tokens] * math.sqrt(case.config.d_model) + positions(*tokens.shape[1:], case.config.d_model)
+        matrix[tokens] * math.sqrt(case.config.d_model)
+        + positions(*tokens.shape[1:], case.config.d_model)
         for matrix, tokens in ((ours[0], case.source), (ours[-1], case.target))
     )
     padding = case.source == 0
     ahead = torch.ones(target.shape[1], target.shape[1], dtype=torch.bool).triu(1)
     states = transformer(case, weights)(
-        source, target, tgt_mask=ahead, src_key_padding_mask=padding, memory_key_padding_mask=padding
+        source,
+        target,
+        tgt_mask=ahead,
+        src_key_padding_mask=padding,
+        memory_key_padding_mask=padding,
     )
     return case.of_tokens(states @ weights["embedding.weight"].T)
 
@@ -84,6 +97,11 @@ def _row(what: str, **fields: object) -> Row:
 
 ROWS = (
     _row("post-norm, sinusoidal, relu: the paper's"),
-    _row("pre-norm, sinusoidal, gelu, attention biases", norm_position="pre", activation="gelu", attention_bias=True),
+    _row(
+        "pre-norm, sinusoidal, gelu, attention biases",
+        norm_position="pre",
+        activation="gelu",
+        attention_bias=True,
+    ),
     _row("post-norm, sinusoidal, relu, source embeddings apart", tied_embeddings="decoder"),
 )

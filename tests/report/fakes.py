@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from ablate.analysis.table import Table, table_of
 from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
-from ablate.report.table import Table, table_of
 from ablate.store import Results, RunFolder
 from ablate.store.files import sha256, write_bytes
 from ablate.store.machine import process_mark
@@ -76,7 +76,9 @@ class Fake:
         row, folder = self.row(label), self.folder(label, seed)
         before = folder.read_result()
         scores = some_scores(ppl, bleu, signature, ppl_char)
-        decoding = self.decoding(row, corpus=corpus, scores=scores, sha256=_sha256(folder.predictions(row.decoding)))
+        decoding = self.decoding(
+            row, corpus=corpus, scores=scores, sha256=_sha256(folder.predictions(row.decoding))
+        )
         decodings = {**(before.decodings if before else {}), row.decoding: decoding}
         steps = steps or row.config.train_steps
         self._begin(label, seed)
@@ -89,7 +91,9 @@ class Fake:
     @staticmethod
     def decoding(row: Row, **fields: Any) -> Decoding:
         """The evaluation of a run with a row's decoding settings."""
-        settings = {name: getattr(row.config, name) for name in ("beam", "alpha", "max_extra_length")}
+        settings = {
+            name: getattr(row.config, name) for name in ("beam", "alpha", "max_extra_length")
+        }
         count = row.config.average_checkpoints
         return a_decoding(**{**settings, "average_checkpoints": count, "averaged": count, **fields})
 
@@ -98,15 +102,28 @@ class Fake:
         folder = self.folder(label, seed)
         self._begin(label, seed)
         hashes = {"metrics_sha256": _sha256(folder.metrics)}
-        result = a_result(folder.id, outcome="diverged", steps=step, seconds=5.0, reason=reason, **hashes)
+        result = a_result(
+            folder.id, outcome="diverged", steps=step, seconds=5.0, reason=reason, **hashes
+        )
         result.write(folder.result, durable=False)
 
     def failed(self, label: str, seed: int, reason: str, *, killed: bool = False) -> None:
         """Let a row's run fail at its third step."""
         self.at(label, seed, 3, alive=False)
-        a_failure(reason=reason, killed=killed).write(self.folder(label, seed).failure, durable=False)
+        a_failure(reason=reason, killed=killed).write(
+            self.folder(label, seed).failure, durable=False
+        )
 
-    def at(self, label: str, seed: int, step: int, *, alive: bool, phase: Phase = "training", **fields: Any) -> None:
+    def at(
+        self,
+        label: str,
+        seed: int,
+        step: int,
+        *,
+        alive: bool,
+        phase: Phase = "training",
+        **fields: Any,
+    ) -> None:
         """Leave a row's run at a step, with a process that lives or has died."""
         mark = process_mark() if alive else process_mark().model_copy(update={"born": 1.0})
         report = a_progress(mark, **{"phase": phase, "step": step, "steps": 100, **fields})
@@ -116,7 +133,11 @@ class Fake:
         """Prepare the corpus of these results, as far as reports read it."""
         folder = self.results.corpora / CORPUS
         for field, lines in (("source", sources), ("target", references)):
-            write_bytes(folder / f"test.{field}.txt", "".join(f"{line}\n" for line in lines).encode(), durable=False)
+            write_bytes(
+                folder / f"test.{field}.txt",
+                "".join(f"{line}\n" for line in lines).encode(),
+                durable=False,
+            )
             words = np.array([len(line.split()) for line in lines])
             with SequenceWriter(folder, "test", field) as writer:
                 writer.add(Encoded(np.zeros(words.sum(), np.uint32), words))
@@ -127,16 +148,22 @@ class Fake:
     def translated(self, label: str, seed: int, lines: list[str]) -> None:
         """Store translations of the test split, in the row's decoding."""
         folder, id = self.folder(label, seed), self.row(label).decoding
-        write_bytes(folder.predictions(id), "".join(f"{line}\n" for line in lines).encode(), durable=False)
+        write_bytes(
+            folder.predictions(id), "".join(f"{line}\n" for line in lines).encode(), durable=False
+        )
         result = folder.read_result()
         if result is not None and id in result.decodings:
-            decoding = result.decodings[id].model_copy(update={"sha256": _sha256(folder.predictions(id))})
+            decoding = result.decodings[id].model_copy(
+                update={"sha256": _sha256(folder.predictions(id))}
+            )
             change(Result, folder.result, decodings={**result.decodings, id: decoding})
 
     def logged(self, label: str, seed: int, *lines: dict[str, Any]) -> None:
         """Write the metrics log of a row's run; each line has the fields of a `MetricsLine`."""
         records = (MetricsLine(**{"tokens": 1000 * line["step"], **line}) for line in lines)
-        text = "".join(json.dumps(record.model_dump(exclude_none=True)) + "\n" for record in records)
+        text = "".join(
+            json.dumps(record.model_dump(exclude_none=True)) + "\n" for record in records
+        )
         folder = self.folder(label, seed)
         write_bytes(folder.metrics, text.encode(), durable=False)
         if folder.result.exists():
@@ -146,7 +173,9 @@ class Fake:
         """Finish every run, each row and each seed a little worse than the one before."""
         for index, row in enumerate(self.study.rows):
             for seed in self.study.seeds:
-                worse = index / 10 + seed / 100 + index * (seed % 3) / 10_000  # the seeds of a row differ a little
+                worse = (
+                    index / 10 + seed / 100 + index * (seed % 3) / 10_000
+                )  # the seeds of a row differ a little
                 self.done(row.label, seed, ppl + worse, bleu - worse)
         return self
 
@@ -155,7 +184,12 @@ class Fake:
 
     def _begin(self, label: str, seed: int) -> None:
         folder, data = self.folder(label, seed), self.study.data_of(self.row(label))
-        record = a_run(folder.id, seed=seed, config=self.row(label).config, data=data.model_dump(exclude={"folder"}))
+        record = a_run(
+            folder.id,
+            seed=seed,
+            config=self.row(label).config,
+            data=data.model_dump(exclude={"folder"}),
+        )
         record.write(folder.run, durable=False)
         a_provenance().write(folder.provenance, durable=False)
         if not folder.metrics.exists():

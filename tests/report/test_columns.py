@@ -9,15 +9,15 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.scores import Scores, mean_and_std
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
 from ablate.report.columns import paper_layout, terminal_layout
 from ablate.report.latex import latex
 from ablate.report.layout import LEAST_LABEL
-from ablate.report.missing_scores import score_missing
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
-from ablate.report.scores import Scores, mean_and_std
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel, MaskedLanguageModel
@@ -43,7 +43,9 @@ def shown(table, width=None, against_paper=False):
     """The printed table on a terminal of this width; piped if None."""
     out = io.StringIO()
     terminal = {"width": width, "force_terminal": True} if width else {"width": 80}
-    print_rich(table, Console(file=out, color_system=None, legacy_windows=False, **terminal), against_paper)
+    print_rich(
+        table, Console(file=out, color_system=None, legacy_windows=False, **terminal), against_paper
+    )
     return out.getvalue()
 
 
@@ -58,7 +60,9 @@ def test_cells_are_blank_where_a_row_equals_base(fake):
     assert table["other"] == ("", "", "", "", "beam=1")
 
 
-LABELED = SMALL.replace("rows:", "rows:\n  later: {set: {N: 1, norm: rmsnorm, norm_position: pre}, label: RMS & pre}")
+LABELED = SMALL.replace(
+    "rows:", "rows:\n  later: {set: {N: 1, norm: rmsnorm, norm_position: pre}, label: RMS & pre}"
+)
 
 
 def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
@@ -75,7 +79,9 @@ def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
 
 def test_a_custom_class_of_a_labeled_row_is_named_as_written(fake, tmp_path):
     (tmp_path / "mine.py").write_text("class Square: ...\n")
-    text = SMALL.replace("rows:", "rows:\n  own: {set: {activation: 'mine:Square'}, label: squared}")
+    text = SMALL.replace(
+        "rows:", "rows:\n  own: {set: {activation: 'mine:Square'}, label: squared}"
+    )
     assert "squared: activation=mine:Square." in legend(fake(text, seeds="1").all_done().table())
 
 
@@ -86,8 +92,25 @@ def test_head_sizes_that_follow_from_another_change_are_shown(fake):
 
 def test_columns_have_the_order_of_the_paper(fake):
     heads = list(columns(fake(seeds="1").all_done().table()))
-    assert heads[:10] == ["", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps"]
-    assert heads[-5:] == ["PPL (dev)", "BLEU (test)", "ΔPPL (n = 1)", "ΔBLEU (n = 1)", "params (10^6)"]
+    assert heads[:10] == [
+        "",
+        "N",
+        "d_model",
+        "d_ff",
+        "h",
+        "d_k",
+        "d_v",
+        "P_drop",
+        "eps_ls",
+        "steps",
+    ]
+    assert heads[-5:] == [
+        "PPL (dev)",
+        "BLEU (test)",
+        "ΔPPL (n = 1)",
+        "ΔBLEU (n = 1)",
+        "params (10^6)",
+    ]
 
 
 def test_best_value_of_each_metric_is_marked(fake):
@@ -134,14 +157,20 @@ def test_nothing_is_best_where_all_rows_print_the_same_score(fake):
         (0.01, 0.01, True, {"Δ": "no interval, because look 1 of 2 (4 of 6 seeds) is not complete"}),
     ],
 )  # fmt: skip
-def test_differences_without_an_interval_name_their_metric_and_the_reason(fake, ppl, bleu, looks, expected):
+def test_differences_without_an_interval_name_their_metric_and_the_reason(
+    fake, ppl, bleu, looks, expected
+):
     results = fake(SMALL.replace("[1, 2, 3]", "{looks: [4, 6]}") if looks else SMALL)
     for index, row in enumerate(results.study.rows):
         for seed in (1, 2, 3):
             noise = index * seed % 3
             results.done(row.label, seed, 5.0 + index + ppl * noise, 25.0 - index - bleu * noise)
     table = results.table()
-    lines = [line.partition(": ") for line in paper_layout(table, starred, False).legend if line.startswith("Δ")]
+    lines = [
+        line.partition(": ")
+        for line in paper_layout(table, starred, False).legend
+        if line.startswith("Δ")
+    ]
     assert {head for head, _, _ in lines} == expected.keys()
     for head, _, text in lines:
         assert expected[head] in text
@@ -150,7 +179,9 @@ def test_differences_without_an_interval_name_their_metric_and_the_reason(fake, 
     assert ("ΔPPL [95 %]" in heads) == bool(ppl and not looks)
 
 
-def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other_rows_are_named(fake):
+def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other_rows_are_named(
+    fake,
+):
     results = fake()
     for index, row in enumerate(results.study.rows):
         for seed in (1, 2, 3):
@@ -158,7 +189,9 @@ def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other
             results.done(row.label, seed, 5.0 + index + noise, 25.0 + 5 * noise)
     table = results.table()
     assert not any(row.verdicts["bleu"].is_different for row in table.rows[1:])
-    assert any(row.verdicts["ppl"].is_different for row in table.rows[1:])  # outside of its interval, but no verdict
+    assert any(
+        row.verdicts["ppl"].is_different for row in table.rows[1:]
+    )  # outside of its interval, but no verdict
     rule = "; the interval of ΔBLEU excludes 0 exactly if the verdict is worse or better"
     assert f"{rule}." in legend(table)
     for seed in (1, 2):
@@ -168,7 +201,9 @@ def test_only_the_intervals_of_the_main_metric_agree_with_the_verdicts_and_other
     table = results.table()
     (test,) = [row.verdicts["bleu"].seed_test for row in table.rows if row.row.label == "A h=1"]
     assert test.low > 0
-    assert f"{rule}, except for A h=1, decided by diverged seeds or an earlier look." in legend(table)
+    assert f"{rule}, except for A h=1, decided by diverged seeds or an earlier look." in legend(
+        table
+    )
 
 
 def test_single_row_is_not_marked_nor_explained(fake):
@@ -201,7 +236,8 @@ def test_standard_deviation_needs_two_seeds(values, seeds, text):
 
 
 @pytest.mark.parametrize(
-    ("steps", "text"), [(None, "?"), (100, "100"), (9000, "9000"), (10_500, "10500"), (100_000, "100K")]
+    ("steps", "text"),
+    [(None, "?"), (100, "100"), (9000, "9000"), (10_500, "10500"), (100_000, "100K")],
 )
 def test_steps_are_abbreviated_only_if_exact(steps, text):
     assert thousands(steps) == text
@@ -209,7 +245,13 @@ def test_steps_are_abbreviated_only_if_exact(steps, text):
 
 @pytest.mark.parametrize(
     ("params", "text"),
-    [(8576, "0.00858"), (230_000, "0.230"), (254_336, "0.254"), (36_200_000, "36.2"), (213_900_000, "214")],
+    [
+        (8576, "0.00858"),
+        (230_000, "0.230"),
+        (254_336, "0.254"),
+        (36_200_000, "36.2"),
+        (213_900_000, "214"),
+    ],
 )
 def test_parameters_are_in_millions(params, text):
     assert millions(params) == text
@@ -223,7 +265,9 @@ def test_state_column_is_shown_while_a_row_is_not_done(fake):
 
 
 def test_one_seed_brings_a_warning(fake):
-    assert "One seed (n = 1): the variance over seeds is unknown" in legend(fake(seeds="1").all_done().table())
+    assert "One seed (n = 1): the variance over seeds is unknown" in legend(
+        fake(seeds="1").all_done().table()
+    )
     assert "One seed" not in legend(fake().all_done().table())
     assert "n = 3 seeds" in legend(fake().all_done().table())
 
@@ -232,7 +276,11 @@ def test_mixed_corpora_bring_a_warning(fake):
     results = fake(seeds="1").all_done()
     assert "WARNING" not in legend(results.table())
     results.done("A h=1", 1, 5.0, 25.0, corpus="ba9876543210")
-    for text in (legend(results.table()), shown(results.table(), 80), markdown(results.table(), against_paper=False)):
+    for text in (
+        legend(results.table()),
+        shown(results.table(), 80),
+        markdown(results.table(), against_paper=False),
+    ):
         assert re.search(r"WARNING: these results mix corpora\s0123456789ab,\sba9876543210", text)
 
 
@@ -253,7 +301,10 @@ data: {{corpus: toy, vocab_size: 350}}
 base: {{N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 300, batch_tokens: 1024}}
 rows: {{C: {{match: {match}, each: {{d_ff: [512]}}}}}}
 """).table()
-    assert f"matched: the field that brings the row's {words}" in paper_layout(table, starred, False).legend
+    assert (
+        f"matched: the field that brings the row's {words}"
+        in paper_layout(table, starred, False).legend
+    )
 
 
 def test_legend_has_every_signature(fake):
@@ -286,7 +337,9 @@ def filled(tmp_path_factory):
             for label in labels[1:4]:
                 results.folder(label, study.seeds[-1]).result.unlink()
             results.at(labels[1], study.seeds[-1], 12_345, alive=False)
-            results.diverged(labels[2], study.seeds[-1], 12_345, "the loss exploded to 31.4 nats a token")
+            results.diverged(
+                labels[2], study.seeds[-1], 12_345, "the loss exploded to 31.4 nats a token"
+            )
             results.failed(labels[3], study.seeds[-1], "out of luck")
         return results.table()
 
@@ -320,7 +373,12 @@ def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
             cell.replace(" ", "") for cell in full.cells
         ]
     out = io.StringIO()
-    print_rich(table, Console(file=out, color_system=None, width=width, force_terminal=True), against_paper, with_cost)
+    print_rich(
+        table,
+        Console(file=out, color_system=None, width=width, force_terminal=True),
+        against_paper,
+        with_cost,
+    )
     assert max(map(len, out.getvalue().splitlines())) <= width
     assert "…" not in out.getvalue()
 
@@ -354,7 +412,10 @@ def test_settings_come_last_and_those_that_most_rows_change_come_first(filled):
 def test_a_pipe_and_a_wide_table_get_every_column_uncut(filled, name, seeds, whole, wide):
     table, out = filled(name, seeds, whole), io.StringIO()
     print_rich(
-        table, Console(file=out, color_system=None, width=80, force_terminal=wide), against_paper=True, wide=wide
+        table,
+        Console(file=out, color_system=None, width=80, force_terminal=wide),
+        against_paper=True,
+        wide=wide,
     )
     lines = out.getvalue().splitlines()
     layout = terminal_layout(table, starred, against_paper=True)
@@ -373,7 +434,9 @@ def test_the_table_has_one_p_value_and_it_never_contradicts_the_verdict(fake):
     for row, share in (("base", 0), ("A h=1", 60), ("A h=2", 1), ("D dropout=0.3", 0)):
         for seed in (1, 2, 3):
             results.done(row, seed, 5.0 + share, 90.0 - share + 0.01 * seed * (1 if share else -1))
-            results.translated(row, seed, ["wrong words" if i < share else line for i, line in enumerate(lines)])
+            results.translated(
+                row, seed, ["wrong words" if i < share else line for i, line in enumerate(lines)]
+            )
     score_missing(results.study, results.results)
     table = results.table()
     found = columns(table)
@@ -419,7 +482,9 @@ def test_markdown_is_a_table_with_a_list_below(filled, name, seeds, whole, again
     assert len({len(row) for row in rows}) == 1
     assert rows[0] == [column.head.replace("\n", " ") for column in layout.columns]
     assert all(re.fullmatch(r"-+:?", cell) for cell in rows[1])
-    assert [tuple(row) for row in rows[2:]] == list(zip(*(column.cells for column in layout.columns), strict=True))
+    assert [tuple(row) for row in rows[2:]] == list(
+        zip(*(column.cells for column in layout.columns), strict=True)
+    )
     assert all(line.startswith("- ") for line in below)
     assert "- **bold**: best; blank: as base." in below
 
@@ -428,11 +493,18 @@ def test_the_records_of_a_stranger_add_no_markup_and_no_line_to_a_markdown_table
     """A site of documentation shows the table as it is."""
     results = fake(seeds="1")
     results.done("base", 1, 5.0, 25.0)
-    change(Provenance, results.folder("base", 1).provenance, device="<img src=x>\n# [Title](javascript:x)\x1b[2J")
+    change(
+        Provenance,
+        results.folder("base", 1).provenance,
+        device="<img src=x>\n# [Title](javascript:x)\x1b[2J",
+    )
     results.diverged("A h=1", 1, 50, "bad\n\n</td><script>x</script>")
     lines = markdown(results.table(), against_paper=False).splitlines()
     assert "device: &lt;img src=x> # [Title]\\(javascript:x)\\x1b[2J: base" in "\n".join(lines)
-    assert any(line.endswith("| diverged at step 50: bad  &lt;/td>&lt;script>x&lt;/script> |") for line in lines)
+    assert any(
+        line.endswith("| diverged at step 50: bad  &lt;/td>&lt;script>x&lt;/script> |")
+        for line in lines
+    )
     assert all(not line or line.startswith(("- ", "| ")) for line in lines)
 
 
@@ -457,7 +529,11 @@ def test_csv_has_numbers_in_full(fake):
     frame = pd.read_csv(io.StringIO(text), dtype=str, keep_default_na=False)
     assert rows == frame.to_dict("records")
     for cells, row in zip(rows, table.rows, strict=True):
-        assert (cells["row"], cells["state"], cells["params"]) == (row.row.label, row.state, str(row.params))
+        assert (cells["row"], cells["state"], cells["params"]) == (
+            row.row.label,
+            row.state,
+            str(row.params),
+        )
         deltas = row.deltas or dict.fromkeys(row.scores, Scores())
         for metric, scores in (
             ("ppl", row.scores["ppl"]),
@@ -480,7 +556,8 @@ def test_csv_has_all_changes_of_a_row(fake):
 def test_csv_writes_changes_as_a_study_does(fake, tmp_path):
     (tmp_path / "mine.py").write_text("class Square: pass\n")
     text = SMALL.replace(
-        "rows:", "rows:\n  Z: {each: {residual: [false], activation: ['mine:Square'], clipping: [0.5]}}"
+        "rows:",
+        "rows:\n  Z: {each: {residual: [false], activation: ['mine:Square'], clipping: [0.5]}}",
     )
     text = text.replace("clipping", "gradient_clipping")
     rows = list(csv.DictReader(io.StringIO(comma_separated(fake(text, seeds="1").table()))))
@@ -501,7 +578,9 @@ def test_paper_s_numbers_are_shown_on_request(fake):
 
 def test_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
     study = read_study(STUDIES / "table3.yaml")
-    assert "not the paper's" not in legend(Fake(tmp_path, study).all_done().table(), against_paper=True)
+    assert "not the paper's" not in legend(
+        Fake(tmp_path, study).all_done().table(), against_paper=True
+    )
 
 
 def test_every_changed_field_of_decoding_is_shown(fake):
@@ -526,7 +605,10 @@ def with_overlap(results, overlap, test=200):
 
 def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_data(fake):
     table = with_overlap(fake(), Overlap(fields={"source": 5, "target": 0}, records=0))
-    line = "Test text that also occurs in the training data: source 2.5%, target 0.0%, whole records 0.0%."
+    line = (
+        "Test text that also occurs in the training data: source 2.5%, target 0.0%, whole records "
+        "0.0%."
+    )
     assert paper_layout(table, starred, False).legend.count(line) == 1
     assert terminal_layout(table, starred, False, width=80).legend.count(line) == 1
     assert line in as_json(table)

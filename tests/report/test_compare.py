@@ -6,9 +6,9 @@ from contextlib import redirect_stdout
 
 import pytest
 
+from ablate.analysis.curves import Curve, curve_of, curves_of, evaluations
 from ablate.errors import UsageError
 from ablate.report.compare import compare, differing_most, print_comparison
-from ablate.report.curves import Curve, curve_of, curves_of, evaluations
 from ablate.store.records import read_metrics
 from ablate.study.select import find_row
 from ablate.tasks import Sample
@@ -27,8 +27,12 @@ def compared(fake):
     for seed, first, second in ((1, 20.0, 25.0), (2, 21.0, 26.5)):
         results.done("A h=1", seed, 6.0, first)
         results.done("A h=2", seed, 5.0, second)
-        results.logged("A h=1", seed, {"step": 50, "loss": 1.0}, {"step": 50, "dev_perplexity": 8.0 * seed})
-        results.logged("A h=2", seed, *({"step": step, "dev_perplexity": 400.0 / step} for step in (50, 100)))
+        results.logged(
+            "A h=1", seed, {"step": 50, "loss": 1.0}, {"step": 50, "dev_perplexity": 8.0 * seed}
+        )
+        results.logged(
+            "A h=2", seed, *({"step": step, "dev_perplexity": 400.0 / step} for step in (50, 100))
+        )
     table = results.table()
     return compare(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
 
@@ -57,7 +61,10 @@ def test_whole_lines_of_a_damaged_or_growing_log_are_read(fake):
     assert evaluations(read_metrics(folder.metrics)) == ()
     results.logged("base", 1, {"step": 1, "dev_perplexity": 4.0})
     with folder.metrics.open("a") as file:
-        file.write('{"step": 2, "tokens": 9, "dev_perplexity": "x"}\n[1]\n{"step": 3, "tokens": 9, "dev_perp')
+        file.write(
+            '{"step": 2, "tokens": 9, "dev_perplexity": "x"}\n[1]\n{"step": 3, "tokens": 9, '
+            '"dev_perp'
+        )
     assert evaluations(read_metrics(folder.metrics)) == ((1, 4.0),)
     folder.metrics.write_bytes(b"\xff\xfe")
     assert evaluations(read_metrics(folder.metrics)) == ()
@@ -73,7 +80,10 @@ def test_a_log_that_is_not_the_one_of_the_finished_run_has_no_curve_and_the_tabl
     path.write_text(path.read_text().replace("4.0", "3.0"))
     table = results.table()
     assert curve_of(table, table.rows[0], results.results).by_seed == {}
-    assert any(line.startswith(f"{path}: is damaged") and "its learning curve" in line for line in table.faults)
+    assert any(
+        line.startswith(f"{path}: is damaged") and "its learning curve" in line
+        for line in table.faults
+    )
 
 
 def test_rows_with_the_same_runs_have_one_curve(fake):
@@ -81,7 +91,12 @@ def test_rows_with_the_same_runs_have_one_curve(fake):
     for row in results.study.rows[:2]:
         results.logged(row.label, 1, {"step": 1, "dev_perplexity": 4.0})
     curves = curves_of(results.table(), results.results)
-    assert [curve.row for curve in curves] == ["base", "A h=1", "A h=2", "D dropout=0.3"]  # not decoding beam=1
+    assert [curve.row for curve in curves] == [
+        "base",
+        "A h=1",
+        "A h=2",
+        "D dropout=0.3",
+    ]  # not decoding beam=1
     assert [bool(curve.by_seed) for curve in curves] == [True, True, False, False]
 
 
@@ -104,7 +119,9 @@ def test_sentences_are_ordered_from_the_largest_loss_to_the_largest_gain(more_is
     found = differing_most(texts, scores, 5, more_is_better, given)
     assert [one.number for one in found] == order
     assert all(one.sample == (("source", one.predictions[0].upper()),) for one in found)
-    assert all(one.predictions == (SENTENCES[one.number - 1], SENTENCES[5 - one.number]) for one in found)
+    assert all(
+        one.predictions == (SENTENCES[one.number - 1], SENTENCES[5 - one.number]) for one in found
+    )
     assert [one.number for one in differing_most(texts, scores, 1, True, given)] == [2, 3]
 
 
@@ -113,13 +130,23 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
     with redirect_stdout(out):
         print_comparison(compared)
     text = out.getvalue()
-    for part in ("n_heads", "20.5 ±0.7", "25.8 ±1.1", "+5.2", "95 % over 2 seeds", "No seed has predictions"):
+    for part in (
+        "n_heads",
+        "20.5 ±0.7",
+        "25.8 ±1.1",
+        "+5.2",
+        "95 % over 2 seeds",
+        "No seed has predictions",
+    ):
         assert part in text, part
     content = json.loads(json.dumps(compared.as_json()))
     assert content["rows"] == ["A h=1", "A h=2"]
     assert content["settings"][0] == {"field": "n_heads", "values": [1, 2]}
     assert content["scores"]["bleu"]["difference"]["mean"] == 5.25
-    assert content["curves"][1] == {"row": "A h=2", "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]}}
+    assert content["curves"][1] == {
+        "row": "A h=2",
+        "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]},
+    }
 
 
 def test_missing_and_diverged_seeds_are_listed(fake):
@@ -133,12 +160,19 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     with redirect_stdout(out):
         print_comparison(found)
     assert "A h=1: 1 of 2 seeds done; pending\n" in out.getvalue()
-    assert "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n" in out.getvalue()
-    assert found.as_json()["states"] == [{"1": "done", "2": "pending"}, {"1": "done", "2": "diverged"}]
+    assert (
+        "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n"
+        in out.getvalue()
+    )
+    assert found.as_json()["states"] == [
+        {"1": "done", "2": "pending"},
+        {"1": "done", "2": "diverged"},
+    ]
 
 
 @pytest.mark.parametrize(
-    ("name", "label"), [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")]
+    ("name", "label"),
+    [("base", "base"), ("A h=1", "A h=1"), ("D", "D dropout=0.3"), ("dec*", "decoding beam=1")],
 )
 def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
     assert find_row(fake().study, name).label == label
@@ -149,7 +183,11 @@ def test_a_row_is_found_by_label_group_or_pattern(fake, name, label):
     [
         ("A", '"A" matches 2 rows of study "small"; choose one: "A h=1", "A h=2"'),
         ("A h=11", 'study "small" has no row "A h=11"; did you mean "A h=1"?'),
-        ("x", 'study "small" has no row "x"; rows: base, A h=1, A h=2, D dropout=0.3, decoding beam=1'),
+        (
+            "x",
+            'study "small" has no row "x"; rows: base, A h=1, A h=2, D dropout=0.3, decoding '
+            "beam=1",
+        ),
     ],
 )
 def test_a_name_that_matches_no_row_or_several_is_refused(fake, name, message):
@@ -167,4 +205,7 @@ def test_the_first_row_is_named_in_the_place_of_base_and_no_row_is_compared_with
     done = inside("compare", *given, "A h=1", "A h=2")
     assert "BLEU: as good as A h=1 within ±2 BLEU\n" in done.out
     refused = inside("compare", *given, "A h=1", "*h=1")
-    assert (refused.code, refused.err) == (2, '"A h=1" and "*h=1" are the same row, A h=1; give two rows\n')
+    assert (refused.code, refused.err) == (
+        2,
+        '"A h=1" and "*h=1" are the same row, A h=1; give two rows\n',
+    )

@@ -1,4 +1,6 @@
-"""The conclusion is grammatical for every combination of verdicts, and says no more than they do."""
+"""The conclusion is grammatical for every combination of verdicts, and says no more than they
+do.
+"""
 
 import itertools
 import re
@@ -19,7 +21,9 @@ BLEU = TRANSLATION_METRICS[0]
 
 
 def judged(number, differences, margin=None, **counts):
-    scores = PairedScores(dict(enumerate(differences)), ended=len(differences) + counts.get("diverged", 0), **counts)
+    scores = PairedScores(
+        dict(enumerate(differences)), ended=len(differences) + counts.get("diverged", 0), **counts
+    )
     (verdict,) = verdicts(BLEU, [scores], margin=margin)
     return Judged(f"A h={number}", verdict)
 
@@ -58,7 +62,9 @@ def check_grammar(made, counts):
     sentences = said(rows)
     for sentence in sentences:
         assert re.fullmatch(r"[A-Z].*\.", sentence), sentence
-        assert not re.search(r"  |None|nan|\(\)|, ,|\.\.| ,|\b1 (seeds|rows)\b|\b1 more seeds", sentence), sentence
+        assert not re.search(
+            r"  |None|nan|\(\)|, ,|\.\.| ,|\b1 (seeds|rows)\b|\b1 more seeds", sentence
+        ), sentence
     text = " ".join(sentences)
     by_word = dict(zip(KINDS, counts, strict=True))
     for row in rows:
@@ -68,7 +74,9 @@ def check_grammar(made, counts):
     assert ("Better than base" in text) == bool(by_word["better"])
     assert ("by chance" in text) == bool(by_word["worse"] or by_word["better"])
     assert ("No row is shown" in text) == (
-        not by_word["worse"] and not by_word["better"] and bool(by_word["as good as base"] or by_word["cannot tell"])
+        not by_word["worse"]
+        and not by_word["better"]
+        and bool(by_word["as good as base"] or by_word["cannot tell"])
     )
     assert ("could only have seen" in text) == bool(by_word["cannot tell"])
 
@@ -85,14 +93,20 @@ def test_a_difference_has_its_size_its_interval_and_its_doubt():
 
 def test_many_rows_are_counted_with_the_span_of_their_differences():
     rows = [judged(n, [-float(n), -n - 0.02, -n + 0.03]) for n in range(1, MOST_NAMED + 2)]
-    assert said(rows)[0].startswith("Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU [")
+    assert said(rows)[0].startswith(
+        "Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU ["
+    )
     unknown = [KINDS["cannot tell"](n) for n in range(MOST_NAMED + 1)]
-    assert "Not known: 7 rows; the study could only have seen differences of at least" in " ".join(said(unknown))
+    assert "Not known: 7 rows; the study could only have seen differences of at least" in " ".join(
+        said(unknown)
+    )
 
 
 def test_rows_without_noise_are_named_with_the_metric():
     assert said([judged(1, [0.0, 0.0])]) == ["Same BLEU as base with every seed: A h=1."]
-    assert said([judged(1, [-2.0, -2.0])]) == ["Not known: A h=1, because the seeds show no spread in BLEU."]
+    assert said([judged(1, [-2.0, -2.0])]) == [
+        "Not known: A h=1, because the seeds show no spread in BLEU."
+    ]
 
 
 def test_divergence_and_the_margin_are_said_with_the_row():
@@ -109,7 +123,8 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
     always = judged(1, [], diverged=3, base_ended=3)
     tested = judged(2, [-4.0, -4.2, -4.4])
     assert said([always, tested])[1:] == [
-        "The probability that one of them is named by chance is below 5%, corrected for the 2 rows of the study; rows "
+        "The probability that one of them is named by chance is below 5%, corrected for the 2 rows "
+        "of the study; rows "
         "that diverged with every seed are named without a test."
     ]
     assert words._sentences(BLEU, [always, tested], 2, sizes=2)[1:] == [
@@ -130,7 +145,9 @@ def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     (_, text) = said(rows)
     needed = rows[1].verdict.more_seeds
     assert needed < rows[0].verdict.more_seeds
-    assert text.endswith(f" BLEU in them. The difference observed for A h=2 would take about {needed} more seeds.")
+    assert text.endswith(
+        f" BLEU in them. The difference observed for A h=2 would take about {needed} more seeds."
+    )
     never = [judged(1, [])]
     assert said(never) == ["No score yet: A h=1."]
 
@@ -157,18 +174,28 @@ def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
 
 
 def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
-    """Scores of 0.00 to 0.04 differ with every seed alike, which is a verdict by any test of the numbers."""
+    """Scores of 0.00 to 0.04 differ with every seed alike, which is a verdict by any test of the
+    numbers.
+    """
     results = fake()
     for row in results.study.rows:
         for seed in (1, 2, 3):
             results.done(row.label, seed, 90.0, 0.0 if row.is_base else 0.04 + seed / 10_000)
     said_before = words._sentences(
-        BLEU, [Judged(row.row.label, row.verdicts["bleu"]) for row in results.table().rows if not row.row.is_base], 4
+        BLEU,
+        [
+            Judged(row.row.label, row.verdicts["bleu"])
+            for row in results.table().rows
+            if not row.row.is_base
+        ],
+        4,
     )
     assert said_before[0].startswith("Better than base: ")
     base, only = conclusion(results.table())
     assert base.startswith("Base reaches 0.0 ± 0.0 BLEU")
-    assert only.startswith("BLEU shows nothing learned by any row: all 15 scores round to 0.0, the lowest possible. ")
+    assert only.startswith(
+        "BLEU shows nothing learned by any row: all 15 scores round to 0.0, the lowest possible. "
+    )
     results.done("A h=1", 2, 90.0, 0.05001)  # is printed as 0.1
     assert "nothing learned" not in " ".join(conclusion(results.table()))
 
@@ -186,11 +213,15 @@ def test_each_size_has_a_sentence_about_its_base(fake):
 def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
     (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
     assert isinstance(verdict, Verdict)
-    assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith("Better than base: A h=1 (-0.21 PPL [")
+    assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith(
+        "Better than base: A h=1 (-0.21 PPL ["
+    )
 
 
 def test_a_difference_over_the_seeds_that_did_not_diverge_is_not_called_too_small_to_be_seen():
-    """2.0 is beyond the smallest difference of the noise; more seeds that diverge as often would not decide it."""
+    """2.0 is beyond the smallest difference of the noise; more seeds that diverge as often would
+    not decide it.
+    """
     row = judged(1, [2.0, 2.1, 1.9], diverged=1, base_ended=4)
     assert row.verdict.word == "cannot tell"
     assert row.verdict.mean > row.verdict.minimum_detectable

@@ -21,7 +21,9 @@ def test_time_and_rate_are_means_over_seeds_and_flops_count_the_steps_made(fake)
     row = results.table().rows[0]
     assert row.cost.seconds.mean == 200.0
     assert row.cost.tokens_per_second.by_seed == {1: 600.0, 2: 200.0}
-    assert row.cost.flops == pytest.approx(70 * cost.flops_per_step(row.row.config, 200, Lengths.assumed()))
+    assert row.cost.flops == pytest.approx(
+        70 * cost.flops_per_step(row.row.config, 200, Lengths.assumed())
+    )
     heads = {column.head: column.cells for column in with_cost(results.table()).columns}
     assert heads["tokens/s"][0] == "400 ±283"
     assert heads["time"] == ("3 min", "", "", "", "")

@@ -1,4 +1,6 @@
-"""The table in LaTeX: groups, cells and escapes; pdflatex compiles it alone and within a document."""
+"""The table in LaTeX: groups, cells and escapes; pdflatex compiles it alone and within a
+document.
+"""
 
 import re
 import shutil
@@ -6,9 +8,10 @@ import subprocess
 
 import pytest
 
+from ablate.analysis.designs import design_effects
 from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
-from ablate.report.designs import design_effects, effects_layout
+from ablate.report.design_tables import effects_layout
 from ablate.report.latex import escaped, latex
 from tests.report.fakes import SMALL
 
@@ -46,13 +49,19 @@ def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
     for index, cells in enumerate(rows):
         expected = [column.cells[index] for column in layout.columns]
         plain = [re.sub(r"\\textbf\{(.*)\}", r"*\1", cell) for cell in cells]
-        plain = [cell.replace("$-$", "-").replace(r"$\pm$", "±").replace(r"\_", "_") for cell in plain]
-        assert plain == [escaped(cell).replace(r"$\pm$", "±").replace(r"\_", "_") for cell in expected]
+        plain = [
+            cell.replace("$-$", "-").replace(r"$\pm$", "±").replace(r"\_", "_") for cell in plain
+        ]
+        assert plain == [
+            escaped(cell).replace(r"$\pm$", "±").replace(r"\_", "_") for cell in expected
+        ]
     assert r"\textbf{5.02 $\pm$0.01}" in latex(table)
 
 
 def test_the_conclusion_and_the_tables_of_designs_are_there(fake):
-    text = SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
+    text = (
+        SMALL.partition("rows:")[0] + "rows:\n  F: {factorial: {dropout: [0.1, 0.3], h: [4, 2]}}\n"
+    )
     table = fake(text).all_done().table()
     found = latex(table)
     assert escaped(" ".join(conclusion(table))) in found.replace("$-$", "-")
@@ -105,24 +114,32 @@ def test_names_and_notes_cannot_end_the_table(awkward):
 
 def compiled(folder, name):
     words = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", name]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    done = subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+    )
     assert done.returncode == 0, done.stdout[-3000:]
     return done.stdout
 
 
 @NO_LATEX
 def test_pdflatex_compiles_it_alone_and_within_a_paper(awkward, tmp_path):
-    (tmp_path / "table.tex").write_text(latex(awkward, against_paper=True, with_cost=True), encoding="utf-8")
+    (tmp_path / "table.tex").write_text(
+        latex(awkward, against_paper=True, with_cost=True), encoding="utf-8"
+    )
     log = compiled(tmp_path, "table.tex")
     assert "Output written on table.pdf (1 page" in log
     assert "Overfull" not in log
     head = r"\documentclass{article}\usepackage{booktabs,graphicx}\begin{document}"
-    (tmp_path / "paper.tex").write_text(head + r"Before.\input{table.tex}After.\end{document}", encoding="utf-8")
+    (tmp_path / "paper.tex").write_text(
+        head + r"Before.\input{table.tex}After.\end{document}", encoding="utf-8"
+    )
     assert "Output written on paper.pdf" in compiled(tmp_path, "paper.tex")
 
 
 @NO_LATEX
-@pytest.mark.parametrize(("option", "environment"), [("onecolumn", "table"), ("twocolumn", "table*")])
+@pytest.mark.parametrize(
+    ("option", "environment"), [("onecolumn", "table"), ("twocolumn", "table*")]
+)
 def test_in_two_columns_the_table_is_as_wide_as_both(fake, tmp_path, option, environment):
     text = latex(fake().all_done().table()).replace(
         "\\toprule", "\\noalign{\\typeout{WIDTH=\\the\\linewidth}}\\toprule"
@@ -130,7 +147,9 @@ def test_in_two_columns_the_table_is_as_wide_as_both(fake, tmp_path, option, env
     (tmp_path / "table.tex").write_text(text, encoding="utf-8")
     head = rf"\documentclass[{option}]{{article}}\usepackage{{booktabs,graphicx}}\begin{{document}}"
     shown = r"\typeout{FLOAT=\ablatetable}\typeout{PAGE=\the\textwidth}"
-    (tmp_path / "paper.tex").write_text(rf"{head}A.\input{{table.tex}}{shown}\end{{document}}", encoding="utf-8")
+    (tmp_path / "paper.tex").write_text(
+        rf"{head}A.\input{{table.tex}}{shown}\end{{document}}", encoding="utf-8"
+    )
     log = compiled(tmp_path, "paper.tex")
     assert f"FLOAT={environment}\n" in log
     (width,) = set(re.findall(r"WIDTH=(\S+)", log))

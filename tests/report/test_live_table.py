@@ -1,4 +1,6 @@
-"""Progress as lines: always within the terminal, always with the active rows, in columns that do not move."""
+"""Progress as lines: always within the terminal, always with the active rows, in columns that do
+not move.
+"""
 
 from dataclasses import replace
 
@@ -6,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ablate.analysis.scores import Scores
+from ablate.plan.progress import PerplexityDifference, RowProgress, StudyProgress
 from ablate.report.live_table import DECAY_WARNING, lines
-from ablate.report.progress import PerplexityDifference, RowProgress, StudyProgress
-from ablate.report.scores import Scores
 from ablate.store.records import Progress
 from ablate.store.status import STATES
 from tests.report.fakes import study_from
@@ -30,14 +32,20 @@ def study(tmp_path_factory):
 
 
 def standing(study, rows, **more):
-    states = {f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()}
-    return StudyProgress(study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more})
+    states = {
+        f"{i}{seed}": state for i, row in enumerate(rows) for seed, state in row.states.items()
+    }
+    return StudyProgress(
+        study, tuple(rows), states, **{"share": 0.4, "seconds_left": 100.0, "memory": {}, **more}
+    )
 
 
 def all_rows(study, state="pending", **others):
     """Every row in a state; `others`: rows by their place, `r3="running"`."""
     return [
-        RowProgress(row, dict.fromkeys((1, 2, 3), others.get(f"r{i}", state)), Scores(), Scores(), {1: AT})
+        RowProgress(
+            row, dict.fromkeys((1, 2, 3), others.get(f"r{i}", state)), Scores(), Scores(), {1: AT}
+        )
         for i, row in enumerate(study.rows)
     ]
 
@@ -54,7 +62,11 @@ def shown(standing, width=79, height=40):
 
 
 def line_of(standing, label, width=140):
-    return next(line for line in shown(standing, width) if line.startswith(label)).removeprefix(label).split("  ")
+    return (
+        next(line for line in shown(standing, width) if line.startswith(label))
+        .removeprefix(label)
+        .split("  ")
+    )
 
 
 def words(parts):
@@ -71,7 +83,9 @@ reports = st.fixed_dictionaries(
     },
 ).map(lambda fields: report(**fields))
 scores = st.dictionaries(st.integers(1, 3), st.floats(0, 1e9)).map(Scores)
-against = st.none() | st.builds(PerplexityDifference, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8))
+against = st.none() | st.builds(
+    PerplexityDifference, st.floats(-1e6, 1e6), st.none() | st.integers(1, 10**8)
+)
 
 
 @settings(max_examples=40)
@@ -88,8 +102,12 @@ def test_lines_stay_within_the_terminal(study, data, width, height):
         )
         for row in study.rows[: data.draw(st.integers(1, len(study.rows)))]
     ]
-    memory = data.draw(st.dictionaries(st.sampled_from(["cpu", "cuda:0"]), st.just((10**9, 10**11))))
-    found = lines(standing(study, rows, memory=memory, share=data.draw(st.floats(0, 1))), width, height)
+    memory = data.draw(
+        st.dictionaries(st.sampled_from(["cpu", "cuda:0"]), st.just((10**9, 10**11)))
+    )
+    found = lines(
+        standing(study, rows, memory=memory, share=data.draw(st.floats(0, 1))), width, height
+    )
     assert len(found) <= height
     assert all(line.cell_len <= width for line in found)
     assert all("\n" not in line.plain for line in found)
@@ -104,12 +122,17 @@ def test_a_training_row_shows_step_speed_and_perplexity_at_80_columns(study):
 
 def test_a_wide_terminal_shows_words(study):
     rows = all_rows(study, r3="running")
-    assert words(line_of(standing(study, rows), "D dropout=0.03"))[-1] == "step 53000 of 100000, 12,346 tokens/s"
+    assert (
+        words(line_of(standing(study, rows), "D dropout=0.03"))[-1]
+        == "step 53000 of 100000, 12,346 tokens/s"
+    )
 
 
 def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
     ahead = AT.model_copy(update={"step": 60000})
-    row = RowProgress(study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT})
+    row = RowProgress(
+        study.rows[1], dict.fromkeys((1, 2, 3), "running"), Scores(), Scores(), {1: ahead, 2: AT}
+    )
     said = words(line_of(standing(study, [row]), "D dropout=0.01"))
     assert said[-1] == "step 53000 of 100000, 24,691 tokens/s x2"
 
@@ -127,7 +150,11 @@ def test_several_runs_of_a_row_show_the_step_of_the_last_one(study):
 )
 def test_a_row_that_does_not_train_shows_why(study, states, said):
     numbered = dict(zip((1, 2, 3), states, strict=True))
-    at = {seed: AT for seed, state in numbered.items() if state in ("diverged", "interrupted", "failed")}
+    at = {
+        seed: AT
+        for seed, state in numbered.items()
+        if state in ("diverged", "interrupted", "failed")
+    }
     row = RowProgress(study.rows[1], numbered, Scores(), Scores(), at)
     assert words(line_of(standing(study, [row]), "D dropout=0.01"))[-1] == said
 
@@ -163,7 +190,13 @@ def test_a_comparison_while_training_shows_its_step(study):
 def test_columns_do_not_move_while_a_study_trains(study, width):
     begun = shown(standing(study, all_rows(study)), width)[2]
     done = [
-        RowProgress(row, dict.fromkeys((1, 2, 3), "done"), Scores({1: 5.0, 2: 5.5, 3: 6}), Scores({1: 2.0}), {})
+        RowProgress(
+            row,
+            dict.fromkeys((1, 2, 3), "done"),
+            Scores({1: 5.0, 2: 5.5, 3: 6}),
+            Scores({1: 2.0}),
+            {},
+        )
         for row in study.rows
     ]
     assert shown(standing(study, done), width)[2] == begun
@@ -171,7 +204,9 @@ def test_columns_do_not_move_while_a_study_trains(study, width):
 
 @pytest.mark.parametrize("height", [6, 8, 12, 16])
 def test_a_tall_table_shows_base_and_active_rows_and_counts_the_others(study, height):
-    rows = all_rows(study, "done", r9="running", r10="pending", r11="pending", r12="pending", r2="failed")
+    rows = all_rows(
+        study, "done", r9="running", r10="pending", r11="pending", r12="pending", r2="failed"
+    )
     found = shown(standing(study, rows), 79, height)
     assert len(found) == height
     more = next(i for i, line in enumerate(found) if line.startswith("and "))
@@ -204,7 +239,10 @@ def test_100_percent_is_shown_only_at_the_end(study):
 
 
 def test_shortened_labels_still_differ(tmp_path):
-    grid = "{grid: {dropout: [0.0, 0.3], label_smoothing: [0.0, 0.2], positional_encoding: [none, learned]}}"
+    grid = (
+        "{grid: {dropout: [0.0, 0.3], label_smoothing: [0.0, 0.2], positional_encoding: [none, "
+        "learned]}}"
+    )
     small = study_from(tmp_path, MANY.split("rows:")[0] + f"rows:\n  D: {grid}\n")
     found = shown(standing(small, all_rows(small)))[3:-1]
     labels = [line.split("  ")[0] for line in found]
@@ -218,11 +256,19 @@ def test_the_step_of_an_interrupted_run_is_whole_at_80_columns(tmp_path, step):
     text = MANY.replace("100000", str(steps))
     small = study_from(tmp_path, text)
     rows = [
-        RowProgress(row, {1: "interrupted"}, Scores(), Scores(), {1: report(step=step, steps=steps)})
+        RowProgress(
+            row, {1: "interrupted"}, Scores(), Scores(), {1: report(step=step, steps=steps)}
+        )
         for row in small.rows
     ]
-    assert all(line.endswith(f"interrupted at {step}") for line in shown(standing(small, rows))[3:-1] if "=" in line)
-    assert sum(f"interrupted at {step}" in line for line in shown(standing(small, rows))) == len(rows)
+    assert all(
+        line.endswith(f"interrupted at {step}")
+        for line in shown(standing(small, rows))[3:-1]
+        if "=" in line
+    )
+    assert sum(f"interrupted at {step}" in line for line in shown(standing(small, rows))) == len(
+        rows
+    )
 
 
 def test_a_comparison_at_a_common_step_warns_once_that_rankings_can_flip(study):

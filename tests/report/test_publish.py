@@ -19,7 +19,10 @@ def test_measured_times_are_not_published(fake):
     results = fake().all_done()
     publish(results.table(), results.results)
     folder = results.results.study("small")
-    assert all("seconds" not in (folder / name).read_text() for name in ("table.csv", "table.json", "table.md"))
+    assert all(
+        "seconds" not in (folder / name).read_text()
+        for name in ("table.csv", "table.json", "table.md")
+    )
     assert all("seconds" in form(results.table()) for form in (comma_separated, as_json))
 
 
@@ -44,7 +47,10 @@ def test_provenance_lists_every_run_and_each_setting_once(fake):
     found = json.loads((results.results.root / "small" / "provenance.json").read_text())
     assert [setting["threads"] for setting in found["carried_out"]][1:] == [99]
     assert len(found["carried_out"]) == 2
-    runs = {results.folder(label, 1).id: index for label, index in (("base", 0), ("A h=1", 1), ("D dropout=0.3", 0))}
+    runs = {
+        results.folder(label, 1).id: index
+        for label, index in (("base", 0), ("A h=1", 1), ("D dropout=0.3", 0))
+    }
     assert {id: run["carried_out"] for id, run in found["runs"].items()} == runs
 
 
@@ -66,7 +72,9 @@ def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(
     (folder / "provenance.json").mkdir()
     before = (folder / "table.md").read_text()
     results.all_done()
-    with pytest.raises(StoreError, match=r"small/provenance\.json: is a folder, where .* move it away"):
+    with pytest.raises(
+        StoreError, match=r"small/provenance\.json: is a folder, where .* move it away"
+    ):
         publish(results.table(), results.results)
     assert (folder / "table.md").read_text() == before
 
@@ -87,7 +95,10 @@ def studies(tmp_path, monkeypatch):
     return claimed
 
 
-A, B = "study: s\ndata: {corpus: toy, vocab_size: 350}\n", "# other\nstudy: s\ndata: {corpus: toy, vocab_size: 200}\n"
+A, B = (
+    "study: s\ndata: {corpus: toy, vocab_size: 350}\n",
+    "# other\nstudy: s\ndata: {corpus: toy, vocab_size: 200}\n",
+)
 
 
 def test_a_second_file_with_the_name_of_a_study_is_refused(studies):
@@ -97,7 +108,8 @@ def test_a_second_file_with_the_name_of_a_study_is_refused(studies):
     with pytest.raises(StudyError) as refused:
         studies("sub/b.yaml", B)
     assert refused.value.lines == (
-        'sub/b.yaml:2:8: the name "s" belongs to a.yaml, whose table is in results/s; choose another name, '
+        'sub/b.yaml:2:8: the name "s" belongs to a.yaml, whose table is in results/s; choose '
+        "another name, "
         "or another --results",
     )
     assert Path("results/.origins/s").read_text() == "../a.yaml\n"

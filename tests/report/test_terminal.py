@@ -15,20 +15,30 @@ from ablate.report.terminal import Label, plain_table, print_wide, text_console
 
 CELLS = st.text("abc 0.5=_:[]日é\x1b", max_size=12).map(str.strip)
 STYLED = st.builds(Text, CELLS.filter(str.isprintable), st.sampled_from(["", "dim", "red"]))
-HEADS = st.lists(st.builds(str.__add__, st.sampled_from(["", "+"]), CELLS.filter(bool)), min_size=1, max_size=4)
+HEADS = st.lists(
+    st.builds(str.__add__, st.sampled_from(["", "+"]), CELLS.filter(bool)), min_size=1, max_size=4
+)
 TABLES = HEADS.flatmap(
-    lambda heads: st.tuples(st.just(heads), st.lists(st.tuples(*[CELLS | STYLED for _ in heads]), min_size=1))
+    lambda heads: st.tuples(
+        st.just(heads), st.lists(st.tuples(*[CELLS | STYLED for _ in heads]), min_size=1)
+    )
 )
 
 
 def printed_wide(heads, rows, is_terminal, limit):
-    """The lines of a table without styles; one of more than `limit` rows is not laid out by rich."""
+    """The lines of a table without styles; one of more than `limit` rows is not laid out by
+    rich.
+    """
     table = plain_table(*heads)
     for row in rows:
         table.add_row(*(cell.copy() if isinstance(cell, Text) else cell for cell in row))
     out = io.StringIO()
     out.isatty = lambda: is_terminal
-    with patch("ablate.report.terminal.LARGE", limit), redirect_stdout(out), patch.dict("os.environ", COLUMNS="200"):
+    with (
+        patch("ablate.report.terminal.LARGE", limit),
+        redirect_stdout(out),
+        patch.dict("os.environ", COLUMNS="200"),
+    ):
         print_wide(table)
     return [re.sub(r"\x1b\[[\d;]*m", "", line).rstrip() for line in out.getvalue().splitlines()]
 
@@ -37,20 +47,26 @@ def printed_wide(heads, rows, is_terminal, limit):
 @given(content=TABLES)
 @settings(max_examples=60)
 def test_a_long_table_looks_as_rich_prints_it(is_terminal, content):
-    assert printed_wide(*content, is_terminal, limit=0) == printed_wide(*content, is_terminal, limit=10**6)
+    assert printed_wide(*content, is_terminal, limit=0) == printed_wide(
+        *content, is_terminal, limit=10**6
+    )
 
 
 def test_a_long_table_that_does_not_fit_is_left_to_rich(monkeypatch):
     monkeypatch.setattr("os.environ", {"COLUMNS": "20", "TERM": "dumb"})
     content = ["row"], [("x " * 30,)]
     assert max(map(len, printed_wide(*content, True, limit=0))) <= 200
-    assert len(printed_wide(["a", "b"], [("x\ny", "z")], False, limit=0)) == 4  # a cell of two lines
+    assert (
+        len(printed_wide(["a", "b"], [("x\ny", "z")], False, limit=0)) == 4
+    )  # a cell of two lines
 
 
 @pytest.mark.parametrize("width", [30, 80, 140])
 def test_labels_that_do_not_fit_continue_below(width):
     labels = [
-        f"warm-up positional_encoding={kind} warmup_steps={steps}" for kind in ("rope", "none") for steps in (1, 2)
+        f"warm-up positional_encoding={kind} warmup_steps={steps}"
+        for kind in ("rope", "none")
+        for steps in (1, 2)
     ]
     table = plain_table("row", "+seed", "state")
     for label in labels:
@@ -61,7 +77,9 @@ def test_labels_that_do_not_fit_continue_below(width):
     assert max(map(len, lines)) <= width
     assert "…" not in out.getvalue()
     start = lines[0].index("seed")
-    assert "".join(line[:start] for line in lines[2:]).replace(" ", "") == "".join(labels).replace(" ", "")
+    assert "".join(line[:start] for line in lines[2:]).replace(" ", "") == "".join(labels).replace(
+        " ", ""
+    )
 
 
 @pytest.mark.parametrize("width", [60, 70, 80])
@@ -76,7 +94,9 @@ def test_a_label_is_broken_between_its_settings(width):
     assert len(pieces) > 1
     assert " ".join(pieces).replace("= ", "=").replace("_ ", "_") == label
 
-    assert set(" ".join(pieces).replace("=", " ").replace("_", " ").split()) == set(re.split(r"[ =_]", label))
+    assert set(" ".join(pieces).replace("=", " ").replace("_", " ").split()) == set(
+        re.split(r"[ =_]", label)
+    )
     assert max(map(len, lines)) <= width
 
 

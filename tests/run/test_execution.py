@@ -23,16 +23,28 @@ def folder(tmp_path):
     return RunFolder(tmp_path / RUN)
 
 
-def executed(folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False):
+def executed(
+    folder, config=ROW, training=TEXT, lines=None, device="cpu", threads=1, tokens=1000, halve=False
+):
     """The execution of a new attempt; its log lines go to `lines`."""
-    request = RunRequest(folder=folder.path, corpus=Path("/corpus"), test="test", decodings={}, settings={})
-    job = Job(run=request, device=device, threads=threads, micro_batch_tokens=tokens, halve_micro_batch=halve)
+    request = RunRequest(
+        folder=folder.path, corpus=Path("/corpus"), test="test", decodings={}, settings={}
+    )
+    job = Job(
+        run=request,
+        device=device,
+        threads=threads,
+        micro_batch_tokens=tokens,
+        halve_micro_batch=halve,
+    )
     return execution_of(folder, job, config, training, logger_to([] if lines is None else lines))
 
 
 def test_a_run_continues_with_the_threads_and_micro_batch_that_it_began_with(folder):
     begun = executed(folder, threads=3, tokens=1000)
-    assert begun == an_execution(training=TEXT, threads=3, micro_batch_tokens=1000, precision="fp32")
+    assert begun == an_execution(
+        training=TEXT, threads=3, micro_batch_tokens=1000, precision="fp32"
+    )
     assert executed(folder, threads=8, tokens=77) == begun
     assert folder.read_provenance().threads == 3
 
@@ -43,7 +55,9 @@ def test_after_a_kill_for_want_of_memory_the_micro_batch_is_halved_for_good(fold
     assert executed(folder, halve=True, lines=lines).fitting_tokens == 500
     assert executed(folder, halve=True, lines=lines).fitting_tokens == 250
     assert executed(folder).fitting_tokens == 250
-    assert lines == [f"the system ran out of memory: micro-batches of {n} tokens from here" for n in (500, 250)]
+    assert lines == [
+        f"the system ran out of memory: micro-batches of {n} tokens from here" for n in (500, 250)
+    ]
 
 
 def test_a_first_attempt_may_already_need_half_the_micro_batch(folder):
@@ -78,7 +92,9 @@ def test_a_finished_run_may_be_decoded_on_another_kind_of_device(folder):
 
 
 @pytest.mark.parametrize("finished", [False, True])
-def test_with_a_damaged_record_an_unfinished_run_starts_over_and_a_finished_one_keeps_its_weights(folder, finished):
+def test_with_a_damaged_record_an_unfinished_run_starts_over_and_a_finished_one_keeps_its_weights(
+    folder, finished
+):
     lines = []
     executed(folder)
     save_checkpoint(folder.checkpoints, 4)
@@ -88,17 +104,23 @@ def test_with_a_damaged_record_an_unfinished_run_starts_over_and_a_finished_one_
     assert executed(folder, threads=2, lines=lines).threads == 2
     assert [c.step for c in checkpoints.valid(folder.checkpoints)] == ([4] if finished else [])
     lines = [line for line in lines if not line.startswith("matrix products")]
-    assert [line.endswith("; the run starts over") for line in lines] == ([] if finished else [True])
+    assert [line.endswith("; the run starts over") for line in lines] == (
+        [] if finished else [True]
+    )
     assert folder.execution.with_name("execution.json.damaged").exists()
 
 
-def test_a_kill_while_a_run_starts_over_leaves_no_checkpoint_to_settings_of_which_nothing_is_known(folder, monkeypatch):
+def test_a_kill_while_a_run_starts_over_leaves_no_checkpoint_to_settings_of_which_nothing_is_known(
+    folder, monkeypatch
+):
     executed(folder)
     save_checkpoint(folder.checkpoints, 4)
     folder.execution.write_bytes(folder.execution.read_bytes()[:-3])
     for name in ("prune", "quarantine"):
         with monkeypatch.context() as patch:
-            patch.setattr(execution_module.checkpoints if name == "prune" else execution_module, name, killed)
+            patch.setattr(
+                execution_module.checkpoints if name == "prune" else execution_module, name, killed
+            )
             with pytest.raises(Killed):
                 executed(folder)
     executed(folder, threads=2)
@@ -142,7 +164,9 @@ def test_the_precision_is_chosen_by_the_device_recorded_and_kept(
     assert folder.read_provenance().precision == precision
     assert lines[0] == f"matrix products in {precision} on cpu"
     assert (note in lines[1]) if note else len(lines) == 1
-    monkeypatch.setattr(device_module, "has_bf16", lambda device: not has_bf16)  # goes on on another machine
+    monkeypatch.setattr(
+        device_module, "has_bf16", lambda device: not has_bf16
+    )  # goes on on another machine
     assert executed(folder, config).precision == precision
 
 

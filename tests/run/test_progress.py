@@ -9,7 +9,9 @@ from ablate.training import StepReport
 
 
 def test_a_step_after_an_evaluation_is_reported_as_training_at_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(module.time, "monotonic", lambda: 0.0)  # no time passes: only phases cause a report
+    monkeypatch.setattr(
+        module.time, "monotonic", lambda: 0.0
+    )  # no time passes: only phases cause a report
     folder = RunFolder(tmp_path / "0123456789ab")
     folder.path.mkdir()
     reporter = ProgressReporter(folder, 1, torch.device("cpu"))
@@ -21,7 +23,9 @@ def test_a_step_after_an_evaluation_is_reported_as_training_at_once(tmp_path, mo
         reporter.after_step(StepReport(step, 9, None, None, 10 * step))
         seen.append(folder.read_progress().phase)
     assert seen == ["starting", "training", "evaluating", "training", "training"]
-    assert folder.read_progress().step == 2  # the third step came too soon after the second for another report
+    assert (
+        folder.read_progress().step == 2
+    )  # the third step came too soon after the second for another report
 
 
 def test_the_most_memory_held_on_a_gpu_outlives_an_interruption(tmp_path, monkeypatch):
@@ -42,7 +46,9 @@ def test_blocks_that_the_run_before_has_left_are_no_memory_of_this_one(tmp_path,
     reserved, peak = [70], [70]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 80))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: reserved.append(2))
-    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda device: peak.append(reserved[-1]))
+    monkeypatch.setattr(
+        torch.cuda, "reset_peak_memory_stats", lambda device: peak.append(reserved[-1])
+    )
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: peak[-1])
     folder = RunFolder(tmp_path / "0123456789ab")
     folder.path.mkdir()

@@ -1,4 +1,6 @@
-"""Several processes work on one run, over gloo: the same bytes as one, and no process is left behind."""
+"""Several processes work on one run, over gloo: the same bytes as one, and no process is left
+behind.
+"""
 
 import os
 import signal
@@ -34,20 +36,31 @@ def begin(job, parts):  # noqa: F811
     """Let the run begin in this number of parts, without any training."""
     inputs = RunInputs.of(job)
     lines = []
-    execution_of(inputs.folder, on(job, parts), inputs.config, inputs.corpus.training, logger_to(lines))
+    execution_of(
+        inputs.folder, on(job, parts), inputs.config, inputs.corpus.training, logger_to(lines)
+    )
 
 
 def content(job):  # noqa: F811
     """The bytes of a run that any result depends on."""
     folder = RunFolder(job.run.folder)
-    files = [*folder.checkpoints.iterdir(), folder.metrics, folder.predictions("abc"), folder.execution]
+    files = [
+        *folder.checkpoints.iterdir(),
+        folder.metrics,
+        folder.predictions("abc"),
+        folder.execution,
+    ]
     found = {path.name: path.read_bytes() for path in files}
     return found, folder.read_result().decodings["abc"].scores
 
 
 def followers():
     """The processes of other ranks that this one has started."""
-    return [child for child in psutil.Process().children(recursive=True) if "ablate.run.follower" in child.cmdline()]
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "ablate.run.follower" in child.cmdline()
+    ]
 
 
 def test_four_processes_give_the_bytes_of_one(job):  # noqa: F811
@@ -72,7 +85,10 @@ def test_a_run_goes_from_two_processes_to_one_and_to_four(job):  # noqa: F811
     for processes, asked in ((2, 3), (1, 4)):
         answers = iter([False] * asked)
         with pytest.raises(Interrupted):
-            execute(on(cut, processes), RunContext(stop_requested=lambda answers=answers: next(answers, True)))
+            execute(
+                on(cut, processes),
+                RunContext(stop_requested=lambda answers=answers: next(answers, True)),
+            )
         assert followers() == []
     lines = []
     assert execute(on(cut, 4), RunContext(logger_to(lines))) == "done"

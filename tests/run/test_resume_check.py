@@ -1,4 +1,6 @@
-"""The check of exact resuming, used by `ablate verify`: None if every byte is equal, else the first difference."""
+"""The check of exact resuming, used by `ablate verify`: None if every byte is equal, else the first
+difference.
+"""
 
 import pytest
 import torch

@@ -1,4 +1,6 @@
-"""The worker process: events on standard output alone, and a clean end when its launcher is gone."""
+"""The worker process: events on standard output alone, and a clean end when its launcher is
+gone.
+"""
 
 import json
 import logging
@@ -41,7 +43,11 @@ def job(toy, tmp_path):  # noqa: F811
         a_run(id, config=config).write(folder.run)
         decoding = DecodingConfig(beam=1, max_extra_length=0)
         request = RunRequest(
-            folder=folder.path, corpus=toy.folder, test="test", decodings={"abc": decoding}, settings={}
+            folder=folder.path,
+            corpus=toy.folder,
+            test="test",
+            decodings={"abc": decoding},
+            settings={},
         )
         return Job(run=request, device="cpu", threads=1, micro_batch_tokens=1000)
 
@@ -69,7 +75,9 @@ def test_a_worker_whose_parent_is_gone_works_until_its_input_ends(job, tmp_path)
     for one in (first, second):
         shell.stdin.write(one.to_line())
         shell.stdin.flush()
-        assert JobEvent.from_line(shell.stdout.readline()) == JobEvent(run=one.run.id, outcome="done")
+        assert JobEvent.from_line(shell.stdout.readline()) == JobEvent(
+            run=one.run.id, outcome="done"
+        )
         assert RunFolder(one.run.folder).read_result().outcome == "done"
     shell.stdin.close()
     assert shell.stdout.read() == ""  # the end of its output is the end of the worker
@@ -81,9 +89,17 @@ def test_jobs_from_a_file_are_all_executed_if_it_ends_with_an_empty_line(job):
     jobs = [job(train_steps=3), job("f" * 12, train_steps=3)]
     text = "".join(one.to_line() for one in jobs)
     whole = subprocess.run(
-        WORKER, input=text + NO_MORE_JOBS, stdout=subprocess.PIPE, env=ENVIRONMENT, text=True, timeout=90, check=True
+        WORKER,
+        input=text + NO_MORE_JOBS,
+        stdout=subprocess.PIPE,
+        env=ENVIRONMENT,
+        text=True,
+        timeout=90,
+        check=True,
     )
-    assert whole.stdout == READY + "".join(JobEvent(run=one.run.id, outcome="done").to_line() for one in jobs)
+    assert whole.stdout == READY + "".join(
+        JobEvent(run=one.run.id, outcome="done").to_line() for one in jobs
+    )
 
 
 LAUNCHER = """
@@ -102,7 +118,11 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
     endless = job(train_steps=1_000_000, eval_every=1_000_000, checkpoint_every=1_000_000)
     folder = RunFolder(endless.run.folder)
     launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER], stdin=subprocess.PIPE, cwd=tmp_path, env=ENVIRONMENT, text=True
+        [sys.executable, "-c", LAUNCHER],
+        stdin=subprocess.PIPE,
+        cwd=tmp_path,
+        env=ENVIRONMENT,
+        text=True,
     )
     try:
         launcher.stdin.write(endless.to_line())
@@ -145,7 +165,10 @@ def test_only_events_are_written_to_standard_output_and_a_signal_ends_the_worker
     )  # fmt: skip
     assert done.returncode == 130
     assert done.stdout == READY + JobEvent(run=one.run.id, outcome="interrupted").to_line()
-    assert done.stderr.splitlines()[:2] == ["a line that a library prints", "and one that it writes below Python"]
+    assert done.stderr.splitlines()[:2] == [
+        "a line that a library prints",
+        "and one that it writes below Python",
+    ]
     assert done.stderr.endswith(" a log line\n")
 
 
@@ -211,7 +234,9 @@ def test_a_failure_after_a_lost_lease_is_not_recorded_in_the_next_holder_s_folde
 def test_a_run_of_another_device_is_left_as_it_is_for_other_launchers(job):
     one = job()
     folder = RunFolder(one.run.folder)
-    begun = Execution(training=Corpus(one.run.corpus).training, device="cuda", threads=1, micro_batch_tokens=1000)
+    begun = Execution(
+        training=Corpus(one.run.corpus).training, device="cuda", threads=1, micro_batch_tokens=1000
+    )
     begun.write(folder.execution)
     event = forked(lambda: execute_if_free(one, never, {}).model_dump())
     assert (event["outcome"], "use --device cuda" in event["reason"]) == ("unsuitable", True)
@@ -224,14 +249,20 @@ def test_a_failure_names_the_hosts_on_which_the_run_has_failed(job, monkeypatch)
     one = job()
     folder = RunFolder(one.run.folder)
     folder.run.unlink()
-    for host, expected in (("first", ("first",)), ("first", ("first",)), ("second", ("first", "second"))):
+    for host, expected in (
+        ("first", ("first",)),
+        ("first", ("first",)),
+        ("second", ("first", "second")),
+    ):
         monkeypatch.setattr(socket, "gethostname", lambda host=host: host)
         forked(lambda: execute_if_free(one, never, {}).model_dump())
         assert folder.read_failure().hosts == expected
 
 
 def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
-    """Else hosts could try it in turns, for ever. A new attempt that is only interrupted makes the failure history."""
+    """Else hosts could try it in turns, for ever. A new attempt that is only interrupted makes the
+    failure history.
+    """
     one = job()
     folder = RunFolder(one.run.folder)
     a_failure(hosts=("first",)).write(folder.failure)
@@ -241,19 +272,28 @@ def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
     os.waitpid(pid, 0)
     assert read_progress(folder).phase == "training"
     assert (folder.read_failure().hosts, folder.read_failure().killed) == (("first",), True)
-    assert forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"] == "interrupted"
+    assert (
+        forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"]
+        == "interrupted"
+    )
     assert not folder.failure.exists()
 
 
 @pytest.mark.parametrize(
     ("error", "raised"),
-    [(None, "LeaseLost"), (StoreError("has no valid checkpoint"), "LeaseLost"), (ValueError("broken"), "ValueError")],
+    [
+        (None, "LeaseLost"),
+        (StoreError("has no valid checkpoint"), "LeaseLost"),
+        (ValueError("broken"), "ValueError"),
+    ],
     ids=["stops", "fails", "breaks"],
 )
 def test_a_decoding_that_ends_after_the_lease_is_lost_leaves_the_files_of_the_next_holder(
     job, monkeypatch, error, raised
 ):
-    """The loss shows as a request to stop, or as a checkpoint that is gone. The files are another's by then."""
+    """The loss shows as a request to stop, or as a checkpoint that is gone. The files are another's
+    by then.
+    """
     one = job()
     folder = RunFolder(one.run.folder)
     others = a_failure(hosts=("other",)), Progress(host="other", pid=1, born=1.0, phase="training")
@@ -292,7 +332,10 @@ def test_a_decoding_that_ends_after_the_lease_is_lost_leaves_the_files_of_the_ne
             OSError(28, "No space left on device", "/x/y"),
             "/x/y: No space left on device; the run resumes from its last",
         ),
-        (OSError(5, "Input/output error"), "/runs/0123456789ab: Input/output error; the run resumes from its last"),
+        (
+            OSError(5, "Input/output error"),
+            "/runs/0123456789ab: Input/output error; the run resumes from its last",
+        ),
         (StoreError("/x: is damaged"), "/x: is damaged"),
         (ValueError("one line\nand another"), "ValueError: one line"),
         (KeyError(), "KeyError: "),
@@ -320,9 +363,16 @@ def test_a_full_disk_loses_log_lines_and_nothing_else(tmp_path, capfd):
 
 
 def test_a_signal_to_a_worker_without_a_job_ends_it(tmp_path):
-    worker = subprocess.Popen(WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=ENVIRONMENT)
+    worker = subprocess.Popen(
+        WORKER, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=tmp_path, env=ENVIRONMENT
+    )
     status = Path(f"/proc/{worker.pid}/status")
-    wait(lambda: int(status.read_text().partition("SigCgt:\t")[2].split()[0], 16) & (1 << (signal.SIGTERM - 1)))
+    wait(
+        lambda: (
+            int(status.read_text().partition("SigCgt:\t")[2].split()[0], 16)
+            & (1 << (signal.SIGTERM - 1))
+        )
+    )
     worker.terminate()
     assert worker.wait(timeout=60) == 0
     worker.communicate()

@@ -1,7 +1,10 @@
-"""`python -m tests.slurm.faults`: disturb a study on a Slurm of one node in every way, and print a table.
+"""`python -m tests.slurm.faults`: disturb a study on a Slurm of one node in every way, and print a
+table.
 
-lost: runs without a result; wrong: weights, logs, translations that differ from those of an undisturbed local run;
-twice: runs that were published more than once; seconds: of each try. `--only WORD` injects the faults whose name has
+lost: runs without a result; wrong: weights, logs, translations that differ from those of an
+    undisturbed local run;
+twice: runs that were published more than once; seconds: of each try. `--only WORD` injects the
+    faults whose name has
 the word, `--tries N` each of them N times.
 """
 
@@ -46,8 +49,12 @@ def nothing(trial: Trial) -> None:
 def preemption(trial: Trial) -> None:
     trial.submit()
     trial.wait_until_training()
-    trial.slurm.ask("sbatch", "--parsable", "-p", "high", "-c", "2", "-o", "/dev/null", "--wrap", "sleep 1")
-    trial.slurm.wait_for(lambda: any("wrap" in job and "RUNNING" in job for job in trial.slurm.jobs()), "preemption")
+    trial.slurm.ask(
+        "sbatch", "--parsable", "-p", "high", "-c", "2", "-o", "/dev/null", "--wrap", "sleep 1"
+    )
+    trial.slurm.wait_for(
+        lambda: any("wrap" in job and "RUNNING" in job for job in trial.slurm.jobs()), "preemption"
+    )
     trial.let_end()
     assert any(report.starts > 1 for report in trial.job.read_pilots())
 
@@ -58,7 +65,9 @@ def time_limit(trial: Trial) -> None:
     (array,) = job.read_submissions()[0].ids
     trial.slurm.ask("scontrol", "update", f"jobid={array}", "TimeLimit=1")
     trial.slurm.wait_for(
-        lambda: any("left: " in log.read_text() for log in job.logs.glob("pilot*")), "the warning", 120
+        lambda: any("left: " in log.read_text() for log in job.logs.glob("pilot*")),
+        "the warning",
+        120,
     )
     trial.slurm.ask("scontrol", "update", f"jobid={array}", "TimeLimit=30")
     trial.let_end()
@@ -168,7 +177,9 @@ def stopped_worker(trial: Trial) -> None:
     pid, id = next(iter(trial.training().items()))
     os.kill(pid, signal.SIGSTOP)
     try:
-        trial.slurm.wait_for(lambda: trial.results.run(id).result.exists(), "another pilot to take the run over", 600)
+        trial.slurm.wait_for(
+            lambda: trial.results.run(id).result.exists(), "another pilot to take the run over", 600
+        )
     finally:
         with suppress(ProcessLookupError):  # Slurm or its pilot may have killed it
             os.kill(pid, signal.SIGCONT)
@@ -187,9 +198,14 @@ def foreign_lease(trial: Trial) -> None:
 
 
 def clock_skew(trial: Trial) -> None:
-    """The clock of the file system is an hour behind, for two pilots on hosts of different names."""
+    """The clock of the file system is an hour behind, for two pilots on hosts of different
+    names.
+    """
     job = trial.submit(workers=1)
-    with shifted_leases(trial), on_host("elsewhere", trial, "work", "--job", str(job.path), "--index", "1") as pilot:
+    with (
+        shifted_leases(trial),
+        on_host("elsewhere", trial, "work", "--job", str(job.path), "--index", "1") as pilot,
+    ):
         trial.slurm.wait_for(lambda: len(trial.training()) > 1, "both hosts in training", 300)
         trial.let_end()
         pilot.wait(600)
@@ -213,12 +229,31 @@ def sick_host(trial: Trial) -> None:
 
 
 @contextmanager
-def on_host(name: str, trial: Trial, *words: str, **variables: str) -> Iterator[subprocess.Popen[bytes]]:
+def on_host(
+    name: str, trial: Trial, *words: str, **variables: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a command of ablate with one core on a host of this name; killed at the end."""
-    environment = {**trial.slurm.environment, "PYTHONPATH": str(ROOT), "SLURM_CPUS_ON_NODE": "1", **variables}
-    command = ["unshare", "--uts", "sh", "-c", f'hostname {name}; exec "$@"', "sh", sys.executable, "-m", "ablate"]
+    environment = {
+        **trial.slurm.environment,
+        "PYTHONPATH": str(ROOT),
+        "SLURM_CPUS_ON_NODE": "1",
+        **variables,
+    }
+    command = [
+        "unshare",
+        "--uts",
+        "sh",
+        "-c",
+        f'hostname {name}; exec "$@"',
+        "sh",
+        sys.executable,
+        "-m",
+        "ablate",
+    ]
     with (trial.folder / f"{name}.log").open("ab") as log:
-        process = subprocess.Popen([*command, *words], cwd=trial.folder, env=environment, stdout=log, stderr=log)
+        process = subprocess.Popen(
+            [*command, *words], cwd=trial.folder, env=environment, stdout=log, stderr=log
+        )
     try:
         yield process
     finally:
@@ -287,7 +322,10 @@ def main() -> None:
     reason = why_not()
     if reason:
         raise SystemExit(reason)
-    with tempfile.TemporaryDirectory() as name, OneNodeSlurm(Path(name) / "slurm", max_array=ARRAY) as slurm:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        OneNodeSlurm(Path(name) / "slurm", max_array=ARRAY) as slurm,
+    ):
         local = Trial(slurm, Path(name) / "local")
         local.run_here()
         print("| fault | tries | runs | lost | wrong | twice | seconds |")
@@ -298,7 +336,9 @@ def main() -> None:
                 print(f"| {fault}{line_of(inject, slurm, local, folders)} |", flush=True)
 
 
-def line_of(inject: Callable[[Trial], None], slurm: OneNodeSlurm, local: Trial, folders: list[Path]) -> str:
+def line_of(
+    inject: Callable[[Trial], None], slurm: OneNodeSlurm, local: Trial, folders: list[Path]
+) -> str:
     """Inject a fault once in each folder; the columns of its line."""
     counts, seconds, notes = [0, 0, 0, 0], [], ""
     for folder in folders:

@@ -1,6 +1,8 @@
-"""A Slurm of one node, started by the test itself: munge, slurmctld and slurmd as processes, without systemd.
+"""A Slurm of one node, started by the test itself: munge, slurmctld and slurmd as processes,
+without systemd.
 
-It needs the packages slurmctld, slurmd, slurm-client and munge, and root, because slurmd starts jobs as their user.
+It needs the packages slurmctld, slurmd, slurm-client and munge, and root, because slurmd starts
+jobs as their user.
 """
 
 import os
@@ -60,7 +62,10 @@ def why_not() -> str | None:
     """Why a Slurm cannot be started here; None if it can."""
     missing = [name for name in PROGRAMS if shutil.which(name) is None]
     if missing:
-        return f"not installed: {', '.join(missing)} (apt-get install slurmctld slurmd slurm-client munge)"
+        return (
+            f"not installed: {', '.join(missing)} (apt-get install slurmctld slurmd slurm-client "
+            f"munge)"
+        )
     return None if os.geteuid() == 0 else "slurmd needs root"
 
 
@@ -74,7 +79,9 @@ class OneNodeSlurm:
         host = socket.gethostname().partition(".")[0]
         ports = free_ports(2)
         self.config = folder / "slurm.conf"
-        self.config.write_text(CONFIG.format(host=host, folder=folder, ports=ports, max_array=max_array))
+        self.config.write_text(
+            CONFIG.format(host=host, folder=folder, ports=ports, max_array=max_array)
+        )
         key = folder / "munge.key"
         key.write_bytes(secrets.token_bytes(128))
         key.chmod(0o400)
@@ -112,7 +119,12 @@ class OneNodeSlurm:
         """Start a daemon in the foreground, as a child of this process."""
         output = (self.folder / f"{command[0]}.out").open("ab")
         self.processes[command[0]] = subprocess.Popen(
-            command, stdout=output, stderr=output, env=self.environment, cwd=self.folder, start_new_session=True
+            command,
+            stdout=output,
+            stderr=output,
+            env=self.environment,
+            cwd=self.folder,
+            start_new_session=True,
         )
         output.close()
 
@@ -123,7 +135,9 @@ class OneNodeSlurm:
 
     def ask(self, *command: str) -> str:
         """The output of a command of Slurm; empty while Slurm does not answer."""
-        done = subprocess.run(command, capture_output=True, text=True, env=self.environment, timeout=60, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, env=self.environment, timeout=60, check=False
+        )
         return done.stdout.strip()
 
     def jobs(self) -> list[str]:
@@ -135,7 +149,9 @@ class OneNodeSlurm:
         end = time.monotonic() + seconds
         while not (value := condition()):
             if time.monotonic() > end:
-                logs = "\n".join(f"{p.name}: {p.read_text()[-2000:]}" for p in self.folder.glob("*.log"))
+                logs = "\n".join(
+                    f"{p.name}: {p.read_text()[-2000:]}" for p in self.folder.glob("*.log")
+                )
                 raise AssertionError(f"waited in vain for {what}\n{self.jobs()}\n{logs}")
             time.sleep(0.1)
         return value

@@ -6,7 +6,10 @@ from tests.slurm.faults import preemption
 from tests.slurm.one_node import OneNodeSlurm, why_not
 from tests.slurm.trials import Trial
 
-pytestmark = [pytest.mark.slurm, pytest.mark.skipif(why_not() is not None, reason=f"no Slurm: {why_not()}")]
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.skipif(why_not() is not None, reason=f"no Slurm: {why_not()}"),
+]
 
 
 @pytest.fixture(scope="module")
@@ -26,7 +29,16 @@ def test_a_study_on_slurm_gives_the_files_and_the_table_of_a_local_one(slurm, lo
     trial = Trial(slurm, tmp_path / "t")
     trial.share_corpus(local)
     assert "2 pilots (--partition=low --cpus-per-task=1) for 4 runs" in trial.ablate(
-        "plan", "small.yaml", "--on", "slurm", "--workers", "2", "--sbatch", "cpus-per-task=1", "--partition", "low"
+        "plan",
+        "small.yaml",
+        "--on",
+        "slurm",
+        "--workers",
+        "2",
+        "--sbatch",
+        "cpus-per-task=1",
+        "--partition",
+        "low",
     )
     job = trial.submit()
     trial.let_end()
@@ -54,9 +66,15 @@ def test_a_preempted_pilot_saves_is_requeued_and_loses_nothing(slurm, local, tmp
     ("options", "message"),
     [
         (["--partition", "lo"], 'partition: no partition "lo"; did you mean "low"?'),
-        (["--partition", "low", "--time", "2h"], "time: 2h is longer than the limit of low, 60 min"),
+        (
+            ["--partition", "low", "--time", "2h"],
+            "time: 2h is longer than the limit of low, 60 min",
+        ),
         (["--gpus-per-node", "1"], "gpus-per-node: 1 is more than the 0 GPUs of a node of low"),
-        (["--sbatch", "cpus-per-task=3"], "cpus-per-task: 3 is more than the 2 cores of a node of low"),
+        (
+            ["--sbatch", "cpus-per-task=3"],
+            "cpus-per-task: 3 is more than the 2 cores of a node of low",
+        ),
     ],
 )
 def test_a_plan_refuses_what_the_partition_cannot_give(slurm, tmp_path, options, message):

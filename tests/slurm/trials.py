@@ -1,4 +1,6 @@
-"""A small study on a Slurm of one node: submit it, disturb it, let it end, and compare it with a local run."""
+"""A small study on a Slurm of one node: submit it, disturb it, let it end, and compare it with a
+local run.
+"""
 
 from __future__ import annotations
 
@@ -83,12 +85,16 @@ class Trial:
         found = []
         for id in self.ids:
             report = read_progress(self.results.run(id))
-            found.append(400 if self.results.run(id).result.exists() else (report.step or 0) if report else 0)
+            found.append(
+                400 if self.results.run(id).result.exists() else (report.step or 0) if report else 0
+            )
         return found
 
     def wait_until_training(self) -> None:
         """Wait until a run is somewhere in its middle."""
-        self.slurm.wait_for(lambda: any(0 < step < 400 for step in self.steps()), "a run in training", END_SECONDS)
+        self.slurm.wait_for(
+            lambda: any(0 < step < 400 for step in self.steps()), "a run in training", END_SECONDS
+        )
 
     def training(self) -> dict[int, str]:
         """Processes that train runs now, each with its run."""
@@ -101,7 +107,9 @@ class Trial:
         return found
 
     def let_end(self) -> None:
-        """Wait until no job of Slurm is left; jobs that were put back into the queue start at once."""
+        """Wait until no job of Slurm is left; jobs that were put back into the queue start at
+        once.
+        """
 
         def ended() -> bool:
             lines = self.slurm.jobs()
@@ -113,7 +121,9 @@ class Trial:
         self.slurm.wait_for(ended, "the end of all jobs", END_SECONDS)
 
     def pids(self, word: str) -> list[int]:
-        """Processes of this trial whose command line has a word: `ablate work` or `ablate.run.worker`."""
+        """Processes of this trial whose command line has a word: `ablate work` or
+        `ablate.run.worker`.
+        """
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():

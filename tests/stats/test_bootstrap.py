@@ -10,14 +10,18 @@ from ablate.stats.significance import LEVEL
 
 
 def test_the_mean_over_seeds_is_taken_on_each_resample():
-    """Differences of the mean: -2 and 0 for one seed, 0 and -2 for the other, have the means -1 and -1."""
+    """Differences of the mean: -2 and 0 for one seed, 0 and -2 for the other, have the means -1 and
+    -1.
+    """
     test = paired_bootstrap(-1.0, [([1.0, 3.0], [3.0, 3.0]), ([3.0, 1.0], [3.0, 3.0])])
     assert (test.difference, test.std, test.n) == (-1.0, 0.0, 2)
     assert test.p == 1 / 3  # no resample is as far from the mean as the difference is from zero
 
 
 def test_p_counts_both_tails():
-    """Deviations from the mean 1 are -3, +3, 0 and 0: two of four are as large as the difference."""
+    """Deviations from the mean 1 are -3, +3, 0 and 0: two of four are as large as the
+    difference.
+    """
     test = paired_bootstrap(3.0, [([-2.0, 4.0, 1.0, 1.0], [0.0] * 4)])
     assert test.p == (2 + 1) / (4 + 1)
     assert test.std == (18 / 4) ** 0.5
@@ -41,7 +45,8 @@ def test_the_interval_contains_zero_exactly_if_p_is_not_below_the_level(resample
     for step in range(60):
         difference = 1.5 + step / 60
         test = paired_bootstrap(
-            difference, [([difference + draw.gauss(0, 1) for _ in range(resamples)], [0.0] * resamples)]
+            difference,
+            [([difference + draw.gauss(0, 1) for _ in range(resamples)], [0.0] * resamples)],
         )
         assert (test.low <= 0 <= test.high) == (test.p >= LEVEL)
         seen.add(test.p < LEVEL)

@@ -1,6 +1,8 @@
-"""Family-wise error and power of the verdicts, in simulations with fixed seeds; benchmarks/verdicts.py has the rest.
+"""Family-wise error and power of the verdicts, in simulations with fixed seeds;
+benchmarks/verdicts.py has the rest.
 
-The studies are judged as arrays by a restatement of the rule, which must agree with the verdicts themselves.
+The studies are judged as arrays by a restatement of the rule, which must agree with the verdicts
+themselves.
 """
 
 import numpy as np
@@ -35,12 +37,16 @@ def test_the_restatement_for_arrays_gives_the_verdicts(spread, rows, n):
 
 @pytest.mark.parametrize(("rows", "n"), [(5, 3), (13, 3), (13, 5), (20, 8)])
 @pytest.mark.parametrize("spread", ["equal", "log sd spread by 1", "one row ten times"])
-def test_the_family_wise_error_is_at_most_5_percent_over_rows_of_equal_and_unequal_noise(spread, rows, n):
+def test_the_family_wise_error_is_at_most_5_percent_over_rows_of_equal_and_unequal_noise(
+    spread, rows, n
+):
     scores, _ = drawn(spread, rows, n, seed=rows * n)
     assert simulation.judge(scores).any(axis=1).mean() < ERROR
 
 
-@pytest.mark.parametrize(("sd", "n", "rows"), [(0.1, 10, 1), (0.3, 5, 10), (0.5, 2, 1), (0.5, 5, 20), (0.5, 10, 1)])
+@pytest.mark.parametrize(
+    ("sd", "n", "rows"), [(0.1, 10, 1), (0.3, 5, 10), (0.5, 2, 1), (0.5, 5, 20), (0.5, 10, 1)]
+)
 def test_the_family_wise_error_is_at_most_5_percent_if_seeds_and_sentences_make_noise(sd, n, rows):
     draw = np.random.default_rng(rows + n)
     scores = simulation.draw_study(draw, STUDIES, rows, n, np.full((1, 1, 1), sd), 0.0)
@@ -48,7 +54,9 @@ def test_the_family_wise_error_is_at_most_5_percent_if_seeds_and_sentences_make_
     variance = 2 * simulation.SENTENCES**2
     assert simulation.judge(scores, variance).any(axis=1).mean() < ERROR
     if n > 3:
-        assert simulation.judge_at_8c9acca(scores, variance).any(axis=1).mean() > ERROR  # the rule that this one mends
+        assert (
+            simulation.judge_at_8c9acca(scores, variance).any(axis=1).mean() > ERROR
+        )  # the rule that this one mends
 
 
 def test_without_the_test_of_the_rows_own_seeds_the_error_is_larger():
@@ -69,5 +77,7 @@ def test_the_power_is_several_times_that_of_the_former_rule(rows, n, least):
 @pytest.mark.parametrize("diverged", [0.05, 0.2])
 def test_seeds_that_diverge_by_chance_make_no_row_worse_or_better(diverged):
     draw, studies = np.random.default_rng(5), 300
-    error = sum(simulation._any_verdict(draw, 5, 4, 0.1, diverged) for _ in range(studies)) / studies
+    error = (
+        sum(simulation._any_verdict(draw, 5, 4, 0.1, diverged) for _ in range(studies)) / studies
+    )
     assert error < 0.05 + 3 * (0.05 * 0.95 / studies) ** 0.5

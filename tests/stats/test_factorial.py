@@ -1,4 +1,6 @@
-"""Fractions against the handbook's table and their definition; effects against statsmodels' least squares."""
+"""Fractions against the handbook's table and their definition; effects against statsmodels' least
+squares.
+"""
 
 import itertools
 import math
@@ -22,7 +24,9 @@ RUNS = {
 }
 
 
-@pytest.mark.parametrize(("resolution", "k", "runs"), [(r, k, n) for r, one in RUNS.items() for k, n in one.items()])
+@pytest.mark.parametrize(
+    ("resolution", "k", "runs"), [(r, k, n) for r, one in RUNS.items() for k, n in one.items()]
+)
 def test_the_smallest_fraction_has_the_runs_of_the_handbook(resolution, k, runs):
     fraction = smallest_fraction(NAMES[:k], resolution)
     assert len(fraction.cells()) == runs
@@ -42,7 +46,8 @@ def fractions(draw):
     basic = NAMES[: k - p]
     products = st.sets(st.sampled_from(basic), min_size=2)
     generators = [
-        Generator(name, frozenset(draw(products)), draw(st.sampled_from([-1, 1]))) for name in NAMES[k - p : k]
+        Generator(name, frozenset(draw(products)), draw(st.sampled_from([-1, 1])))
+        for name in NAMES[k - p : k]
     ]
     return Fraction(NAMES[:k], tuple(generators))
 
@@ -69,7 +74,12 @@ def test_aliases_have_equal_columns_and_contrasts_orthogonal_ones(fraction):
 
 def test_the_signs_of_a_negative_generator():
     fraction = Fraction(("A", "B", "C"), (Generator("C", frozenset("AB"), -1),))
-    assert [tuple(cell.values()) for cell in fraction.cells()] == [(-1, -1, -1), (-1, 1, 1), (1, -1, 1), (1, 1, -1)]
+    assert [tuple(cell.values()) for cell in fraction.cells()] == [
+        (-1, -1, -1),
+        (-1, 1, 1),
+        (1, -1, 1),
+        (1, 1, -1),
+    ]
     assert fraction.aliases(frozenset("A")) == {frozenset("BC"): -1}
     assert fraction.signed_text(frozenset("CB"), -1) == "-B × C"
 
@@ -94,12 +104,17 @@ def test_effects_and_intervals_equal_least_squares(fraction, seed, balanced):
     assert [one.standard_error for one in found] == pytest.approx(list(2 * fitted.bse[1:]))
     assert [one.p for one in found] == pytest.approx(list(fitted.pvalues[1:]), abs=1e-9)
     intervals = 2 * fitted.conf_int(0.05)[1:]
-    assert [(one.low, one.high) for one in found] == [pytest.approx(tuple(each), abs=1e-9) for each in intervals]
+    assert [(one.low, one.high) for one in found] == [
+        pytest.approx(tuple(each), abs=1e-9) for each in intervals
+    ]
 
 
 def test_an_additive_score_has_no_interactions_and_holm_keeps_the_level():
     fraction = Fraction(("A", "B"))
-    scores = [[3.0 * cell["A"] - 1.0 * cell["B"] + noise for noise in (-0.1, 0.1)] for cell in fraction.cells()]
+    scores = [
+        [3.0 * cell["A"] - 1.0 * cell["B"] + noise for noise in (-0.1, 0.1)]
+        for cell in fraction.cells()
+    ]
     by_effect = {fraction.text(one.effect): one for one in effects(fraction, scores)}
     assert {name: one.value for name, one in by_effect.items()} == pytest.approx(
         {"A": 6.0, "B": -2.0, "A × B": 0.0}, abs=1e-12
@@ -109,11 +124,16 @@ def test_an_additive_score_has_no_interactions_and_holm_keeps_the_level():
 
 def test_at_a_look_intervals_have_its_level_and_p_values_are_for_comparison_with_5_percent():
     fraction = Fraction(("A", "B"))
-    scores = [[3.0 * cell["A"] - 0.3 * cell["B"] + noise for noise in (-1.1, 0.4, 0.8)] for cell in fraction.cells()]
+    scores = [
+        [3.0 * cell["A"] - 0.3 * cell["B"] + noise for noise in (-1.1, 0.4, 0.8)]
+        for cell in fraction.cells()
+    ]
     once, look = effects(fraction, scores), effects(fraction, scores, level=0.0125)
     assert [one.p for one in look] == pytest.approx([min(1.0, 4 * one.p) for one in once])
     assert once[0].p < once[1].p < 0.6 < once[2].p <= 1.0 == look[2].p == look[2].p_holm
-    assert [one.p_holm for one in look[:2]] == pytest.approx([3 * look[0].p, min(1.0, 2 * look[1].p)])
+    assert [one.p_holm for one in look[:2]] == pytest.approx(
+        [3 * look[0].p, min(1.0, 2 * look[1].p)]
+    )
     for one in look:
         half = stats.t.isf(0.0125 / 2, 8) * one.standard_error
         assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half))
@@ -124,16 +144,26 @@ def test_effects_are_named_in_the_order_of_the_factors_with_a_sign_only_if_it_is
     found = [fraction.text(one) for one in fraction.contrasts()]
     assert found == ["B", "A", "C", "B × A", "B × C", "A × C", "B × A × C"]
     assert [fraction.signed_text(frozenset("AB"), sign) for sign in (1, -1)] == ["B × A", "-B × A"]
-    assert (fraction.resolution, fraction.basic, fraction.aliases(frozenset("A"))) == (None, ("B", "A", "C"), {})
+    assert (fraction.resolution, fraction.basic, fraction.aliases(frozenset("A"))) == (
+        None,
+        ("B", "A", "C"),
+        {},
+    )
 
 
 def test_one_score_in_each_cell_gives_effects_without_intervals():
     found = effects(Fraction(("A", "B")), [[1.0], [2.0], [3.0], [6.0]])
-    assert [(one.value, one.low, one.p) for one in found] == [(3.0, None, None), (2.0, None, None), (1.0, None, None)]
+    assert [(one.value, one.low, one.p) for one in found] == [
+        (3.0, None, None),
+        (2.0, None, None),
+        (1.0, None, None),
+    ]
 
 
 @pytest.mark.parametrize("rounding", [0.0, 1e-15])
 def test_equal_scores_in_each_cell_show_no_noise_and_so_no_interval(rounding):
-    found = effects(Fraction(("A", "B")), [[1.0, 1.0 + rounding], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]])
+    found = effects(
+        Fraction(("A", "B")), [[1.0, 1.0 + rounding], [1.0, 1.0], [2.0, 2.0], [2.0, 2.0]]
+    )
     assert [one.value for one in found] == pytest.approx([1.0, 0.0, 0.0])
     assert {(one.low, one.high, one.p, one.p_holm) for one in found} == {(None,) * 4}

@@ -1,4 +1,6 @@
-"""Looks: the error that each spends, verdicts that stay, and the error of whole studies with looks."""
+"""Looks: the error that each spends, verdicts that stay, and the error of whole studies with
+looks.
+"""
 
 import numpy as np
 import pytest
@@ -16,7 +18,11 @@ PLAN = (3, 5, 8)
 
 
 def paired(*differences, **counts):
-    return PairedScores(dict(enumerate(differences, 1)), ended=len(differences) + counts.get("diverged", 0), **counts)
+    return PairedScores(
+        dict(enumerate(differences, 1)),
+        ended=len(differences) + counts.get("diverged", 0),
+        **counts,
+    )
 
 
 def over_looks(*rows, plan=PLAN, **others):
@@ -40,8 +46,12 @@ def test_a_verdict_is_early_before_the_first_look_only():
 
 def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level():
     looks = looks_of(PLAN)
-    assert [look.level for look in looks] == pytest.approx([0.05 * 3 / 8, 0.05 * 2 / 8, 0.05 * 3 / 8])
-    assert [look.spent for look in looks] == pytest.approx(np.cumsum([look.level for look in looks]))
+    assert [look.level for look in looks] == pytest.approx(
+        [0.05 * 3 / 8, 0.05 * 2 / 8, 0.05 * 3 / 8]
+    )
+    assert [look.spent for look in looks] == pytest.approx(
+        np.cumsum([look.level for look in looks])
+    )
     assert looks[-1].spent == LEVEL
     assert looks[1].text == "look 2 of 3 (5 of 8 seeds)"
 
@@ -53,7 +63,10 @@ def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level
         ([PLAN, PLAN], 0.05),
         ([(3,), (5,)], 0.1),  # seeds added to a list
         ([(3, 5), (3, 5, 8)], 0.03 + 0.02 + 0.01875),  # a look added after the last one
-        ([(3, 5, 8), (3, 5)], 0.03 + 0.02 + 0.01875),  # the last one left out: an earlier look has a higher level now
+        (
+            [(3, 5, 8), (3, 5)],
+            0.03 + 0.02 + 0.01875,
+        ),  # the last one left out: an earlier look has a higher level now
         ([(3, 5, 8), (5,)], 0.01875 + 0.05 + 0.01875),
         ([(n,) for n in range(2, 40)], 1.0),
     ],
@@ -74,13 +87,17 @@ def test_a_single_row_at_a_look_is_the_paired_t_test_of_scipy_at_its_level(look)
     expected = stats.ttest_1samp(differences, 0.0)
     interval = expected.confidence_interval(1 - look.level)
     (verdict,) = verdicts(BLEU, [paired(*differences)], look=look)
-    assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx((interval.low, interval.high))
+    assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx(
+        (interval.low, interval.high)
+    )
     assert verdict.p == pytest.approx(min(1.0, expected.pvalue * LEVEL / look.level))
 
 
 def test_a_difference_that_is_significant_at_005_is_not_at_a_look():
     differences = (-2.0, -1.1, -1.5)
-    assert stats.ttest_1samp(differences, 0.0).pvalue == pytest.approx(0.0276, abs=1e-4)  # between 0.01875 and 0.05
+    assert stats.ttest_1samp(differences, 0.0).pvalue == pytest.approx(
+        0.0276, abs=1e-4
+    )  # between 0.01875 and 0.05
     assert verdicts(BLEU, [paired(*differences)])[0].word == "worse"
     assert verdicts(BLEU, [paired(*differences)], look=Look(1, PLAN))[0].word == "cannot tell"
 
@@ -93,35 +110,49 @@ def test_a_row_stays_settled_although_later_seeds_blur_it():
     assert verdict.p >= LEVEL
     assert verdict.settled_at == 1
     assert verdict.text == "worse; since look 1 of 3 (3 of 8 seeds)"
-    assert verdicts(BLEU, [paired(*blurred), paired(*OPEN)], look=Look(3, PLAN))[0].word == "cannot tell"
+    assert (
+        verdicts(BLEU, [paired(*blurred), paired(*OPEN)], look=Look(3, PLAN))[0].word
+        == "cannot tell"
+    )
 
 
 def test_scores_or_divergence_against_an_earlier_verdict_withdraw_it():
     turned = (*CLEAR[:3], 9.0, 9.0, 9.0, 9.0, 9.0)
-    assert [found[0].word for found in over_looks(turned)] == ["worse", "cannot tell", "cannot tell"]
+    assert [found[0].word for found in over_looks(turned)] == [
+        "worse",
+        "cannot tell",
+        "cannot tell",
+    ]
     better = [paired(2.0, 2.1, 1.9), paired(2.0, 2.1, 1.9, diverged=2)]
-    found = verdicts_over_looks(BLEU, [(look, [row]) for look, row in zip(looks_of((3, 5)), better, strict=True)])
+    found = verdicts_over_looks(
+        BLEU, [(look, [row]) for look, row in zip(looks_of((3, 5)), better, strict=True)]
+    )
     assert [one.word for (one,) in found] == ["better", "cannot tell"]
 
 
 def test_a_row_within_the_margin_stays_so_while_its_mean_does():
     near = (0.1, -0.1, 0.05)
-    assert [one[0].word for one in over_looks((*near, 3.0, -3.0, 2.9, -2.9, 0.0), margin=1.0)] == 3 * [
-        "as good as base"
-    ]
+    assert [
+        one[0].word for one in over_looks((*near, 3.0, -3.0, 2.9, -2.9, 0.0), margin=1.0)
+    ] == 3 * ["as good as base"]
     left = over_looks((*near, 3.0, 4.0, 5.0, -9.0, 20.0), margin=1.0)
     assert [one[0].word for one in left] == ["as good as base", "cannot tell", "cannot tell"]
 
 
 def test_rows_settled_at_an_earlier_look_leave_their_part_of_the_level_to_the_others():
-    """By Holm's method: with one of two rows rejected, the other is tested as if it were the only one."""
+    """By Holm's method: with one of two rows rejected, the other is tested as if it were the only
+    one.
+    """
     differences = (-1.2, -0.4, -0.9, -1.6, -0.2)
     apart = verdicts(BLEU, [paired(*differences)], family=1, look=Look(2, (3, 5)))[0]
     looks = looks_of((3, 5))
     clear, row = paired(*CLEAR[:3]), paired(*differences[:3])
     at_first = verdicts(BLEU, [clear, row], look=looks[0])
     assert [one.word for one in at_first] == ["worse", "cannot tell"]
-    later = [PairedScores({}), paired(*differences)]  # the settled row adds nothing to the shared noise
+    later = [
+        PairedScores({}),
+        paired(*differences),
+    ]  # the settled row adds nothing to the shared noise
     with_it = verdicts(BLEU, later, look=looks[1], earlier=at_first)[1]
     assert with_it.seed_test.level == pytest.approx(apart.seed_test.level)
     without = verdicts(BLEU, later, look=looks[1])[1]
@@ -168,7 +199,10 @@ def test_the_restatement_for_arrays_gives_the_verdicts_at_the_look_that_settles_
         assert sum(at is last for at in found) == 1
         assert PLAN[[at is last for at in found].index(True)] == n
         # The arrays do not withdraw a verdict of an earlier look whose mean has changed its sign.
-        kept = [one.is_different or stayed for one, stayed in zip(last, was_different(found, last), strict=True)]
+        kept = [
+            one.is_different or stayed
+            for one, stayed in zip(last, was_different(found, last), strict=True)
+        ]
         assert kept == row_words.tolist()
 
 
@@ -178,7 +212,8 @@ def was_different(found, last):
 
 
 @pytest.mark.parametrize(
-    ("rows", "spread"), [(1, "equal"), (5, "equal"), (13, "log sd spread by 1"), (13, "base three times")]
+    ("rows", "spread"),
+    [(1, "equal"), (5, "equal"), (13, "log sd spread by 1"), (13, "base three times")],
 )
 def test_the_family_wise_error_over_all_looks_is_at_most_5_percent(rows, spread):
     scores = drawn(rows, spread)

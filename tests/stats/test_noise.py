@@ -15,7 +15,8 @@ def draw(rows, seeds, seed=0, sds=1.0, missing=0.0):
     absent = generator.random((rows, seeds)) < missing
     absent[:, :2] = False
     return [
-        {s: float(scores[row + 1, s] - scores[0, s]) for s in range(seeds) if not absent[row, s]} for row in range(rows)
+        {s: float(scores[row + 1, s] - scores[0, s]) for s in range(seeds) if not absent[row, s]}
+        for row in range(rows)
     ]
 
 
@@ -23,8 +24,13 @@ def least_squares(rows):
     """Residuals, leverages and rows of the two-way layout, by statsmodels; base has zeros."""
     seeds = sorted({seed for row in rows for seed in row})
     cells = [(0, seed, 0.0) for seed in seeds]
-    cells += [(index, seed, value) for index, row in enumerate(rows, 1) for seed, value in row.items()]
-    design = [[*np.eye(len(rows) + 1)[row], *np.eye(len(seeds))[seeds.index(seed)][1:]] for row, seed, _ in cells]
+    cells += [
+        (index, seed, value) for index, row in enumerate(rows, 1) for seed, value in row.items()
+    ]
+    design = [
+        [*np.eye(len(rows) + 1)[row], *np.eye(len(seeds))[seeds.index(seed)][1:]]
+        for row, seed, _ in cells
+    ]
     fit = sm.OLS([value for *_, value in cells], design).fit()
     return fit, np.array([row for row, *_ in cells])
 
@@ -55,7 +61,9 @@ def test_one_row_gives_the_variance_of_the_paired_t_test():
 
 
 @pytest.mark.parametrize(("sd_of_base", "base_is_noisier"), [(2.0, True), (0.1, False)])
-def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_than_that(sd_of_base, base_is_noisier):
+def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_than_that(
+    sd_of_base, base_is_noisier
+):
     noise = seed_noise(draw(5, 4, sds=[sd_of_base, 0.1, 1.0, 1.0, 1.0, 1.0]))
     base, row = noise.own[:2]
     assert not noise.apart
@@ -66,7 +74,9 @@ def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_t
 
 
 def test_what_a_seed_adds_to_every_row_is_no_noise():
-    """Differences from a noisy base share its noise, which is base's variance and no other row's."""
+    """Differences from a noisy base share its noise, which is base's variance and no other
+    row's.
+    """
     rows = draw(4, 3)
     shifted = [{seed: value + 10 * seed for seed, value in row.items()} for row in rows]
     plain, moved = seed_noise(rows), seed_noise(shifted)
@@ -83,7 +93,8 @@ def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
     row, pool = noise.of_difference(9)
     assert (row, pool.df) == (noise.own[9], noise.pooled.df)
     scores = np.array([[0.0] * 4, *(list(one.values()) for one in draw(9, 4, sds=sds))])
-    # Base and eight rows fit the effects of the seeds; of its residuals, the row apart loses its own mean alone.
+    # Base and eight rows fit the effects of the seeds; of its residuals, the row apart loses its
+    # own mean alone.
     assert row.value == pytest.approx(np.var(scores[9] - scores[:9].mean(axis=0), ddof=1))
     others = seed_noise(draw(9, 4, sds=sds)[:8])
     assert noise.pooled == pytest.approx(others.pooled)  # as if the study did not have the row
@@ -125,9 +136,14 @@ def test_the_pool_weighs_each_row_by_its_degrees_of_freedom():
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 def test_variances_and_the_rows_apart_do_not_depend_on_the_unit_of_the_scores(scale):
     rows = draw(9, 4, sds=[1.0] * 9 + [100.0])
-    noise, plain = seed_noise([{seed: scale * value for seed, value in row.items()} for row in rows]), seed_noise(rows)
+    noise, plain = (
+        seed_noise([{seed: scale * value for seed, value in row.items()} for row in rows]),
+        seed_noise(rows),
+    )
     assert noise.apart == plain.apart == {9}
-    assert [own.value for own in noise.own] == pytest.approx([scale**2 * own.value for own in plain.own])
+    assert [own.value for own in noise.own] == pytest.approx(
+        [scale**2 * own.value for own in plain.own]
+    )
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e9])
@@ -148,5 +164,7 @@ def test_a_seed_that_only_rows_apart_have_changes_no_other_row():
     rows = draw(7, 5, sds=[100.0, *[1.0] * 6, 1000.0])
     noise, more = seed_noise(rows), seed_noise([*rows[:-1], {**rows[-1], 99: 500.0}])
     assert noise.apart == more.apart == {0, 7}
-    assert [own.value for own in more.own[1:7]] == pytest.approx([own.value for own in noise.own[1:7]])
+    assert [own.value for own in more.own[1:7]] == pytest.approx(
+        [own.value for own in noise.own[1:7]]
+    )
     assert more.pooled.value == pytest.approx(noise.pooled.value)

@@ -1,4 +1,6 @@
-"""Power against the noncentral t distribution of scipy and statsmodels, and against the simulated verdicts."""
+"""Power against the noncentral t distribution of scipy and statsmodels, and against the simulated
+verdicts.
+"""
 
 import math
 
@@ -38,8 +40,12 @@ def test_the_smallest_difference_matches_arrays_of_a_hundred_times_as_many_draws
     assert detectable(n, rows, 1.0) == pytest.approx(expected, rel=0.02)
 
 
-@pytest.mark.parametrize(("rows", "n", "sentences"), [(5, 3, 0.0), (13, 3, 0.0), (13, 5, 0.0), (13, 3, 1.0)])
-def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_studies(rows, n, sentences):
+@pytest.mark.parametrize(
+    ("rows", "n", "sentences"), [(5, 3, 0.0), (13, 3, 0.0), (13, 5, 0.0), (13, 3, 1.0)]
+)
+def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_studies(
+    rows, n, sentences
+):
     draw, studies = np.random.default_rng(rows + n), 4000
     scores = simulation.draw_study(draw, studies, rows, n, np.ones((1, 1, 1)))
     scores += draw.normal(size=(studies, rows + 1, 1)) * sentences / math.sqrt(2)
@@ -49,7 +55,9 @@ def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_
 
 
 @pytest.mark.parametrize(("n", "rows"), [(3, 1), (3, 2), (4, 6)])
-def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_of_freedom(n, rows, monkeypatch):
+def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_of_freedom(
+    n, rows, monkeypatch
+):
     drawn = []
     monkeypatch.setattr(power, "_variance", lambda draw, df: drawn.append(df) or 1.0)
     detectable.__wrapped__(n, rows, 1.0)

@@ -1,4 +1,6 @@
-"""The paired t test, Fisher's test, Holm's correction and Kendall's tau-b against scipy, statsmodels and simulation."""
+"""The paired t test, Fisher's test, Holm's correction and Kendall's tau-b against scipy,
+statsmodels and simulation.
+"""
 
 import math
 import random
@@ -17,7 +19,9 @@ from ablate.stats.significance import LEVEL, fisher_p, holm, kendall_tau_b, pair
 
 
 def test_mean_spread_interval_and_p_match_a_calculation_by_hand():
-    """-1, -2, -3: mean -2, s = 1, error 1 / sqrt 3; t(0.975, 2) = 4.3027; t^2 = 12, and p = 1 - t / sqrt(2 + t^2)."""
+    """-1, -2, -3: mean -2, s = 1, error 1 / sqrt 3; t(0.975, 2) = 4.3027; t^2 = 12, and p = 1 - t /
+    sqrt(2 + t^2).
+    """
     test = paired_t_test([-1.0, -2.0, -3.0])
     assert (test.n, test.mean, test.std) == (3, -2.0, 1.0)
     assert test.low == pytest.approx(-2 - 4.302653 / math.sqrt(3), abs=1e-6)
@@ -41,7 +45,11 @@ def test_equal_differences_have_no_spread():
     assert paired_t_test([1e6, 1e6 * (1 + 2**-52)]) is None
 
 
-@given(st.lists(st.floats(-100, 100), min_size=2, max_size=8).filter(lambda values: np.std(values) > 1e-3))
+@given(
+    st.lists(st.floats(-100, 100), min_size=2, max_size=8).filter(
+        lambda values: np.std(values) > 1e-3
+    )
+)
 def test_the_paired_t_test_matches_scipy(differences):
     test, expected = paired_t_test(differences), stats.ttest_1samp(differences, 0.0)
     interval = expected.confidence_interval(0.95)
@@ -65,7 +73,9 @@ def test_the_interval_contains_the_true_mean_in_95_percent_of_simulated_studies(
 
 
 def test_holm_matches_a_calculation_by_hand():
-    """Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.04; then none is below the one before it."""
+    """Sorted 0.01, 0.02, 0.03, 0.04 times 4, 3, 2, 1: 0.04, 0.06, 0.06, 0.04; then none is below
+    the one before it.
+    """
     assert holm([0.04, 0.01, 0.03, 0.02]) == pytest.approx([0.06, 0.04, 0.06, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([0.03]) == [0.03]
@@ -82,7 +92,9 @@ def test_holm_matches_statsmodels(n):
 def test_fisher_matches_scipy(events, n, base_events, base_n):
     events, base_events = min(events, n), min(base_events, base_n)
     table = [[events, n - events], [base_events, base_n - base_events]]
-    assert fisher_p(events, n, base_events, base_n) == pytest.approx(stats.fisher_exact(table, "greater").pvalue)
+    assert fisher_p(events, n, base_events, base_n) == pytest.approx(
+        stats.fisher_exact(table, "greater").pvalue
+    )
 
 
 def test_holm_has_a_false_positive_in_at_most_5_percent_of_simulated_studies_without_an_effect():
@@ -114,4 +126,6 @@ def test_tau_b_matches_a_count_by_hand(x, y, tau):
 def test_tau_b_is_the_correlation_of_the_signs_of_all_pairs():
     x, y = [3.0, 1.0, 2.0, 2.0, 5.0, 5.0], [2.0, 1.0, 1.0, 3.0, 9.0, 9.0]
     a, b = (np.sign(np.subtract.outer(values, values)) for values in (x, y))
-    assert kendall_tau_b(x, y) == pytest.approx((a * b).sum() / ((a * a).sum() * (b * b).sum()) ** 0.5)
+    assert kendall_tau_b(x, y) == pytest.approx(
+        (a * b).sum() / ((a * a).sum() * (b * b).sum()) ** 0.5
+    )

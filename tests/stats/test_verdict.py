@@ -1,4 +1,6 @@
-"""Verdicts: which word and which sentence a row gets, and the faults of former rules that they must not have."""
+"""Verdicts: which word and which sentence a row gets, and the faults of former rules that they must
+not have.
+"""
 
 import random
 
@@ -18,7 +20,10 @@ from ablate.stats.noise import Variance
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 
-BLEU, TER = (next(metric for metric in TRANSLATION_METRICS if metric.name == name) for name in ("bleu", "ter"))
+BLEU, TER = (
+    next(metric for metric in TRANSLATION_METRICS if metric.name == name)
+    for name in ("bleu", "ter")
+)
 
 
 def by_seed(*values):
@@ -34,7 +39,11 @@ def resampled(row, base, spread=0.3, count=1000):
 
 def paired(*differences, spread=None, **others):
     """Scores paired by seed; with a noise of the sentences if `spread` is given."""
-    resamples = {} if spread is None else {s: resampled(25 + d, 25, spread) for s, d in by_seed(*differences).items()}
+    resamples = (
+        {}
+        if spread is None
+        else {s: resampled(25 + d, 25, spread) for s, d in by_seed(*differences).items()}
+    )
     ended = len(differences) + others.get("diverged", 0)
     counts = {"ended": ended, "base_ended": ended, **others}
     return PairedScores(by_seed(*differences), resamples, **counts)
@@ -66,7 +75,8 @@ def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_th
     verdict = one(-1.0, 1.2, -1.5)
     assert verdict.word == "cannot tell"
     assert verdict.text == (
-        f"cannot tell (smallest difference this study could see: {verdict.minimum_detectable:.1f} BLEU; "
+        f"cannot tell (smallest difference this study could see: {verdict.minimum_detectable:.1f} "
+        f"BLEU; "
         f"about {verdict.more_seeds} more seeds would see the observed one)"
     )
     assert verdict.short == f"cannot tell ({verdict.minimum_detectable:.1f})"
@@ -132,7 +142,9 @@ def test_rows_without_a_result_diverged_rows_and_equal_rows_have_other_words():
 
 def test_seeds_that_have_ended_are_those_with_a_difference_or_a_divergence_unless_more_are_counted():
     for ended, expected in ((0, 4), (6, 6)):
-        (verdict,) = verdicts(BLEU, [PairedScores(by_seed(-5.0, -5.1, -4.9), diverged=1, ended=ended)])
+        (verdict,) = verdicts(
+            BLEU, [PairedScores(by_seed(-5.0, -5.1, -4.9), diverged=1, ended=ended)]
+        )
         assert verdict.ended == expected
         assert verdict.text.endswith(f"; 1 of {expected} seeds diverged")
 
@@ -147,7 +159,10 @@ def test_one_seed_cannot_tell_and_reports_the_bootstrap_apart():
 
 
 def test_the_bootstrap_needs_resampled_scores_of_every_seed():
-    assert verdicts(BLEU, [PairedScores(by_seed(-1.0, -2.0), {1: resampled(24, 25)})])[0].bootstrap is None
+    assert (
+        verdicts(BLEU, [PairedScores(by_seed(-1.0, -2.0), {1: resampled(24, 25)})])[0].bootstrap
+        is None
+    )
 
 
 def test_p_values_of_the_test_set_are_corrected_over_all_rows_of_the_study():
@@ -172,7 +187,9 @@ def test_a_single_row_without_noise_of_sentences_is_the_paired_t_test_of_scipy(d
     verdict, expected = one(*differences), stats.ttest_1samp(differences, 0.0)
     interval = expected.confidence_interval(0.95)
     assert verdict.p_seeds == pytest.approx(expected.pvalue)
-    assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx((interval.low, interval.high))
+    assert (verdict.seed_test.low, verdict.seed_test.high) == pytest.approx(
+        (interval.low, interval.high)
+    )
     assert (verdict.word in ("worse", "better")) == (expected.pvalue < 0.05)
 
 
@@ -180,8 +197,12 @@ def test_p_of_several_variances_is_the_level_at_which_the_interval_ends():
     noise = Noise((Variance(2.0, 2), Variance(1.0, 20)), 0.3)
     for distance in (0.5, 1.5, 3.0, 12.0):
         level = noise.p(distance, 3)
-        squares = [stats.t.isf(level / 2, df) ** 2 * value / 3 for value, df in ((2.0, 2), (1.0, 20))]
-        assert (sum(squares) + stats.norm.isf(level / 2) ** 2 * 0.3) ** 0.5 == pytest.approx(distance, rel=1e-4)
+        squares = [
+            stats.t.isf(level / 2, df) ** 2 * value / 3 for value, df in ((2.0, 2), (1.0, 20))
+        ]
+        assert (sum(squares) + stats.norm.isf(level / 2) ** 2 * 0.3) ** 0.5 == pytest.approx(
+            distance, rel=1e-4
+        )
 
 
 def test_p_values_end_at_the_smallest_that_is_told_apart():
@@ -229,7 +250,9 @@ def test_b_the_smallest_detectable_difference_has_the_noise_of_the_sentences_in_
 
 @pytest.mark.parametrize("others", [48, 49, 60])
 def test_c_the_test_set_counts_with_any_number_of_rows(others):
-    """The verdict uses the variance of the resamples, and so does not depend on how small their p value can be."""
+    """The verdict uses the variance of the resamples, and so does not depend on how small their p
+    value can be.
+    """
     row = paired(-1.0, -1.05, -0.95, spread=1.5)
     quiet = noisy(others, sd=0.05)
     judged = verdicts(BLEU, [row, *quiet])[0]
@@ -289,7 +312,9 @@ def test_g_an_interval_excludes_zero_exactly_if_the_verdict_says_so(seed):
     scores = draw.normal(size=(7, 3)) * np.exp(draw.normal(size=(7, 1)))
     scores[1:] += draw.normal(size=(6, 1)) * 5
     spread = None if seed % 2 else 0.5
-    found = verdicts(BLEU, [paired(*(row - scores[0]).tolist(), spread=spread) for row in scores[1:]])
+    found = verdicts(
+        BLEU, [paired(*(row - scores[0]).tolist(), spread=spread) for row in scores[1:]]
+    )
     for verdict in found:
         excluded = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
         assert excluded == (verdict.word in ("worse", "better")) == (verdict.p < 0.05)
@@ -329,15 +354,31 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
     plain = compared(-1.0, -1.1, -1.2)
     p_own = plain.p_own(plain.mean)
     at, above = (compared(-1.0, -1.1, -1.2, own_level=level) for level in (p_own, p_own * 1.001))
-    assert [_word(BLEU, at, 0.01, False), _word(BLEU, above, 0.01, False)] == ["cannot tell", "worse"]
-    assert [_word(BLEU, above, p, False) for p in (LEVEL, 0.999 * LEVEL)] == ["cannot tell", "worse"]
+    assert [_word(BLEU, at, 0.01, False), _word(BLEU, above, 0.01, False)] == [
+        "cannot tell",
+        "worse",
+    ]
+    assert [_word(BLEU, above, p, False) for p in (LEVEL, 0.999 * LEVEL)] == [
+        "cannot tell",
+        "worse",
+    ]
     more = [compared(-1.0, diverged=1, base_ended=2)] * 2
-    assert [_word(BLEU, one, p, False) for one, p in zip(more, (LEVEL, 0.04), strict=True)] == ["cannot tell", "worse"]
+    assert [_word(BLEU, one, p, False) for one, p in zip(more, (LEVEL, 0.04), strict=True)] == [
+        "cannot tell",
+        "worse",
+    ]
     _, p = compared(0.1, -0.1, 0.1).p_equivalent(0.5)
-    for own_level, adjusted, within in ((p, 0.01, False), (p * 1.001, 0.01, True), (p * 1.001, LEVEL, False)):
+    for own_level, adjusted, within in (
+        (p, 0.01, False),
+        (p * 1.001, 0.01, True),
+        (p * 1.001, LEVEL, False),
+    ):
         near = compared(0.1, -0.1, 0.1, own_level=own_level)
         verdict = _verdict(BLEU, near, [(1.0, LEVEL), (adjusted, LEVEL)], 0.5, 1.0)
-        assert (verdict.is_within_margin, verdict.word) == (within, "as good as base" if within else "cannot tell")
+        assert (verdict.is_within_margin, verdict.word) == (
+            within,
+            "as good as base" if within else "cannot tell",
+        )
 
 
 def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergences():
@@ -345,12 +386,16 @@ def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergence
     p = compared(*down).shared.p(1.1, 3)
     counts = {"diverged": 1, "ended": 4, "base_ended": 4}
     assert compared(*down, **counts).p_for_holm(BLEU) == pytest.approx(2 * p)
-    assert compared(*up, **counts).p_for_holm(BLEU) == 1.0  # of Fisher's test: 1 of 4 against 0 of 4
+    assert (
+        compared(*up, **counts).p_for_holm(BLEU) == 1.0
+    )  # of Fisher's test: 1 of 4 against 0 of 4
     assert compared(*up, **counts).p_for_holm(PPL) == pytest.approx(2 * p)
     p_own = compared(*down).p_own(compared(*down).mean)
     assert compared(*down, own_level=p_own, **counts).p_for_holm(BLEU) == 1.0
     counts = {"base_diverged": 1, "ended": 4, "base_ended": 4}
-    assert [compared(*each, **counts).p_for_holm(BLEU) for each in (down, up)] == pytest.approx([1.0, p])
+    assert [compared(*each, **counts).p_for_holm(BLEU) for each in (down, up)] == pytest.approx(
+        [1.0, p]
+    )
     often = compared(*up, diverged=7, ended=10, base_ended=10)
     fisher = stats.fisher_exact([[7, 3], [0, 10]], alternative="greater").pvalue
     assert often.p_for_holm(BLEU) == pytest.approx(2 * fisher)
@@ -383,7 +428,13 @@ def test_seeds_beyond_those_of_a_study_are_not_searched():
 
 def test_a_row_without_any_seed_or_noise_has_no_evidence():
     nothing = PairedScores()
-    assert (nothing.n, nothing.mean, nothing.ended, nothing.base_ended, nothing.pending) == (0, None, 0, 0, 0)
+    assert (nothing.n, nothing.mean, nothing.ended, nothing.base_ended, nothing.pending) == (
+        0,
+        None,
+        0,
+        0,
+        0,
+    )
     assert Comparison(nothing, None).p_for_holm(BLEU) == 1.0
     assert Comparison(paired(-1.0), None).p_for_holm(BLEU) == 1.0
 
@@ -410,9 +461,21 @@ def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
         ([0.03], 1, 0.05, (), [(0.03, 0.05)]),
         ([0.03, 0.9], 1, 0.025, (), [(0.06, 0.025), (1.0, 0.025)]),
         ([0.9, 0.01, 0.02], 3, 0.05, (), [(0.9, 0.05), (0.03, 0.05 / 3), (0.04, 0.025)]),
-        ([0.025, 0.9], 2, 0.05, (), [(0.05, 0.025), (0.9, 0.025)]),  # equal to the level: the method stops
+        (
+            [0.025, 0.9],
+            2,
+            0.05,
+            (),
+            [(0.05, 0.025), (0.9, 0.025)],
+        ),  # equal to the level: the method stops
         ([0.02, 0.021, 0.5], 3, 0.05, (), [(0.06, 0.05 / 3), (0.06, 0.05 / 3), (0.5, 0.05 / 3)]),
-        ([0.01, 0.04], 4, 0.05, (), [(0.04, 0.0125), (0.12, 0.05 / 3)]),  # two rows are still to come
+        (
+            [0.01, 0.04],
+            4,
+            0.05,
+            (),
+            [(0.04, 0.0125), (0.12, 0.05 / 3)],
+        ),  # two rows are still to come
         ([0.4, 0.01, 0.03], 3, 0.05, (0,), [(1.0, 0.05 / 3), (0.02, 0.025), (0.03, 0.05)]),
         ([0.04, 0.04], 2, 0.05, (0, 1), [(0.04, 0.05), (0.04, 0.05)]),
         ([0.6, 0.7], 2, 0.05, (), [(1.0, 0.025), (1.0, 0.025)]),
@@ -425,7 +488,9 @@ def test_holm_s_method_goes_down_from_the_smallest_p_value_and_stops_at_the_firs
     assert np.array(found) == pytest.approx(np.array(expected))
     assert all(p <= 1 for p, _ in found)
     if family == len(p_values) and level == 0.05 and not settled:
-        assert [p for p, _ in found] == pytest.approx(multipletests(p_values, method="holm")[1].tolist())
+        assert [p for p, _ in found] == pytest.approx(
+            multipletests(p_values, method="holm")[1].tolist()
+        )
 
 
 NOW, BEFORE = Look(2, (3, 5)), Look(1, (3, 5))
@@ -455,9 +520,13 @@ NOW, BEFORE = Look(2, (3, 5)), Look(1, (3, 5))
         ("cannot tell", 0.1, {}, "cannot tell"),
     ],
 )
-def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(earlier, mean, counts, word):
+def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(
+    earlier, mean, counts, word
+):
     within = earlier == "as good as base"
-    past = Verdict(BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, settled_at=1)
+    past = Verdict(
+        BLEU, earlier, 3, 1.0, margin=0.5, is_within_margin=within, look=BEFORE, settled_at=1
+    )
     found = _at_look(Verdict(BLEU, "cannot tell", 5, mean, margin=0.5), paired(**counts), past, NOW)
     assert (found.word, found.look) == (word, NOW)
     assert found.settled_at == (1 if word != "cannot tell" else None)
@@ -465,7 +534,16 @@ def test_a_verdict_of_an_earlier_look_stays_while_mean_and_divergences_agree(ear
 
 
 def test_a_verdict_of_this_look_goes_before_an_earlier_one_and_keeps_what_it_knows_of_the_margin():
-    past = Verdict(BLEU, "as good as base", 3, 0.1, margin=0.5, is_within_margin=True, look=BEFORE, settled_at=1)
+    past = Verdict(
+        BLEU,
+        "as good as base",
+        3,
+        0.1,
+        margin=0.5,
+        is_within_margin=True,
+        look=BEFORE,
+        settled_at=1,
+    )
     now = Verdict(BLEU, "worse", 5, -0.2, margin=0.5)
     found = _at_look(now, paired(), past, NOW)
     assert (found.word, found.settled_at, found.is_within_margin) == ("worse", 1, False)
@@ -484,13 +562,31 @@ def test_a_verdict_without_details_says_its_word_alone():
     assert Verdict(BLEU, "cannot tell", 1, -1.0).short == "cannot tell"
     assert Verdict(BLEU, "worse", 3, -1.0, minimum_detectable=0.5).short == "worse"
     assert (plain.minimum_detectable_text, plain.margin_text, plain.is_settled) == ("", "", True)
-    assert Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text == "diverged with its only seed"
-    assert Verdict(BLEU, "diverged", 0, None, diverged=2, ended=3).text == "diverged with 2 of 3 seeds"
-    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.0).short == "cannot tell (100.0)"
-    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.1).short == "cannot tell (>100)"
-    assert Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=101.0).short == "cannot tell (101.00)"
-    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.05).short == "cannot tell (0.1)"
-    assert Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.0321).short == "cannot tell (0.03)"
+    assert (
+        Verdict(BLEU, "diverged", 0, None, diverged=1, ended=1).text
+        == "diverged with its only seed"
+    )
+    assert (
+        Verdict(BLEU, "diverged", 0, None, diverged=2, ended=3).text == "diverged with 2 of 3 seeds"
+    )
+    assert (
+        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.0).short
+        == "cannot tell (100.0)"
+    )
+    assert (
+        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.1).short == "cannot tell (>100)"
+    )
+    assert (
+        Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=101.0).short
+        == "cannot tell (101.00)"
+    )
+    assert (
+        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.05).short == "cannot tell (0.1)"
+    )
+    assert (
+        Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.0321).short
+        == "cannot tell (0.03)"
+    )
 
 
 def test_verdicts_are_equal_whatever_computes_the_seeds_that_they_need():
@@ -507,11 +603,15 @@ def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
     assert unseen.text == "cannot tell: the seeds show no spread in BLEU"
 
 
-@pytest.mark.parametrize(("p", "noise"), [(LEVEL / 2, "beyond"), (LEVEL, "within"), (2 * LEVEL, "within")])
+@pytest.mark.parametrize(
+    ("p", "noise"), [(LEVEL / 2, "beyond"), (LEVEL, "within"), (2 * LEVEL, "within")]
+)
 def test_one_seed_is_beyond_the_noise_of_the_sentences_below_the_level(p, noise):
     bootstrap = BootstrapTest(1, -1.0, 0.5, -2.0, 0.0, p)
     text = Verdict(BLEU, "cannot tell", 1, -1.0, bootstrap=bootstrap, p_bootstrap=p).text
-    assert text.endswith(f"; {noise} the noise of the test sentences (p = {p:.2g}), not the seeds' noise")
+    assert text.endswith(
+        f"; {noise} the noise of the test sentences (p = {p:.2g}), not the seeds' noise"
+    )
 
 
 @pytest.mark.parametrize(("p", "text"), [(0.0009, "p < 0.001"), (0.001, "p = 0.001"), (0.034, "p = 0.034"),

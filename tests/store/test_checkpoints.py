@@ -103,7 +103,9 @@ def test_saving_replaces_the_leftovers_of_a_kill(folder):
 
 @pytest.mark.parametrize("call", range(1, 12))
 @pytest.mark.parametrize("name", ["open", "replace", "fsync"])
-def test_after_a_failed_system_call_the_newest_checkpoint_is_the_old_or_the_new_one(folder, monkeypatch, name, call):
+def test_after_a_failed_system_call_the_newest_checkpoint_is_the_old_or_the_new_one(
+    folder, monkeypatch, name, call
+):
     save(folder, 1)
     owner = os if name == "fsync" else store_files.Path
     done, real, count = [], getattr(owner, name), iter(range(1, 100))
@@ -153,7 +155,8 @@ def test_a_flipped_bit_or_a_cut_in_a_file_is_found_and_the_checkpoint_before_is_
         checkpoint, (line,) = checkpoints.newest(folder)
         assert checkpoint.step == 1
         assert line == (
-            f"{path}: is damaged or missing (its SHA-256 is not the one written); the checkpoint before it is used"
+            f"{path}: is damaged or missing (its SHA-256 is not the one written); the checkpoint "
+            f"before it is used"
         )
         assert not manifest.exists()
         assert steps(checkpoints.valid(folder)) == [1]
@@ -171,7 +174,9 @@ def test_a_flipped_bit_or_a_cut_in_a_manifest_is_found_and_the_checkpoint_before
         checkpoint, damaged = checkpoints.newest(folder)
         assert checkpoint.step == 1
         (line,) = damaged
-        assert line.startswith((f"{manifest}: is damaged", f"{manifest}: does not end with its hash"))
+        assert line.startswith(
+            (f"{manifest}: is damaged", f"{manifest}: does not end with its hash")
+        )
         assert "\n" not in line
 
 
@@ -196,7 +201,9 @@ def test_if_all_are_damaged_there_is_no_newest_and_a_line_for_each(folder):
         (folder / files_of(step, "weights.safetensors")[0]).write_bytes(b"")
     checkpoint, damaged = checkpoints.newest(folder)
     assert checkpoint is None
-    assert [line.partition(":")[0][-len("000000003.weights.safetensors") :] for line in damaged] == [
+    assert [
+        line.partition(":")[0][-len("000000003.weights.safetensors") :] for line in damaged
+    ] == [
         "000000003.weights.safetensors",
         "000000002.weights.safetensors",
         "000000001.weights.safetensors",
@@ -341,7 +348,10 @@ def test_an_unreadable_checkpoint_is_told_and_the_one_before_it_is_used(folder, 
 
     monkeypatch.setattr(checkpoints, "_read", refuse_the_second)
     checkpoint, skipped = checkpoints.newest(folder)
-    assert (checkpoint.step, skipped) == (1, ["000000002.json: cannot be read; the checkpoint before it is used"])
+    assert (checkpoint.step, skipped) == (
+        1,
+        ["000000002.json: cannot be read; the checkpoint before it is used"],
+    )
     assert (folder / "000000002.json").exists()  # it may be good, unlike a damaged one
 
 
@@ -352,5 +362,7 @@ def test_of_several_unreadable_checkpoints_the_newest_is_named(folder, monkeypat
         raise StoreError(f"{path.name}: cannot be read")
 
     monkeypatch.setattr(checkpoints, "_read", refuse)
-    with pytest.raises(StoreError, match=r"^000000002.json: cannot be read, and there is no checkpoint before it$"):
+    with pytest.raises(
+        StoreError, match=r"^000000002.json: cannot be read, and there is no checkpoint before it$"
+    ):
         checkpoints.newest(folder)

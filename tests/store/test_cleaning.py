@@ -13,7 +13,16 @@ from ablate.store.cleaning import removable_files, remove, size_of
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
 from ablate.store.records import Result
-from tests.records import RUN, a_decoding, a_provenance, a_result, a_run, an_execution, change, save_checkpoint
+from tests.records import (
+    RUN,
+    a_decoding,
+    a_provenance,
+    a_result,
+    a_run,
+    an_execution,
+    change,
+    save_checkpoint,
+)
 
 METRICS, TEXT = b'{"step": 1}\n', b"kana uno\n"
 
@@ -78,7 +87,9 @@ def test_a_quarantined_folder_is_removed_with_all_that_it_holds(run):
     assert files(run) == before
 
 
-@pytest.mark.parametrize("name", ["000000004.json", "000000012.json", "000000012.weights.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["000000004.json", "000000012.json", "000000012.weights.safetensors"]
+)
 def test_a_folder_among_the_checkpoints_does_not_keep_a_run_from_its_end(run, name):
     path = run.checkpoints / name
     path.unlink(missing_ok=True)
@@ -89,7 +100,9 @@ def test_a_folder_among_the_checkpoints_does_not_keep_a_run_from_its_end(run, na
 
 
 def test_files_that_a_kill_before_the_last_pruning_has_left_are_removed(run):
-    """The result is published before the states are removed, because a killed run needs them until then."""
+    """The result is published before the states are removed, because a killed run needs them until
+    then.
+    """
     a_result(kept_steps=(8,)).write(run.result)
     found = removable_files(run, weights=False)
     assert {path.name for path in found.paths} == {
@@ -97,7 +110,9 @@ def test_files_that_a_kill_before_the_last_pruning_has_left_are_removed(run):
     }  # fmt: skip
     assert remove(found, weights=False) > 400
     assert files(run.checkpoints) == {"000000008.json", "000000008.weights.safetensors"}
-    assert {path.name for path in removable_files(run, weights=True).paths} == files(run.checkpoints)
+    assert {path.name for path in removable_files(run, weights=True).paths} == files(
+        run.checkpoints
+    )
 
 
 @pytest.mark.parametrize("weights", [False, True])
@@ -113,7 +128,10 @@ def test_the_weights_of_a_finished_run_are_removed_only_on_request(run):
     assert removable_files(run, weights=False).paths == ()
     found = removable_files(run, weights=True)
     # The manifest goes first: without its weights it would look like damage.
-    assert [path.name for path in found.paths] == ["000000008.json", "000000008.weights.safetensors"]
+    assert [path.name for path in found.paths] == [
+        "000000008.json",
+        "000000008.weights.safetensors",
+    ]
     assert remove(found, weights=True) > 100
     assert not list(run.checkpoints.iterdir())
     assert run.read_result().outcome == "done"
@@ -122,11 +140,15 @@ def test_the_weights_of_a_finished_run_are_removed_only_on_request(run):
     assert result.faults == []
 
 
-@pytest.mark.parametrize(("outcome", "steps"), [("done", {"000000004", "000000008"}), ("diverged", set())])
+@pytest.mark.parametrize(
+    ("outcome", "steps"), [("done", {"000000004", "000000008"}), ("diverged", set())]
+)
 def test_a_result_that_names_no_weights_has_all_or_none(run, outcome, steps):
     """As of early versions, and of a run that diverged."""
     a_result(outcome=outcome).write(run.result)
-    assert {path.name.partition(".")[0] for path in removable_files(run, weights=True).weights} == steps
+    assert {
+        path.name.partition(".")[0] for path in removable_files(run, weights=True).weights
+    } == steps
     left = {path.name for path in removable_files(run, weights=False).leftovers}
     assert {"000000004.state.safetensors", "000000008.state.safetensors"} <= left
     assert ("000000008.weights.safetensors" in left) == (outcome == "diverged")
@@ -161,14 +183,19 @@ def test_cleaning_stops_as_soon_as_the_lease_is_lost(run, monkeypatch):
         run.lease.unlink()
 
     monkeypatch.setattr(files_module, "remove", remove_and_lose)
-    assert remove(removable_files(run, weights=False), weights=False) is None  # `ablate clean` goes on with other runs
+    assert (
+        remove(removable_files(run, weights=False), weights=False) is None
+    )  # `ablate clean` goes on with other runs
     assert len(files(run) & set(LEFT)) == len(LEFT) - 1
 
 
 def test_an_intact_run_has_no_faults(run):
     result = Audit()
     audit(run, result)
-    assert (result.files, result.faults) == (8, [])  # run, provenance, and twice manifest, weights and state
+    assert (result.files, result.faults) == (
+        8,
+        [],
+    )  # run, provenance, and twice manifest, weights and state
     result = Audit()
     audit(finish(run), result)
     assert (result.files, result.faults) == (8, [])

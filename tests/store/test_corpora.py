@@ -6,7 +6,14 @@ from dataclasses import asdict
 
 from ablate.config import resolve_data
 from ablate.config.cost import Lengths
-from ablate.store.corpora import known_corpus, known_lengths, lengths_in, overlap_in, remember, remembered
+from ablate.store.corpora import (
+    known_corpus,
+    known_lengths,
+    lengths_in,
+    overlap_in,
+    remember,
+    remembered,
+)
 from ablate.store.records import Overlap
 from tests.records import a_manifest
 
@@ -36,8 +43,14 @@ def test_lengths_are_those_of_the_corpus_prepared_last_from_the_same_settings(tm
 def test_the_overlap_is_a_share_of_the_test_split_where_it_was_counted(tmp_path):
     overlap = Overlap(fields={"source": 3, "target": 2}, records=1)
     for id, counted in (("0123456789ab", overlap), ("ba9876543210", None)):
-        a_manifest(pairs={"train": 9, "dev": 2, "test": 4}, overlap=counted).write(tmp_path / id / "corpus.json")
-    assert overlap_in(tmp_path / "0123456789ab") == {"source": 0.75, "target": 0.5, "whole records": 0.25}
+        a_manifest(pairs={"train": 9, "dev": 2, "test": 4}, overlap=counted).write(
+            tmp_path / id / "corpus.json"
+        )
+    assert overlap_in(tmp_path / "0123456789ab") == {
+        "source": 0.75,
+        "target": 0.5,
+        "whole records": 0.25,
+    }
     assert overlap_in(tmp_path / "ba9876543210") is None
     assert overlap_in(tmp_path / "absent") is None
 
@@ -58,7 +71,10 @@ def test_remembering_again_writes_nothing(tmp_path):
     (pointer,) = tmp_path.iterdir()
     before = pointer.stat()
     remember(DATA, tmp_path, "0123456789ab")
-    assert (pointer.stat().st_ino, pointer.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    assert (pointer.stat().st_ino, pointer.stat().st_mtime_ns) == (
+        before.st_ino,
+        before.st_mtime_ns,
+    )
 
 
 def test_a_corpus_is_remembered_for_the_files_and_the_format_that_it_was_made_from(tmp_path):
@@ -67,7 +83,10 @@ def test_a_corpus_is_remembered_for_the_files_and_the_format_that_it_was_made_fr
     assert remembered(DATA, tmp_path, signature) == id
     assert remembered(DATA, tmp_path, [["train.en", 11, 20]]) is None
     made = a_manifest().format
-    assert [remembered(DATA, tmp_path, signature, format) for format in (made, made + 1)] == [id, None]
+    assert [remembered(DATA, tmp_path, signature, format) for format in (made, made + 1)] == [
+        id,
+        None,
+    ]
 
 
 def test_the_manifest_of_the_corpus_prepared_last_is_named_even_if_it_is_gone(tmp_path):

@@ -61,13 +61,17 @@ def test_a_file_is_replaced_and_no_temporary_file_remains(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize("error", [FULL, BROKEN, KeyboardInterrupt()], ids=["full", "broken", "interrupted"])
+@pytest.mark.parametrize(
+    "error", [FULL, BROKEN, KeyboardInterrupt()], ids=["full", "broken", "interrupted"]
+)
 @pytest.mark.parametrize(
     ("owner", "name", "n"),
     [(Path, "open", 1), (os, "fsync", 1), (Path, "replace", 1)],
     ids=["open", "flush", "rename"],
 )
-def test_a_failure_before_the_rename_leaves_the_old_content(tmp_path, monkeypatch, owner, name, n, error):
+def test_a_failure_before_the_rename_leaves_the_old_content(
+    tmp_path, monkeypatch, owner, name, n, error
+):
     write_bytes(tmp_path / "file", b"old")
     monkeypatch.setattr(owner, name, Failing(getattr(owner, name), n, error))
     with pytest.raises(type(error)):
@@ -102,7 +106,9 @@ def test_a_failure_after_the_rename_leaves_the_new_content_whole(tmp_path, monke
     assert (tmp_path / "file").read_bytes() == b"new"
 
 
-def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(tmp_path, monkeypatch):
+def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(
+    tmp_path, monkeypatch
+):
     done = []
     fsync, replace = os.fsync, Path.replace
 
@@ -111,7 +117,9 @@ def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(
         fsync(file)
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
-    monkeypatch.setattr(Path, "replace", lambda self, to: (done.append("rename"), replace(self, to)))
+    monkeypatch.setattr(
+        Path, "replace", lambda self, to: (done.append("rename"), replace(self, to))
+    )
     write_bytes(tmp_path / "file", b"new")
     assert done == ["content", "rename", "folder"]
     done.clear()
@@ -123,7 +131,9 @@ def test_the_content_is_on_the_disk_before_it_takes_its_name_and_the_name_after(
         assert done == ["rename"]
 
 
-@pytest.mark.parametrize(("at", "expected"), [("fsync", "old"), ("replace", "old"), ("sync_folder", "new")])
+@pytest.mark.parametrize(
+    ("at", "expected"), [("fsync", "old"), ("replace", "old"), ("sync_folder", "new")]
+)
 def test_a_kill_leaves_the_file_whole_and_its_temporary_file_is_removed(tmp_path, at, expected):
     write_bytes(tmp_path / "file", b"old")
     script = """
@@ -136,12 +146,16 @@ owner = {"fsync": os, "replace": Path, "sync_folder": files}[sys.argv[2]]
 setattr(owner, sys.argv[2], die)
 files.write_bytes(Path(sys.argv[1]), b"new")
 """
-    killed = subprocess.run([sys.executable, "-c", script, str(tmp_path / "file"), at], cwd=ROOT, check=False)
+    killed = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "file"), at], cwd=ROOT, check=False
+    )
     assert killed.returncode == -signal.SIGKILL
     assert (tmp_path / "file").read_text() == expected
     left = [path for path in tmp_path.iterdir() if path.name != "file"]
     assert len(left) == (expected == "old")
-    assert all(path.name.startswith(".") for path in left)  # no reader that looks for results takes it for one
+    assert all(
+        path.name.startswith(".") for path in left
+    )  # no reader that looks for results takes it for one
     remove_temporaries(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -160,7 +174,19 @@ def test_json_without_its_file_is_none(tmp_path):
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"{", b'{"a": 1', b'{"a": 1}}', b"\xff\xfe", b"\0\0\0\0", b'{"a": "\xff"}', b"[1]", b"null", b"3", b'"a"'],
+    [
+        b"",
+        b"{",
+        b'{"a": 1',
+        b'{"a": 1}}',
+        b"\xff\xfe",
+        b"\0\0\0\0",
+        b'{"a": "\xff"}',
+        b"[1]",
+        b"null",
+        b"3",
+        b'"a"',
+    ],
 )
 def test_damaged_json_is_refused_in_one_line_that_names_it(tmp_path, content):
     path = tmp_path / "result.json"
@@ -174,7 +200,10 @@ def test_damaged_json_is_refused_in_one_line_that_names_it(tmp_path, content):
 def test_json_without_its_hash_is_refused_and_says_whence_it_may_come(tmp_path):
     path = tmp_path / "result.json"
     path.write_text('{"format": 1}\n')
-    with pytest.raises(Damaged, match="does not end with its hash: it was changed by hand, or written by an ablate be"):
+    with pytest.raises(
+        Damaged,
+        match="does not end with its hash: it was changed by hand, or written by an ablate be",
+    ):
         read_json(path)
 
 
@@ -188,22 +217,33 @@ def test_json_without_its_hash_is_refused_and_says_whence_it_may_come(tmp_path):
 def test_what_a_stranger_has_sealed_is_refused_in_one_line_if_it_is_not_json(tmp_path, body):
     """The hash has no key: anybody can make one."""
     path = tmp_path / "result.json"
-    path.write_bytes(body + b',\n "check": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n')
+    path.write_bytes(
+        body + b',\n "check": "' + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
+    )
     with pytest.raises(Damaged) as caught:
         read_json(path)
     assert caught.value.lines == (f"{path}: is damaged (not the JSON that was written)",)
 
 
-def test_every_flip_of_every_bit_and_every_cut_of_json_is_found_before_it_is_parsed(tmp_path, monkeypatch):
+def test_every_flip_of_every_bit_and_every_cut_of_json_is_found_before_it_is_parsed(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "result.json"
     write_json(path, {"id": "0123456789ab", "values": [1, 2.5], "none": None, "check it": "ü"})
     whole = path.read_bytes()
     monkeypatch.setattr("ablate.store.files._unsealed", lambda raw: "is damaged")
     monkeypatch.setattr("ablate.store.files.json.loads", None)
     changed = [
-        whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :] for at in range(len(whole)) for bit in range(8)
+        whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]
+        for at in range(len(whole))
+        for bit in range(8)
     ]
-    for content in [*changed, *(whole[:length] for length in range(len(whole))), whole + b"\n", whole * 2]:
+    for content in [
+        *changed,
+        *(whole[:length] for length in range(len(whole))),
+        whole + b"\n",
+        whole * 2,
+    ]:
         path.write_bytes(content)
         with pytest.raises(Damaged):
             read_json(path)
@@ -226,7 +266,9 @@ def test_a_file_system_without_links_publishes_too(tmp_path, monkeypatch):
 
 
 def test_a_link_whose_answer_was_lost_is_no_file_of_another_process(tmp_path, monkeypatch):
-    """NFS repeats a request without an answer, and the repeated one finds the name taken by the first."""
+    """NFS repeats a request without an answer, and the repeated one finds the name taken by the
+    first.
+    """
     link = os.link
 
     def twice(source, target):
@@ -334,7 +376,9 @@ def test_a_folder_that_is_not_there_cannot_be_made_durable(tmp_path):
         sync_folder(tmp_path / "nowhere")
 
 
-def test_an_error_names_the_file_that_was_asked_for_and_not_its_temporary_name(tmp_path, monkeypatch):
+def test_an_error_names_the_file_that_was_asked_for_and_not_its_temporary_name(
+    tmp_path, monkeypatch
+):
     def full(self, *given, **named):
         raise OSError(errno.ENOSPC, "No space left on device", str(self))
 
@@ -344,7 +388,9 @@ def test_an_error_names_the_file_that_was_asked_for_and_not_its_temporary_name(t
     assert caught.value.filename == str(tmp_path / "asked")
 
 
-def test_a_file_written_once_is_not_replaced_where_the_link_fails_for_another_reason(tmp_path, monkeypatch):
+def test_a_file_written_once_is_not_replaced_where_the_link_fails_for_another_reason(
+    tmp_path, monkeypatch
+):
     def fail(*names):
         raise OSError(errno.EIO, "Input/output error")
 
@@ -354,7 +400,9 @@ def test_a_file_written_once_is_not_replaced_where_the_link_fails_for_another_re
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_is_verified_by_its_hash_and_one_that_cannot_be_read_is_not_called_damaged(tmp_path, monkeypatch):
+def test_a_file_is_verified_by_its_hash_and_one_that_cannot_be_read_is_not_called_damaged(
+    tmp_path, monkeypatch
+):
     path = tmp_path / "file"
     write_bytes(path, b"content")
     verify(path, hashlib.sha256(b"content").hexdigest())

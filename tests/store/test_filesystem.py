@@ -12,18 +12,36 @@ from unittest.mock import Mock
 import pytest
 
 from ablate.store import filesystem as module
-from ablate.store.filesystem import ROUNDS, Check, _contend, _create, _listen, _other_hosts, check_filesystem
+from ablate.store.filesystem import (
+    ROUNDS,
+    Check,
+    _contend,
+    _create,
+    _listen,
+    _other_hosts,
+    check_filesystem,
+)
 from ablate.store.lease import Lease
 
 
 def test_a_local_folder_passes_and_is_left_empty(tmp_path):
     threads = threading.active_count()
-    checks = {check.name: check for check in check_filesystem(tmp_path / "results", meet_seconds=0.5)}
+    checks = {
+        check.name: check for check in check_filesystem(tmp_path / "results", meet_seconds=0.5)
+    }
     assert [check.detail for check in checks.values() if not check.passed] == []
-    assert {"exclusive create", "hard link", "rename", "lease of another host that died", "other hosts"} <= set(checks)
+    assert {
+        "exclusive create",
+        "hard link",
+        "rename",
+        "lease of another host that died",
+        "other hosts",
+    } <= set(checks)
     assert list((tmp_path / "results").iterdir()) == []
     assert checks["hard link"].detail == "one of 4 processes in each of 50 rounds"
-    assert re.fullmatch(r"[1-9]\d* reads of a file that was replaced 50 times", checks["rename"].detail)
+    assert re.fullmatch(
+        r"[1-9]\d* reads of a file that was replaced 50 times", checks["rename"].detail
+    )
     assert checks["lease of a living holder"].detail == "kept for 6 s against another process"
     assert threading.active_count() == threads  # every lease is released
 
@@ -32,7 +50,9 @@ def test_what_a_killed_check_has_left_is_no_obstacle(tmp_path, monkeypatch):
     """In a container, each process may have the same id."""
     left = tmp_path / ".ablate-filesystem" / f"{socket.gethostname()}-{os.getpid()}"
     left.mkdir(parents=True)
-    monkeypatch.setattr(module, "_one_winner", lambda name, folder, attempt: Check(name, folder.parent.is_dir(), ""))
+    monkeypatch.setattr(
+        module, "_one_winner", lambda name, folder, attempt: Check(name, folder.parent.is_dir(), "")
+    )
     checks = check_filesystem(tmp_path)
     assert next(checks).passed
     checks.close()
@@ -107,14 +127,18 @@ def test_an_error_of_the_file_system_is_the_outcome_of_a_contender(tmp_path, mon
 def test_a_file_system_without_exclusive_files_fails(tmp_path, monkeypatch, found, detail):
     """A bucket that is mounted as a folder lets several processes create the same file."""
     monkeypatch.setattr(module, "_in_processes", lambda *_: found)
-    assert module._one_winner("exclusive create", tmp_path / "a", _create) == Check("exclusive create", False, detail)
+    assert module._one_winner("exclusive create", tmp_path / "a", _create) == Check(
+        "exclusive create", False, detail
+    )
 
 
 def test_a_lease_that_its_holder_cannot_take_fails(tmp_path, monkeypatch):
     spawn = Mock()
     spawn.Queue().get.side_effect = queue.Empty
     monkeypatch.setattr(module, "_SPAWN", spawn)
-    assert list(module._leases(tmp_path)) == [Check("lease of a living holder", False, "cannot be taken")]
+    assert list(module._leases(tmp_path)) == [
+        Check("lease of a living holder", False, "cannot be taken")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -137,13 +161,18 @@ def test_a_lease_is_judged_by_when_it_can_be_taken(tmp_path, monkeypatch, free_f
     monkeypatch.setattr(module, "Lease", lease)
     monkeypatch.setattr(module, "_SPAWN", spawn)
     checks = list(module._leases(tmp_path))
-    assert [check.name for check in checks] == ["lease of a living holder", "lease of another host that died"]
+    assert [check.name for check in checks] == [
+        "lease of a living holder",
+        "lease of another host that died",
+    ]
     assert [check.passed for check in checks] == [passed for passed, _ in expected]
     for check, (_, detail) in zip(checks, expected, strict=True):
         found = re.split(r"(\d+\.\d)", check.detail)
         wanted = re.split(r"(\d+\.\d)", detail)
         assert found[::2] == wanted[::2]
-        assert [float(number) for number in found[1::2]] == pytest.approx([float(n) for n in wanted[1::2]], abs=0.2)
+        assert [float(number) for number in found[1::2]] == pytest.approx(
+            [float(n) for n in wanted[1::2]], abs=0.2
+        )
     lease.assert_called_once_with(tmp_path / "lease", 3.0)
     lease.return_value.release.assert_called_once_with()
     assert spawn.Process().kill.call_count == spawn.Process().join.call_count == 2
@@ -198,20 +227,32 @@ def test_a_mixture_a_part_and_nothing_are_counted_in_reads_of_a_replaced_file(
     assert module._replacing(tmp_path / "replaced") == expected
 
 
-def test_the_writer_gives_the_file_each_content_once_and_then_says_that_it_is_done(tmp_path, monkeypatch):
+def test_the_writer_gives_the_file_each_content_once_and_then_says_that_it_is_done(
+    tmp_path, monkeypatch
+):
     written = []
-    monkeypatch.setattr(module, "write_bytes", lambda path, content: written.append((path, content)))
+    monkeypatch.setattr(
+        module, "write_bytes", lambda path, content: written.append((path, content))
+    )
     module._replace_often(tmp_path / "replaced", tmp_path / "done")
     assert written == [(tmp_path / "replaced", bytes([number]) * 65_536) for number in range(1, 51)]
     assert (tmp_path / "done").exists()
 
 
 def test_the_holder_of_a_lease_has_the_name_of_another_host_and_reports_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(socket, "gethostname", socket.gethostname)  # restores it: the holder has a process of its own
+    monkeypatch.setattr(
+        socket, "gethostname", socket.gethostname
+    )  # restores it: the holder has a process of its own
     reports, seen = Mock(), []
 
     def sleep(seconds):
-        seen.append((seconds, (tmp_path / "lease").read_text(), Lease(tmp_path / "lease", 3.0).try_to_take()))
+        seen.append(
+            (
+                seconds,
+                (tmp_path / "lease").read_text(),
+                Lease(tmp_path / "lease", 3.0).try_to_take(),
+            )
+        )
 
     monkeypatch.setattr(module.time, "sleep", sleep)
     module._hold(tmp_path / "lease", reports)
@@ -246,7 +287,9 @@ def test_a_clock_that_is_not_the_file_systems_fails(tmp_path, monkeypatch, now, 
     assert list((tmp_path / "hosts").iterdir()) == []
 
 
-def test_two_checks_with_one_host_name_and_process_id_have_files_of_their_own(tmp_path, monkeypatch):
+def test_two_checks_with_one_host_name_and_process_id_have_files_of_their_own(
+    tmp_path, monkeypatch
+):
     """As in containers. With one file, neither would see the other."""
     files = []
     for name in ("_one_winner", "_replacing"):
@@ -274,26 +317,34 @@ def test_a_host_whose_files_are_seen_too_late_or_before_their_time_fails(tmp_pat
     monkeypatch.setattr(module, "_listen", lambda ours, seconds: delays)
     _, *hosts = _other_hosts(tmp_path / "hosts" / "here-1", 0.0)
     detail = "its files are seen {:.1f} s after its clock's time"
-    assert hosts == [Check(f"host {name}", name in "ac", detail.format(delays[name])) for name in "abcd"]
+    assert hosts == [
+        Check(f"host {name}", name in "ac", detail.format(delays[name])) for name in "abcd"
+    ]
 
 
 def test_a_host_renews_its_file_with_growing_numbers(tmp_path, monkeypatch):
     clock, written = Clock(monkeypatch, now=50.0), []
-    monkeypatch.setattr(module, "write_bytes", lambda path, content, durable: written.append((path, content)))
+    monkeypatch.setattr(
+        module, "write_bytes", lambda path, content, durable: written.append((path, content))
+    )
     assert _listen(tmp_path / "here-1", 1.0) == {}
     assert clock.now == pytest.approx(51.0, abs=0.3)
     beats = [json.loads(content) for _, content in written]
     numbers = [beat["number"] for beat in beats]
     assert numbers == sorted(set(numbers))
     assert len(numbers) >= 5
-    assert [beat["time"] for beat in beats] == pytest.approx([50.0 + 0.2 * i for i in range(len(beats))])
+    assert [beat["time"] for beat in beats] == pytest.approx(
+        [50.0 + 0.2 * i for i in range(len(beats))]
+    )
     assert {(path.name, beat["host"]) for (path, _), beat in zip(written, beats, strict=True)} == {
         ("here-1", socket.gethostname())
     }
 
 
 def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch):
-    """The other host's clock is 100 s behind. Its first file may be old, and its last one is looked at once."""
+    """The other host's clock is 100 s behind. Its first file may be old, and its last one is looked
+    at once.
+    """
     other, clock, numbers = tmp_path / "there-1", [5000.0], iter(range(3))
     for name in "abcdefghijklmnop":  # files that are half written do not hide the others
         (tmp_path / name).write_text("{")
@@ -303,7 +354,11 @@ def test_another_host_is_seen_with_the_delay_of_its_files(tmp_path, monkeypatch)
         if number is None:
             clock[0] += 1000.0
         else:
-            other.write_text(json.dumps({"host": "there", "number": number, "time": clock[0] - (100, 900)[not number]}))
+            other.write_text(
+                json.dumps(
+                    {"host": "there", "number": number, "time": clock[0] - (100, 900)[not number]}
+                )
+            )
 
     monkeypatch.setattr(module.time, "time", lambda: clock[0])
     monkeypatch.setattr(module.time, "sleep", beat)

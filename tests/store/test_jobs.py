@@ -1,4 +1,6 @@
-"""The files of a cluster job: their paths, the order of submissions, the last reports, and what closes the job."""
+"""The files of a cluster job: their paths, the order of submissions, the last reports, and what
+closes the job.
+"""
 
 import re
 import time
@@ -7,7 +9,15 @@ import pytest
 
 from ablate.errors import StoreError, UsageError
 from ablate.store import Results
-from ablate.store.jobs import ClusterJob, JobFolder, PilotReport, Submission, jobs_of, new_job, open_jobs
+from ablate.store.jobs import (
+    ClusterJob,
+    JobFolder,
+    PilotReport,
+    Submission,
+    jobs_of,
+    new_job,
+    open_jobs,
+)
 from ablate.store.machine import HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark
 
@@ -23,13 +33,23 @@ def results(tmp_path, monkeypatch):
 
 
 def a_job(**changed):
-    needed = {"id": "j", "study": "s", "engine": "manual", "profile": "p", "workers": 2, "runs": ("r",), "time": 5.0}
+    needed = {
+        "id": "j",
+        "study": "s",
+        "engine": "manual",
+        "profile": "p",
+        "workers": 2,
+        "runs": ("r",),
+        "time": 5.0,
+    }
     return ClusterJob(**{**needed, **changed})
 
 
 def a_report(name="one", mark=ELSEWHERE, age=0.0, **changed):
     mark = mark.model_dump()
-    return PilotReport(**{**mark, "name": name, "phase": "working", "time": time.time() - age, **changed})
+    return PilotReport(
+        **{**mark, "name": name, "phase": "working", "time": time.time() - age, **changed}
+    )
 
 
 def test_paths_are_the_documented_ones(results):
@@ -42,11 +62,17 @@ def test_paths_are_the_documented_ones(results):
         name: name for name in names.values()
     }
     assert job.path == results.study("table3") / "jobs" / "20261122-131415"
-    assert (job.id, job.results, job.logs.is_dir()) == ("20261122-131415", Results(results.root), True)
+    assert (job.id, job.results, job.logs.is_dir()) == (
+        "20261122-131415",
+        Results(results.root),
+        True,
+    )
 
 
 def test_settings_that_are_not_given_are_those_of_the_documentation():
-    left = a_job().model_dump(exclude={"id", "study", "engine", "profile", "workers", "runs", "time"})
+    left = a_job().model_dump(
+        exclude={"id", "study", "engine", "profile", "workers", "runs", "time"}
+    )
     assert left == {
         "sbatch": {}, "closing": {}, "setup": (), "grace": 120, "idle": 90, "resubmissions": 3, "python": "",
         "origin": "", "overrides": (), "rows": (), "seeds": None, "device": "auto", "slots": None, "processes": 1,
@@ -59,7 +85,11 @@ def test_settings_that_are_not_given_are_those_of_the_documentation():
 
 def test_of_several_jobs_in_one_second_each_gets_a_folder_and_the_hundredth_is_refused(results):
     jobs = [new_job(results, "s") for _ in range(99)]
-    assert [job.id for job in jobs[:3]] == ["20261122-131415", "20261122-131415-2", "20261122-131415-3"]
+    assert [job.id for job in jobs[:3]] == [
+        "20261122-131415",
+        "20261122-131415-2",
+        "20261122-131415-3",
+    ]
     assert jobs[-1].id == "20261122-131415-99"
     with pytest.raises(StoreError, match="too many jobs in one second"):
         new_job(results, "s")
@@ -72,7 +102,11 @@ def test_jobs_are_listed_until_they_are_closed_for_the_first_reason(results):
         a_job(id=job.id).write(job.job)
     assert not begun.job.exists()  # a submission that was killed
     assert jobs_of(results, "s") == [first, second] == open_jobs(results, "s")
-    assert (first.read_end(), first.is_closed, first.read_job()) == (None, False, a_job(id=first.id))
+    assert (first.read_end(), first.is_closed, first.read_job()) == (
+        None,
+        False,
+        a_job(id=first.id),
+    )
     before = time.time()
     first.close("all runs are done")
     first.close("cancelled")
@@ -82,7 +116,10 @@ def test_jobs_are_listed_until_they_are_closed_for_the_first_reason(results):
 
 
 def test_a_folder_without_a_job_is_refused(tmp_path):
-    with pytest.raises(UsageError, match=f"^{re.escape(str(tmp_path))}: not the folder of a job: job.json is missing$"):
+    with pytest.raises(
+        UsageError,
+        match=f"^{re.escape(str(tmp_path))}: not the folder of a job: job.json is missing$",
+    ):
         JobFolder(tmp_path).read_job()
 
 

@@ -63,7 +63,13 @@ def test_a_missing_root_has_no_runs(results):
 
 def test_every_record_of_an_empty_run_is_none(results):
     run = results.run(ID)
-    readers = (run.read_run, run.read_execution, run.read_provenance, run.read_progress, run.read_failure)
+    readers = (
+        run.read_run,
+        run.read_execution,
+        run.read_provenance,
+        run.read_progress,
+        run.read_failure,
+    )
     assert [read() for read in (*readers, run.read_result)] == [None] * 6
 
 
@@ -90,7 +96,12 @@ def test_the_result_of_another_run_is_damage(results):
 
 def test_the_folders_in_which_writers_leave_temporary_files(results):
     run = results.run(ID)
-    written = {run.path, run.checkpoints, run.predictions("ba9876543210").parent, run.scores("ba9876543210").parent}
+    written = {
+        run.path,
+        run.checkpoints,
+        run.predictions("ba9876543210").parent,
+        run.scores("ba9876543210").parent,
+    }
     assert len(run.folders) == len(written) == 4
     assert set(run.folders) == written
 
@@ -106,7 +117,13 @@ def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
     run.log.write_text("a line\n")
     wrong = [run.sources, run.progress, run.lease, run.predictions("def"), run.scores("abc")]
     assert run.make_room() == wrong
-    assert [path.with_name(f"{path.name}.damaged").exists() for path in wrong] == [True, True, False, True, True]
+    assert [path.with_name(f"{path.name}.damaged").exists() for path in wrong] == [
+        True,
+        True,
+        False,
+        True,
+        True,
+    ]
     assert run.lease.with_name("lease.damaged").is_symlink()
     assert not any(path.exists() or path.is_symlink() for path in wrong)
     assert (run.predictions("abc").read_text(), run.log.read_text()) == ("kana\n", "a line\n")
@@ -123,7 +140,9 @@ def test_a_folder_among_the_sources_of_own_classes_stays(results):
 
 @pytest.mark.parametrize("after", [False, True])
 def test_a_lease_that_changes_hands_at_this_moment_is_not_put_aside(results, monkeypatch, after):
-    """One process releases the lease between two looks at it, and after them another one may take it."""
+    """One process releases the lease between two looks at it, and after them another one may take
+    it.
+    """
     run, is_file = results.run(ID), Path.is_file
     run.path.mkdir(parents=True)
     run.lease.touch()
@@ -156,7 +175,9 @@ def prepare(folder):
     return folder
 
 
-def test_a_corpus_is_looked_for_here_first_and_then_in_the_shared_folder(results, tmp_path, monkeypatch):
+def test_a_corpus_is_looked_for_here_first_and_then_in_the_shared_folder(
+    results, tmp_path, monkeypatch
+):
     shared = tmp_path / "shared"
     here = prepare(results.root / "corpora" / ID)
     prepare(shared / ID)

@@ -1,4 +1,6 @@
-"""Leases: one holder at a time, none that outlives its process, and none that a stopped one can keep."""
+"""Leases: one holder at a time, none that outlives its process, and none that a stopped one can
+keep.
+"""
 
 import os
 import signal
@@ -38,7 +40,10 @@ held.release()
 
 def test_the_term_is_the_documented_one():
     documented = " ".join((ROOT / "docs/reliability.md").read_text().split())
-    assert f"another worker takes the lease after {module.TERM_SECONDS:g} seconds without renewal" in documented
+    assert (
+        f"another worker takes the lease after {module.TERM_SECONDS:g} seconds without renewal"
+        in documented
+    )
 
 
 @pytest.fixture
@@ -109,7 +114,9 @@ def test_one_whose_holder_was_killed_is_taken_at_once(contender, holder):
     assert taken_after(contender, TERM / 2) is not None
 
 
-def test_one_whose_holder_is_stopped_is_taken_after_the_term_and_the_holder_then_knows(contender, holder):
+def test_one_whose_holder_is_stopped_is_taken_after_the_term_and_the_holder_then_knows(
+    contender, holder
+):
     os.kill(holder.pid, signal.SIGSTOP)
     assert taken_after(contender, TERM / 2) is None
     assert taken_after(contender, 60) is not None
@@ -122,10 +129,14 @@ def test_one_whose_holder_is_stopped_is_taken_after_the_term_and_the_holder_then
     contender.check()  # and it has not given back what is not its own
 
 
-def test_a_check_of_a_lease_that_is_held_does_not_wait_and_a_noticed_loss_is_final(contender, monkeypatch):
+def test_a_check_of_a_lease_that_is_held_does_not_wait_and_a_noticed_loss_is_final(
+    contender, monkeypatch
+):
     waits = []
     assert contender.try_to_take()
-    monkeypatch.setattr(module, "time", SimpleNamespace(sleep=waits.append, monotonic=time.monotonic))
+    monkeypatch.setattr(
+        module, "time", SimpleNamespace(sleep=waits.append, monotonic=time.monotonic)
+    )
     contender.check()
     assert waits == []
     monkeypatch.setattr(Lease, "is_lost", True)  # although the file is still this process's

@@ -13,12 +13,19 @@ from ablate.store import machine as module
 from ablate.store.machine import cores, machine
 from ablate.store.records import ProcessMark
 
-TWO_CORES = "processor\t: 0\nmodel name\t: Fast: CPU @ 2 GHz\nflags\t: fpu\n\nprocessor\t: 1\nmodel name\t: other\n"
+TWO_CORES = (
+    "processor\t: 0\nmodel name\t: Fast: CPU @ 2 GHz\nflags\t: fpu\n\nprocessor\t: 1\nmodel "
+    "name\t: other\n"
+)
 
 
 @pytest.mark.parametrize(
     ("content", "expected"),
-    [(TWO_CORES, "Fast: CPU @ 2 GHz"), ("Hardware\t: a board\n", "by platform"), (None, "by platform")],
+    [
+        (TWO_CORES, "Fast: CPU @ 2 GHz"),
+        ("Hardware\t: a board\n", "by platform"),
+        (None, "by platform"),
+    ],
 )
 def test_the_processor_is_the_first_model_name_of_cpuinfo(tmp_path, monkeypatch, content, expected):
     if content is not None:
@@ -67,7 +74,11 @@ def test_without_an_affinity_all_cores_count(monkeypatch, count, expected):
         (("nvidia0", "nvidia1", "nvidiactl"), None, 2),
         (("nvidia0", "nvidia1"), "1", 1),
         (("nvidia0", "nvidia1"), "", 0),
-        (("nvidia0", "nvidia1"), "-1", 0),  # the usual way to hide all: CUDA ends the list at a number that is none
+        (
+            ("nvidia0", "nvidia1"),
+            "-1",
+            0,
+        ),  # the usual way to hide all: CUDA ends the list at a number that is none
         (("nvidia0", "nvidia1"), "1,-1,0", 1),
         (("nvidia0",), "0,1", 1),
     ],
@@ -84,7 +95,9 @@ def test_gpus_are_counted_without_torch(tmp_path, monkeypatch, files, visible, c
 
 @pytest.fixture
 def host(tmp_path, monkeypatch):
-    """A machine with 64 cores, 512 GiB, lines of /proc/self/cgroup, and control groups as file -> content."""
+    """A machine with 64 cores, 512 GiB, lines of /proc/self/cgroup, and control groups as file ->
+    content.
+    """
 
     def host(lines, files, **variables):
         for name, content in files.items():
@@ -130,14 +143,16 @@ LEGACY = ["4:memory:/docker/abc", "2:cpu,cpuacct:/docker/abc", "0::/"]
                   "cpu,cpuacct/docker/abc/cpu.cfs_period_us": "100000\n",
                   "cpu,cpuacct/cpu.cfs_quota_us": "150000\n", "cpu,cpuacct/cpu.cfs_period_us": "100000\n"},
          {}, (2, 2, 5)),
-        # A group whose files cannot be read, or do not say, hides neither limits above it nor the machine's count.
+        # A group whose files cannot be read, or do not say, hides neither limits above it nor the
+        # machine's count.
         (["0::/a"], {"a/memory.max/folder": "", "memory.max": "4294967296", "a/memory.events": "oom 1\n",
                      "memory.events": "oom_kill 99\n"}, {}, (64, 4, 70)),
         (["2:cpu:/a"], {"cpu/a/cpu.cfs_quota_us": "", "cpu/a/cpu.cfs_period_us": "100000",
                         "cpu/cpu.cfs_quota_us": "300000", "cpu/cpu.cfs_period_us": "100000"}, {}, (3, 512, 70)),
         # A file counts in the hierarchy of its own controller only.
         (["2:cpu:/a"], {"cpu/a/memory.limit_in_bytes": "2147483648\n"}, {}, (64, 512, 70)),
-        (["0::/a:b"], {"a:b/memory.max": "2147483648\n"}, {}, (64, 2, 70)),  # a colon in the name of a group
+        # a colon in the name of a group
+        (["0::/a:b"], {"a:b/memory.max": "2147483648\n"}, {}, (64, 2, 70)),
         ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_NODE": "3072"}, (6, 3, 70)),
         ([], {}, {"SLURM_CPUS_ON_NODE": "6", "SLURM_MEM_PER_CPU": "1024"}, (6, 6, 70)),
         ([], {}, {"SLURM_CPUS_ON_NODE": "128", "SLURM_MEM_PER_NODE": "0"}, (64, 512, 70)),
@@ -161,7 +176,9 @@ def test_a_system_without_counts_of_kills_reports_none(monkeypatch, tmp_path):
         (None, False),
     ],
 )  # fmt: skip
-def test_bf16_products_are_those_of_the_first_list_of_instructions(tmp_path, monkeypatch, content, expected):
+def test_bf16_products_are_those_of_the_first_list_of_instructions(
+    tmp_path, monkeypatch, content, expected
+):
     if content is not None:
         (tmp_path / "cpuinfo").write_text(content)
     monkeypatch.setattr(module, "CPU_INFO", tmp_path / "cpuinfo")
@@ -173,7 +190,9 @@ def test_variables_of_libraries_are_set_unless_the_user_has_set_them(monkeypatch
     monkeypatch.setattr(os, "environ", {name: "the user's"})
     module.set_default_environment()
     expected = {**module.LIBRARY_SETTINGS, name: "the user's"}
-    if name == "OMP_WAIT_POLICY":  # libgomp would follow a spin count of ours in place of the user's policy
+    if (
+        name == "OMP_WAIT_POLICY"
+    ):  # libgomp would follow a spin count of ours in place of the user's policy
         del expected["GOMP_SPINCOUNT"]
     assert os.environ == expected
 
@@ -201,7 +220,9 @@ def test_a_worker_has_the_variables_that_its_parent_set(monkeypatch):
         ([], {}, {"ABLATE_CPUS": "many", "ABLATE_MEMORY": "-1"}, (64, 512)),
     ],
 )  # fmt: skip
-def test_of_several_limits_the_lowest_counts_and_nonsense_is_none(host, lines, files, variables, expected):
+def test_of_several_limits_the_lowest_counts_and_nonsense_is_none(
+    host, lines, files, variables, expected
+):
     assert host(lines, files, **variables)[:2] == expected
 
 
@@ -213,7 +234,9 @@ def test_of_several_limits_the_lowest_counts_and_nonsense_is_none(host, lines, f
         ("there", None, 4880.5, True), ("there", 1000.0, 4880.0, False), ("there", 1000.0, 5010.0, True),
     ],
 )  # fmt: skip
-def test_a_process_works_by_its_start_here_and_by_its_report_elsewhere(monkeypatch, host, born, last_report, works):
+def test_a_process_works_by_its_start_here_and_by_its_report_elsewhere(
+    monkeypatch, host, born, last_report, works
+):
     """The process started at 1000; it is 5000 now."""
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
     monkeypatch.setattr(module.time, "time", lambda: 5000.0)
@@ -226,7 +249,9 @@ def test_a_process_works_by_its_start_here_and_by_its_report_elsewhere(monkeypat
 
 def test_a_process_is_marked_by_its_host_id_and_start():
     started = psutil.Process().create_time()
-    assert module.process_mark() == ProcessMark(host=socket.gethostname(), pid=os.getpid(), born=started)
+    assert module.process_mark() == ProcessMark(
+        host=socket.gethostname(), pid=os.getpid(), born=started
+    )
     assert module.start_time(os.getpid()) == started
     assert module.start_time(2**22 + 1) is None
     assert module.start_time(-1) is None

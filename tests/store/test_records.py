@@ -52,19 +52,27 @@ RECORDS = {
     "run": a_run(seed=7, config=resolve_row({"dropout": 0.25, "n_heads": 2})),
     "execution": an_execution(halvings=3),
     "provenance": a_provenance(
-        ablate=CodeVersion(version="0.3", revision="a" * 40, dirty=True), packages={"torch": "2.9", "numpy": None}
+        ablate=CodeVersion(version="0.3", revision="a" * 40, dirty=True),
+        packages={"torch": "2.9", "numpy": None},
     ),
-    "progress": a_progress(step=3, steps=None, loss=1 / 3, perplexity=0.1 + 0.2, memory=Memory(held=1, total=2)),
+    "progress": a_progress(
+        step=3, steps=None, loss=1 / 3, perplexity=0.1 + 0.2, memory=Memory(held=1, total=2)
+    ),
     "failure": a_failure(killed=True),
     "done": a_result(
         chosen_step=90,
         tokens=12,
         weights=FileHash(file="000000090.weights.safetensors", sha256="a" * 64),
         kept_steps=(80, 90),
-        decodings={"abc": a_decoding(scores={"ppl": Score(value=2.0000000000000004)}), "def": a_decoding(beam=1)},
+        decodings={
+            "abc": a_decoding(scores={"ppl": Score(value=2.0000000000000004)}),
+            "def": a_decoding(beam=1),
+        },
     ),
     "diverged": a_result(outcome="diverged", reason="the loss exploded to 31.4 nats a token"),
-    "decoding without predictions": a_result(decodings={"abc": a_decoding(predictions=None, sha256=None)}),
+    "decoding without predictions": a_result(
+        decodings={"abc": a_decoding(predictions=None, sha256=None)}
+    ),
     "manifest": CheckpointManifest(
         step=4,
         scheduled=True,
@@ -73,7 +81,8 @@ RECORDS = {
     ),
     "corpus": a_manifest(),
     "scores": ScoreCache(
-        of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12), metrics={"bleu": a_measurement()}
+        of=ScoreSource(format=1, translations="c" * 64, corpus="d" * 12),
+        metrics={"bleu": a_measurement()},
     ),
 }
 
@@ -102,15 +111,36 @@ def test_a_record_cannot_be_changed(name):
         setattr(RECORDS[name], field, getattr(RECORDS[name], field))
 
 
-# Fields that a file may lack, because the version that wrote it did not have them, and what they mean then.
+# Fields that a file may lack, because the version that wrote it did not have them, and what they
+# mean then.
 ABSENT = {
     "run": {"task": "translation"},
     "execution": {"halvings": 0, "precision": None, "deterministic": False, "parts": 1},
     "provenance": {"ablate": None, "packages": {}, "precision": None, "processes": 1},
-    "progress": {"time": 0.0, "threads": 1, "device": "cpu", "seconds": 0.0, "memory": None, "peak_memory": None},
+    "progress": {
+        "time": 0.0,
+        "threads": 1,
+        "device": "cpu",
+        "seconds": 0.0,
+        "memory": None,
+        "peak_memory": None,
+    },
     "failure": {"killed": False, "hosts": ()},
-    "done": {"checkpoints_made": 0, "chosen_step": None, "weights": None, "kept_steps": (), "decodings": {}},
-    "corpus": {"fields": None, "repaired": {}, "noticed": [], "overlap": None, "sources": {}, "sizes": {}},
+    "done": {
+        "checkpoints_made": 0,
+        "chosen_step": None,
+        "weights": None,
+        "kept_steps": (),
+        "decodings": {},
+    },
+    "corpus": {
+        "fields": None,
+        "repaired": {},
+        "noticed": [],
+        "overlap": None,
+        "sources": {},
+        "sizes": {},
+    },
 }
 
 
@@ -124,7 +154,8 @@ def test_a_field_that_an_earlier_version_did_not_write_has_its_default(tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("record", "field"), [(an_execution(parts=2), "parts"), (a_decoding(generated=("a",)), "generated")]
+    ("record", "field"),
+    [(an_execution(parts=2), "parts"), (a_decoding(generated=("a",)), "generated")],
 )
 def test_a_field_that_is_left_out_at_its_default_is_written_where_it_is_set(record, field):
     usual = type(record).model_fields[field].default
@@ -143,7 +174,9 @@ def test_every_missing_field_without_a_default_is_refused_with_file_and_field(tm
         with pytest.raises(StoreError) as error:
             type(record).read(path)
         assert not isinstance(error.value, Damaged)
-        assert error.value.lines == (f"{path}: written by another version of ablate ({field}: Field required)",)
+        assert error.value.lines == (
+            f"{path}: written by another version of ablate ({field}: Field required)",
+        )
 
 
 @pytest.mark.parametrize(
@@ -207,7 +240,9 @@ def test_execution_settings_are_not_part_of_run_json(tmp_path):
     assert again.config == resolve_row({})
 
 
-@pytest.mark.parametrize(("halvings", "tokens"), [(0, 1001), (1, 501), (2, 251), (9, 2), (10, 1), (40, 1)])
+@pytest.mark.parametrize(
+    ("halvings", "tokens"), [(0, 1001), (1, 501), (2, 251), (9, 2), (10, 1), (40, 1)]
+)
 def test_each_halving_halves_the_micro_batch_rounding_up(halvings, tokens):
     execution = an_execution(micro_batch_tokens=1001)
     for _ in range(halvings):
@@ -364,9 +399,17 @@ def test_any_other_format_is_refused(tmp_path, format):
 
 
 def test_the_encoding_state_of_an_earlier_version_is_read(tmp_path):
-    write_json(tmp_path / "state.json", {"read": 7, "ends": [[4, 8], None], "sums": {"pairs": 5}, "left_out": {"a": 2}})
+    write_json(
+        tmp_path / "state.json",
+        {"read": 7, "ends": [[4, 8], None], "sums": {"pairs": 5}, "left_out": {"a": 2}},
+    )
     state = EncodingState.read(tmp_path / "state.json")
-    assert (state.done, state.ends, state.sums, state.left_out) == (7, ((4, 8), None), {"pairs": 5}, {"a": 2})
+    assert (state.done, state.ends, state.sums, state.left_out) == (
+        7,
+        ((4, 8), None),
+        {"pairs": 5},
+        {"a": 2},
+    )
     assert EncodingState(ends=()).done == 0
     state.write(tmp_path / "state.json")
     assert EncodingState.read(tmp_path / "state.json") == state
@@ -374,7 +417,13 @@ def test_the_encoding_state_of_an_earlier_version_is_read(tmp_path):
 
 def test_a_recorded_revision_of_the_hub_keeps_its_keys(tmp_path):
     file = {"size": 5, "sha256": None, "git": "ab" * 20}
-    content = {"repository": "a/b", "revision": "main", "commit": "c" * 40, "licence": "mit", "files": {"x": file}}
+    content = {
+        "repository": "a/b",
+        "revision": "main",
+        "commit": "c" * 40,
+        "licence": "mit",
+        "files": {"x": file},
+    }
     write_json(tmp_path / "a--b@main.json", content)
     revision = HubRevision.read(tmp_path / "a--b@main.json")
     assert revision.files["x"].verified is None
@@ -400,7 +449,10 @@ def test_a_manifest_of_another_format_is_refused_where_one_is_asked_for(tmp_path
     assert CorpusManifest.read(path, manifest.format) is None
     manifest.write(path)
     assert CorpusManifest.read(path) == CorpusManifest.read(path, manifest.format) == manifest
-    line = f"{path.parent}: has format {manifest.format}, but this version reads {manifest.format + 1}; remove it"
+    line = (
+        f"{path.parent}: has format {manifest.format}, but this version reads "
+        f"{manifest.format + 1}; remove it"
+    )
     with pytest.raises(StoreError, match=f"^{re.escape(line)}$"):
         CorpusManifest.read(path, manifest.format + 1)
 
@@ -413,7 +465,11 @@ def test_a_manifest_names_its_fields_except_those_of_the_first_version(tmp_path,
 
 
 def test_a_failed_run_is_tried_once_on_one_other_host_and_a_killed_one_anywhere():
-    one, two, killed = a_failure(hosts=("a",)), a_failure(hosts=("a", "b")), a_failure(hosts=("a", "b"), killed=True)
+    one, two, killed = (
+        a_failure(hosts=("a",)),
+        a_failure(hosts=("a", "b")),
+        a_failure(hosts=("a", "b"), killed=True),
+    )
     assert [each.may_succeed_elsewhere for each in (one, two, killed)] == [True, False, True]
     assert [each.may_succeed_on("a") for each in (one, two, killed)] == [False, False, True]
     assert [each.may_succeed_on("c") for each in (one, two, killed)] == [True, False, True]
@@ -423,7 +479,9 @@ def test_an_origin_is_written_with_the_fields_that_were_set(tmp_path):
     origin = Origin(files=("a", "b")).updated(max_bytes=5)
     assert origin.model_dump() == {"files": ["a", "b"], "max_bytes": 5}
     assert (
-        Origin(**{"test set": "wmt14"}).model_dump() == Origin(test_set="wmt14").model_dump() == {"test set": "wmt14"}
+        Origin(**{"test set": "wmt14"}).model_dump()
+        == Origin(test_set="wmt14").model_dump()
+        == {"test set": "wmt14"}
     )
     with pytest.raises(ValidationError, match="frozen"):
         origin.max_bytes = 6
@@ -445,7 +503,9 @@ def test_the_number_of_processes_is_1_where_the_file_does_not_say(tmp_path):
         assert Provenance.read(path).processes == count
 
 
-def test_a_record_is_on_the_disk_before_writing_ends_unless_it_can_be_made_again(tmp_path, monkeypatch):
+def test_a_record_is_on_the_disk_before_writing_ends_unless_it_can_be_made_again(
+    tmp_path, monkeypatch
+):
     synced, fsync = [], os.fsync
     monkeypatch.setattr(os, "fsync", lambda file: (synced.append(file), fsync(file)))
     a_failure().write(tmp_path / "failure.json", durable=False)

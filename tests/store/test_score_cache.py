@@ -1,4 +1,6 @@
-"""Predictions are used only if they are those that were made, and scores only if they are of these predictions."""
+"""Predictions are used only if they are those that were made, and scores only if they are of these
+predictions.
+"""
 
 import hashlib
 import re
@@ -58,7 +60,10 @@ def test_other_predictions_are_damage_that_decoding_heals(run, content, state):
     path.unlink() if content is None else path.write_bytes(content)
     with pytest.raises(Damaged, match=re.escape(state)):
         read_predictions(run, ID, DECODING)
-    assert damage_of_predictions(run, ID, DECODING) == f"{path}: {state}; `ablate run` decodes it again"
+    assert (
+        damage_of_predictions(run, ID, DECODING)
+        == f"{path}: {state}; `ablate run` decodes it again"
+    )
 
 
 def test_predictions_that_cannot_be_read_are_no_reason_to_decode_again(run, monkeypatch):

@@ -56,7 +56,11 @@ ELSEWHERE = ProcessMark(host="another-host", pid=1, born=1.0)
 
 
 def write(folder, progress=None, result=None, failure=None):
-    for path, record in ((folder.progress, progress), (folder.result, result), (folder.failure, failure)):
+    for path, record in (
+        (folder.progress, progress),
+        (folder.result, result),
+        (folder.failure, failure),
+    ):
         if record is not None:
             record.write(path)
 
@@ -122,9 +126,15 @@ def test_on_another_host_the_age_of_the_report_decides(folder, seconds_ago, stat
     assert state_of(folder, BEAM) == state
 
 
-@pytest.mark.parametrize(("seconds_ago", "state"), [(15, "running"), (HEARTBEAT_SECONDS + 10, "interrupted")])
-def test_on_another_host_a_long_evaluation_shows_by_the_lease_that_its_process_renews(folder, seconds_ago, state):
-    write(folder, a_progress(ELSEWHERE, phase="evaluating", time=time.time() - 10 * HEARTBEAT_SECONDS))
+@pytest.mark.parametrize(
+    ("seconds_ago", "state"), [(15, "running"), (HEARTBEAT_SECONDS + 10, "interrupted")]
+)
+def test_on_another_host_a_long_evaluation_shows_by_the_lease_that_its_process_renews(
+    folder, seconds_ago, state
+):
+    write(
+        folder, a_progress(ELSEWHERE, phase="evaluating", time=time.time() - 10 * HEARTBEAT_SECONDS)
+    )
     folder.lease.touch()
     os.utime(folder.lease, (time.time() - seconds_ago,) * 2)
     assert state_of(folder, BEAM) == state
@@ -193,7 +203,9 @@ def test_a_result_of_another_format_is_not_done_and_its_line_says_why(folder):
     write(folder, result=DONE)
     write_json(folder.result, {**read_json(folder.result), "format": 1})
     assert state_of(folder, BEAM) == "interrupted"
-    assert "has format 1, and this ablate reads 3 to 4; use the version that wrote it" in damage_of(folder)
+    assert "has format 1, and this ablate reads 3 to 4; use the version that wrote it" in damage_of(
+        folder
+    )
 
 
 def test_a_damaged_report_counts_as_absent(folder):
@@ -227,9 +239,15 @@ def test_a_failure_lists_every_host_on_which_the_run_failed_once(folder, monkeyp
     before = None
     for host in ("sick", "well", "sick"):
         monkeypatch.setattr("socket.gethostname", lambda host=host: host)
-        record_failure(folder, f"reason on {host}", before, **({"killed": True} if host == "well" else {}))
+        record_failure(
+            folder, f"reason on {host}", before, **({"killed": True} if host == "well" else {})
+        )
         before = read_failure(folder)
-    assert (before.hosts, before.reason, before.killed) == (("sick", "well"), "reason on sick", False)
+    assert (before.hosts, before.reason, before.killed) == (
+        ("sick", "well"),
+        "reason on sick",
+        False,
+    )
 
 
 def test_a_provenance_that_cannot_be_read_counts_as_none(folder):
@@ -247,7 +265,9 @@ def test_the_end_of_a_log_is_read_without_its_beginning(tmp_path):
     assert last_lines(log, 3) == ["only"]
     log.write_bytes(b"first\n" + "\u20ac".encode() * 20_000 + b"\n\n  \nnext\x1b[31m\nlast\n")
     assert [line.replace("\ufffd", "") for line in last_lines(log, 2)] == ["next\\x1b[31m", "last"]
-    assert last_lines(log, 3) == last_lines(log, 9)[1:] == ["\u20ac" * 20_000, "next\\x1b[31m", "last"]
+    assert (
+        last_lines(log, 3) == last_lines(log, 9)[1:] == ["\u20ac" * 20_000, "next\\x1b[31m", "last"]
+    )
     log.write_bytes(b"a bar\r" * 20_000)  # which ends no line
     assert last_lines(log, 2) == ["a bar", "a bar"]
     log.write_bytes(b"".join(b"%06d\n" % number for number in range(100_000)))

@@ -10,7 +10,9 @@ from tests.config.test_inactive import INACTIVE
 from tests.config.test_model import INCOMPATIBLE
 
 HEAD = "study: table3\ndata: {corpus: toy, max_length: 100}\n"
-FOUND = [item for item in INACTIVE if "module:Class" not in (item[1], *item[2].values())]  # there is no such module
+FOUND = [
+    item for item in INACTIVE if "module:Class" not in (item[1], *item[2].values())
+]  # there is no such module
 
 
 def flow(settings):
@@ -20,14 +22,18 @@ def flow(settings):
 
 def first_named(settings, reason):
     """The setting that a reason names first as FIELD=VALUE; the first setting if it names none."""
-    return min(settings, key=lambda name: reason.find(f"{name}=") % 10**6)  # -1, not found, comes last
+    return min(
+        settings, key=lambda name: reason.find(f"{name}=") % 10**6
+    )  # -1, not found, comes last
 
 
 # --- incompatible settings ---
 
 
 @pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)
-def test_incompatible_settings_of_a_row_are_reported_at_the_first_that_the_reason_names(faults, settings, reason):
+def test_incompatible_settings_of_a_row_are_reported_at_the_first_that_the_reason_names(
+    faults, settings, reason
+):
     first = first_named(settings, reason)
     line = f"rows: {{A: {{set: {flow(settings)}}}}}"
     column = line.index(f'"{first}": ') + len(f'"{first}": ') + 1
@@ -35,22 +41,31 @@ def test_incompatible_settings_of_a_row_are_reported_at_the_first_that_the_reaso
 
 
 @pytest.mark.parametrize(("settings", "reason"), INCOMPATIBLE)
-def test_incompatible_settings_of_base_are_reported_at_the_first_that_the_reason_names(faults, settings, reason):
+def test_incompatible_settings_of_base_are_reported_at_the_first_that_the_reason_names(
+    faults, settings, reason
+):
     line, first = f"base: {flow(settings)}", first_named(settings, reason)
     column = line.index(f'"{first}": ') + len(f'"{first}": ') + 1 if f"{first}=" in reason else 7
     assert faults(f"{HEAD}{line}") == [f"table3.yaml:3:{column}: {reason}"]
 
 
 def test_a_row_incompatible_with_inherited_settings_is_reported(faults):
-    text = HEAD + "base: {positional_encoding: rope}\nrows:\n  A: {each: {d_k: [8, 7], mixer: [lstm]}}\n"
+    text = (
+        HEAD
+        + "base: {positional_encoding: rope}\nrows:\n  A: {each: {d_k: [8, 7], mixer: [lstm]}}\n"
+    )
     assert faults(text) == [
         "table3.yaml:5:23: d_k=7 is odd, and rope rotates pairs of a head's entries",
-        "table3.yaml:5:35: positional_encoding=rope acts inside self-attention, which mixer=lstm replaces",
+        "table3.yaml:5:35: positional_encoding=rope acts inside self-attention, which mixer=lstm "
+        "replaces",
     ]
 
 
 def test_a_row_may_override_an_incompatible_setting_of_base(read):
-    study = read(HEAD + "base: {attention: linear}\nrows: {A: {set: {positional_encoding: t5, attention: full}}}")
+    study = read(
+        HEAD
+        + "base: {attention: linear}\nrows: {A: {set: {positional_encoding: t5, attention: full}}}"
+    )
     assert study.rows[1].config.positional_encoding == "t5"
 
 
@@ -85,7 +100,9 @@ def test_inactive_settings_of_base_and_of_set_are_reported_at_their_positions(fa
         "relative_clip: 4 has no effect with positional_encoding other than relative; remove it",
     )
     assert faults(text) == [f"table3.yaml:3:32: {window}", f"table3.yaml:3:50: {clip}"]
-    assert faults(HEAD, overrides=("attention_window=3",)) == [f"--set attention_window=3: {window}"]
+    assert faults(HEAD, overrides=("attention_window=3",)) == [
+        f"--set attention_window=3: {window}"
+    ]
 
 
 def test_an_inactive_setting_at_its_default_is_reported_too(faults):
@@ -96,7 +113,8 @@ def test_an_inactive_setting_at_its_default_is_reported_too(faults):
 def test_inherited_inactive_settings_are_reset_without_an_error(read):
     text = HEAD + (
         "base: {attention: local, attention_window: 3, norm: rmsnorm, encoder_layers: 2}\nrows:\n"
-        "  A: {each: {attention: [full], norm_position: [none], architecture: [decoder-only], mixer: [lstm]}}\n"
+        "  A: {each: {attention: [full], norm_position: [none], architecture: [decoder-only], "
+        "mixer: [lstm]}}\n"
     )
     base, full, none, only, lstm = (row.config for row in read(text).rows)
     assert (base.attention_window, base.norm, base.encoder_layers) == (3, "rmsnorm", 2)
@@ -108,8 +126,13 @@ def test_inherited_inactive_settings_are_reset_without_an_error(read):
 
 def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read):
     plain = read(HEAD + "base: {N: 2}")
-    undone = read(HEAD + "base: {N: 2, attention: local, attention_window: 3}\nrows: {A: {set: {attention: full}}}")
-    assert [run.id for run in undone.runs_of(undone.rows[1])] == [run.id for run in plain.runs_of(plain.base)]
+    undone = read(
+        HEAD
+        + "base: {N: 2, attention: local, attention_window: 3}\nrows: {A: {set: {attention: full}}}"
+    )
+    assert [run.id for run in undone.runs_of(undone.rows[1])] == [
+        run.id for run in plain.runs_of(plain.base)
+    ]
 
 
 # --- settings of a study ---
@@ -127,7 +150,9 @@ OF_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform", "output_
 
 
 def head_for(name):
-    return "study: table3\ntask: masked-lm\ndata: {corpus: toy}\n" if name in OF_ENCODER_ONLY else HEAD
+    return (
+        "study: table3\ntask: masked-lm\ndata: {corpus: toy}\n" if name in OF_ENCODER_ONLY else HEAD
+    )
 
 
 @pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
@@ -156,6 +181,8 @@ def test_every_model_and_training_field_can_be_set_in_base_and_by_set(read, name
     }[name]
     settings = {**BESIDE.get(name, {}), name: value}
     in_base = read(f"{head_for(name)}base: {flow(settings)}")
-    by_set = read(head_for(name), overrides=tuple(f"{key}={flow(item)}" for key, item in settings.items()))
+    by_set = read(
+        head_for(name), overrides=tuple(f"{key}={flow(item)}" for key, item in settings.items())
+    )
     assert in_base.base.config == by_set.base.config
     assert getattr(in_base.base.config, name) == value

@@ -38,7 +38,9 @@ def test_a_full_factorial_has_the_rows_of_the_grid(read):
         assert config.dropout == {-1: 0.1, 1: 0.3}[cell["P_drop"]]
 
 
-@pytest.mark.parametrize("fraction", ["resolution: 3", "generators: {P_drop: norm_position * activation}"])
+@pytest.mark.parametrize(
+    "fraction", ["resolution: 3", "generators: {P_drop: norm_position * activation}"]
+)
 def test_a_fraction_has_a_part_of_the_rows(read, fraction):
     full = read(f"{HEAD}rows:\n  {FULL}\n")
     half = read(f"{HEAD}rows:\n  {FULL[:-1]}, {fraction}}}\n")
@@ -46,7 +48,11 @@ def test_a_fraction_has_a_part_of_the_rows(read, fraction):
     assert len(half.rows) == 1 + 4
     assert all(ids[row.label] == [run.id for run in half.runs_of(row)] for row in half.rows)
     for row in half.rows[1:]:
-        signs = [row.config.norm_position == "pre", row.config.activation == "gelu", row.config.dropout == 0.3]
+        signs = [
+            row.config.norm_position == "pre",
+            row.config.activation == "gelu",
+            row.config.dropout == 0.3,
+        ]
         assert sum(signs) % 2 == 1  # the product of the levels is +1
     (design,) = half.designs
     assert design.title == "2^(3-1) fractional factorial of resolution 3"
@@ -72,11 +78,17 @@ def test_paths_lead_from_base_to_the_whole_by_one_part_at_a_time(read):
     text = f"path: [{{add-one-in: {PARTS}}}, {{leave-one-out: {PARTS}}}]"
     study = read(f"{HEAD}rows:\n  {text}\n")
     whole = {"norm_position": "pre", "activation": "swiglu", "norm": "rmsnorm", "dropout": 0.3}
-    parts = {"norm_position": ["norm_position"], "modern": ["activation", "norm"], "P_drop": ["dropout"]}
+    parts = {
+        "norm_position": ["norm_position"],
+        "modern": ["activation", "norm"],
+        "P_drop": ["dropout"],
+    }
     expected = {"base": {}, "path all": whole}
     for part, fields in parts.items():
         expected[f"path + {part}"] = {name: whole[name] for name in fields}
-        expected[f"path all - {part}"] = {name: value for name, value in whole.items() if name not in fields}
+        expected[f"path all - {part}"] = {
+            name: value for name, value in whole.items() if name not in fields
+        }
     assert {row.label: row.changed for row in study.rows} == expected
     added, left_out = study.designs
     assert isinstance(added, PathDesign)
@@ -87,7 +99,10 @@ def test_paths_lead_from_base_to_the_whole_by_one_part_at_a_time(read):
 
 def test_rows_of_a_design_can_be_matched_and_tuned(read):
     tune = "tune: {grid: {learning_rate: [0.001, 0.01]}, seeds: [9]}\n"
-    study = read(f"{HEAD}{tune}rows:\n  path: {{add-one-in: {PARTS}, match: {{params: d_ff, within: 0.02}}}}\n")
+    study = read(
+        f"{HEAD}{tune}rows:\n  path: "
+        f"{{add-one-in: {PARTS}, match: {{params: d_ff, within: 0.02}}}}\n"
+    )
     row = rows_of(study)["path + modern"]
     assert (row.matched.field, len(row.tuning.candidates)) == ("d_ff", 2)
     assert study.tuning.designs == ()
@@ -107,7 +122,8 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
         ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 4.0}", '5:54: resolution: "4.0" is not allowed'),
         (
             "{factorial: {d_k: [null, 16], P_drop: [0.0, 0.1]}}",
-            '5:19: rows "F d_k=null P_drop=0.0" and "F d_k=16 P_drop=0.0" have equal settings: a part has no effect',
+            '5:19: rows "F d_k=null P_drop=0.0" and "F d_k=16 P_drop=0.0" have equal settings: a '
+            'part has no effect',
         ),
         ("{add-one-in: {P_drop: 0.1, h: 2}}", '5:20: rows "base" and "F + P_drop" have equal settings'),
         ("{leave-one-out: {P_drop: 0.1, h: 2}}", '5:23: rows "F all" and "F all - P_drop" have equal settings'),
@@ -134,9 +150,13 @@ def test_a_fault_of_a_design_is_reported_at_its_place(faults, group, fault):
 
 
 def test_the_rows_of_a_large_design_are_not_compared_in_pairs(read, monkeypatch):
-    """Of the 1024 cells of ten factors, half a million comparisons took ten seconds for each reading of the file."""
+    """Of the 1024 cells of ten factors, half a million comparisons took ten seconds for each
+    reading of the file.
+    """
     compared, equal = [], RowConfig.__eq__
-    monkeypatch.setattr(RowConfig, "__eq__", lambda one, other: compared.append(one) or equal(one, other))
+    monkeypatch.setattr(
+        RowConfig, "__eq__", lambda one, other: compared.append(one) or equal(one, other)
+    )
     levels = {"dropout": [0.0, 0.1], "label_smoothing": [0.0, 0.1], "weight_decay": [0.0, 0.1]}
     levels |= {"d_ff": [64, 128], "residual": [True, False], "attention_bias": [True, False]}
     study = read(f"{HEAD}rows: {{F: {{factorial: {json.dumps(levels)}}}}}\n")

@@ -66,7 +66,9 @@ def test_conditions_on_example_values(text, expected):
 NUMBERS = st.recursive(
     st.sampled_from(["h", "d_k", "dropout", "0", "1", "2.5", "100"]),
     lambda inner: st.one_of(
-        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner).map(lambda t: f"({' '.join(t)})"),
+        st.tuples(inner, st.sampled_from(["+", "-", "*", "/", "//", "%"]), inner).map(
+            lambda t: f"({' '.join(t)})"
+        ),
         inner.map(lambda text: f"-{text}"),
     ),
     max_leaves=4,
@@ -90,7 +92,9 @@ CONDITIONS = st.recursive(
 )
 
 
-@given(CONDITIONS.filter(lambda text: len(text) <= MAX_LENGTH), st.integers(0, 9), st.floats(0, 0.9))
+@given(
+    CONDITIONS.filter(lambda text: len(text) <= MAX_LENGTH), st.integers(0, 9), st.floats(0, 0.9)
+)
 def test_conditions_have_pythons_truth_table(text, h, dropout):
     names = {"h": h, "d_k": 64, "dropout": dropout}
     try:
@@ -162,7 +166,9 @@ def test_text_with_a_syntax_warning_is_an_error_without_the_warning(text, recwar
     assert (list(recwarn), *capfd.readouterr()) == ([], "", "")
 
 
-@pytest.mark.parametrize("text", ["h / 0", "h // 0", "h % 0", "h / (d_k - 64)", "h / 0.0", "9" * 400 + " / 2 > h"])
+@pytest.mark.parametrize(
+    "text", ["h / 0", "h // 0", "h % 0", "h / (d_k - 64)", "h / 0.0", "9" * 400 + " / 2 > h"]
+)
 def test_division_by_zero_and_overflow_are_messages(text):
     assert refusal(text) == f'"{text}" divides by zero or overflows'
 
@@ -179,13 +185,18 @@ def test_operands_of_wrong_types_are_errors(text):
     assert refusal(text) == f'"{text}" compares or combines values of different types'
 
 
-@pytest.mark.parametrize("text", ["-" * 400 + "h", "not " * 100 + "h", "1" + "+1" * 200, "[" * 150 + "]" * 150])
+@pytest.mark.parametrize(
+    "text", ["-" * 400 + "h", "not " * 100 + "h", "1" + "+1" * 200, "[" * 150 + "]" * 150]
+)
 def test_a_deeply_nested_condition_is_an_error(text):
     assert refusal(text) == "the condition is nested more than 64 levels deep"
 
 
 def test_a_long_condition_is_an_error_before_parsing():
-    assert refusal("h == 8 or " * 10**5 + "h") == "the condition has 1000001 characters; at most 500 are allowed"
+    assert (
+        refusal("h == 8 or " * 10**5 + "h")
+        == "the condition has 1000001 characters; at most 500 are allowed"
+    )
     assert holds("h == 8".ljust(MAX_LENGTH))
 
 
@@ -207,4 +218,8 @@ def test_an_unknown_name_is_an_error_with_the_nearest_field(text, message):
 
 
 def test_fields_lists_each_field_once_in_order_of_use():
-    assert Expression("h * d_k == d_model or h == x or true").fields(NAMES) == ["h", "d_k", "d_model"]
+    assert Expression("h * d_k == d_model or h == x or true").fields(NAMES) == [
+        "h",
+        "d_k",
+        "d_model",
+    ]

@@ -18,7 +18,10 @@ from ablate.errors import AblateError, StudyError
 from ablate.study import Selection, read_study, yaml_nodes
 from ablate.study.yaml_nodes import MAX_BYTES
 
-MAPPING = "a study must be a mapping of study, task, data, base, seeds, metrics, margin, sizes, match, tune or rows"
+MAPPING = (
+    "a study must be a mapping of study, task, data, base, seeds, metrics, margin, sizes, match, "
+    "tune or rows"
+)
 HEAD = "study: t\ndata: {corpus: toy}\n"
 
 
@@ -38,7 +41,8 @@ def grid_of(lists, length):
     return group(f"grid: {{{fields}}}")
 
 
-# --- one line for each -----------------------------------------------------------------------------
+# --- one line for each
+# -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -59,7 +63,8 @@ def grid_of(lists, length):
          'only what they change'),
         (
             "study: !!python/object/apply:os.system [touch /tmp/no]",
-            'table3.yaml:1:8: tag "tag:yaml.org,2002:python/object/apply:os.system" is not supported',
+            'table3.yaml:1:8: tag "tag:yaml.org,2002:python/object/apply:os.system" is not '
+            'supported',
         ),
         (b"\x7fELF\x02\x01\x01\x00\xff\xfe\n\x80", "table3.yaml:1:1: is not valid UTF-8"),
         (HEAD.encode("utf-16"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
@@ -67,7 +72,8 @@ def grid_of(lists, length):
         (HEAD.encode("utf-16-be"), "table3.yaml:1:1: is UTF-16, not UTF-8; save the file as UTF-8"),
         (
             HEAD + "base: {h: \x00}",
-            "table3.yaml:3:1: not valid YAML: unacceptable character #x0000: control characters are not allowed",
+            "table3.yaml:3:1: not valid YAML: unacceptable character #x0000: control characters "
+            "are not allowed",
         ),
         (HEAD + "base: {dropout: .nan}", 'table3.yaml:3:17: ".nan" is not a finite number'),
         (HEAD + "base: {alpha: -.inf}", 'table3.yaml:3:15: "-.inf" is not a finite number'),
@@ -128,7 +134,8 @@ def test_at_most_100_errors_are_printed_with_a_count_of_the_rest(faults):
     assert lines[-1] == "table3.yaml: 900 more errors (reading stopped there)"
 
 
-# --- files that are not studies ---------------------------------------------------------------------
+# --- files that are not studies
+# ---------------------------------------------------------------------
 
 
 def one_line(path):
@@ -153,7 +160,8 @@ def test_a_file_name_cannot_break_the_line(tmp_path):
     assert one_line(tmp_path / "a\nb\x1b.yaml") == rf"{tmp_path}/a\nb\x1b.yaml: no such file"
 
 
-# --- memory ----------------------------------------------------------------------------------------
+# --- memory
+# ----------------------------------------------------------------------------------------
 
 
 @contextmanager
@@ -194,7 +202,8 @@ def test_a_refused_grid_or_bomb_takes_no_memory(faults):
         assert len(faults(bomb(levels=1000))) == 1
 
 
-# --- random input ----------------------------------------------------------------------------------
+# --- random input
+# ----------------------------------------------------------------------------------
 
 VALID = """\
 study: table3
@@ -216,10 +225,14 @@ fuzzed = settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow]
 
 @pytest.fixture(scope="session")
 def survives(study_file):
-    """Read the study. Errors must be printable lines with a position; any other exception is raised."""
+    """Read the study. Errors must be printable lines with a position; any other exception is
+    raised.
+    """
 
     def survives(content, **selection):
-        study_file.write_bytes(content if isinstance(content, bytes) else content.encode(errors="surrogatepass"))
+        study_file.write_bytes(
+            content if isinstance(content, bytes) else content.encode(errors="surrogatepass")
+        )
         try:
             study = read_study(study_file, Selection(**selection))
         except AblateError as error:
@@ -236,7 +249,9 @@ def survives(study_file):
 
 
 @fuzzed
-@given(st.text() | st.text("{}[]:,-#&*!|>'\"%@`?~ \n\tabc019.", max_size=80) | st.binary(max_size=80))
+@given(
+    st.text() | st.text("{}[]:,-#&*!|>'\"%@`?~ \n\tabc019.", max_size=80) | st.binary(max_size=80)
+)
 def test_any_text_is_read_or_refused(survives, content):
     survives(content)
 
@@ -262,14 +277,20 @@ TREES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(WORDS | SCALARS, inner, max_size=4),
     max_leaves=12,
 )
-FIELDS = st.dictionaries(st.sampled_from(["preset", "h", *field_names()]), SCALARS | st.lists(SCALARS, max_size=3))
-GROUPS = st.dictionaries(st.sampled_from(["each", "zip", "grid", "set", "require", "where"]), FIELDS | WORDS | TREES)
+FIELDS = st.dictionaries(
+    st.sampled_from(["preset", "h", *field_names()]), SCALARS | st.lists(SCALARS, max_size=3)
+)
+GROUPS = st.dictionaries(
+    st.sampled_from(["each", "zip", "grid", "set", "require", "where"]), FIELDS | WORDS | TREES
+)
 STUDIES = st.fixed_dictionaries(
     {"study": st.just("t") | TREES, "data": st.just({"corpus": "toy"}) | TREES},
     optional={
         "base": FIELDS | TREES,
         "seeds": st.lists(st.integers(-1, 5)) | TREES,
-        "rows": st.dictionaries(st.sampled_from("ABCD") | SCALARS, GROUPS | st.lists(GROUPS) | TREES, max_size=3)
+        "rows": st.dictionaries(
+            st.sampled_from("ABCD") | SCALARS, GROUPS | st.lists(GROUPS) | TREES, max_size=3
+        )
         | TREES,
     },
 )
@@ -294,7 +315,13 @@ def mutated(text: str, rng: random.Random) -> str:
         end = min(len(text), start + rng.choice([0, 1, 1, 5, 40]))
         other = rng.randrange(len(text) + 1)
         put = rng.choice(
-            ["", "", text[start:end] * 2, text[other : other + 8], rng.choice("{}[]:,-'\"#&*!\n\t 09.e~x\x00é")]
+            [
+                "",
+                "",
+                text[start:end] * 2,
+                text[other : other + 8],
+                rng.choice("{}[]:,-'\"#&*!\n\t 09.e~x\x00é"),
+            ]
         )
         text = text[:start] + put + text[end:]
     return text
@@ -302,7 +329,9 @@ def mutated(text: str, rng: random.Random) -> str:
 
 @fuzzed
 @given(
-    overrides=st.lists(st.text(max_size=20) | st.tuples(WORDS, SCALARS).map(lambda t: f"{t[0]}={t[1]}"), max_size=3),
+    overrides=st.lists(
+        st.text(max_size=20) | st.tuples(WORDS, SCALARS).map(lambda t: f"{t[0]}={t[1]}"), max_size=3
+    ),
     rows=st.lists(st.text(max_size=5) | WORDS, max_size=2),
     seeds=st.none() | st.text("0123456789,- x", max_size=8) | st.text(max_size=5),
 )

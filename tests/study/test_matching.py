@@ -1,4 +1,6 @@
-"""`match`: the free field takes the value whose cost is nearest to base's; every fault has its line."""
+"""`match`: the free field takes the value whose cost is nearest to base's; every fault has its
+line.
+"""
 
 import pytest
 from hypothesis import given, settings
@@ -11,7 +13,14 @@ from ablate.study.matching import Match, match_row
 from ablate.study.yaml_nodes import Mark
 
 V = 350
-BASE = {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 300, "batch_tokens": 1024}
+BASE = {
+    "n_layers": 2,
+    "d_model": 64,
+    "d_ff": 256,
+    "n_heads": 4,
+    "train_steps": 300,
+    "batch_tokens": 1024,
+}
 HEAD = """\
 study: table3
 data: {corpus: toy, vocab_size: 350}
@@ -62,7 +71,9 @@ def test_no_other_value_comes_nearer_to_the_cost_of_base(changes, kind_and_field
     if field in changes:
         return
     values = {**BASE, **changes}
-    config, matched = match_row(Match(kind, field, Mark("s"), within=1e9), values, resolve_row(BASE), lambda config: V)
+    config, matched = match_row(
+        Match(kind, field, Mark("s"), within=1e9), values, resolve_row(BASE), lambda config: V
+    )
     assert getattr(config, field) == matched.value <= highest
     assert config == resolve_row({**values, field: matched.value})
     nearest = by_brute_force(kind, field, changes, range(1, highest))
@@ -70,14 +81,21 @@ def test_no_other_value_comes_nearer_to_the_cost_of_base(changes, kind_and_field
 
 
 def test_a_row_that_costs_what_base_costs_keeps_its_settings(read):
-    study = read(f"{HEAD}match: {{params: d_ff}}\nrows:\n  D: {{each: {{dropout: [0.3], activation: [gelu]}}}}\n")
+    study = read(
+        f"{HEAD}match: {{params: d_ff}}\nrows:\n  D: "
+        f"{{each: {{dropout: [0.3], activation: [gelu]}}}}\n"
+    )
     assert [row.changed for row in study.rows[1:]] == [{"dropout": 0.3}, {"activation": "gelu"}]
     assert [row.matched.difference for row in study.rows[1:]] == [0.0, 0.0]
 
 
 def test_a_matched_row_is_the_row_that_one_would_write_by_hand(read):
-    matched = read(f"{HEAD}rows:\n  A: {{set: {{activation: swiglu}}, match: {{params: d_ff}}}}\n").rows[1]
-    by_hand = read(f"{HEAD}rows:\n  A: {{set: {{activation: swiglu, d_ff: {matched.config.d_ff}}}}}\n").rows[1]
+    matched = read(
+        f"{HEAD}rows:\n  A: {{set: {{activation: swiglu}}, match: {{params: d_ff}}}}\n"
+    ).rows[1]
+    by_hand = read(
+        f"{HEAD}rows:\n  A: {{set: {{activation: swiglu, d_ff: {matched.config.d_ff}}}}}\n"
+    ).rows[1]
     assert matched.config == by_hand.config
     assert matched.changed == by_hand.changed
     assert by_hand.matched is None
@@ -91,13 +109,20 @@ rows:
   free: {{set: {{n_kv_heads: 1}}, match: false}}
 """
     _, of_study, of_group, free = read(text).rows
-    assert (of_study.matched.field, of_group.matched.field, free.matched) == ("d_ff", "train_steps", None)
+    assert (of_study.matched.field, of_group.matched.field, free.matched) == (
+        "d_ff",
+        "train_steps",
+        None,
+    )
     assert free.changed == {"n_kv_heads": 1}
 
 
 def test_ids_do_not_change_for_rows_without_the_key(read):
     rows = "rows:\n  A: {each: {h: [1, 2]}, match: false}\n"
-    with_key, without = read(f"{HEAD}match: {{params: d_ff}}\n{rows}"), read(HEAD + rows.replace(", match: false", ""))
+    with_key, without = (
+        read(f"{HEAD}match: {{params: d_ff}}\n{rows}"),
+        read(HEAD + rows.replace(", match: false", "")),
+    )
     assert [run.id for run in with_key.runs()] == [run.id for run in without.runs()]
     assert with_key.runs_of(with_key.base)[0].id == run_id(with_key.data, with_key.base.config, 1)
 
@@ -120,25 +145,47 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
     ("match", "fault"),
     [
         ("{params: dff}", '5:39: unknown free field "dff"; did you mean "d_ff"?'),
-        ("{params: train_steps}", '5:39: "train_steps" does not change params; use d_ff, d_model or n_layers'),
+        (
+            "{params: train_steps}",
+            '5:39: "train_steps" does not change params; use d_ff, d_model or n_layers',
+        ),
         ("{parms: d_ff}", '5:31: unknown key "parms"; did you mean "params"?'),
-        ("{params: d_ff, within: 2}", '5:53: within: "2" is not allowed: must be a number from 0 to 0.5, such as 0.01'),
-        ("{flops: d_ff, tokens: 0}", '5:52: tokens: "0" is not allowed: must be a whole number from 1 to 60,000'),
-        ("{params: d_ff, flops: d_ff}", "5:30: match needs exactly one of the keys params or flops; got 2"),
-        ("params", '5:30: match must be a mapping such as {params: d_ff, within: 0.01}, or false; got "params"'),
-        ("{params: [d_ff]}", "5:39: params takes a single free field: d_ff, d_model or n_layers; got a list"),
+        (
+            "{params: d_ff, within: 2}",
+            '5:53: within: "2" is not allowed: must be a number from 0 to 0.5, such as 0.01',
+        ),
+        (
+            "{flops: d_ff, tokens: 0}",
+            '5:52: tokens: "0" is not allowed: must be a whole number from 1 to 60,000',
+        ),
+        (
+            "{params: d_ff, flops: d_ff}",
+            "5:30: match needs exactly one of the keys params or flops; got 2",
+        ),
+        (
+            "params",
+            "5:30: match must be a mapping such as {params: d_ff, within: 0.01}, or false; got "
+            '"params"',
+        ),
+        (
+            "{params: [d_ff]}",
+            "5:39: params takes a single free field: d_ff, d_model or n_layers; got a list",
+        ),
         ("{params: h}", '5:39: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
     ],
 )
 def test_a_fault_in_the_key_is_reported_at_its_place(faults, match, fault):
-    lines = faults(f"{HEAD}rows:\n  A: {{each: {{N: [2]}}, match: {match}}}\n".replace("{h: [2]}", "{N: [2]}"))
+    lines = faults(
+        f"{HEAD}rows:\n  A: {{each: {{N: [2]}}, match: {match}}}\n".replace("{h: [2]}", "{N: [2]}")
+    )
     assert f"table3.yaml:{fault}" in lines
 
 
 def test_a_row_that_cannot_be_matched_is_refused_with_the_nearest_value(faults):
     (line,) = faults(f"{HEAD}rows:\n  A: {{set: {{d_ff: 100}}, match: {{params: N, within: 0}}}}\n")
     assert line == (
-        'table3.yaml:5:32: row "A d_ff=100": no n_layers gives base\'s 254,336 parameters within 0 %; '
+        'table3.yaml:5:32: row "A d_ff=100": no n_layers gives base\'s 254,336 parameters within 0 '
+        "%; "
         "the nearest, n_layers=3, gives 249,560 parameters (-1.9 %)"
     )
 
@@ -161,7 +208,9 @@ def test_flops_need_a_number_of_steps(faults):
 
 
 def test_two_rows_of_one_name_that_are_matched_otherwise_are_refused(faults):
-    rows = "  A: [{set: {N: 1}, match: {params: d_ff}}, {set: {N: 1}, match: {flops: train_steps}}]\n"
+    rows = (
+        "  A: [{set: {N: 1}, match: {params: d_ff}}, {set: {N: 1}, match: {flops: train_steps}}]\n"
+    )
     (line,) = faults(f"{HEAD}rows:\n{rows}")
     assert line.endswith('a second row "A N=1", with other settings; use another group')
 
@@ -171,7 +220,9 @@ def test_a_custom_class_is_refused_because_its_cost_is_not_known(tmp_path):
 
     (tmp_path / "mine.py").write_text("class Wide: ...\n")
     path = tmp_path / "study.yaml"
-    path.write_text(f"{HEAD}rows:\n  A: {{set: {{activation: 'mine:Wide'}}, match: {{params: d_ff}}}}\n")
+    path.write_text(
+        f"{HEAD}rows:\n  A: {{set: {{activation: 'mine:Wide'}}, match: {{params: d_ff}}}}\n"
+    )
     with pytest.raises(StudyError) as caught:
         read_study(path)
     assert "the cost of mine:Wide is not known" in caught.value.lines[0]

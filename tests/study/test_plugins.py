@@ -118,22 +118,28 @@ def test_missing_modules_and_classes_are_reported_at_their_position(faults):
         "  A: {each: {attention: ['mine:Mine', 'mine:Min'], activation: ['zzz:Mine']}}\n"
     )
     assert faults(text) == [
-        "own.yaml:4:9: module mime not found beside the study or on Python's path; did you mean \"mine\"?",
-        "own.yaml:6:39: mine:Min: module mine has no class Min; it has Mine or Other; did you mean \"Mine\"?",
+        "own.yaml:4:9: module mime not found beside the study or on Python's path; did you mean "
+        "\"mine\"?",
+        "own.yaml:6:39: mine:Min: module mine has no class Min; it has Mine or Other; did you mean "
+        "\"Mine\"?",
         "own.yaml:6:65: module zzz not found beside the study or on Python's path",
     ]  # fmt: skip
 
 
 def test_a_missing_class_of_set_is_reported_at_the_option(faults):
     assert faults(HEAD, overrides=("norm=mine:Min",)) == [
-        '--set norm=mine:Min: mine:Min: module mine has no class Min; it has Mine or Other; did you mean "Mine"?'
+        "--set norm=mine:Min: mine:Min: module mine has no class Min; it has Mine or Other; did "
+        'you mean "Mine"?'
     ]
 
 
 def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
     (folder / "mine.py").write_text("class Mine(:\n")
     [line] = faults(ROW)
-    assert line == "own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax (mine.py, line 1)"
+    assert (
+        line
+        == "own.yaml:4:26: mine:Mine: module mine is not valid Python: invalid syntax (mine.py, line 1)"
+    )
 
 
 def test_fields_without_custom_classes_report_their_allowed_values(faults):
@@ -159,13 +165,19 @@ def test_the_table_shows_a_custom_class_without_its_hash(read, folder):
 def test_the_plan_names_rows_whose_custom_classes_are_not_counted(read, folder):
     shown = inside("plan", read(ROW).path, "--results", folder / "results")
     assert (shown.code, shown.err) == (0, "")
-    assert "params, FLOPs and memory do not include the custom classes of: A attention=mine:Mine." in shown.out
+    assert (
+        "params, FLOPs and memory do not include the custom classes of: A attention=mine:Mine."
+        in shown.out
+    )
 
 
 def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, folder):
     study = read(ROW)
     (folder / "results").mkdir()
-    words = [[verb, str(study.path), "--results", str(folder / "results")] for verb in ("plan", "status", "table")]
+    words = [
+        [verb, str(study.path), "--results", str(folder / "results")]
+        for verb in ("plan", "status", "table")
+    ]
     probe = (
         "import json, sys\nfrom ablate.cli import main\n"
         "for words in json.loads(sys.argv[1]):\n"
@@ -174,6 +186,8 @@ def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, fol
         "    except SystemExit as end: assert not end.code\n"
         "print({'torch', 'mine'} & set(sys.modules))\n"
     )
-    done = subprocess.run([sys.executable, "-c", probe, json.dumps(words)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", probe, json.dumps(words)], capture_output=True, text=True, check=True
+    )
     assert done.stdout.splitlines()[-1] == "set()"
     assert done.stderr == ""

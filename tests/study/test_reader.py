@@ -56,7 +56,14 @@ def test_the_study_of_table_3_has_the_rows_of_the_paper(read):
         "big preset=big train_steps=300000",
     ]  # fmt: skip
     assert (study.name, study.seeds, study.dropped) == ("table3", (1, 2, 3), 1)
-    assert [row.group for row in study.rows] == ["base", *"AAAABBDDDDE", "warm", "warm", "warm", "big"]
+    assert [row.group for row in study.rows] == [
+        "base",
+        *"AAAABBDDDDE",
+        "warm",
+        "warm",
+        "warm",
+        "big",
+    ]
     assert study.data.vocab_size == 8000
 
 
@@ -82,14 +89,19 @@ def test_a_study_without_rows_is_base_alone_with_seed_1(read):
     assert (labels(study), study.seeds, len(list(study.runs()))) == (["base"], (1,), 1)
 
 
-@pytest.mark.parametrize("base", ["{d_model: 64}", "{preset: base, d_model: 64}", "{d_model: 64, preset: base}"])
+@pytest.mark.parametrize(
+    "base", ["{d_model: 64}", "{preset: base, d_model: 64}", "{d_model: 64, preset: base}"]
+)
 def test_a_preset_in_a_row_overrides_the_settings_of_base(read, base):
     study = read(f"{HEAD}base: {base}\nrows: {{A: {{each: {{preset: [big]}}}}}}")
     assert (study.base.config.d_model, study.rows[1].config.d_model) == (64, 1024)
 
 
 def test_a_preset_in_a_row_derives_head_sizes_again(read):
-    study = read(HEAD + "base: {preset: base, d_k: 16, d_v: 128, d_model: 64}\nrows: {big: {set: {preset: big}}}")
+    study = read(
+        HEAD
+        + "base: {preset: base, d_k: 16, d_v: 128, d_model: 64}\nrows: {big: {set: {preset: big}}}"
+    )
     assert (study.rows[1].config.d_k, study.rows[1].config.d_v) == (64, 64)
 
 
@@ -99,12 +111,21 @@ def test_a_row_may_set_its_preset_after_its_fields(read):
 
 
 def test_a_row_overrides_a_field_that_base_writes_by_its_symbol(read):
-    study = read(HEAD + "base: {h: 4, P_drop: 0.3}\nrows: {A: {each: {n_heads: [2], dropout: [0.0]}}}")
-    assert [(row.config.n_heads, row.config.dropout) for row in study.rows] == [(4, 0.3), (2, 0.3), (4, 0.0)]
+    study = read(
+        HEAD + "base: {h: 4, P_drop: 0.3}\nrows: {A: {each: {n_heads: [2], dropout: [0.0]}}}"
+    )
+    assert [(row.config.n_heads, row.config.dropout) for row in study.rows] == [
+        (4, 0.3),
+        (2, 0.3),
+        (4, 0.0),
+    ]
 
 
 def test_rows_written_twice_in_a_group_appear_once(read):
-    assert labels(read(HEAD + "rows: {A: [{each: {h: [4, 4]}}, {set: {h: 4}}]}")) == ["base", "A h=4"]
+    assert labels(read(HEAD + "rows: {A: [{each: {h: [4, 4]}}, {set: {h: 4}}]}")) == [
+        "base",
+        "A h=4",
+    ]
 
 
 # --- runs ----------------------------------------------------------------------------------------
@@ -125,7 +146,9 @@ def test_the_same_configuration_in_two_groups_is_one_run(read):
 
 
 def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
-    study = read(HEAD + "rows: {beam: {each: {beam: [1, 10], alpha: [1.0], average_checkpoints: [5]}}}")
+    study = read(
+        HEAD + "rows: {beam: {each: {beam: [1, 10], alpha: [1.0], average_checkpoints: [5]}}}"
+    )
     [run] = study.runs()
     assert len(study.rows) == 5
     assert {one.id for row in study.rows for one in study.runs_of(row)} == {run.id}
@@ -135,7 +158,14 @@ def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
 
 def test_runs_are_ordered_by_seed_then_row(read):
     study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4, 8, 2]}}}")
-    assert [(run.seed, run.config.n_heads) for run in study.runs()] == [(3, 8), (3, 4), (3, 2), (1, 8), (1, 4), (1, 2)]
+    assert [(run.seed, run.config.n_heads) for run in study.runs()] == [
+        (3, 8),
+        (3, 4),
+        (3, 2),
+        (1, 8),
+        (1, 4),
+        (1, 2),
+    ]
 
 
 def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
@@ -148,7 +178,11 @@ def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
 
 def test_a_row_keeps_its_run_when_the_study_around_it_changes(read):
     before = read(TABLE_3)
-    after = read(TABLE_3.replace("study: table3", "study: other").replace("  B:", "  C: {each: {N: [2]}}\n  B2:"))
+    after = read(
+        TABLE_3.replace("study: table3", "study: other").replace(
+            "  B:", "  C: {each: {N: [2]}}\n  B2:"
+        )
+    )
     assert before.runs_of(row(before, "B d_k=16")) == after.runs_of(row(after, "B2 d_k=16"))
 
 
@@ -160,7 +194,10 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
 
 # --- --set ---------------------------------------------------------------------------------------
 
-WITH_BASE = "study: table3\ndata: {corpus: multi30k}\nbase: {h: 4, train_steps: 300}\nrows: {A: {each: {h: [2]}}}"
+WITH_BASE = (
+    "study: table3\ndata: {corpus: multi30k}\nbase: {h: 4, train_steps: 300}\nrows: {A: {each: "
+    "{h: [2]}}}"
+)
 
 
 @pytest.mark.parametrize(
@@ -183,11 +220,17 @@ def test_set_replaces_a_field_of_base(read, override, name, expected):
 
 def test_set_does_not_replace_what_a_row_writes(read):
     study = read(WITH_BASE, overrides=["h=16", "train_steps=200"])
-    assert [(row.config.n_heads, row.config.train_steps) for row in study.rows] == [(16, 200), (2, 200)]
+    assert [(row.config.n_heads, row.config.train_steps) for row in study.rows] == [
+        (16, 200),
+        (2, 200),
+    ]
 
 
 def test_set_reaches_the_data_and_the_last_one_wins(read):
-    study = read(WITH_BASE, overrides=["data.vocab_size=37000", "data.direction=de-en", "data.vocab_size=500"])
+    study = read(
+        WITH_BASE,
+        overrides=["data.vocab_size=37000", "data.direction=de-en", "data.vocab_size=500"],
+    )
     assert (study.data.vocab_size, study.data.direction) == (500, "de-en")
 
 
@@ -197,7 +240,12 @@ def test_set_makes_the_sections_that_are_missing(read):
 
 
 def test_set_can_replace_an_invalid_value(read):
-    assert read(HEAD + "base: {train_steps: many}", overrides=["train_steps=200"]).base.config.train_steps == 200
+    assert (
+        read(
+            HEAD + "base: {train_steps: many}", overrides=["train_steps=200"]
+        ).base.config.train_steps
+        == 200
+    )
 
 
 @pytest.mark.parametrize(
@@ -232,18 +280,24 @@ def test_errors_of_set_are_reported_at_the_option(faults, override, message):
     assert faults(WITH_BASE, overrides=[override]) == [f"--set {override}: {message}"]
 
 
-def test_the_option_that_causes_many_errors_is_found_by_reading_the_file_once_for_each(faults, monkeypatch):
+def test_the_option_that_causes_many_errors_is_found_by_reading_the_file_once_for_each(
+    faults, monkeypatch
+):
     """It was read for each error and option: 90 errors with four options took eight seconds."""
     readings, read = [], reader._read
     monkeypatch.setattr(reader, "_read", lambda *given: readings.append(given) or read(*given))
     rows = "".join(f"  G{number}: {{each: {{h: [16]}}}}\n" for number in range(20))
     lines = faults(f"{HEAD}rows:\n{rows}", overrides=["d_ff=9", "d_model=24"])
     assert len(lines) == 20
-    assert all(line.startswith("--set d_model=24: h=16 does not divide d_model=24") for line in lines)
+    assert all(
+        line.startswith("--set d_model=24: h=16 does not divide d_model=24") for line in lines
+    )
     assert len(readings) == 2 + 2  # with both options, without them, and with each of them
 
 
-@pytest.mark.parametrize("override", ["h=1\n2", "h\x1b[2J=3", "h=\udcff", "x" * 10**5 + "=3", "h=" + "[" * 10**5])
+@pytest.mark.parametrize(
+    "override", ["h=1\n2", "h\x1b[2J=3", "h=\udcff", "x" * 10**5 + "=3", "h=" + "[" * 10**5]
+)
 def test_an_error_of_set_is_one_short_printable_line(faults, override):
     [line] = faults(WITH_BASE, overrides=[override])
     assert line.startswith("--set ")
@@ -276,7 +330,10 @@ def test_set_does_not_hide_an_invalid_section(faults, section):
         (["A h=4 d_k=128 d_v=128"], ["A h=4 d_k=128 d_v=128"]),
         (["B"], ["B d_k=16", "B d_k=32"]),
         (["B,E"], ["B d_k=16", "B d_k=32", "E positional_encoding=learned"]),
-        (["E", "B"], ["B d_k=16", "B d_k=32", "E positional_encoding=learned"]),  # the study's order
+        (
+            ["E", "B"],
+            ["B d_k=16", "B d_k=32", "E positional_encoding=learned"],
+        ),  # the study's order
         (["D dropout=0.?"], ["D dropout=0.0", "D dropout=0.2"]),
         (["*d_k=16*"], ["A h=32 d_k=16 d_v=16", "B d_k=16"]),
         (["base"], []),
@@ -294,8 +351,14 @@ def test_selecting_every_row_changes_nothing(read):
     ("pattern", "line"),
     [
         ("wram", '--rows: study "table3" has no row or group "wram"; did you mean "warm"?'),
-        ("B d_k=61", '--rows: study "table3" has no row or group "B d_k=61"; did you mean "B d_k=16"?'),
-        ("Z9*", '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big'),
+        (
+            "B d_k=61",
+            '--rows: study "table3" has no row or group "B d_k=61"; did you mean "B d_k=16"?',
+        ),
+        (
+            "Z9*",
+            '--rows: study "table3" has no row or group "Z9*"; groups: base, A, B, D, E, warm, big',
+        ),
     ],
 )
 def test_an_unknown_row_is_an_error_with_the_nearest_match(faults, pattern, line):
@@ -313,7 +376,8 @@ def test_seeds_are_numbers_and_ranges_without_duplicates(read, text, seeds):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "x", "1,,2", "-1", "1-", "3-1", "1.5", str(2**32), "9" * 50, "0-1000", "1-99999999999"]
+    "text",
+    ["", "x", "1,,2", "-1", "1-", "3-1", "1.5", str(2**32), "9" * 50, "0-1000", "1-99999999999"],
 )
 def test_invalid_seeds_are_errors(faults, text):
     [line] = faults(TABLE_3, seeds=text)
@@ -375,12 +439,16 @@ def test_a_key_in_the_wrong_place_is_sent_to_the_right_one(faults, text, fault):
 
 
 def test_a_group_may_have_the_name_of_a_key(read):
-    assert [row.label for row in read(HEAD + "rows: {set: {each: {h: [1]}}}").rows] == ["base", "set h=1"]
+    assert [row.label for row in read(HEAD + "rows: {set: {each: {h: [1]}}}").rows] == [
+        "base",
+        "set h=1",
+    ]
 
 
 def test_all_errors_are_reported_at_once_in_the_files_order(faults):
     assert faults(MANY) == [
-        'table3.yaml:1:8: "../table3" is not a valid study name; allowed: letters, digits, "-", "_" and "." '
+        'table3.yaml:1:8: "../table3" is not a valid study name; allowed: letters, digits, "-", '
+        '"_" and "." '
         "(at most 64 characters)",
         'table3.yaml:2:26: unknown data field "vocab_sise"; did you mean "vocab_size"?',
         "table3.yaml:2:56: max_length: 0 is not allowed: must be greater than or equal to 1",
@@ -390,21 +458,27 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         'table3.yaml:8:3: "n_heads" and "h" are the same field',
         'table3.yaml:9:12: "dropout" takes a single value; got a list',
         "table3.yaml:10:20: label_smoothing: 1.0 is not allowed: must be less than 1",
-        f'table3.yaml:11:12: "-1" is not a valid seed; seeds are whole numbers from 0 to {2**32 - 1}',
-        f'table3.yaml:11:16: "x" is not a valid seed; seeds are whole numbers from 0 to {2**32 - 1}',
+        f'table3.yaml:11:12: "-1" is not a valid seed; seeds are whole numbers from 0 to '
+        f"{2**32 - 1}",
+        f'table3.yaml:11:16: "x" is not a valid seed; seeds are whole numbers from 0 to '
+        f"{2**32 - 1}",
         "table3.yaml:11:19: duplicate seed 1",
-        'table3.yaml:13:3: "A/B" is not a valid group name; allowed: letters a-z, digits, spaces and . _ + - '
+        'table3.yaml:13:3: "A/B" is not a valid group name; allowed: letters a-z, digits, spaces '
+        "and . _ + - "
         '(at most 40 characters), but not "base"',
-        'table3.yaml:14:3: "base" is not a valid group name; allowed: letters a-z, digits, spaces and . _ + - '
+        'table3.yaml:14:3: "base" is not a valid group name; allowed: letters a-z, digits, spaces '
+        "and . _ + - "
         '(at most 40 characters), but not "base"',
         'table3.yaml:15:12: lists under "zip" must have equal lengths: h has 2, d_k has 1',
         'table3.yaml:16:14: unknown field "dropuot"; did you mean "dropout"?',
         "table3.yaml:16:37: beam: 0 is not allowed: must be greater than or equal to 1",
         'table3.yaml:16:49: "d_k" needs a list of values under "each"; got "16"',
         "table3.yaml:17:18: h=3 does not divide d_model=512: set d_k, or change h or d_model",
-        'table3.yaml:18:18: row "F h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, d_model=512)',
+        'table3.yaml:18:18: row "F h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, '
+        "d_model=512)",
         'table3.yaml:18:63: unknown key "were"; did you mean "where"?',
-        'table3.yaml:19:21: unknown preset "huge"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny, '
+        'table3.yaml:19:21: unknown preset "huge"; allowed: base, big, gpt-nano, gpt2-small, '
+        "llama-tiny, "
         "bert-tiny, bert-base",
         'table3.yaml:20:30: where: "h.real" is not allowed in a condition',
         f'table3.yaml:21:6: expected a mapping with {WAYS}; got "3"',
@@ -418,7 +492,8 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
             "{}",
             [
                 'table3.yaml:1:1: the study has no name; add "study: NAME"',
-                'table3.yaml:1:1: the study needs a "data" section, such as {corpus: toy, vocab_size: 350}',
+                'table3.yaml:1:1: the study needs a "data" section, such as {corpus: toy, '
+                'vocab_size: 350}',
             ],
         ),
         ("study:\ndata: {corpus: toy}", ['table3.yaml:1:7: the study has no name; add "study: NAME"']),
@@ -430,8 +505,10 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         (
             "study: t\ndata: {corpus: files, train: a, dev: b}",
             [
-                "table3.yaml:2:7: test: must be given (test split, on which BLEU is measured; also sacrebleu:NAME)",
-                "table3.yaml:2:7: direction: must be given (languages as source-target, for example en-de)",
+                "table3.yaml:2:7: test: must be given (test split, on which BLEU is measured; also "
+                "sacrebleu:NAME)",
+                "table3.yaml:2:7: direction: must be given (languages as source-target, for "
+                "example en-de)",
             ],
         ),
         (HEAD + "base: 3", ['table3.yaml:3:7: base must be a mapping of fields, such as {d_model: 64}; got "3"']),
@@ -441,22 +518,26 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         (HEAD + "base: {train_steps: null}", [
             "table3.yaml:3:7: training has no end: set train_steps, epochs or patience"]),
         (HEAD + "base: {max_positions: 256}", [
-            "table3.yaml:3:23: row \"base\": data.max_length=256 needs 257 positions with begin and end tokens, "
+            "table3.yaml:3:23: row \"base\": data.max_length=256 needs 257 positions with begin "
+            "and end tokens, "
             "more than max_positions=256"]),
         (HEAD + "rows: {A: {set: {architecture: decoder-only, max_positions: 513}}}", [
-            "table3.yaml:3:61: row \"A architecture=decoder-only max_positions=513\": data.max_length=256 needs "
+            "table3.yaml:3:61: row \"A architecture=decoder-only max_positions=513\": "
+            "data.max_length=256 needs "
             "514 positions with begin and end tokens, more than max_positions=513"]),
         (HEAD + "base: {lr: 1, dim_feedforward: 64}", [
             'table3.yaml:3:8: unknown field "lr"; did you mean "learning_rate"?',
             'table3.yaml:3:15: unknown field "dim_feedforward"; did you mean "d_ff"?']),
         (HEAD + "base: {train_steps: 100k, dropout: 10%, residual: no, alpha: '0.6', label_smoothing: '0,1'}", [
-            'table3.yaml:3:21: train_steps: "100k" is not allowed: must be a valid integer; write 100000',
+            'table3.yaml:3:21: train_steps: "100k" is not allowed: must be a valid integer; write '
+            '100000',
             'table3.yaml:3:36: dropout: "10%" is not allowed: must be a valid number; write 0.1',
             'table3.yaml:3:51: residual: "no" is not allowed: must be true or false; write false',
             'table3.yaml:3:62: alpha: "0.6" is not allowed: must be a valid number; write 0.6',
             'table3.yaml:3:86: label_smoothing: "0,1" is not allowed: must be a valid number; write 0.1']),
         ("study: t\ntask: language-model\ndata: {corpus: toy, vocab_size: 350}", [
-            "table3.yaml:3:33: vocab_size=350 has no effect with tokenizer=bytes, whose vocabulary has 260 entries; "
+            "table3.yaml:3:33: vocab_size=350 has no effect with tokenizer=bytes, whose vocabulary "
+            "has 260 entries; "
             "remove it, or set tokenizer to bpe or unigram"]),
         (HEAD + "rows: [1]", ["table3.yaml:3:7: rows must be a mapping of groups; got a list"]),
         (HEAD + "seeds: []", ["table3.yaml:3:8: a study has 1 to 1000 seeds; got 0"]),
@@ -484,14 +565,31 @@ def test_valid_study_names(read, name):
 
 @pytest.mark.parametrize(
     "name",
-    ["..", ".hidden", "a..b", "a/b", "/etc", "../up", r"a\b", "a b", "-a", "A" * 65, "é", "runs", "corpora", "[a]"],
+    [
+        "..",
+        ".hidden",
+        "a..b",
+        "a/b",
+        "/etc",
+        "../up",
+        r"a\b",
+        "a b",
+        "-a",
+        "A" * 65,
+        "é",
+        "runs",
+        "corpora",
+        "[a]",
+    ],
 )
 def test_names_unsafe_as_folders_are_errors(faults, name):
     [line] = faults(f"study: {name}\ndata: {{corpus: toy}}")
     assert line.startswith("table3.yaml:1:8: ")
 
 
-@pytest.mark.parametrize("group", ["A/B", "../A", "A..B", "base", "", "A=1", "A,B", "A*", " A", "é", "A" * 41])
+@pytest.mark.parametrize(
+    "group", ["A/B", "../A", "A..B", "base", "", "A=1", "A,B", "A*", " A", "é", "A" * 41]
+)
 def test_invalid_group_names_are_errors(faults, group):
     [line] = faults(f'{HEAD}rows: {{"{group}": {{each: {{h: [4]}}}}}}')
     assert line.startswith(f'table3.yaml:3:8: "{group}" is not a valid group name')
@@ -503,10 +601,17 @@ def test_a_name_that_some_file_systems_take_for_a_folder_of_the_results_is_reser
     assert faults(f"study: {name}\ndata: {{corpus: toy}}\n") == [f"table3.yaml:1:8: {message}"]
 
 
-@pytest.mark.parametrize(("first", "second"), [("A", "a"), ("A", '"A "'), ("a.", "A"), ("Ab c", '"aB C. "')])
-def test_groups_that_differ_only_in_case_or_at_the_end_are_refused_with_both_lines(faults, first, second):
+@pytest.mark.parametrize(
+    ("first", "second"), [("A", "a"), ("A", '"A "'), ("a.", "A"), ("Ab c", '"aB C. "')]
+)
+def test_groups_that_differ_only_in_case_or_at_the_end_are_refused_with_both_lines(
+    faults, first, second
+):
     names = [name.strip('"') for name in (second, first)]
-    rows = f"rows:\n  {first}: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [2]}}}}\n  {second}: {{each: {{h: [1]}}}}\n"
+    rows = (
+        f"rows:\n  {first}: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [2]}}}}\n  {second}: "
+        f"{{each: {{h: [1]}}}}\n"
+    )
     where = f'"{names[1]}" on line 4'
     message = f'group "{names[0]}" differs from {where} only in case, or at its end; rename one'
     assert faults(HEAD + rows) == [f"table3.yaml:6:3: {message}"]
@@ -524,7 +629,9 @@ def test_no_group_is_taken_for_base(faults, group):
 
 
 def test_groups_with_different_names_are_read(read):
-    study = read(HEAD + "rows: {A: {each: {h: [4]}}, Aa: {each: {h: [2]}}, A-a: {each: {h: [1]}}}\n")
+    study = read(
+        HEAD + "rows: {A: {each: {h: [4]}}, Aa: {each: {h: [2]}}, A-a: {each: {h: [1]}}}\n"
+    )
     assert [row.group for row in study.rows] == ["base", "A", "Aa", "A-a"]
 
 
@@ -534,22 +641,29 @@ def test_groups_with_different_names_are_read(read):
 def test_rows_equal_to_base_and_repeated_values_are_noted_with_their_positions(read, study_file):
     head = f"{HEAD}base: {{h: 8}}\n"
     study = read(
-        f"{head}rows:\n  A: {{each: {{h: [4, 8, 4]}}}}\n  B: {{grid: {{h: [8, 4], dropout: [0.1, 0.2]}}}}\n"
+        f"{head}rows:\n  A: {{each: {{h: [4, 8, 4]}}}}\n  B: "
+        f"{{grid: {{h: [8, 4], dropout: [0.1, 0.2]}}}}\n"
         "  F: {factorial: {h: [8, 4], dropout: [0.1, 0.2]}}\n"
     )
     assert study.notes == (
-        f"{study_file}:5:21: rows with the settings of base, which show no difference: A h=8, B h=8 dropout=0.1",
+        f"{study_file}:5:21: rows with the settings of base, which show no difference: A h=8, B "
+        f"h=8 dropout=0.1",
         f"{study_file}:5:24: rows that are written twice, and trained once: A h=4",
     )
     assert read(f"{head}rows:\n  A: {{each: {{h: [4]}}}}\n  B: {{each: {{h: [4]}}}}\n").notes == ()
     assert read(f"{head}rows:\n  A: {{each: {{h: [4, 8]}}}}\n", overrides=["h=16"]).notes == ()
-    many = read(f"{head}rows:\n  A: {{each: {{dropout: {[0.1, *(n / 100 for n in range(20, 30))] * 2}}}}}\n").notes
-    assert many[1].endswith(": " + ", ".join(f"A dropout={n}" for n in (0.1, 0.2, 0.21, 0.22, 0.23, 0.24)) + ", ...")
+    many = read(
+        f"{head}rows:\n  A: {{each: {{dropout: {[0.1, *(n / 100 for n in range(20, 30))] * 2}}}}}\n"
+    ).notes
+    assert many[1].endswith(
+        ": " + ", ".join(f"A dropout={n}" for n in (0.1, 0.2, 0.21, 0.22, 0.23, 0.24)) + ", ..."
+    )
 
 
 def test_a_row_that_is_not_tuned_is_not_equal_to_a_tuned_base(read):
     tuned = read(
-        f"{HEAD}base: {{train_steps: 10000}}\ntune: {{grid: {{learning_rate: [0.001, 0.002]}}, seeds: [9]}}\n"
+        f"{HEAD}base: {{train_steps: 10000}}\ntune: "
+        f"{{grid: {{learning_rate: [0.001, 0.002]}}, seeds: [9]}}\n"
         "rows:\n  fixed: {set: {h: 8}, tune: false}\n"
     )
     assert tuned.notes == ()
@@ -584,18 +698,24 @@ rows:
 
 
 def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(faults):
-    found = faults(f"{HEAD}base: {{attention_window: 3}}\nrows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
+    found = faults(
+        f"{HEAD}base: {{attention_window: 3}}\nrows: "
+        f"{{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n"
+    )
     assert [line.partition(": ")[0] for line in found] == ["table3.yaml:3:26", "table3.yaml:4:44"]
     found = faults(f"{HEAD}rows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
     assert found == [
-        'table3.yaml:3:34: row "A batch_tokens=100": data.max_length=256 allows sequences that do not fit in '
+        'table3.yaml:3:34: row "A batch_tokens=100": data.max_length=256 allows sequences that do '
+        "not fit in "
         "batch_tokens=100",
         'table3.yaml:3:44: h: "x" is not allowed: must be a valid integer',
     ]
 
 
 def test_a_tab_as_indentation_is_named(faults):
-    assert faults(f"{HEAD}base:\n\tN: 2\n") == ["table3.yaml:4:1: not valid YAML: a tab; indent with spaces"]
+    assert faults(f"{HEAD}base:\n\tN: 2\n") == [
+        "table3.yaml:4:1: not valid YAML: a tab; indent with spaces"
+    ]
 
 
 def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):
@@ -607,6 +727,8 @@ def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):
 
 
 def test_each_size_is_corrected_for_its_own_rows(read):
-    study = read(HEAD + "sizes: {s: {N: 1}, m: {N: 2}}\nrows: {A: {each: {h: [4, 2]}}}\n", rows=["m A h=2"])
+    study = read(
+        HEAD + "sizes: {s: {N: 1}, m: {N: 2}}\nrows: {A: {each: {h: [4, 2]}}}\n", rows=["m A h=2"]
+    )
     bases = [row for row in study.rows if row.is_base]
     assert [(base.label, study.family(base)) for base in bases] == [("s base", 2), ("m base", 2)]

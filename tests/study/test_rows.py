@@ -18,7 +18,10 @@ def written(text, group="A", budget=MAX_ROWS):
     """The settings of each row of the group, and the errors by line and column."""
     errors = []
     rows = expand_group(
-        group, parse_yaml(text, "s"), lambda mark, message: errors.append(mark.error_line(message)), budget
+        group,
+        parse_yaml(text, "s"),
+        lambda mark, message: errors.append(mark.error_line(message)),
+        budget,
     )
     assert all(row.group == group for row in rows)
     return [{name: node.value for name, node in row.settings.items()} for row in rows], errors
@@ -29,10 +32,16 @@ def written(text, group="A", budget=MAX_ROWS):
     [
         ("each: {h: [1, 4], dropout: [0.2]}", [{"h": 1}, {"h": 4}, {"dropout": 0.2}]),
         ("zip: {h: [1, 4], d_k: [512, 128]}", [{"h": 1, "d_k": 512}, {"h": 4, "d_k": 128}]),
-        ("grid: {h: [1, 4], N: [2, 3]}", [{"h": 1, "N": 2}, {"h": 1, "N": 3}, {"h": 4, "N": 2}, {"h": 4, "N": 3}]),
+        (
+            "grid: {h: [1, 4], N: [2, 3]}",
+            [{"h": 1, "N": 2}, {"h": 1, "N": 3}, {"h": 4, "N": 2}, {"h": 4, "N": 3}],
+        ),
         ("set: {preset: big, train_steps: 300000}", [{"preset": "big", "train_steps": 300_000}]),
         ("set: {epochs: null}", [{"epochs": None}]),
-        ("[{set: {h: 1}}, {each: {N: [2, 3]}}, {set: {h: 4}}]", [{"h": 1}, {"N": 2}, {"N": 3}, {"h": 4}]),
+        (
+            "[{set: {h: 1}}, {each: {N: [2, 3]}}, {set: {h: 4}}]",
+            [{"h": 1}, {"N": 2}, {"N": 3}, {"h": 4}],
+        ),
         ("[]", []),
     ],
 )
@@ -45,7 +54,9 @@ SHORT = st.dictionaries(st.sampled_from(FIELDS), st.integers(1, 3), min_size=1, 
 
 
 def lists(sizes):
-    return "{" + ", ".join(f"{name}: {list(range(1, size + 1))}" for name, size in sizes.items()) + "}"
+    return (
+        "{" + ", ".join(f"{name}: {list(range(1, size + 1))}" for name, size in sizes.items()) + "}"
+    )
 
 
 @given(LISTS)
@@ -127,7 +138,9 @@ def test_too_many_rows_are_counted_and_not_created(size, budget, rows):
     values = list(range(size))
     made, found = written(f"{{grid: {{h: {values}, N: {values}}}}}", budget=budget)
     assert len(made) == rows
-    assert found == ([] if rows else [f"s:1:8: makes {size * size:,} rows; a study can have at most 10,000"])
+    assert found == (
+        [] if rows else [f"s:1:8: makes {size * size:,} rows; a study can have at most 10,000"]
+    )
 
 
 # --- labels --------------------------------------------------------------------------------------
@@ -137,7 +150,10 @@ def test_too_many_rows_are_counted_and_not_created(size, budget, rows):
     ("rows", "labels"),
     [
         ("A: {zip: {h: [1], d_k: [512], d_v: [512]}}", ["A h=1 d_k=512 d_v=512"]),
-        ("D: {each: {dropout: [0.0, 0.20], eps_ls: [0]}}", ["D dropout=0.0", "D dropout=0.2", "D eps_ls=0"]),
+        (
+            "D: {each: {dropout: [0.0, 0.20], eps_ls: [0]}}",
+            ["D dropout=0.0", "D dropout=0.2", "D eps_ls=0"],
+        ),
         ("E: {each: {positional_encoding: [learned]}}", ["E positional_encoding=learned"]),
         ("big: {set: {train_steps: 300000, preset: big}}", ["big train_steps=300000 preset=big"]),
         ("F: {set: {epochs: 3, train_steps: null}}", ["F epochs=3 train_steps=null"]),
@@ -151,16 +167,20 @@ def test_a_label_is_the_group_and_what_the_row_sets_as_written(read, rows, label
 
 def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
     unnamed, named = (
-        read(f"{HEAD}rows: {{E: [{{set: {{h: 4, N: 2}}{label}}}, {{each: {{N: [3]}}}}], F: {{set: {{N: 4}}}}}}\n")
+        read(
+            f"{HEAD}rows: "
+            f"{{E: [{{set: {{h: 4, N: 2}}{label}}}, {{each: {{N: [3]}}}}], F: {{set: {{N: 4}}}}}}\n"
+        )
         for label in ("", ", label: half of it (small)")
     )
     assert [row.label for row in named.rows] == ["base", "half of it (small)", "E N=3", "F N=4"]
     assert [run.id for run in named.runs()] == [run.id for run in unnamed.runs()]
     assert [row.is_labeled for row in named.rows] == [False, True, False, False]
     assert named.rows[1].group == "E"
-    assert [row.label for row in read(f"{HEAD}rows: {{lstm: {{set: {{mixer: lstm}}, label: LSTM}}}}").rows[1:]] == [
-        "LSTM"
-    ]
+    assert [
+        row.label
+        for row in read(f"{HEAD}rows: {{lstm: {{set: {{mixer: lstm}}, label: LSTM}}}}").rows[1:]
+    ] == ["LSTM"]
 
 
 @pytest.mark.parametrize(
@@ -189,20 +209,33 @@ def test_a_label_that_cannot_name_its_row_is_an_error_at_its_position(faults, ro
 
 
 def test_a_violated_require_is_an_error_with_the_values(faults):
-    text = HEAD + "rows:\n  A:\n    zip:\n      h: [8, 4]\n      d_k: [64, 64]\n    require: h * d_k == d_model\n"
+    text = (
+        HEAD
+        + "rows:\n  A:\n    zip:\n      h: [8, 4]\n      d_k: [64, 64]\n    require: h * d_k == d_model\n"
+    )
     assert faults(text) == [
-        'table3.yaml:6:14: row "A h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, d_model=512)'
+        'table3.yaml:6:14: row "A h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, '
+        "d_model=512)"
     ]
 
 
 def test_require_sees_resolved_fields_and_not_only_written_ones(read):
-    rows = "rows: {A: {each: {h: [1, 4, 16]}, require: h * d_k == d_model and n_heads * d_v == d_model}}"
+    rows = (
+        "rows: {A: {each: {h: [1, 4, 16]}, require: h * d_k == d_model and n_heads * d_v == "
+        "d_model}}"
+    )
     assert len(read(HEAD + rows).rows) == 4
 
 
 def test_where_drops_rows_and_counts_them(read):
-    grid = "grid: {warmup_steps: [2000, 8000], dropout: [0.1, 0.3]}, where: warmup_steps > 2000 or dropout < 0.3"
-    study = read(f"{HEAD}rows: {{warm: {{{grid}}}, D: {{each: {{dropout: [0.2, 0.4]}}, where: P_drop < 0.3}}}}")
+    grid = (
+        "grid: {warmup_steps: [2000, 8000], dropout: [0.1, 0.3]}, where: warmup_steps > 2000 or "
+        "dropout < 0.3"
+    )
+    study = read(
+        f"{HEAD}rows: "
+        f"{{warm: {{{grid}}}, D: {{each: {{dropout: [0.2, 0.4]}}, where: P_drop < 0.3}}}}"
+    )
     assert [row.label for row in study.rows] == [
         "base",
         "warm warmup_steps=2000 dropout=0.1",
@@ -220,9 +253,13 @@ def test_require_does_not_apply_to_rows_that_where_drops(read):
 
 def test_a_condition_that_cannot_be_evaluated_is_an_error_of_its_row(faults):
     text = HEAD + "rows: {A: {each: {h: [4, 8]}, where: d_model / (h - 8) != 0}}"
-    assert faults(text) == ['table3.yaml:3:26: row "A h=8": "d_model / (h - 8) != 0" divides by zero or overflows']
+    assert faults(text) == [
+        'table3.yaml:3:26: row "A h=8": "d_model / (h - 8) != 0" divides by zero or overflows'
+    ]
 
 
 def test_an_invalid_condition_is_reported_once_per_group(faults):
     text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}, where: d_kk > 1}}"
-    assert faults(text) == ['table3.yaml:3:41: where: unknown field "d_kk" in "d_kk > 1"; did you mean "d_k"?']
+    assert faults(text) == [
+        'table3.yaml:3:41: where: unknown field "d_kk" in "d_kk > 1"; did you mean "d_k"?'
+    ]

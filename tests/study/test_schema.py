@@ -47,7 +47,11 @@ def test_every_study_of_the_repository_is_valid(path):
 
 def test_every_study_in_the_documentation_is_valid():
     pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
-    blocks = [block for page in pages for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)]
+    blocks = [
+        block
+        for page in pages
+        for block in re.findall(r"```yaml\n(.*?)```", page.read_text(), re.DOTALL)
+    ]
     found = [block for block in blocks if block.startswith("study:")]
     assert len(found) >= 3
     assert [faults(block) for block in found] == [[]] * len(found)
@@ -60,7 +64,9 @@ def test_the_schema_has_the_sections_and_fields_of_the_reader():
     assert set(SCHEMA["definitions"]["lists"]["properties"]) == names
     for rule, task in zip(SCHEMA["allOf"], TASKS.values(), strict=True):
         assert rule["if"]["properties"]["task"]["const"] == task.name
-        assert set(rule["then"]["properties"]["data"]["properties"]) == set(task.data_config.model_fields)
+        assert set(rule["then"]["properties"]["data"]["properties"]) == set(
+            task.data_config.model_fields
+        )
 
 
 @pytest.mark.parametrize(
@@ -70,7 +76,8 @@ def test_the_schema_has_the_sections_and_fields_of_the_reader():
         "study: x\ntask: language-model\ndata: {corpus: toy}\nmetrics: [bpb]",
         "study: x\ntask: parsing\ndata: {corpus: wsj, folder: wsj, leaves: tags}\nmetrics: [f1]",
         "study: x\ntask: parsing\ndata: {corpus: files, train: a, dev: b, test: c}",
-        "study: x\ntask: language-model\ndata: {corpus: files, train: a.txt, dev: 5%, tokenizer: bpe}",
+        "study: x\ntask: language-model\ndata: {corpus: files, train: a.txt, dev: 5%, tokenizer: "
+        "bpe}",
         "study: x\ntask: mine:Task\ndata: {corpus: files}\nmetrics: [accuracy]",
         "study: x\ntask: mine:Task\ndata: {corpus: files, train: a, field_of_mine: 3}",
         "study: x\ndata: {corpus: 'hf:owner/name@main', direction: en-de}",

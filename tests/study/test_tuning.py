@@ -1,4 +1,6 @@
-"""`tune`: candidates, tuning runs and the choice among them; nothing of it moves the id of another run."""
+"""`tune`: candidates, tuning runs and the choice among them; nothing of it moves the id of another
+run.
+"""
 
 import math
 from collections import Counter
@@ -7,17 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.analysis.settle import settle
+from ablate.analysis.table import table_of
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
 from ablate.launch.launch import Launch
 from ablate.launch.missing import missing_in_stages
 from ablate.launch.stages import launch_stages
-from ablate.report.budget import fit
-from ablate.report.plan import plan_of
-from ablate.report.table import table_of
+from ablate.plan.budget import fit
+from ablate.plan.plan import plan_of
 from ablate.store import Results, state_of
 from ablate.store.files import sha256
-from ablate.study import Selection, read_study, settle
+from ablate.study import Selection, read_study
 from ablate.study.tuning import Candidate, Tuning
 from tests.records import a_failure, a_provenance, a_result, a_run
 from tests.report.fakes import Fake
@@ -29,7 +32,10 @@ data: {corpus: toy, vocab_size: 350}
 base: {N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 301, batch_tokens: 1024, warmup_steps: 100}
 seeds: [1, 2]
 """
-ROWS = "rows:\n  A: {each: {norm_position: [pre]}}\n  fixed: {each: {norm_position: [post, pre]}, tune: false}\n"
+ROWS = (
+    "rows:\n  A: {each: {norm_position: [pre]}}\n  fixed: {each: {norm_position: [post, pre]}, "
+    "tune: false}\n"
+)
 STUDY = HEAD + TUNE + ROWS
 BASE = {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 301, "batch_tokens": 1024,
         "warmup_steps": 100}  # fmt: skip
@@ -40,15 +46,21 @@ def ids(study):
 
 
 def finish(study, results, label, value, *losses, steps=151):
-    """Finish the tuning runs of a candidate with these dev losses, one for each seed; None diverges."""
+    """Finish the tuning runs of a candidate with these dev losses, one for each seed; None
+    diverges.
+    """
     trials = study.tuning
     trial = next(row for row in trials.rows if row.label == f"{label}: learning_rate={value}")
     for run, loss in zip(trials.runs_of(trial), losses, strict=False):
         folder = results.run(run.id)
-        a_run(run.id, seed=run.seed, config=run.config, data=run.data.model_dump(exclude={"folder"})).write(folder.run)
+        a_run(
+            run.id, seed=run.seed, config=run.config, data=run.data.model_dump(exclude={"folder"})
+        ).write(folder.run)
         a_provenance().write(folder.provenance)
         if loss is None:
-            a_result(run.id, outcome="diverged", steps=7, reason="the loss exploded").write(folder.result)
+            a_result(run.id, outcome="diverged", steps=7, reason="the loss exploded").write(
+                folder.result
+            )
             continue
         line = f'{{"step": {steps}, "tokens": 9, "dev_perplexity": {math.exp(loss)!r}}}\n'
         folder.metrics.write_text('{"step": 50, "tokens": 3, "dev_perplexity": 1.0}\n' + line)
@@ -71,14 +83,20 @@ def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, 
     tuned = ids(study)
     assert plain.keys() == tuned.keys()
     same = {key for key in plain if plain[key] == tuned[key]}
-    assert same == {(f"fixed norm_position={place}", seed) for place in ("post", "pre") for seed in (1, 2)}
+    assert same == {
+        (f"fixed norm_position={place}", seed) for place in ("post", "pre") for seed in (1, 2)
+    }
     assert read(HEAD + ROWS.replace(", tune: false", "")).tuning is None
 
 
 def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
     values = (0.001, 0.01, 0.1)
     expected = [
-        run_id(study.data, resolve_row({**BASE, **change, "train_steps": 151, "learning_rate": value}), seed)
+        run_id(
+            study.data,
+            resolve_row({**BASE, **change, "train_steps": 151, "learning_rate": value}),
+            seed,
+        )
         for seed in (101, 102)
         for change in ({}, {"norm_position": "pre"})
         for value in values
@@ -96,7 +114,9 @@ def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, resu
     assert [row.config.learning_rate for row in settled.rows] == [0.01, 0.1, None, None]
     assert settled.rows[1].changed == {"norm_position": "pre", "learning_rate": 0.1}
     by_hand = read(f"{HEAD}rows:\n  A: {{set: {{norm_position: pre, learning_rate: 0.1}}}}\n")
-    assert [run.id for run in settled.runs_of(settled.rows[1])] == [run.id for run in by_hand.runs_of(by_hand.rows[1])]
+    assert [run.id for run in settled.runs_of(settled.rows[1])] == [
+        run.id for run in by_hand.runs_of(by_hand.rows[1])
+    ]
     assert settled.pending_tuning is None
     assert settle(settled, results) == settled
 
@@ -122,15 +142,21 @@ def test_a_waiting_run_is_pending_everywhere_and_has_no_id_for_scripts(study, re
     row = plan_of(study, results).as_json()["rows"][0]
     assert [one["id"] for one in row["runs"]] == [None, None]
     table = table_of(study, results)
-    assert (table.rows[0].state, table.rows[0].note) == ("pending", "0 of 2 seeds done; awaits tuning")
+    assert (table.rows[0].state, table.rows[0].note) == (
+        "pending",
+        "0 of 2 seeds done; awaits tuning",
+    )
 
 
 @given(
-    losses=st.lists(st.one_of(st.just(math.inf), st.sampled_from([1.0, 2.0]), st.floats(0.1, 9.0)), min_size=1),
+    losses=st.lists(
+        st.one_of(st.just(math.inf), st.sampled_from([1.0, 2.0]), st.floats(0.1, 9.0)), min_size=1
+    ),
 )
 def test_the_smallest_loss_is_chosen_and_the_first_of_equal_ones(losses):
     candidates = tuple(
-        Candidate({"learning_rate": i + 0.5}, resolve_row({}), resolve_row({})) for i in range(len(losses))
+        Candidate({"learning_rate": i + 0.5}, resolve_row({}), resolve_row({}))
+        for i in range(len(losses))
     )
     tuning = Tuning(candidates, math.log(350), tuple(losses))
     index = int(tuning.chosen.values["learning_rate"])
@@ -170,14 +196,18 @@ def test_if_every_candidate_diverged_the_first_is_trained_and_marked(study, resu
     ],
 )
 def test_an_edge_is_the_smallest_or_largest_number_of_several(grid, chosen, edges):
-    candidates = tuple(Candidate({"learning_rate": value}, resolve_row({}), resolve_row({})) for value in grid)
+    candidates = tuple(
+        Candidate({"learning_rate": value}, resolve_row({}), resolve_row({})) for value in grid
+    )
     losses = tuple(float(index != chosen) for index in range(len(grid)))
     assert Tuning(candidates, 1.0, losses).edges == edges
 
 
 def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(study, results):
     for value in (0.001, 0.01, 0.1):
-        finish(study, results, "base", value, 2.0, 4.0)  # the log has a perplexity of 1 at an earlier step
+        finish(
+            study, results, "base", value, 2.0, 4.0
+        )  # the log has a perplexity of 1 at an earlier step
     assert settle(study, results).base.tuning.losses == pytest.approx((3.0, 3.0, 3.0))
     lost = results.run(next(iter(study.tuning.runs())).id)
     lost.metrics.unlink()
@@ -191,20 +221,29 @@ def test_a_damaged_loss_chooses_no_value(study, results):
         finish(study, results, "base", value, loss, loss)
     log = results.run([run.id for run in study.tuning.runs()][1]).metrics
     log.write_text(log.read_text().replace("7.38905", "1.38905"))
-    with pytest.raises(StoreError, match=f"^{log}: is damaged, or has lost its last evaluation; remove {log.parent}"):
+    with pytest.raises(
+        StoreError,
+        match=f"^{log}: is damaged, or has lost its last evaluation; remove {log.parent}",
+    ):
         settle(study, results)
 
 
 def test_a_grid_of_several_fields_is_their_product(read):
-    text = STUDY.replace("learning_rate: [0.001, 0.01, 0.1]", "learning_rate: [0.01, 0.1], dropout: [0.0, 0.1]")
+    text = STUDY.replace(
+        "learning_rate: [0.001, 0.01, 0.1]", "learning_rate: [0.01, 0.1], dropout: [0.0, 0.1]"
+    )
     labels = [one.label for one in read(text).base.tuning.candidates]
-    assert labels == [f"learning_rate={rate} dropout={p}" for rate in (0.01, 0.1) for p in (0.0, 0.1)]
+    assert labels == [
+        f"learning_rate={rate} dropout={p}" for rate in (0.01, 0.1) for p in (0.0, 0.1)
+    ]
 
 
 def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     fake = Fake(tmp_path / "results", study)
     plan = plan_of(study, fake.results)
-    assert plan.totals().runs == 2 * 3 * 2 + 4 * 2  # two rows x three candidates x two seeds; four rows x two seeds
+    assert (
+        plan.totals().runs == 2 * 3 * 2 + 4 * 2
+    )  # two rows x three candidates x two seeds; four rows x two seeds
     each = sum(row.flops for row in (*plan.tuning, *plan.rows))
     assert plan.totals().flops == pytest.approx(2 * each)
     finish(study, fake.results, "base", 0.001, 3.0)
@@ -242,7 +281,10 @@ def test_a_fault_in_the_section_is_reported_at_its_place(faults, tune, fault):
 
 def test_a_row_must_not_set_what_is_tuned(faults):
     (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{learning_rate: [0.2]}}}}\n")
-    assert line == ("table3.yaml:7:30: learning_rate: is chosen by tune; remove it, or give the group `tune: false`")
+    assert line == (
+        "table3.yaml:7:30: learning_rate: is chosen by tune; remove it, or give the group `tune: "
+        "false`"
+    )
     (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{N: [1]}}, tune: true}}\n")
     assert line.startswith("table3.yaml:7:29: tune of a group can only be false")
 
@@ -290,7 +332,10 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
         return Launch(0, Counter())
 
     launch_stages(study, results, execute, print)
-    assert [[row.awaits_tuning for row in part.rows] for part in parts] == [[False] * 6, [True, True, False, False]]
+    assert [[row.awaits_tuning for row in part.rows] for part in parts] == [
+        [False] * 6,
+        [True, True, False, False],
+    ]
     found = missing_in_stages(study, results)
     assert (len(found.tuning), len(found.rows), found.waiting) == (12, 4, 4)
     assert found.at_once == 12
@@ -315,21 +360,29 @@ def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, gri
     assert line.startswith('table3.yaml:5:7: row "A n_kv_heads=1": tuning ')
     assert f"changes its {cost}, which match makes those of base" in line
     kept = read(
-        f"{HEAD}tune: {{grid: {{batch_tokens: [512, 1024]}}, seeds: [3]}}\n{rows.replace(match, 'params: d_ff')}"
+        f"{HEAD}tune: "
+        f"{{grid: {{batch_tokens: [512, 1024]}}, seeds: [3]}}\n{rows.replace(match, 'params: d_ff')}"
     )
-    assert {one.config.d_ff for one in kept.rows[1].tuning.candidates} == {kept.rows[1].matched.value}
+    assert {one.config.d_ff for one in kept.rows[1].tuning.candidates} == {
+        kept.rows[1].matched.value
+    }
 
 
 def test_a_tuned_row_does_not_hide_an_untuned_one_of_the_same_name(faults):
     rows = "rows:\n  A: [{set: {h: 2}}, {set: {h: 2}, tune: false}]\n"
     (line,) = faults(HEAD + TUNE + rows)
-    assert line == 'table3.yaml:7:32: a second row "A h=2", one tuned and one not; use another group'
+    assert (
+        line == 'table3.yaml:7:32: a second row "A h=2", one tuned and one not; use another group'
+    )
 
 
 @pytest.mark.parametrize(
-    ("share", "total", "steps"), [(0.55, 200, 110), (0.07, 300, 21), (0.5, 301, 151), (0.29, 301, 88)]
+    ("share", "total", "steps"),
+    [(0.55, 200, 110), (0.07, 300, 21), (0.5, 301, 151), (0.29, 301, 88)],
 )
-def test_steps_of_a_tuning_run_are_the_share_rounded_up_in_exact_arithmetic(read, share, total, steps):
+def test_steps_of_a_tuning_run_are_the_share_rounded_up_in_exact_arithmetic(
+    read, share, total, steps
+):
     text = (
         (HEAD + TUNE + ROWS)
         .replace("steps: 0.5", f"steps: {share}")
@@ -343,7 +396,11 @@ def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
     rows = "rows:\n  A: {set: {h: 2}}\n"
     (line,) = faults(HEAD + TUNE + rows, overrides=["learning_rate=0.5"])
     assert line == "--set learning_rate=0.5: has no effect, because tune chooses it for every row"
-    (line,) = faults(f"{HEAD}{TUNE}sizes: {{a: {{learning_rate: 0.2}}, b: {{d_model: 32}}}}\n{rows}")
+    (line,) = faults(
+        f"{HEAD}{TUNE}sizes: {{a: {{learning_rate: 0.2}}, b: {{d_model: 32}}}}\n{rows}"
+    )
     assert line == "table3.yaml:6:28: learning_rate: is chosen by tune at every size; remove it"
-    untuned = read(HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"])  # rows with `tune: false` have it
+    untuned = read(
+        HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"]
+    )  # rows with `tune: false` have it
     assert untuned.rows[-1].config.learning_rate == 0.5

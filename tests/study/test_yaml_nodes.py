@@ -12,7 +12,9 @@ from ablate.study.yaml_nodes import MAX_MESSAGE, Mark, parse_yaml, read_file
 
 @pytest.fixture(autouse=True, scope="module", params=["CSafeLoader", "SafeLoader"])
 def _parser(request):
-    """Run with PyYAML's compiled parser, and with its Python parser, for installations without the former."""
+    """Run with PyYAML's compiled parser, and with its Python parser, for installations without the
+    former.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nodes, "_Loader", getattr(yaml, request.param))
         yield
@@ -65,7 +67,10 @@ TREES = st.recursive(
 @settings(max_examples=50)
 @given(st.dictionaries(WORDS, TREES), st.booleans())
 def test_yaml_written_by_pyyaml_is_read_back(tree, flow):
-    assert value(yaml.safe_dump(tree, default_flow_style=flow, allow_unicode=True, sort_keys=False)) == tree
+    assert (
+        value(yaml.safe_dump(tree, default_flow_style=flow, allow_unicode=True, sort_keys=False))
+        == tree
+    )
 
 
 # --- positions -----------------------------------------------------------------------------------
@@ -103,15 +108,21 @@ def test_keys_keep_the_files_order():
 
 
 @pytest.mark.parametrize(
-    ("mark", "shown"), [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")]
+    ("mark", "shown"),
+    [(Mark("s.yaml", 14, 7), "s.yaml:14:7: no"), (Mark("--set h=3"), "--set h=3: no")],
 )
 def test_a_position_is_printed_in_the_style_of_compilers(mark, shown):
     assert mark.error_line("no") == shown
 
 
-@pytest.mark.parametrize("text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"])
+@pytest.mark.parametrize(
+    "text", ["a\nb", "a\rb", "a\u2028b", "\x1b[31m", "\x00", "\udcff", "\u202eb"]
+)
 def test_error_lines_are_single_and_printable(text):
-    for line in (Mark("s.yaml", 1, 1).error_line(f'"{text}"'), Mark(f"a{text}.yaml", 1, 1).error_line("no")):
+    for line in (
+        Mark("s.yaml", 1, 1).error_line(f'"{text}"'),
+        Mark(f"a{text}.yaml", 1, 1).error_line("no"),
+    ):
         assert line.isprintable()
 
 
@@ -119,7 +130,10 @@ def test_error_lines_are_limited_in_length():
     assert len(Mark("s.yaml", 1, 1).error_line("x" * 10**6)) < MAX_MESSAGE + 50
 
 
-NO_REUSE = "is not supported; write the value out: rows have the fields of base, and write only what they change"
+NO_REUSE = (
+    "is not supported; write the value out: rows have the fields of base, and write only what "
+    "they change"
+)
 
 
 # --- unsupported YAML ----------------------------------------------------------------------------

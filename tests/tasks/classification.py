@@ -18,13 +18,17 @@ class Classification(SequenceToSequence):
     data_config = LabeledText
     architectures = ("encoder-decoder",)
     model_metrics = (PPL,)
-    prediction_metrics = (Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test"),)
+    prediction_metrics = (
+        Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test"),
+    )
     default_metrics = ("accuracy",)
 
     def measure(self, metric, predictions, corpus):
         from ablate.tasks.helpers import measure
 
-        statistics = np.array([(score, 1.0) for score in self.measure_items(metric, predictions, corpus)])
+        statistics = np.array(
+            [(score, 1.0) for score in self.measure_items(metric, predictions, corpus)]
+        )
         return measure(statistics, lambda sums: 100 * sums[0] / sums[1], "exact match")
 
     def measure_items(self, metric, predictions, corpus):

@@ -17,13 +17,17 @@ SIZES = {
 
 
 def small(vocab_size=260, **fields):
-    """(row, untrained model in evaluation mode) of a small language model in which every parameter has an effect."""
+    """(row, untrained model in evaluation mode) of a small language model in which every parameter
+    has an effect.
+    """
     config = resolve_row({**LanguageModel.defaults, **SIZES, **fields})
     return config, drawn(build(config, vocab_size, seed=1)).requires_grad_(False).eval()
 
 
 def plain_nats(model, tokens, context):
-    """Nats of each token, by one forward pass for each: from at most `context` tokens, the begin mark included."""
+    """Nats of each token, by one forward pass for each: from at most `context` tokens, the begin
+    mark included.
+    """
     nats, sequence = [], [BOS, *tokens]
     with torch.no_grad():
         for i, token in enumerate(tokens, 1):
@@ -33,7 +37,9 @@ def plain_nats(model, tokens, context):
 
 
 def scarce(task, most):
-    """`task.output_terms` where memory holds `most` tokens of a batch, and the sizes of the batches that it met."""
+    """`task.output_terms` where memory holds `most` tokens of a batch, and the sizes of the batches
+    that it met.
+    """
     terms, sizes = task.output_terms, []
 
     def output_terms(model, batch):

@@ -18,6 +18,8 @@ BERT = {
 
 
 def small(vocab_size=260, **fields):
-    """(row, untrained model in evaluation mode) of a small model in which every parameter has an effect."""
+    """(row, untrained model in evaluation mode) of a small model in which every parameter has an
+    effect.
+    """
     config = resolve_row({**MaskedLanguageModel.defaults, **SIZES, **fields})
     return config, drawn(build(config, vocab_size, seed=1)).requires_grad_(False).eval()

@@ -1,4 +1,6 @@
-"""What tasks have in common: class attributes, checks of a row, and the parts that a subclass takes over."""
+"""What tasks have in common: class attributes, checks of a row, and the parts that a subclass takes
+over.
+"""
 
 import math
 from pathlib import Path
@@ -12,7 +14,17 @@ from ablate.config import resolve_data, resolve_row
 from ablate.config.language_data import resolve_language_data
 from ablate.config.plugins import parse_reference, pin_reference, source_hash
 from ablate.errors import StoreError, StudyError
-from ablate.tasks import PPL, TASKS, DataConfig, LanguageModel, Metric, Score, SequenceToSequence, Task, Translation
+from ablate.tasks import (
+    PPL,
+    TASKS,
+    DataConfig,
+    LanguageModel,
+    Metric,
+    Score,
+    SequenceToSequence,
+    Task,
+    Translation,
+)
 from ablate.tasks.base import TASK_FIELDS, Sample
 from ablate.tasks.helpers import PairBatch, collate, measure, pad, translate
 from tests.data.small import split_of_fields
@@ -28,7 +40,9 @@ def corpus():
     """Three items in every split."""
     tokenizer = SimpleNamespace(vocab_size=20)
     return SimpleNamespace(
-        split=lambda name: SPLIT, text=lambda *names: TEXTS[names], tokenizer_of=lambda field: (field, tokenizer)
+        split=lambda name: SPLIT,
+        text=lambda *names: TEXTS[names],
+        tokenizer_of=lambda field: (field, tokenizer),
     )
 
 
@@ -46,8 +60,14 @@ class Plain(Classification):
 def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp_path):
     assert list(TASKS) == ["translation", "language-model", "masked-lm", "parsing"]
     for name, task in TASKS.items():
-        assert (module.task_of(name, tmp_path), task.name, list(module._faults(task))) == (task, name, [])
-    with pytest.raises(StoreError, match=r'^task "translate" is not known to this version of ablate: .*translation'):
+        assert (module.task_of(name, tmp_path), task.name, list(module._faults(task))) == (
+            task,
+            name,
+            [],
+        )
+    with pytest.raises(
+        StoreError, match=r'^task "translate" is not known to this version of ablate: .*translation'
+    ):
         module.task_of("translate", tmp_path)
 
 
@@ -65,7 +85,9 @@ def test_a_task_of_a_class_is_read_from_the_sources_of_its_run(tmp_path):
 
 
 def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
-    (tmp_path / "mine.py").write_text("from ablate.tasks import Task\n\n\nclass Empty(Task):\n    name = 'empty'\n")
+    (tmp_path / "mine.py").write_text(
+        "from ablate.tasks import Task\n\n\nclass Empty(Task):\n    name = 'empty'\n"
+    )
     with pytest.raises(StudyError, match=r"mine:Empty.*output_terms"):
         module.load_task(*pin_reference(parse_reference("mine:Empty"), tmp_path))
 
@@ -138,23 +160,40 @@ def test_a_row_is_checked_against_the_data(settings, faults):
     ("settings", "fault"),
     [
         ({"context": 64, "max_positions": 64}, None),
-        ({"context": 65, "max_positions": 64}, "context=65 is longer than max_positions=64; increase max_positions"),
+        (
+            {"context": 65, "max_positions": 64},
+            "context=65 is longer than max_positions=64; increase max_positions",
+        ),
         ({"context": 32, "max_positions": 64, "eval_context": 64}, None),
-        ({"context": 32, "max_positions": 64, "eval_context": 65}, "eval_context=65 is longer than max_positions=64"),
+        (
+            {"context": 32, "max_positions": 64, "eval_context": 65},
+            "eval_context=65 is longer than max_positions=64",
+        ),
         ({"context": 64, "batch_tokens": 64}, None),
         ({"context": 65, "batch_tokens": 64}, "context=65 does not fit in batch_tokens=64"),
         ({"context": 64, "stride": 64}, None),
-        ({"context": 64, "stride": 65}, "stride=65 leaves out tokens: it must be at most context=64"),
+        (
+            {"context": 64, "stride": 65},
+            "stride=65 leaves out tokens: it must be at most context=64",
+        ),
         ({"context": 64, "eval_stride": 64}, None),
-        ({"context": 64, "eval_stride": 65}, "eval_stride=65 leaves out tokens: it must be at most eval_context=64"),
+        (
+            {"context": 64, "eval_stride": 65},
+            "eval_stride=65 leaves out tokens: it must be at most eval_context=64",
+        ),
         ({"context": None}, "context must be given: the number of tokens in a training context"),
         ({"context": 64, "vocab_size": 260}, None),
-        ({"context": 64, "vocab_size": 300}, "vocab_size=300 has no effect with data.tokenizer=bytes; remove it"),
+        (
+            {"context": 64, "vocab_size": 300},
+            "vocab_size=300 has no effect with data.tokenizer=bytes; remove it",
+        ),
     ],
 )
 def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fault):
     data = resolve_language_data({"corpus": "toy", "tokenizer": "bytes"})
-    row = resolve_row({"architecture": "decoder-only"}).model_copy(update={"max_positions": 1024, **settings})
+    row = resolve_row({"architecture": "decoder-only"}).model_copy(
+        update={"max_positions": 1024, **settings}
+    )
     found = list(LanguageModel().check(data, row))
     assert len(found) == (fault is not None)
     assert all(line.startswith(fault) for line in found)
@@ -173,7 +212,10 @@ def test_a_task_that_predicts_nothing_has_perplexity_alone(corpus):
     task = Plain()
     config = resolve_row({})
     assert task.evaluate(None, corpus, config, CPU) == {"ppl": Score(value=math.exp(2.0))}
-    assert (task.predict(None, corpus, config, CPU), task.generate(None, corpus, config, CPU)) == (None, ())
+    assert (task.predict(None, corpus, config, CPU), task.generate(None, corpus, config, CPU)) == (
+        None,
+        (),
+    )
     assert (task.n_predictions(corpus), list(task.samples(corpus, [0]))) == (3, [])
     assert task.items(corpus, "train", config) is task.at_step(SPLIT, 1, 2) is SPLIT
     for call in (task.measure, task.measure_items):
@@ -193,7 +235,11 @@ def test_a_pair_of_texts_is_read_and_predicted_in_the_order_of_the_data(corpus, 
         Sample(3, (("text", "c"), ("reference", "z"))),
         Sample(1, (("text", "a"), ("reference", "x"))),
     ]
-    assert (task.as_read(" a b\n"), task.readable("p", "t"), task.constrain(corpus, None)) == ("a b", "p", None)
+    assert (task.as_read(" a b\n"), task.readable("p", "t"), task.constrain(corpus, None)) == (
+        "a b",
+        "p",
+        None,
+    )
 
     def noted(*given):
         calls.append(given)

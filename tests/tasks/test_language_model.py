@@ -1,4 +1,6 @@
-"""Language models from a study to a table: scores, generated text, attention, export, resume, and what is refused."""
+"""Language models from a study to a table: scores, generated text, attention, export, resume, and
+what is refused.
+"""
 
 import json
 import math
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.analysis.weights import attention_layers, attention_weights
+from ablate.attention.weights import attention_layers, attention_weights
 from ablate.config import cost, resolve_row
 from ablate.config.cost import Lengths
 from ablate.errors import DataError, StudyError
@@ -82,7 +84,8 @@ def test_the_table_has_bits_per_byte_with_a_signature_for_each_evaluation(folder
     table = json.loads(done.out)
     assert table["metrics"] == ["ppl", "bpb"]
     assert table["signatures"]["bpb"] == [
-        f"ctx:{context}|stride:{stride}|bytes:675|split:5%" for context, stride in ((16, 16), (16, 4), (64, 64), (8, 8))
+        f"ctx:{context}|stride:{stride}|bytes:675|split:5%"
+        for context, stride in ((16, 16), (16, 4), (64, 64), (8, 8))
     ]
     rows = {row["row"]: row for row in table["rows"]}
     bits = {label: row["bpb"]["values"][0] for label, row in rows.items()}
@@ -107,7 +110,9 @@ def test_the_trained_model_s_score_is_that_of_a_plain_loop(folder, trained):
     each = row.config.model_copy(update={"eval_stride": 1})
     found = run.task.predict(run.model, run.corpus, each, torch.device("cpu"))
     nats = sum(plain_nats(run.model, tokens, 64))
-    assert run.task.measure("bpb", found, run.corpus).value == pytest.approx(nats / math.log(2) / 675, rel=1e-4)
+    assert run.task.measure("bpb", found, run.corpus).value == pytest.approx(
+        nats / math.log(2) / 675, rel=1e-4
+    )
     assert score.signature == "ctx:64|stride:64|bytes:675|split:5%"
 
 
@@ -130,19 +135,25 @@ def test_the_test_text_is_scored_without_dropout(folder, trained):
     assert not run.model.training
 
 
-def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(folder, trained, monkeypatch):
+def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(
+    folder, trained, monkeypatch
+):
     id, row = of_row(folder, "base")
     run = load_run(Results(trained).run(id), Results(trained))
     arguments = run.model, run.corpus, row.config, torch.device("cpu")
     expected = run.task.measure("bpb", run.task.predict(*arguments), run.corpus).value
     output_terms, sizes = scarce(run.task, 300)
     monkeypatch.setattr(run.task, "output_terms", output_terms)
-    assert run.task.measure("bpb", run.task.predict(*arguments), run.corpus).value == pytest.approx(expected)
+    assert run.task.measure("bpb", run.task.predict(*arguments), run.corpus).value == pytest.approx(
+        expected
+    )
     assert sizes[0] > 300 >= sizes[-1]
 
 
 @pytest.mark.parametrize("stride", [None, 4])
-def test_training_contexts_overlap_by_the_stride_and_those_of_dev_score_each_token_once(folder, trained, stride):
+def test_training_contexts_overlap_by_the_stride_and_those_of_dev_score_each_token_once(
+    folder, trained, stride
+):
     run = load_run(Results(trained).run(of_row(folder, "base")[0]), Results(trained))
     config = run.config.model_copy(update={"stride": stride})
     train, dev = (run.task.items(run.corpus, split, config)["text"] for split in ("train", "dev"))
@@ -165,7 +176,9 @@ def test_generated_texts_are_stored_and_shown_in_the_report(folder, trained, tmp
     texts = run.result.decodings[row.decoding].generated
     assert len(texts) == 3
     assert run.task.generate(run.model, run.corpus, row.config, torch.device("cpu")) == texts
-    done = inside("report", folder / "lm.yaml", "--results", trained, "--out", tmp_path / "page.html")
+    done = inside(
+        "report", folder / "lm.yaml", "--results", trained, "--out", tmp_path / "page.html"
+    )
     assert done.code == 0, done.err
     page = (tmp_path / "page.html").read_text()
     assert "Texts that each row" in page
@@ -185,21 +198,37 @@ def test_a_comparison_counts_blocks_of_the_text_and_not_sentences(folder, traine
 
 def test_generate_continues_a_prompt_by_run_and_by_row(folder, trained):
     id, _ = of_row(folder, "base")
-    words = ("--results", trained, "--prompt", "abc", "--tokens", "9", "--count", "2", "--format", "json")
+    words = (
+        "--results",
+        trained,
+        "--prompt",
+        "abc",
+        "--tokens",
+        "9",
+        "--count",
+        "2",
+        "--format",
+        "json",
+    )
     by_run, by_row = (
-        json.loads(inside("generate", *which, *words).out) for which in ((id[:6],), (folder / "lm.yaml",))
+        json.loads(inside("generate", *which, *words).out)
+        for which in ((id[:6],), (folder / "lm.yaml",))
     )
     assert by_run == by_row
     assert by_run["run"] == id
     assert [text["draw"] for text in by_run["texts"]] == [1, 2]
     assert all(text["text"].startswith("abc") for text in by_run["texts"])
     greedy = (folder / "lm.yaml", "base", "--temperature", "0", *words[:6])
-    assert inside("generate", *greedy, "--draw", 1).out == inside("generate", *greedy, "--draw", 2).out
+    assert (
+        inside("generate", *greedy, "--draw", 1).out == inside("generate", *greedy, "--draw", 2).out
+    )
 
 
 def test_generate_uses_the_settings_of_the_row_that_is_named(folder, trained):
     """Rows that differ in decoding share the run, whose id stands for the one that began it."""
-    (folder / "cold.yaml").write_text(STUDY + "  cold: {set: {temperature: 0.0, generated_tokens: 7}}\n")
+    (folder / "cold.yaml").write_text(
+        STUDY + "  cold: {set: {temperature: 0.0, generated_tokens: 7}}\n"
+    )
     words = ("--results", trained, "--prompt", "abc")
     cold = inside("generate", folder / "cold.yaml", "cold*", *words)
     assert cold.code == 0
@@ -219,9 +248,14 @@ def test_generate_refuses_rows_and_runs_that_it_cannot_use(folder, trained):
 
 @pytest.mark.parametrize(
     ("command", "text", "supported"),
-    [("translate", [], "translation or parsing"), ("fill", ["the dog sleeps"], "masked-lm")],  # the text has no <mask>
+    [
+        ("translate", [], "translation or parsing"),
+        ("fill", ["the dog sleeps"], "masked-lm"),
+    ],  # the text has no <mask>
 )
-def test_commands_for_other_tasks_name_the_one_for_language_models(folder, trained, command, text, supported):
+def test_commands_for_other_tasks_name_the_one_for_language_models(
+    folder, trained, command, text, supported
+):
     id, _ = of_row(folder, "base")
     done = inside(command, id, *text, "--results", trained)
     assert done.code == 2
@@ -237,22 +271,31 @@ def test_attention_and_importance(folder, trained):
     assert (shown["source"], shown["target"]) == ([], ["<s>", "a", "b", "a", "b"])
     done = inside("attention", id, "--results", trained)
     assert done.code == 0, done.err
-    done = inside("attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json")
+    done = inside(
+        "attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json"
+    )
     assert done.code == 0, done.err
     assert len(json.loads(done.out)["heads"]) == 2
     done = inside("attention", id, "--results", trained, "--translation", "x")
-    assert (done.code, done.err) == (2, "--translation: a language model reads one text; give it as --sentence\n")
+    assert (done.code, done.err) == (
+        2,
+        "--translation: a language model reads one text; give it as --sentence\n",
+    )
 
 
 def test_attention_shows_as_many_tokens_as_the_model_has_positions(folder, trained):
-    """The default is the beginning of the test split, which may be longer; the first position is that of the mark."""
+    """The default is the beginning of the test split, which may be longer; the first position is
+    that of the mark.
+    """
     id, row = of_row(folder, "base")
     run = load_run(Results(trained).run(id), Results(trained), row=row)
     config = run.config.model_copy(update={"max_positions": 10})
     run, layers = replace(run, row=replace(row, config=config)), attention_layers(run.model)
     assert len(attention_weights(run, None, None, layers).target) == 10
     assert len(attention_weights(run, "abcdefabc", None, layers).target) == 10
-    with pytest.raises(DataError, match="--sentence: has 10 tokens, too many for max_positions=10 of the run"):
+    with pytest.raises(
+        DataError, match="--sentence: has 10 tokens, too many for max_positions=10 of the run"
+    ):
         attention_weights(run, "abcdefabcd", None, layers)
 
 
@@ -270,7 +313,8 @@ def test_export_gives_the_same_greedy_text(folder, trained, tmp_path, label, cls
     done = inside("export", id, tmp_path / "model", "--to", "huggingface", "--results", trained)
     assert (done.code, cls in done.out) == (0, True), done.err
     there, tokenizer = (
-        getattr(transformers, name).from_pretrained(tmp_path / "model") for name in (cls, "PreTrainedTokenizerFast")
+        getattr(transformers, name).from_pretrained(tmp_path / "model")
+        for name in (cls, "PreTrainedTokenizerFast")
     )
     prompt = tokenizer("abcd", return_tensors="pt", add_special_tokens=False).input_ids
     prompt = torch.cat([torch.tensor([[tokenizer.bos_token_id]]), prompt], dim=1)
@@ -285,11 +329,15 @@ def test_what_cannot_be_exported_is_refused(folder, trained, tmp_path):
     assert done.code == 2
     assert "it has mixer=lstm, but" in done.err
     done = inside("export", id, tmp_path / "model", "--to", "ctranslate2", "--results", trained)
-    assert "has the task language-model; only translation is supported by --to ctranslate2" in done.err
+    assert (
+        "has the task language-model; only translation is supported by --to ctranslate2" in done.err
+    )
 
 
 def test_resuming_gives_the_same_bytes(folder, trained):
-    done = inside("verify", folder / "lm.yaml", "--results", trained, "--device", "cpu", "--rows", "lstm")
+    done = inside(
+        "verify", folder / "lm.yaml", "--results", trained, "--device", "cpu", "--rows", "lstm"
+    )
     assert done.code == 0, done.out + done.err
     assert "identical" in done.out
 
@@ -298,11 +346,17 @@ def test_resuming_gives_the_same_bytes(folder, trained):
     ("base", "line"),
     [
         ("{beam: 4}", "s:4:14: beam: 4 has no effect with task language-model; remove it"),
-        ("{architecture: encoder-decoder}", "architecture=encoder-decoder does not work with task language-model"),
+        (
+            "{architecture: encoder-decoder}",
+            "architecture=encoder-decoder does not work with task language-model",
+        ),
         ("{context: 2048}", "context=2048 is longer than max_positions=1024"),
         ("{eval_context: 2048}", "eval_context=2048 is longer than max_positions=1024"),
         ("{context: 64, stride: 65}", "stride=65 leaves out tokens: it must be at most context=64"),
-        ("{context: 64, eval_stride: 65}", "eval_stride=65 leaves out tokens: it must be at most eval_context=64"),
+        (
+            "{context: 64, eval_stride: 65}",
+            "eval_stride=65 leaves out tokens: it must be at most eval_context=64",
+        ),
         ("{context: 64, batch_tokens: 63}", "context=64 does not fit in batch_tokens=63"),
         ("{vocab_size: 500}", "vocab_size=500 has no effect with data.tokenizer=bytes"),
     ],
@@ -315,7 +369,10 @@ def test_fields_that_do_not_go_together_are_found_when_the_study_is_read(tmp_pat
 
 
 def test_contexts_may_be_as_long_as_positions_and_batches_allow(tmp_path):
-    base = ", ".join(f"{name}: 64" for name in ("context", "eval_context", "max_positions", "stride", "eval_stride"))
+    base = ", ".join(
+        f"{name}: 64"
+        for name in ("context", "eval_context", "max_positions", "stride", "eval_stride")
+    )
     (tmp_path / "s").write_text(f"{HEAD}base: {{{base}, batch_tokens: 64}}\n")
     assert read_study(tmp_path / "s").base.config.batch_tokens == 64
 
@@ -324,7 +381,9 @@ def test_contexts_may_be_as_long_as_positions_and_batches_allow(tmp_path):
 def test_translation_refuses_the_fields_of_language_models(tmp_path, field):
     path = tmp_path / "s"
     path.write_text(f"study: s\ndata: {{corpus: toy}}\nrows: {{A: {{each: {{{field}: [16]}}}}}}\n")
-    with pytest.raises(StudyError, match=rf":3:.*: {field}: 16.* has no effect with task translation; remove it"):
+    with pytest.raises(
+        StudyError, match=rf":3:.*: {field}: 16.* has no effect with task translation; remove it"
+    ):
         read_study(path)
 
 
@@ -340,7 +399,11 @@ def test_the_task_s_defaults_are_a_language_model_s(tmp_path):
     path = tmp_path / "s"
     path.write_text(HEAD)
     config = read_study(path).base.config
-    assert (config.architecture, config.label_smoothing, config.context) == ("decoder-only", 0.0, 256)
+    assert (config.architecture, config.label_smoothing, config.context) == (
+        "decoder-only",
+        0.0,
+        256,
+    )
 
 
 @pytest.mark.parametrize("context", [16, 64])

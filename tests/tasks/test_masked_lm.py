@@ -1,4 +1,6 @@
-"""Masked language models from a study to a table: scores, filled masks, attention, export, resume, what is refused."""
+"""Masked language models from a study to a table: scores, filled masks, attention, export, resume,
+what is refused.
+"""
 
 import json
 import math
@@ -91,7 +93,9 @@ def test_the_table_has_loss_and_accuracy_with_a_signature_for_each_evaluation(fo
     table = json.loads(done.out)
     assert table["metrics"] == ["ppl", "masked_loss", "masked_accuracy"]
     rows = {row["row"]: row for row in table["rows"]}
-    starts = [signature.rpartition("|masked:")[0] for signature in table["signatures"]["masked_loss"]]
+    starts = [
+        signature.rpartition("|masked:")[0] for signature in table["signatures"]["masked_loss"]
+    ]
     assert sorted(starts) == sorted(
         f"ctx:{context}|rate:{rate}|of:{of}|seed:{seed}"
         for context, rate, of, seed in (
@@ -102,14 +106,20 @@ def test_the_table_has_loss_and_accuracy_with_a_signature_for_each_evaluation(fo
     base = {name: rows["base"][name]["values"][0] for name in table["metrics"]}
     assert base["masked_loss"] < math.log(6) - 0.1  # of a letter drawn from six
     assert base["masked_accuracy"] > 100 / 6
-    assert rows["evaluation eval_mask_rate=0.5"]["masked_loss"]["values"][0] > base["masked_loss"]  # fewer to read
+    assert (
+        rows["evaluation eval_mask_rate=0.5"]["masked_loss"]["values"][0] > base["masked_loss"]
+    )  # fewer to read
     assert rows["evaluation eval_whole_word=true"]["params"] == rows["base"]["params"]
     assert len({run.id for run in read_study(folder / "mlm.yaml").runs()}) == 3
 
 
-@pytest.mark.parametrize("label", ["base", "lstm", "evaluation eval_context", "evaluation eval_whole_word"])
+@pytest.mark.parametrize(
+    "label", ["base", "lstm", "evaluation eval_context", "evaluation eval_whole_word"]
+)
 def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
-    """One forward pass for each context, with the masks that the batches name and the other tokens of the text."""
+    """One forward pass for each context, with the masks that the batches name and the other tokens
+    of the text.
+    """
     run, row = loaded(folder, trained, label)
     context = row.config.eval_context or row.config.context
     stream = run.corpus.split("test")["text"].ids.astype("int64")
@@ -129,7 +139,9 @@ def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
         count += len(masked)
     scores = run.result.decodings[row.decoding].scores
     assert scores["masked_loss"].value == pytest.approx(nats / count, rel=1e-4)
-    assert scores["masked_accuracy"].value == pytest.approx(100 * correct / count, abs=100.1 / count)
+    assert scores["masked_accuracy"].value == pytest.approx(
+        100 * correct / count, abs=100.1 / count
+    )
     assert f"|masked:{count}|" in scores["masked_loss"].signature
 
 
@@ -142,9 +154,12 @@ def test_rows_of_other_contexts_and_masks_of_training_predict_the_same_tokens(fo
         assert len(found) == run.task.n_predictions(run.corpus) > 1
     assert lines["base"] == lines["masks"] == lines["lstm"]
     counts = [
-        [int(one.removeprefix("masked=")) for one in lines[label]] for label in ("base", "evaluation eval_context")
+        [int(one.removeprefix("masked=")) for one in lines[label]]
+        for label in ("base", "evaluation eval_context")
     ]
-    assert all(abs(a - b) <= 8 for a, b in zip(*counts, strict=True))  # contexts without a mask get one
+    assert all(
+        abs(a - b) <= 8 for a, b in zip(*counts, strict=True)
+    )  # contexts without a mask get one
 
 
 @pytest.mark.parametrize("label", ["base", "evaluation eval_mask_rate", "masks"])
@@ -156,13 +171,17 @@ def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(folder, trained, l
     assert len(places) / contexts.lengths.sum() == pytest.approx(0.15, abs=0.04)
 
 
-def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(folder, trained, monkeypatch):
+def test_a_test_text_that_needs_too_much_memory_is_scored_in_smaller_batches(
+    folder, trained, monkeypatch
+):
     run, row = loaded(folder, trained)
     arguments = run.model, run.corpus, row.config, CPU
     expected = run.task.measure("masked_loss", run.task.predict(*arguments), run.corpus).value
     output_terms, sizes = scarce(run.task, 300)
     monkeypatch.setattr(run.task, "output_terms", output_terms)
-    assert run.task.measure("masked_loss", run.task.predict(*arguments), run.corpus).value == pytest.approx(expected)
+    assert run.task.measure(
+        "masked_loss", run.task.predict(*arguments), run.corpus
+    ).value == pytest.approx(expected)
     assert sizes[0] > 300 >= sizes[-1]
 
 
@@ -208,7 +227,8 @@ def test_batches_are_a_function_of_seed_and_step(folder, trained):
     assert first != inputs(1, 4)
     items = [0, 5]
     masks = [
-        run.task.collate(run.task.at_step(split, *at), items).positions.tolist() for at in ((1, 3), (1, 4), (2, 3))
+        run.task.collate(run.task.at_step(split, *at), items).positions.tolist()
+        for at in ((1, 3), (1, 4), (2, 3))
     ]
     assert masks[0] != masks[1] != masks[2] != masks[0]  # of the same contexts
 
@@ -223,7 +243,12 @@ def test_fill_names_candidates_by_run_and_by_row(folder, trained):
     assert by_run["run"] == id
     assert [len(mask) for mask in by_run["masks"]] == [3, 3]
     run, _ = loaded(folder, trained)
-    ids = [*run.corpus.tokenizer.encode(["aabb"])[0], MASK, *run.corpus.tokenizer.encode(["cdd\n"])[0], MASK]
+    ids = [
+        *run.corpus.tokenizer.encode(["aabb"])[0],
+        MASK,
+        *run.corpus.tokenizer.encode(["cdd\n"])[0],
+        MASK,
+    ]
     logits = run.model.logits(run.model.read(torch.tensor([ids])))[0, [4, 9]].double()
     logits[:, :3] = -torch.inf
     for mask, expected in zip(by_run["masks"], logits.softmax(-1), strict=True):
@@ -231,7 +256,9 @@ def test_fill_names_candidates_by_run_and_by_row(folder, trained):
         assert [one["id"] for one in mask] == tokens.tolist()
         assert [one["probability"] for one in mask] == pytest.approx(values.tolist(), rel=1e-5)
     best = [mask[0]["piece"] for mask in by_run["masks"]]
-    assert by_run["filled"].replace("\n", "") == "aabb{}cdd{}".format(*(piece.replace("<0x0A>", "") for piece in best))
+    assert by_run["filled"].replace("\n", "") == "aabb{}cdd{}".format(
+        *(piece.replace("<0x0A>", "") for piece in best)
+    )
     said = inside("fill", id, text, "--results", trained, "--top", "300").out
     assert re.search(r'mask 2:.*   " " 0\.\d{3}   ', said)  # a space is seen
 
@@ -263,7 +290,9 @@ def test_attention_and_importance(folder, trained, tmp_path):
     assert "aa&lt;mask&gt;b" in figure.read_text() or "aa<mask>b" in figure.read_text()
     done = inside("attention", id, "--results", trained)
     assert (done.code, "A row of the decoder" in done.out) == (0, False), done.err
-    done = inside("attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json")
+    done = inside(
+        "attention", id, "--results", trained, "--importance", "--pairs", "4", "--format", "json"
+    )
     assert len(json.loads(done.out)["heads"]) == 2
     done = inside("attention", of_row(folder, "lstm")[0], "--results", trained)
     assert done.err == "the run has no attention: architecture=encoder-only with mixer=lstm\n"
@@ -282,18 +311,34 @@ def test_export_fills_the_same_tokens(folder, trained, tmp_path):
     best = there(ids).logits[ids == tokenizer.mask_token_id].argmax(-1).tolist()
     words = (id, text, "--results", trained, "--format", "json")
     assert [mask[0]["id"] for mask in json.loads(inside("fill", *words).out)["masks"]] == best
-    done = inside("export", of_row(folder, "lstm")[0], tmp_path / "other", "--to", "huggingface", "--results", trained)
+    done = inside(
+        "export",
+        of_row(folder, "lstm")[0],
+        tmp_path / "other",
+        "--to",
+        "huggingface",
+        "--results",
+        trained,
+    )
     assert (done.code, "it has mixer=lstm, but" in done.err) == (2, True)
     done = inside("export", id, tmp_path / "other", "--to", "ctranslate2", "--results", trained)
     assert "has the task masked-lm; only translation is supported by --to ctranslate2" in done.err
 
 
 def test_report_and_compare_show_the_blocks(folder, trained, tmp_path):
-    done = inside("report", folder / "mlm.yaml", "--results", trained, "--out", tmp_path / "page.html")
+    done = inside(
+        "report", folder / "mlm.yaml", "--results", trained, "--out", tmp_path / "page.html"
+    )
     assert done.code == 0, done.err
     page = (tmp_path / "page.html").read_text()
     assert "accuracy" in page
-    names = ("beam", "temperature", "eval_stride", "decoder_layers", "attention_window")  # without effect
+    names = (
+        "beam",
+        "temperature",
+        "eval_stride",
+        "decoder_layers",
+        "attention_window",
+    )  # without effect
     assert not [name for name in names if f">{name}<" in page]
     assert ">mask_rate<" in page
     done = inside("compare", folder / "mlm.yaml", "base", "lstm*", "--results", trained)
@@ -304,7 +349,9 @@ def test_report_and_compare_show_the_blocks(folder, trained, tmp_path):
 
 
 def test_resuming_gives_the_same_bytes(folder, trained):
-    done = inside("verify", folder / "mlm.yaml", "--results", trained, "--device", "cpu", "--rows", "masks")
+    done = inside(
+        "verify", folder / "mlm.yaml", "--results", trained, "--device", "cpu", "--rows", "masks"
+    )
     assert done.code == 0, done.out + done.err
     assert "identical" in done.out
 
@@ -315,7 +362,10 @@ def test_resuming_gives_the_same_bytes(folder, trained):
         ("{beam: 4}", "s:4:14: beam: 4 has no effect with task masked-lm; remove it"),
         ("{temperature: 2.0}", "temperature: 2.0 has no effect with task masked-lm; remove it"),
         ("{eval_stride: 4}", "eval_stride: 4 has no effect with task masked-lm; remove it"),
-        ("{decoder_layers: 2}", "s:4:24: decoder_layers: 2 has no effect with architecture=encoder-only; remove it"),
+        (
+            "{decoder_layers: 2}",
+            "s:4:24: decoder_layers: 2 has no effect with architecture=encoder-only; remove it",
+        ),
         ("{n_cross_heads: 2}", "n_cross_heads: 2 has no effect with architecture=encoder-only"),
         ("{tied_embeddings: decoder}", "tied_embeddings=decoder does not work without a decoder"),
         (
@@ -337,20 +387,32 @@ def test_fields_that_do_not_go_together_are_found_when_the_study_is_read(tmp_pat
 @pytest.mark.parametrize("task", ["translation", "language-model"])
 def test_other_tasks_refuse_the_fields_of_masks(tmp_path, task):
     path = tmp_path / "s"
-    path.write_text(f"study: s\ntask: {task}\ndata: {{corpus: toy}}\nrows: {{A: {{each: {{mask_rate: [0.4]}}}}}}\n")
-    with pytest.raises(StudyError, match=rf":4:.*: mask_rate: 0.4.* has no effect with task {task}; remove it"):
+    path.write_text(
+        f"study: s\ntask: {task}\ndata: {{corpus: toy}}\nrows: "
+        f"{{A: {{each: {{mask_rate: [0.4]}}}}}}\n"
+    )
+    with pytest.raises(
+        StudyError, match=rf":4:.*: mask_rate: 0.4.* has no effect with task {task}; remove it"
+    ):
         read_study(path)
 
 
 def test_the_task_s_defaults_are_those_of_an_encoder(tmp_path):
     (tmp_path / "s.yaml").write_text(HEAD + "rows: {}\n")
     config = read_study(tmp_path / "s.yaml").base.config
-    assert (config.architecture, config.label_smoothing, config.context) == ("encoder-only", 0.0, 256)
+    assert (config.architecture, config.label_smoothing, config.context) == (
+        "encoder-only",
+        0.0,
+        256,
+    )
 
 
 def test_the_same_text_is_prepared_once_for_both_kinds_of_language_models(folder, trained):
     other = folder / "lm.yaml"
-    other.write_text("study: lm\ntask: language-model\ndata: {corpus: files, train: text.txt, dev: 5%, test: 10%}\n")
+    other.write_text(
+        "study: lm\ntask: language-model\ndata: {corpus: files, train: text.txt, dev: 5%, test: "
+        "10%}\n"
+    )
     prepared = {path.name for path in (trained / "corpora").iterdir()}
     study = read_study(other)
     study.task.prepare(study.data, folder, trained / "corpora")

@@ -1,4 +1,6 @@
-"""A task of the user's own, in one file beside the study: it trains, scores, tables, compares and resumes."""
+"""A task of the user's own, in one file beside the study: it trains, scores, tables, compares and
+resumes.
+"""
 
 import json
 import random
@@ -85,19 +87,25 @@ def test_it_is_learned_and_scored_by_its_own_metric(folder, trained):
 def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(folder, trained, tmp_path):
     study, part = folder / "colors.yaml", tmp_path / "results"
     assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
-    for run in (part / "runs").iterdir():  # as a kill between the second checkpoint and the end leaves it
+    for run in (
+        part / "runs"
+    ).iterdir():  # as a kill between the second checkpoint and the end leaves it
         (run / "result.json").unlink()
         for path in run.glob("checkpoints/000000120*"):
             path.unlink()
     assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
     for name in ("checkpoints/*.weights.safetensors", "translations/*.txt", "metrics.jsonl"):
         files = {path.relative_to(part): path.read_bytes() for path in part.glob(f"runs/*/{name}")}
-        assert files == {path.relative_to(trained): path.read_bytes() for path in trained.glob(f"runs/*/{name}")}
+        assert files == {
+            path.relative_to(trained): path.read_bytes() for path in trained.glob(f"runs/*/{name}")
+        }
         assert files
 
 
 def test_its_samples_are_compared(folder, trained):
-    done = ablate("compare", folder / "colors.yaml", "base", "A h=1", "--results", trained, "--format", "json")
+    done = ablate(
+        "compare", folder / "colors.yaml", "base", "A h=1", "--results", trained, "--format", "json"
+    )
     assert done.returncode == 0, done.stderr
     assert all(item.keys() >= {"text", "label"} for item in json.loads(done.stdout)["sentences"])
 
@@ -116,17 +124,31 @@ def test_an_edit_of_it_makes_new_runs(folder, tmp_path):
     before = {run.id for run in read_study(folder / "colors.yaml").runs()}
     path = tmp_path / "edited" / "classification.py"
     path.write_text(path.read_text() + "\n# a comment\n")
-    assert before.isdisjoint({run.id for run in read_study(tmp_path / "edited" / "colors.yaml").runs()})
+    assert before.isdisjoint(
+        {run.id for run in read_study(tmp_path / "edited" / "colors.yaml").runs()}
+    )
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ("classification:Classification", "translatoin", r'3:7|2:7: unknown task "translatoin"; did you mean'),
-        ("classification:Classification", "classification:Clasification", "has no class Clasification"),
+        (
+            "classification:Classification",
+            "translatoin",
+            r'3:7|2:7: unknown task "translatoin"; did you mean',
+        ),
+        (
+            "classification:Classification",
+            "classification:Clasification",
+            "has no class Clasification",
+        ),
         ("classification:Classification", "classification:LabeledText", "does not derive from"),
         ("vocab_size: 60", "vocab_size: 60, direction: en-de", 'unknown data field "direction"'),
-        ("  h: 2\n", "  h: 2\n  architecture: decoder-only\n", "architecture=decoder-only does not work with task"),
+        (
+            "  h: 2\n",
+            "  h: 2\n  architecture: decoder-only\n",
+            "architecture=decoder-only does not work with task",
+        ),
         ("rows:", "metrics: [bleu]\nrows:", 'unknown metric "bleu"'),
     ],
 )
@@ -143,7 +165,9 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
     shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
     path = tmp_path / "faulty" / "classification.py"
     path.write_text(path.read_text().replace("SequenceToSequence", "Task"))
-    with pytest.raises(StudyError, match=r"colors\.yaml:2:7: classification:Classification: TypeError: .*n_targets"):
+    with pytest.raises(
+        StudyError, match=r"colors\.yaml:2:7: classification:Classification: TypeError: .*n_targets"
+    ):
         read_study(tmp_path / "faulty" / "colors.yaml")
 
 
@@ -160,11 +184,17 @@ def test_a_task_that_lacks_a_method_is_refused_when_the_study_is_read(folder, tm
         ('default_metrics = ("accuracy",)', "default_metrics = ()", "default_metrics is empty"),
         ('fields = ("text", "label")', 'fields = ("text",)', "data_config has one text field"),
         ("model_metrics = (PPL,)", "model_metrics = ()", "model_metrics does not have PPL"),
-        ("import numpy as np", "import numpy as np\n1 / 0", r"classification.py:4: .*: ZeroDivisionError"),
+        (
+            "import numpy as np",
+            "import numpy as np\n1 / 0",
+            r"classification.py:4: .*: ZeroDivisionError",
+        ),
         ("import numpy as np", "import sys\nsys.exit(3)", r"classification.py:4: .*: SystemExit"),
     ],
 )
-def test_an_incomplete_task_is_one_error_when_the_study_is_read(folder, tmp_path, old, new, message):
+def test_an_incomplete_task_is_one_error_when_the_study_is_read(
+    folder, tmp_path, old, new, message
+):
     shutil.copytree(folder, tmp_path / "faulty", ignore=shutil.ignore_patterns("results"))
     path = tmp_path / "faulty" / "classification.py"
     assert old in path.read_text()
@@ -176,8 +206,13 @@ def test_an_incomplete_task_is_one_error_when_the_study_is_read(folder, tmp_path
 
 def test_it_is_not_exported(trained, tmp_path):
     run = next((trained / "runs").iterdir()).name
-    done = ablate("export", run, tmp_path / "exported", "--to", "huggingface", "--results", trained, check=2)
-    assert "has the task classification:Classification; only translation, language-model or masked-lm is" in done.stderr
+    done = ablate(
+        "export", run, tmp_path / "exported", "--to", "huggingface", "--results", trained, check=2
+    )
+    assert (
+        "has the task classification:Classification; only translation, language-model or masked-lm "
+        "is" in done.stderr
+    )
     assert "Traceback" not in done.stderr
 
 
@@ -208,9 +243,15 @@ def test_settings_of_its_data_may_be_lists(folder, tmp_path):
     shutil.copytree(folder, tmp_path / "lists", ignore=shutil.ignore_patterns("results"))
     path = tmp_path / "lists" / "classification.py"
     field = '    fields = ("text", "label")'
-    path.write_text(path.read_text().replace(field, f'{field}\n    labels_kept: tuple[str, ...] = ("red", "blue")'))
+    path.write_text(
+        path.read_text().replace(
+            field, f'{field}\n    labels_kept: tuple[str, ...] = ("red", "blue")'
+        )
+    )
     study = tmp_path / "lists" / "colors.yaml"
-    done = ablate("run", study, "--results", tmp_path / "r", "--rows", "base", "--set", "train_steps=2")
+    done = ablate(
+        "run", study, "--results", tmp_path / "r", "--rows", "base", "--set", "train_steps=2"
+    )
     assert done.returncode == 0, done.stderr
     record = json.loads(next((tmp_path / "r" / "runs").glob("*/run.json")).read_text())
     assert record["data"]["labels_kept"] == ["red", "blue"]

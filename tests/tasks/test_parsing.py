@@ -1,4 +1,6 @@
-"""Parsing from a study to a table: scores, trees of new sentences, attention, resume, and what is refused."""
+"""Parsing from a study to a table: scores, trees of new sentences, attention, resume, and what is
+refused.
+"""
 
 import json
 import random
@@ -46,7 +48,9 @@ NOUNS, VERBS = ("dog", "cat", "bird"), ("sees", "hears")
 
 
 def sentence(draw):
-    """`the dog sees a cat .` or `the dog sees .`, as a tree with function tags over several lines."""
+    """`the dog sees a cat .` or `the dog sees .`, as a tree with function tags over several
+    lines.
+    """
     object = f"\n  (NP (DT a) (NN {draw.choice(NOUNS)}))" if draw.random() < 0.5 else ""
     subject = f"(NP-SBJ (DT the) (NN {draw.choice(NOUNS)}))"
     return f"( (S {subject} (VP (VBZ {draw.choice(VERBS)}){object}) (. .)) )\n"
@@ -88,13 +92,20 @@ def test_the_table_has_f1_exact_and_well_formed_trees(folder, trained):
     assert content["metrics"] == ["ppl", "f1", "exact_match", "well_formed"]
     rows = {row["row"]: row for row in content["rows"]}
     base, limit = rows["base"], rows["limit max_extra_length=0"]
-    assert base["f1"]["values"] == base["exact_match"]["values"] == base["well_formed"]["values"] == [100.0]
+    assert (
+        base["f1"]["values"]
+        == base["exact_match"]["values"]
+        == base["well_formed"]["values"]
+        == [100.0]
+    )
     # Every tree has more symbols than the sentence has words, so none is complete within the limit.
     assert limit["f1"]["values"] == limit["well_formed"]["values"] == [0.0]
     assert rows["untrained train_steps=1"]["f1"]["values"][0] < 50
     assert rows["search train_steps=1 constrained=true"]["well_formed"]["values"] == [100.0]
     (signature,) = content["signatures"]["f1"]
-    assert re.fullmatch(r"EVALB:COLLINS\|not-well-formed:0\|trees:20\|brackets:\d+\|split:test.ptb", signature)
+    assert re.fullmatch(
+        r"EVALB:COLLINS\|not-well-formed:0\|trees:20\|brackets:\d+\|split:test.ptb", signature
+    )
     assert rows["untrained train_steps=1"]["against_base"]["f1"]["n"] == 1
 
 
@@ -106,7 +117,9 @@ def test_decoding_limits_train_nothing(folder):
 
 def test_scores_are_those_of_the_stored_predictions(folder, trained):
     run, row = of_row(folder, trained, "untrained train_steps=1")
-    lines = Results(trained).run(run.record.id).predictions(row.decoding).read_text().split("\n")[:-1]
+    lines = (
+        Results(trained).run(run.record.id).predictions(row.decoding).read_text().split("\n")[:-1]
+    )
     references = (run.corpus.text("test", name) for name in ("sentence", "tree"))
     each = statistics(lines, *references)
     matched, expected, found = each[:, :3].sum(0).tolist()
@@ -143,25 +156,37 @@ def test_a_prediction_that_is_no_tree_is_an_empty_line_and_a_note(folder, traine
 
 
 def test_new_sentences_are_decoded_as_the_row_says(folder, trained):
-    """Rows that share an untrained run: constrained, it finds trees; within no extra tokens, base finds none."""
+    """Rows that share an untrained run: constrained, it finds trees; within no extra tokens, base
+    finds none.
+    """
     words = ("--results", trained)
     new = b"the cat hears a bird .\nthe dog sees .\n"
     label = "search train_steps=1 constrained=true"
     found = inside("translate", folder / "parser.yaml", label, *words, stdin=new)
     assert (found.code, found.err) == (0, "")
     assert [line[:5] for line in found.out.splitlines()] == ["(TOP ", "(TOP "]
-    by_id = inside("translate", of_row(folder, trained, label)[0].record.id, *words, "--beam", 2, stdin=new)
+    by_id = inside(
+        "translate", of_row(folder, trained, label)[0].record.id, *words, "--beam", 2, stdin=new
+    )
     assert by_id.out == "\n\n"  # the task's settings do not constrain
-    limited = inside("translate", folder / "parser.yaml", "limit max_extra_length=0", *words, stdin=new)
+    limited = inside(
+        "translate", folder / "parser.yaml", "limit max_extra_length=0", *words, stdin=new
+    )
     assert (limited.code, limited.out) == (0, "\n\n")
     base = inside("translate", folder / "parser.yaml", *words, stdin=new)
     assert base.out.count("(TOP ") == 2
 
 
 @pytest.mark.parametrize(("leaves", "copies"), [("XX", False), ("tags", False), ("words", True)])
-def test_a_constrained_search_copies_words_only_into_trees_that_have_them(monkeypatch, leaves, copies):
+def test_a_constrained_search_copies_words_only_into_trees_that_have_them(
+    monkeypatch, leaves, copies
+):
     made = []
-    monkeypatch.setattr(tree_constraint, "TreeVocabulary", lambda *given: made.append(given) or Mock(constraint="it"))
+    monkeypatch.setattr(
+        tree_constraint,
+        "TreeVocabulary",
+        lambda *given: made.append(given) or Mock(constraint="it"),
+    )
     corpus = Mock(manifest=Mock(data={"leaves": leaves}), tokenizer="vocabulary")
     assert Parsing().constrain(corpus, DecodingConfig(constrained=True)) == "it"
     assert made == [("vocabulary", copies)]
@@ -193,7 +218,9 @@ def test_attention_and_importance_have_words_and_symbols(folder, trained):
 
 def test_compare_and_the_report_show_sentences_and_trees(folder, trained, tmp_path):
     rows = ("base", "untrained train_steps=1")
-    done = inside("compare", folder / "parser.yaml", *rows, "--results", trained, "--format", "json")
+    done = inside(
+        "compare", folder / "parser.yaml", *rows, "--results", trained, "--format", "json"
+    )
     assert done.code == 0, done.err
     shown = json.loads(done.out)["sentences"][0]
     assert shown["reference"].startswith("(S (NP DT NN )NP")
@@ -215,7 +242,9 @@ def test_the_plan_counts_the_model_exactly(folder, trained):
 
 
 def test_resuming_gives_the_same_bytes(folder, trained):
-    done = inside("verify", folder / "parser.yaml", "--results", trained, "--device", "cpu", "--rows", "base")
+    done = inside(
+        "verify", folder / "parser.yaml", "--results", trained, "--device", "cpu", "--rows", "base"
+    )
     assert done.code == 0, done.out + done.err
     assert "identical" in done.out
 
@@ -225,7 +254,10 @@ def test_resuming_gives_the_same_bytes(folder, trained):
     [
         ("base: {context: 16}\n", "s:4:17: context: 16 has no effect with task parsing; remove it"),
         ("metrics: [bleu]\n", 'unknown metric "bleu"'),
-        ("base: {batch_tokens: 500}\n", "data.max_length=500 allows sequences that do not fit in batch_tokens=500"),
+        (
+            "base: {batch_tokens: 500}\n",
+            "data.max_length=500 allows sequences that do not fit in batch_tokens=500",
+        ),
         ("base: {max_positions: 400}\n", "data.max_length=500 needs 501 positions"),
     ],
 )
@@ -254,7 +286,9 @@ def test_an_unbalanced_file_is_one_line_and_no_traceback(folder, tmp_path):
     for name in ("dev.ptb", "test.ptb"):
         (tmp_path / name).write_text("(S (NN a))\n")
     (tmp_path / "parser.yaml").write_text(STUDY)
-    done = inside("run", tmp_path / "parser.yaml", "--results", tmp_path / "results", "--device", "cpu")
+    done = inside(
+        "run", tmp_path / "parser.yaml", "--results", tmp_path / "results", "--device", "cpu"
+    )
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert done.err.endswith('train.ptb:2: "(S" is never closed\n')
 
@@ -284,4 +318,6 @@ def test_table_4_is_the_paper_s_parser(tmp_path):
     assert (config.max_extra_length, study.data.vocab_size) == (300, 16_000)
     paper = study.task.paper
     assert {name: getattr(config, name) for name in paper.base} == paper.base
-    assert read_study(ROOT / "studies/table4.yaml", Selection(("data.folder=x",))).data.folder == "x"
+    assert (
+        read_study(ROOT / "studies/table4.yaml", Selection(("data.folder=x",))).data.folder == "x"
+    )

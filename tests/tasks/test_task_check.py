@@ -1,4 +1,6 @@
-"""A user's own task is checked on two items: sums over items, no padding, file and line of the fault."""
+"""A user's own task is checked on two items: sums over items, no padding, file and line of the
+fault.
+"""
 
 import shutil
 from pathlib import Path
@@ -27,12 +29,16 @@ class Mine(LanguageModel):
 
 @pytest.fixture(scope="module")
 def corpora(tmp_path_factory):
-    """A results root with the corpora of both tasks, which a study with another class finds prepared."""
+    """A results root with the corpora of both tasks, which a study with another class finds
+    prepared.
+    """
     folder = tmp_path_factory.mktemp("tasks")
     for name, seed, count in (("train", 1, 40), ("dev", 2, 10), ("test", 3, 10)):
         write_split(folder / f"{name}.tsv", seed, count)
         lines = (folder / f"{name}.tsv").read_text().splitlines(keepends=True)
-        (folder / f"{name}.tsv").write_text(f"the big old house by the river is red now\\tred\\n{''.join(lines)}")
+        (folder / f"{name}.tsv").write_text(
+            f"the big old house by the river is red now\\tred\\n{''.join(lines)}"
+        )
     return folder
 
 
@@ -47,7 +53,9 @@ def checked(tmp_path, corpora, monkeypatch):
         (tmp_path / file).write_text(source)
         (tmp_path / "s.yaml").write_text(study.replace("  N: 1", "  N: 2"))
         try:
-            prepare(read_study(tmp_path / "s.yaml"), Results(tmp_path / "results"), lambda line: None)
+            prepare(
+                read_study(tmp_path / "s.yaml"), Results(tmp_path / "results"), lambda line: None
+            )
         except StudyError as error:
             [line] = error.lines
             return line
@@ -83,10 +91,13 @@ def test_metrics_are_tried_before_training(checked, name, body, text):
 
 def test_a_language_model_is_accepted_and_its_mean_is_not(checked):
     study = "study: lm\ntask: mine:Mine\ndata: {corpus: toy}\n" + (
-        "base: {N: 2, d_model: 16, d_ff: 32, h: 2, context: 16, train_steps: 2, batch_tokens: 64, warmup_steps: 1}\n"
+        "base: {N: 2, d_model: 16, d_ff: 32, h: 2, context: 16, train_steps: 2, batch_tokens: 64, "
+        "warmup_steps: 1}\n"
     )
     assert checked(LANGUAGE, study, "mine.py") is None
-    faulty = method("def n_targets(self, split, items):", "    return 16 * len(items) + 1", before=LANGUAGE)
+    faulty = method(
+        "def n_targets(self, split, items):", "    return 16 * len(items) + 1", before=LANGUAGE
+    )
     assert checked(faulty, study, "mine.py").startswith("mine.py:7: mine:Mine: n_targets counts ")
 
 
@@ -126,7 +137,9 @@ def test_an_error_that_the_task_raises_for_its_user_is_shown_as_it_is(checked):
     assert checked(method("def collate(self, split, items):", *body)) == "no label"
 
 
-SPLIT = split_of([[5] * 4, [5], [5] * 9, [5] * 3], [[6] * 3, [6] * 2, [6] * 7, [6]])  # with end marks: 9, 5, 18, 6
+SPLIT = split_of(
+    [[5] * 4, [5], [5] * 9, [5] * 3], [[6] * 3, [6] * 2, [6] * 7, [6]]
+)  # with end marks: 9, 5, 18, 6
 
 
 def test_two_items_are_the_shortest_and_the_longest_of_all_fields_together():
@@ -144,11 +157,31 @@ def test_two_items_are_the_shortest_and_the_longest_of_all_fields_together():
         ((600.0, 400.0, 998.9), {}, "the loss of two items is 998.9, and 600 + 400 of each alone"),
         ((0.1, 0.1, 0.2009), {}, None),
         ((0.1, 0.1, 0.2011), {}, "the loss of two items is 0.2011, and 0.1 + 0.1 of each alone"),
-        ((1.0, 2.0, 3.0), {"states": 1}, "output_terms has 12 states and 11 targets for 11 target tokens"),
-        ((1.0, 2.0, 3.0), {"targets": 1}, "output_terms has 11 states and 12 targets for 11 target tokens"),
-        ((1.0, 2.0, 3.0), {"padding": 1}, "n_targets counts 12 targets of two items, and 3 + 8 of each alone"),
-        ((1.0, 2.0, 3.0), {"tokens": 1}, "n_targets counts 11 targets, and collate 12: padding is no target"),
-        ((1.0, 2.0, 3.0), {"counted": 1}, "n_targets counts 11 targets, and loss_terms 12: padding is no target"),
+        (
+            (1.0, 2.0, 3.0),
+            {"states": 1},
+            "output_terms has 12 states and 11 targets for 11 target tokens",
+        ),
+        (
+            (1.0, 2.0, 3.0),
+            {"targets": 1},
+            "output_terms has 11 states and 12 targets for 11 target tokens",
+        ),
+        (
+            (1.0, 2.0, 3.0),
+            {"padding": 1},
+            "n_targets counts 12 targets of two items, and 3 + 8 of each alone",
+        ),
+        (
+            (1.0, 2.0, 3.0),
+            {"tokens": 1},
+            "n_targets counts 11 targets, and collate 12: padding is no target",
+        ),
+        (
+            (1.0, 2.0, 3.0),
+            {"counted": 1},
+            "n_targets counts 11 targets, and loss_terms 12: padding is no target",
+        ),
     ],
 )
 def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
@@ -159,7 +192,9 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
 
     def collate(split, items):
         pair = len(items) > 1
-        return SimpleNamespace(items=items.tolist(), tokens=n_targets(split, items) + extra["tokens"] * pair)
+        return SimpleNamespace(
+            items=items.tolist(), tokens=n_targets(split, items) + extra["tokens"] * pair
+        )
 
     def loss_terms(model, batch, label_smoothing):
         assert (model, label_smoothing) == ("model", 0.1)
@@ -167,9 +202,13 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
         return loss, batch.tokens + extra["counted"] * (len(batch.items) > 1)
 
     def output_terms(model, batch):
-        return SimpleNamespace(states=[0] * (batch.tokens + extra["states"]), targets=[0] * (11 + extra["targets"]))
+        return SimpleNamespace(
+            states=[0] * (batch.tokens + extra["states"]), targets=[0] * (11 + extra["targets"])
+        )
 
-    task = SimpleNamespace(n_targets=n_targets, collate=collate, loss_terms=loss_terms, output_terms=output_terms)
+    task = SimpleNamespace(
+        n_targets=n_targets, collate=collate, loss_terms=loss_terms, output_terms=output_terms
+    )
     if said is None:
         _check(task, "model", SPLIT, 0.1)
         return

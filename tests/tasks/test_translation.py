@@ -56,9 +56,15 @@ def test_perplexity_per_character_counts_the_end_of_a_sentence_as_a_character():
 
 def test_translations_are_scored_against_the_targets_of_the_test_split():
     """With the scores of sacreBLEU itself, of the whole and of each sentence."""
-    texts = {("test", "target"): ["the cat sees a bird .", "a dog sleeps ."], ("test", "source"): ["x", "y"]}
+    texts = {
+        ("test", "target"): ["the cat sees a bird .", "a dog sleeps ."],
+        ("test", "source"): ["x", "y"],
+    }
     corpus = SimpleNamespace(text=lambda split, field: texts[split, field])
-    predictions, references = ["the cat sees the bird .", "a dog sleeps ."], [texts["test", "target"]]
+    predictions, references = (
+        ["the cat sees the bird .", "a dog sleeps ."],
+        [texts["test", "target"]],
+    )
     for name, metric in (("bleu", sacrebleu.BLEU()), ("chrf", sacrebleu.CHRF())):
         found = TASK.measure(name, predictions, corpus)
         assert found.value == pytest.approx(metric.corpus_score(predictions, references).score)
@@ -66,7 +72,10 @@ def test_translations_are_scored_against_the_targets_of_the_test_split():
     alone = TASK.measure_items("chrf", predictions, corpus)
     chrf = sacrebleu.CHRF()
     assert alone == pytest.approx(
-        [chrf.sentence_score(text, [ref]).score for text, ref in zip(predictions, references[0], strict=True)]
+        [
+            chrf.sentence_score(text, [ref]).score
+            for text, ref in zip(predictions, references[0], strict=True)
+        ]
     )
 
 

@@ -119,7 +119,9 @@ class Training:
             context=RunContext(
                 log=logger_to(self.log_lines),
                 check_lease=self.check_lease,
-                stop_requested=lambda: bool(self.reports) and self.reports[-1].step in self.stop_after,
+                stop_requested=lambda: (
+                    bool(self.reports) and self.reports[-1].step in self.stop_after
+                ),
                 on_step=self._on_step,
                 on_evaluation=lambda: self.evaluations.append(len(self.reports)),
                 on_out_of_memory=self.smaller.append,
@@ -161,10 +163,14 @@ class Training:
 
 @pytest.fixture
 def training(tmp_path, toy):
-    """Make a training on the toy corpus; keywords are fields of `Training`, all others are settings of the row."""
+    """Make a training on the toy corpus; keywords are fields of `Training`, all others are settings
+    of the row.
+    """
 
     def training(name="run", *, corpus=toy, seed=1, **fields):
-        direct = {key: fields.pop(key) for key in tuple(fields) if key in Training.__dataclass_fields__}
+        direct = {
+            key: fields.pop(key) for key in tuple(fields) if key in Training.__dataclass_fields__
+        }
         return Training(tmp_path / name, corpus, fields, seed, **direct)
 
     return training

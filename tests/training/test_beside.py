@@ -1,4 +1,6 @@
-"""Batches made ahead and checkpoints saved beside training, as for a GPU: here in threads beside a CPU."""
+"""Batches made ahead and checkpoints saved beside training, as for a GPU: here in threads beside a
+CPU.
+"""
 
 import threading
 from dataclasses import dataclass
@@ -68,7 +70,9 @@ def test_no_batch_is_made_ahead_after_the_last_step(training, beside, monkeypatc
     assert asked == [(1, True), (2, True), (3, False)]
 
 
-def test_the_optimizer_has_its_memory_before_the_first_step_on_a_gpu_alone(training, beside, monkeypatch):
+def test_the_optimizer_has_its_memory_before_the_first_step_on_a_gpu_alone(
+    training, beside, monkeypatch
+):
     """A micro-batch is then fitted into the memory that is left."""
     on_gpu = training("gpu").prepare()
     on_gpu.batches.close()
@@ -79,7 +83,10 @@ def test_the_optimizer_has_its_memory_before_the_first_step_on_a_gpu_alone(train
 
 
 def test_a_lack_of_memory_makes_the_batch_of_the_step_again(training, beside):
-    run, smaller = training("scarce", micro_batch_tokens=48), training("smaller", micro_batch_tokens=24)
+    run, smaller = (
+        training("scarce", micro_batch_tokens=48),
+        training("smaller", micro_batch_tokens=24),
+    )
     asked = []
 
     def before_loss():
@@ -174,7 +181,9 @@ def test_batches_are_those_of_the_order_whatever_was_made_ahead(toy, monkeypatch
         found, order = batches.at(step, limit), BatchOrder(split, 300, 1)
         assert np.array_equal(found.items, order.at(step))
         assert found.n_tokens == task.n_targets(split, order.at(step))
-        expected = [task.collate(split, part) for part in micro_batches(split, order.at(step), limit)]
+        expected = [
+            task.collate(split, part) for part in micro_batches(split, order.at(step), limit)
+        ]
         (whole,) = found.parts
         parts = list(whole.micro_batches)
         assert len(parts) == len(expected) > 1
@@ -184,7 +193,9 @@ def test_batches_are_those_of_the_order_whatever_was_made_ahead(toy, monkeypatch
     batches.close()
 
 
-def test_for_a_gpu_one_batch_is_made_ahead_while_a_step_follows_and_none_after_the_last(toy, monkeypatch):
+def test_for_a_gpu_one_batch_is_made_ahead_while_a_step_follows_and_none_after_the_last(
+    toy, monkeypatch
+):
     monkeypatch.setattr(step_batches, "pinned", lambda batch: batch)
     monkeypatch.setattr(step_batches, "prepare_thread", lambda device: None)
     split, made = toy.split("train"), []
@@ -208,7 +219,9 @@ def test_batches_that_have_not_begun_are_not_made_at_the_end(toy, monkeypatch):
     split, go_on = toy.split("train"), threading.Event()
     batches = StepBatches(Translation(), split, BatchOrder(split, 300, 1), CUDA)
     make = batches._make
-    monkeypatch.setattr(batches, "_make", lambda step, limit: (step == 1 or go_on.wait(60)) and make(step, limit))
+    monkeypatch.setattr(
+        batches, "_make", lambda step, limit: (step == 1 or go_on.wait(60)) and make(step, limit)
+    )
     batches.at(1, 90)  # the thread then works on step 2
     waiting = batches._submit(3, 90)
     threading.Timer(0.05, go_on.set).start()
@@ -219,12 +232,18 @@ def test_batches_that_have_not_begun_are_not_made_at_the_end(toy, monkeypatch):
 def test_parts_of_a_batch_are_those_of_this_process(toy):
     split = toy.split("train")
     whole, half = (
-        StepBatches(Translation(), split, BatchOrder(split, 300, 1), CPU, parts=2, mine=mine).at(1, 90)
+        StepBatches(Translation(), split, BatchOrder(split, 300, 1), CPU, parts=2, mine=mine).at(
+            1, 90
+        )
         for mine in (range(2), range(1, 2))
     )
     assert [part.index for part in whole.parts] == [0, 1]
     assert [part.index for part in half.parts] == [1]
-    assert half.n_tokens == whole.n_tokens == sum(one.tokens for part in whole.parts for one in part.micro_batches)
+    assert (
+        half.n_tokens
+        == whole.n_tokens
+        == sum(one.tokens for part in whole.parts for one in part.micro_batches)
+    )
     assert 0 < sum(one.tokens for one in half.parts[0].micro_batches) < whole.n_tokens
 
 

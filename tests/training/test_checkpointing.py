@@ -35,11 +35,25 @@ FULL = OSError(errno.ENOSPC, "No space left on device")
 # Due checkpoints
 
 
-@given(st.integers(1, 12), st.integers(1, 12), st.none() | st.integers(1, 9), st.integers(1, 60), st.integers(1, 9))
+@given(
+    st.integers(1, 12),
+    st.integers(1, 12),
+    st.none() | st.integers(1, 9),
+    st.integers(1, 60),
+    st.integers(1, 9),
+)
 @example(1, 1, None, 3, 5)  # step 1 is the first of fewer checkpoints than asked for
-def test_due_checkpoints_are_those_found_by_looking_at_every_step(every, evaluations, patience, last, count):
-    config = resolve_row({"checkpoint_every": every, "eval_every": evaluations, "patience": patience})
-    due = [step for step in range(1, last + 1) if step % every == 0 or (patience and step % evaluations == 0)]
+def test_due_checkpoints_are_those_found_by_looking_at_every_step(
+    every, evaluations, patience, last, count
+):
+    config = resolve_row(
+        {"checkpoint_every": every, "eval_every": evaluations, "patience": patience}
+    )
+    due = [
+        step
+        for step in range(1, last + 1)
+        if step % every == 0 or (patience and step % evaluations == 0)
+    ]
     assert [step for step in range(1, last + 1) if is_due(config, step)] == due
     saved = due if due[-1:] == [last] else [*due, last]  # one is also saved after the last step
     assert averaged_steps(config, last, count) == saved[-count:]
@@ -70,9 +84,13 @@ def test_every_weight_is_the_mean_over_the_files(tmp_path):
         {"a": torch.tensor([[13.0, 17.0]]), "b": torch.tensor(19.0)},
     )
     mean = average(paths)
-    torch.testing.assert_close(mean, {"a": torch.tensor([[19 / 3, 26 / 3]]), "b": torch.tensor(11.0)})
+    torch.testing.assert_close(
+        mean, {"a": torch.tensor([[19 / 3, 26 / 3]]), "b": torch.tensor(11.0)}
+    )
     assert mean["a"].dtype == torch.float32
-    torch.testing.assert_close(average(paths[:2]), {"a": torch.tensor([[3.0, 4.5]]), "b": torch.tensor(7.0)})
+    torch.testing.assert_close(
+        average(paths[:2]), {"a": torch.tensor([[3.0, 4.5]]), "b": torch.tensor(7.0)}
+    )
 
 
 def test_the_average_of_one_file_is_that_file(tmp_path):
@@ -113,7 +131,9 @@ class Disk:
 
     def save(self, step, scheduled=True, **state):
         info = a_training_state(step, **state)
-        self.saver.save(Snapshot(f"weights {step}".encode(), f"state {step}".encode(), info, scheduled))
+        self.saver.save(
+            Snapshot(f"weights {step}".encode(), f"state {step}".encode(), info, scheduled)
+        )
 
     def steps(self):
         """(Steps with weights, steps that can be resumed)."""
@@ -252,18 +272,25 @@ def undisturbed(training):
     return run.outcome()
 
 
-def test_a_training_whose_due_save_was_refused_ends_like_an_undisturbed_one(training, undisturbed, refuse):
+def test_a_training_whose_due_save_was_refused_ends_like_an_undisturbed_one(
+    training, undisturbed, refuse
+):
     """Averaging uses that checkpoint; without it, the scores would differ."""
     tried = refuse(1)
     run = training(evaluate=evaluate)
     run.fit()
     assert tried == [4, 4, 8, 12]
     assert len(run.log_lines) == 1
-    assert "No space left on device); the checkpoint before it is unchanged, and training goes on" in run.log_lines[0]
+    assert (
+        "No space left on device); the checkpoint before it is unchanged, and training goes on"
+        in run.log_lines[0]
+    )
     assert run.outcome() == undisturbed
 
 
-def test_a_training_whose_last_save_is_refused_fails_and_can_be_resumed(training, undisturbed, refuse):
+def test_a_training_whose_last_save_is_refused_fails_and_can_be_resumed(
+    training, undisturbed, refuse
+):
     run = training(evaluate=evaluate)
     with pytest.MonkeyPatch.context() as patch:
         save = checkpoints.save
@@ -291,7 +318,9 @@ def test_a_training_on_a_full_disk_fails_once_too_many_saves_wait(training, refu
     assert set(tried) == {4}
 
 
-def test_a_stop_whose_save_is_refused_resumes_at_the_checkpoint_before(training, undisturbed, refuse):
+def test_a_stop_whose_save_is_refused_resumes_at_the_checkpoint_before(
+    training, undisturbed, refuse
+):
     tried = refuse(2)
     run = training(evaluate=evaluate, stop_after=(6,))
     with pytest.raises(Interrupted):
@@ -303,7 +332,9 @@ def test_a_stop_whose_save_is_refused_resumes_at_the_checkpoint_before(training,
     assert run.outcome() == undisturbed
 
 
-def test_refused_lines_of_the_metrics_log_are_written_later_in_order(training, undisturbed, monkeypatch):
+def test_refused_lines_of_the_metrics_log_are_written_later_in_order(
+    training, undisturbed, monkeypatch
+):
     run, write, count = training(evaluate=evaluate), os.write, []
 
     def refusing(file, content):
@@ -341,13 +372,17 @@ def test_the_lease_is_checked_before_anything_is_written(training):
         if not held[0]:
             raise Lost
 
-    run = training(check_lease=check_lease, after_step=lambda report: held.clear() or held.append(False))
+    run = training(
+        check_lease=check_lease, after_step=lambda report: held.clear() or held.append(False)
+    )
     with pytest.raises(Lost):
         run.fit()
     assert not run.checkpoints.exists()
 
 
-def test_old_checkpoints_that_cannot_be_removed_do_not_stop_a_training(training, undisturbed, monkeypatch):
+def test_old_checkpoints_that_cannot_be_removed_do_not_stop_a_training(
+    training, undisturbed, monkeypatch
+):
     prune = checkpoints.prune
     failures = iter([StoreError("cannot be read"), FULL])
 
@@ -360,7 +395,9 @@ def test_old_checkpoints_that_cannot_be_removed_do_not_stop_a_training(training,
     monkeypatch.setattr(checkpoints, "prune", failing)
     run = training(evaluate=evaluate)
     run.fit()
-    assert [line.partition(" (")[0] for line in run.log_lines] == ["old checkpoints could not be removed"] * 2
+    assert [line.partition(" (")[0] for line in run.log_lines] == [
+        "old checkpoints could not be removed"
+    ] * 2
     assert run.outcome() == undisturbed
 
 
@@ -380,7 +417,9 @@ def test_a_finished_training_whose_state_was_pruned_is_not_trained_again(trainin
 
 
 def scarce(run, step, tokens, error, fitting=1):
-    """In this step, micro-batches of more padded tokens do not fit after the first `fitting` ones."""
+    """In this step, micro-batches of more padded tokens do not fit after the first `fitting`
+    ones.
+    """
     seen = []
 
     def before_loss():
@@ -396,13 +435,17 @@ def scarce(run, step, tokens, error, fitting=1):
 ERRORS = [
     torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB."),
     MemoryError(),
-    RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"),
+    RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory"
+    ),
 ]
 
 
 @pytest.mark.parametrize("error", ERRORS, ids=["gpu", "python", "cpu"])
 def test_out_of_memory_repeats_the_step_in_smaller_micro_batches(training, error):
-    """The result, dropout included, is that of a run with the smaller micro-batches from that step on."""
+    """The result, dropout included, is that of a run with the smaller micro-batches from that step
+    on.
+    """
     run = training("scarce", evaluate=evaluate, micro_batch_tokens=48)
     expected = training("expected", evaluate=evaluate, micro_batch_tokens=48)
     interrupted(expected, 6)
@@ -416,13 +459,22 @@ def test_out_of_memory_repeats_the_step_in_smaller_micro_batches(training, error
 
 def test_micro_batches_are_halved_as_often_as_needed_and_no_token_is_lost(training, monkeypatch):
     released = []
-    monkeypatch.setattr(trainer, "release_cached_memory", lambda device: released.append(list(run.smaller)))
-    run, expected = training("scarce", micro_batch_tokens=192), training("expected", micro_batch_tokens=24)
+    monkeypatch.setattr(
+        trainer, "release_cached_memory", lambda device: released.append(list(run.smaller))
+    )
+    run, expected = (
+        training("scarce", micro_batch_tokens=192),
+        training("expected", micro_batch_tokens=24),
+    )
     scarce(run, step=1, tokens=24, error=ERRORS[0], fitting=0)
     run.fit()
     expected.fit()
     assert run.smaller == [96, 48, 24]
-    assert released == [[], [96], [96, 48]]  # the memory of a failed micro-batch, before a smaller one is made
+    assert released == [
+        [],
+        [96],
+        [96, 48],
+    ]  # the memory of a failed micro-batch, before a smaller one is made
     assert run.reports[-1].tokens == expected.reports[-1].tokens
     assert run.outcome() == expected.outcome()
 

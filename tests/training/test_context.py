@@ -35,7 +35,9 @@ def test_the_default_logger_is_out_of_reach_of_the_applications_configuration():
 
 def test_a_training_reports_every_step_and_asks_for_a_stop_after_it(training):
     order = []
-    run = training(train_steps=5, after_step=lambda report: order.append(report.step), stop_after=(3,))
+    run = training(
+        train_steps=5, after_step=lambda report: order.append(report.step), stop_after=(3,)
+    )
     with pytest.raises(Interrupted):
         run.fit()
     assert order == [1, 2, 3]
@@ -52,6 +54,8 @@ def test_an_evaluation_is_announced_before_the_report_of_its_step(training):
 def test_the_lease_is_checked_before_every_file_of_a_checkpoint(training):
     """Once when a training starts; then before the folder, weights, state, manifest and removal."""
     calls = []
-    run = training(train_steps=4, checkpoint_every=4, check_lease=lambda: calls.append(len(run.reports)))
+    run = training(
+        train_steps=4, checkpoint_every=4, check_lease=lambda: calls.append(len(run.reports))
+    )
     run.fit()
     assert calls == [0, *[3] * 5]

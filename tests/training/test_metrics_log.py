@@ -8,7 +8,11 @@ import pytest
 
 from ablate.training.metrics_log import MetricsLog
 
-LINES = [b'{"step": 1, "loss": 2.5}\n', b'{"step": 2, "loss": 2.25}\n', b'{"step": 3, "ppl": 7.0}\n']
+LINES = [
+    b'{"step": 1, "loss": 2.5}\n',
+    b'{"step": 2, "loss": 2.25}\n',
+    b'{"step": 3, "ppl": 7.0}\n',
+]
 
 
 @pytest.fixture

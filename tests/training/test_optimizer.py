@@ -1,4 +1,6 @@
-"""Optimizers against their formulas and torch's classes, decay of matrices alone, clipping, state in checkpoints."""
+"""Optimizers against their formulas and torch's classes, decay of matrices alone, clipping, state
+in checkpoints.
+"""
 
 import subprocess
 import sys
@@ -43,7 +45,9 @@ RATES = (0.1, 0.03, 0.2, 0.05)
 
 
 def by_formula(x, gradient, *, decay, decoupled, beta1=0.9, beta2=0.98, eps=1e-9):
-    """Algorithm 2 of Loshchilov and Hutter (2019), which without decay is Adam (Kingma and Ba, 2015), in float64."""
+    """Algorithm 2 of Loshchilov and Hutter (2019), which without decay is Adam (Kingma and Ba,
+    2015), in float64.
+    """
     x, m, v = x.double(), 0.0, 0.0
     for t, (scale, rate) in enumerate(zip(SCALES, RATES, strict=True), 1):
         g = scale * gradient.double()
@@ -70,7 +74,9 @@ def by_formula(x, gradient, *, decay, decoupled, beta1=0.9, beta2=0.98, eps=1e-9
 def test_steps_are_those_of_the_formula_and_only_matrices_decay(settings, formula):
     model = Small()
     expected = by_formula(model.matrix.detach(), torch.tensor([[0.3, 0.7, -0.4]]), **formula)
-    without = by_formula(model.bias.detach(), torch.tensor([0.2, -0.1]), **{**formula, "decay": 0.0})
+    without = by_formula(
+        model.bias.detach(), torch.tensor([0.2, -0.1]), **{**formula, "decay": 0.0}
+    )
     optimizer = Optimizer(model, resolve_row(settings))
     for scale, rate in zip(SCALES, RATES, strict=True):
         give(model, scale)
@@ -81,7 +87,9 @@ def test_steps_are_those_of_the_formula_and_only_matrices_decay(settings, formul
 
 @pytest.mark.parametrize("optimizer", DECAYING)
 def test_steps_of_a_whole_model_are_those_of_torchs_plain_loop_with_two_groups(optimizer):
-    config = resolve_row({**SMALL, **DECAYING[optimizer], "positional_encoding": "learned", "max_positions": 9})
+    config = resolve_row(
+        {**SMALL, **DECAYING[optimizer], "positional_encoding": "learned", "max_positions": 9}
+    )
     ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
     kind = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[optimizer]
     plain = kind(
@@ -118,7 +126,9 @@ def test_steps_are_those_of_torchs_fused_optimizer_to_the_bit(optimizer):
     for rate in RATES:
         give_both(ours, theirs, drawn)
         stepped.step(rate)
-        nn.utils.clip_grad_norm_([theirs.get_parameter(name) for name in stepped.names], 0.7)  # sums in one order
+        nn.utils.clip_grad_norm_(
+            [theirs.get_parameter(name) for name in stepped.names], 0.7
+        )  # sums in one order
         for group in fused.param_groups:
             group["lr"] = rate
         fused.step()
@@ -162,18 +172,23 @@ def test_training_does_not_load_torchs_compiler():
         "from ablate.config import resolve_row\n"
         "from ablate.model import build\n"
         "from ablate.training.optimizer import Optimizer\n"
-        "config = resolve_row(dict(n_layers=1, d_model=6, d_ff=5, n_heads=2, gradient_clipping=1.0))\n"
+        "config = resolve_row(dict(n_layers=1, d_model=6, d_ff=5, n_heads=2, "
+        "gradient_clipping=1.0))\n"
         "model = build(config, 11, 1)\n"
         "tokens = torch.randint(4, 11, (2, 5))\n"
         "model(tokens, tokens).sum().backward()\n"
         "Optimizer(model, config).step(0.1)\n"
         "print('torch._dynamo' in sys.modules)\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize("settings", [{}, {"mixer": "lstm"}, {"positional_encoding": "relative"}], ids=str)
+@pytest.mark.parametrize(
+    "settings", [{}, {"mixer": "lstm"}, {"positional_encoding": "relative"}], ids=str
+)
 def test_without_a_gradient_decoupled_decay_shrinks_all_but_gains_and_biases(settings):
     config = resolve_row({**SMALL, **DECAYING["adamw"], "attention_bias": True, **settings})
     model = build(config, 11, seed=1)
@@ -191,15 +206,25 @@ def test_without_a_gradient_decoupled_decay_shrinks_all_but_gains_and_biases(set
 NORM = 0.79**0.5
 
 
-@pytest.mark.parametrize(("largest", "factor"), [(None, 1.0), (1.0, 1.0), (0.5, 0.5 / NORM), (0.01, 0.01 / NORM)])
+@pytest.mark.parametrize(
+    ("largest", "factor"), [(None, 1.0), (1.0, 1.0), (0.5, 0.5 / NORM), (0.01, 0.01 / NORM)]
+)
 def test_a_gradient_whose_norm_is_larger_is_scaled_down_to_it_as_one_vector(largest, factor):
     model = Small()
     optimizer = Optimizer(model, resolve_row({"gradient_clipping": largest, "adam_beta1": 0.5}))
     give(model, 1.0)
     optimizer.step(0.1)
-    first = {name: moment / 0.5 for name, moment in optimizer.state().items() if name.startswith("exp_avg/")}
-    torch.testing.assert_close(first["exp_avg/bias"], factor * torch.tensor([0.2, -0.1]), rtol=1e-4, atol=0)
-    torch.testing.assert_close(first["exp_avg/matrix"], factor * torch.tensor([[0.3, 0.7, -0.4]]), rtol=1e-4, atol=0)
+    first = {
+        name: moment / 0.5
+        for name, moment in optimizer.state().items()
+        if name.startswith("exp_avg/")
+    }
+    torch.testing.assert_close(
+        first["exp_avg/bias"], factor * torch.tensor([0.2, -0.1]), rtol=1e-4, atol=0
+    )
+    torch.testing.assert_close(
+        first["exp_avg/matrix"], factor * torch.tensor([[0.3, 0.7, -0.4]]), rtol=1e-4, atol=0
+    )
 
 
 def test_a_step_clears_the_gradients():
@@ -265,7 +290,9 @@ def test_sgd_steps_are_those_of_the_formula(momentum):
     """v <- mu v + g + decay x, x <- x - rate v, with decay for the matrix alone."""
     mu = 0.9 if momentum is None else momentum
     model = Small()
-    optimizer = Optimizer(model, resolve_row({"optimizer": "sgd", "momentum": momentum, "weight_decay": 0.3}))
+    optimizer = Optimizer(
+        model, resolve_row({"optimizer": "sgd", "momentum": momentum, "weight_decay": 0.3})
+    )
     x, v = model.matrix.detach().double(), 0.0
     b, u = model.bias.detach().double(), 0.0
     for scale, rate in zip(SCALES, RATES, strict=True):
@@ -276,10 +303,17 @@ def test_sgd_steps_are_those_of_the_formula(momentum):
         optimizer.step(rate)
     torch.testing.assert_close(model.matrix.detach(), x.float(), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(model.bias.detach(), b.float(), rtol=1e-5, atol=1e-6)
-    assert set(optimizer.state()) == ({"momentum_buffer/matrix", "momentum_buffer/bias"} if mu else set())
+    assert set(optimizer.state()) == (
+        {"momentum_buffer/matrix", "momentum_buffer/bias"} if mu else set()
+    )
 
 
-FIELDS_OF_MUON = {"optimizer": "muon", "weight_decay": 0.3, "positional_encoding": "learned", "max_positions": 9}
+FIELDS_OF_MUON = {
+    "optimizer": "muon",
+    "weight_decay": 0.3,
+    "positional_encoding": "learned",
+    "max_positions": 9,
+}
 
 
 @pytest.mark.parametrize("momentum", [None, 0.5])
@@ -287,7 +321,9 @@ def test_muon_steps_are_those_of_torchs_muon_and_adamw_side_by_side_to_the_bit(m
     config = resolve_row({**SMALL, **FIELDS_OF_MUON, "momentum": momentum})
     ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
     hidden = {
-        name for name, p in theirs.named_parameters() if name.startswith(("encoder.", "decoder.")) and p.dim() == 2
+        name
+        for name, p in theirs.named_parameters()
+        if name.startswith(("encoder.", "decoder.")) and p.dim() == 2
     }
     of = {name: theirs.get_parameter(name) for name, _ in theirs.named_parameters()}
     muon = torch.optim.Muon(
@@ -313,10 +349,16 @@ def test_muon_steps_are_those_of_torchs_muon_and_adamw_side_by_side_to_the_bit(m
         assert torch.equal(parameter, of[name]), name
     kinds = {name: set(state) for name, state in stepped.moments.items()}
     assert {name for name in kinds if kinds[name] == {"momentum_buffer"}} == hidden
-    assert {"embedding.weight", "source_positions.weight", "encoder.0.feed_forward.W_1.bias"} <= kinds.keys() - hidden
+    assert {
+        "embedding.weight",
+        "source_positions.weight",
+        "encoder.0.feed_forward.W_1.bias",
+    } <= kinds.keys() - hidden
 
 
-@pytest.mark.parametrize("settings", [{"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.0}, FIELDS_OF_MUON])
+@pytest.mark.parametrize(
+    "settings", [{"optimizer": "sgd"}, {"optimizer": "sgd", "momentum": 0.0}, FIELDS_OF_MUON]
+)
 def test_a_model_goes_on_from_the_state_of_its_optimizer_to_the_bit(settings):
     config = resolve_row({**SMALL, **settings})
     whole, stopped = build(config, 11, seed=1), build(config, 11, seed=1)
@@ -339,7 +381,12 @@ def test_a_model_goes_on_from_the_state_of_its_optimizer_to_the_bit(settings):
 
 @pytest.mark.parametrize(
     ("settings", "bytes_each"),
-    [({}, 8), ({"optimizer": "sgd"}, 4), ({"optimizer": "sgd", "momentum": 0.0}, 0), (FIELDS_OF_MUON, None)],
+    [
+        ({}, 8),
+        ({"optimizer": "sgd"}, 4),
+        ({"optimizer": "sgd", "momentum": 0.0}, 0),
+        (FIELDS_OF_MUON, None),
+    ],
     ids=str,
 )
 @pytest.mark.parametrize("shape", [{}, {"mixer": "lstm"}, {"architecture": "decoder-only", "n_kv_heads": 1},
@@ -351,7 +398,9 @@ def test_the_state_is_as_large_as_foretold(settings, bytes_each, shape):
     for parameter in model.parameters():
         parameter.grad = torch.ones_like(parameter)
     optimizer.step(0.1)
-    kept = sum(value.numel() for key, value in optimizer.state().items() if not key.startswith("step/"))
+    kept = sum(
+        value.numel() for key, value in optimizer.state().items() if not key.startswith("step/")
+    )
     assert kept == optimizer_values(config, parameters(config, 11))
     if bytes_each is not None:
         assert 4 * kept == bytes_each * sum(p.numel() for p in model.parameters())

@@ -1,4 +1,6 @@
-"""Several ranks give the bytes of one: training, evaluation and decoding. Here, the ranks are threads of a process."""
+"""Several ranks give the bytes of one: training, evaluation and decoding. Here, the ranks are
+threads of a process.
+"""
 
 import json
 import threading
@@ -99,7 +101,9 @@ def trained(training):
     return trained
 
 
-@pytest.mark.parametrize("settings", [{}, {"optimizer": "sgd", "gradient_clipping": 0.1, "micro_batch_tokens": 30}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"optimizer": "sgd", "gradient_clipping": 0.1, "micro_batch_tokens": 30}]
+)
 def test_any_number_of_ranks_gives_the_same_bytes(trained, settings):
     (one, _), (two, _), (four, _) = (trained(f"{size}", size, **settings) for size in (1, 2, 4))
     assert one.outcome() == two.outcome() == four.outcome()
@@ -109,14 +113,19 @@ def test_any_number_of_ranks_gives_the_same_bytes(trained, settings):
 def test_parts_change_the_masks_and_the_last_digits_and_nothing_else(training):
     """Without dropout, the sum over parts is the gradient of the whole batch."""
     for dropout, is_close in ((0.0, True), (0.3, False)):
-        runs = [training(f"{dropout} {parts}", parts=parts, dropout=dropout, batch_tokens=200) for parts in (1, 4)]
+        runs = [
+            training(f"{dropout} {parts}", parts=parts, dropout=dropout, batch_tokens=200)
+            for parts in (1, 4)
+        ]
         for run in runs:
             run.fit()
         (one, four) = (dict(run.trainer.model.named_parameters()) for run in runs)
         assert all(torch.allclose(one[name], four[name], atol=1e-4) for name in one) == is_close
         if not is_close:
             assert runs[0].metrics.read_bytes() != runs[1].metrics.read_bytes()
-        assert runs[0].trainer.last_loss == pytest.approx(runs[1].trainer.last_loss, rel=1e-5 if is_close else 0.5)
+        assert runs[0].trainer.last_loss == pytest.approx(
+            runs[1].trainer.last_loss, rel=1e-5 if is_close else 0.5
+        )
 
 
 def test_a_run_resumes_on_another_number_of_ranks_with_the_same_bytes(trained):
@@ -159,7 +168,9 @@ def test_out_of_memory_on_one_rank_halves_the_micro_batch_of_all(trained):
 
 
 def test_all_ranks_notice_divergence(trained):
-    run, end = trained("run", 2, learning_rate=100.0, schedule="constant", optimizer="sgd", warmup_steps=1)
+    run, end = trained(
+        "run", 2, learning_rate=100.0, schedule="constant", optimizer="sgd", warmup_steps=1
+    )
     assert end is Diverged
     assert len(run.reports) == 2  # noticed at the first line of the log, after step 3
 
@@ -168,10 +179,16 @@ def test_all_ranks_notice_divergence(trained):
 
 
 def tree_sums(size, gradients, losses):
-    """The gradients of two parameters and the loss, from `GradientTree` on some ranks; one row of gradients a part."""
+    """The gradients of two parameters and the loss, from `GradientTree` on some ranks; one row of
+    gradients a part.
+    """
 
     def work(ranks):
-        parameters = [nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(5)), nn.Parameter(torch.zeros(1))]
+        parameters = [
+            nn.Parameter(torch.zeros(3, 2)),
+            nn.Parameter(torch.zeros(5)),
+            nn.Parameter(torch.zeros(1)),
+        ]
         tree = GradientTree(parameters, ranks)
         for part in parts_of_rank(len(losses), ranks):
             for parameter, gradient in zip(parameters, gradients[part], strict=True):
@@ -193,7 +210,9 @@ def test_the_sum_is_that_of_the_tree_whatever_the_number_of_ranks():
     for size in (1, 2, 4, 8):
         for loss, first, other, absent in tree_sums(size, gradients, losses):
             assert loss == 4.0
-            assert torch.allclose(first, torch.stack([gradient for gradient, _, _ in gradients]).sum(0))
+            assert torch.allclose(
+                first, torch.stack([gradient for gradient, _, _ in gradients]).sum(0)
+            )
             assert torch.equal(other, second[5])
             assert absent is None
 
@@ -201,12 +220,18 @@ def test_the_sum_is_that_of_the_tree_whatever_the_number_of_ranks():
 @pytest.mark.parametrize("size", [1, 2, 4, 8])
 def test_the_sum_has_equal_shares_for_all_ranks_and_hardly_more_than_the_parameters(size):
     def length(ranks):
-        return GradientTree([nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(5))], ranks).length
+        return GradientTree(
+            [nn.Parameter(torch.zeros(3, 2)), nn.Parameter(torch.zeros(5))], ranks
+        ).length
 
-    assert together(size, length) == [{1: 12, 2: 12, 4: 12, 8: 16}[size]] * size  # 11 numbers and the loss
+    assert (
+        together(size, length) == [{1: 12, 2: 12, 4: 12, 8: 16}[size]] * size
+    )  # 11 numbers and the loss
 
 
-@pytest.mark.parametrize(("parts", "divided"), [({}, False), ({"parts": 1}, False), ({"parts": 2}, True)])
+@pytest.mark.parametrize(
+    ("parts", "divided"), [({}, False), ({"parts": 1}, False), ({"parts": 2}, True)]
+)
 def test_the_gradients_of_several_parts_are_added_in_a_tree(toy, tmp_path, parts, divided):
     trainer = Trainer(
         resolve_row(TINY), 1, Translation(), toy, RunFolder(tmp_path), device=CPU, micro_batch_tokens=100,
@@ -216,7 +241,9 @@ def test_the_gradients_of_several_parts_are_added_in_a_tree(toy, tmp_path, parts
 
 
 def test_masks_differ_between_seeds_steps_and_parts():
-    seeds = [part_seed(seed, step, part) for seed in (1, 2) for step in range(1, 50) for part in range(8)]
+    seeds = [
+        part_seed(seed, step, part) for seed in (1, 2) for step in range(1, 50) for part in range(8)
+    ]
     assert len(set(seeds)) == len(seeds)
 
 
@@ -234,7 +261,10 @@ def test_a_batch_is_divided_into_neighbors_of_about_as_many_tokens(toy, count):
 
 def test_a_batch_of_few_records_leaves_some_parts_empty(training):
     corpus = corpus_of([([5, 6, 7, 8], [8, 7, 6])] * 9, 13)
-    runs = [training(f"{parts}", corpus=corpus, batch_tokens=10, parts=parts, dropout=0.0) for parts in (1, 8)]
+    runs = [
+        training(f"{parts}", corpus=corpus, batch_tokens=10, parts=parts, dropout=0.0)
+        for parts in (1, 8)
+    ]
     for run in runs:
         run.fit()
     assert runs[0].trainer.last_loss == pytest.approx(runs[1].trainer.last_loss, rel=1e-5)
@@ -260,7 +290,9 @@ def test_perplexity_and_translations_are_those_of_one_rank(toy, model, monkeypat
         collate = task.collate
         task.collate = lambda *args: batches.append(args) or collate(*args)
         value = task.nats_per_token(model, split, CPU)
-        found = translate_ids(model, sentences, DecodingConfig(beam=2), CPU, lambda: translated.append(ranks.index))
+        found = translate_ids(
+            model, sentences, DecodingConfig(beam=2), CPU, lambda: translated.append(ranks.index)
+        )
         evaluated.append(len(batches))
         return value, found
 
@@ -303,7 +335,9 @@ def test_the_nats_of_a_text_are_those_of_one_rank(toy):
 
     def work(ranks):
         batches = [(each, Values(values=torch.from_numpy(each / 7.0))) for each in places]
-        return collect_nats(count, lambda tokens: batches, lambda batch: batch["values"], CPU, lambda: None)
+        return collect_nats(
+            count, lambda tokens: batches, lambda batch: batch["values"], CPU, lambda: None
+        )
 
     for size in (1, 2, 4):
         for found in together(size, work):
@@ -312,7 +346,9 @@ def test_the_nats_of_a_text_are_those_of_one_rank(toy):
 
 def test_the_scores_of_masked_tokens_are_those_of_one_rank():
     draw = np.random.default_rng(3)
-    places = np.split(draw.permutation(60), [7, 7, 20, 33, 41])  # the second batch has no masked token
+    places = np.split(
+        draw.permutation(60), [7, 7, 20, 33, 41]
+    )  # the second batch has no masked token
     nats, correct, scored = draw.random(60), draw.random(60) < 0.5, []
 
     class Where(list):
@@ -327,10 +363,14 @@ def test_the_scores_of_masked_tokens_are_those_of_one_rank():
 
         def work(ranks):
             batches = [(each, Where(each.tolist())) for each in places]
-            return collect_scores(lambda tokens: batches, scores_of, CPU, lambda: scored.append(ranks.index))
+            return collect_scores(
+                lambda tokens: batches, scores_of, CPU, lambda: scored.append(ranks.index)
+            )
 
         for found in together(size, work):
             assert found.places.tolist() == np.concatenate(places).tolist()
             assert found.nats.tolist() == nats[found.places].tolist()
             assert found.correct.tolist() == correct[found.places].tolist()
-        assert sorted(scored) == sorted(number % size for number in range(len(places)))  # each batch on one rank
+        assert sorted(scored) == sorted(
+            number % size for number in range(len(places))
+        )  # each batch on one rank

@@ -1,4 +1,6 @@
-"""A run that is interrupted, killed or damaged, and then resumed, writes the bytes of an undisturbed one."""
+"""A run that is interrupted, killed or damaged, and then resumed, writes the bytes of an
+undisturbed one.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,9 @@ STEPS = 12
 
 
 def evaluate(model):
-    """A dev perplexity that depends on the weights, and puts the model into evaluation mode as a real one does."""
+    """A dev perplexity that depends on the weights, and puts the model into evaluation mode as a
+    real one does.
+    """
     model.eval()
     with torch.no_grad():
         return 100.0 + float(model(torch.tensor([[5, 6, 3]]), torch.tensor([[2, 7]]))[0, 0, 0])
@@ -61,7 +65,9 @@ def test_a_run_interrupted_at_every_step_ends_like_an_undisturbed_one(training, 
     assert run.outcome() == undisturbed
 
 
-def test_a_resumed_run_makes_the_same_reports_with_the_loss_and_perplexity_of_before(training, undisturbed_run):
+def test_a_resumed_run_makes_the_same_reports_with_the_loss_and_perplexity_of_before(
+    training, undisturbed_run
+):
     run = training(evaluate=evaluate)
     for step in range(1, STEPS):
         interrupted(run, step)
@@ -98,7 +104,9 @@ def test_a_run_killed_between_checkpoints_resumes_at_the_last_one(training, undi
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("encoding", ["learned", "none"])
-def test_resuming_is_exact_for_every_encoding_and_precision_and_in_micro_batches(training, precision, encoding):
+def test_resuming_is_exact_for_every_encoding_and_precision_and_in_micro_batches(
+    training, precision, encoding
+):
     settings = {"precision": precision, "positional_encoding": encoding, "micro_batch_tokens": 29}
     whole, parts = training("whole", **settings), training("parts", **settings)
     whole.fit()
@@ -150,7 +158,9 @@ def test_early_stopping_is_resumed_too(training, step):
 
 
 @pytest.mark.parametrize("part", ["weights", "state"])
-def test_a_damaged_newest_checkpoint_is_logged_and_the_one_before_it_is_used(training, undisturbed, part):
+def test_a_damaged_newest_checkpoint_is_logged_and_the_one_before_it_is_used(
+    training, undisturbed, part
+):
     run = training(evaluate=evaluate)
     interrupted(run, 9)
     newest, _ = checkpoints.newest(run.checkpoints)
@@ -201,14 +211,18 @@ def test_a_finished_run_resumes_with_its_weights_while_its_state_is_there(traini
     trainer = run.prepare()
     assert run.log_lines == [f"resumed at step {STEPS}"]
     final = load_file(checkpoints.newest(run.checkpoints)[0].weights)
-    assert all(torch.equal(value, final[name]) for name, value in trainer.model.state_dict().items())
+    assert all(
+        torch.equal(value, final[name]) for name, value in trainer.model.state_dict().items()
+    )
 
 
 @pytest.mark.parametrize(("damaged", "line"), [
     (8, f"training had ended at step {STEPS}"),
     (STEPS, "(its SHA-256 is not the one written); the run starts over"),
 ])  # fmt: skip
-def test_without_a_state_only_the_weights_of_the_last_step_decide_whether_training_had_ended(training, damaged, line):
+def test_without_a_state_only_the_weights_of_the_last_step_decide_whether_training_had_ended(
+    training, damaged, line
+):
     run = training(evaluate=evaluate)
     run.fit()
     checkpoints.prune(run.checkpoints, {8, STEPS}, finished=True)
@@ -220,7 +234,9 @@ def test_without_a_state_only_the_weights_of_the_last_step_decide_whether_traini
 
 
 def test_files_without_a_manifest_do_not_count(training, undisturbed):
-    """A kill while a checkpoint is written leaves weights without a manifest, and a temporary file."""
+    """A kill while a checkpoint is written leaves weights without a manifest, and a temporary
+    file.
+    """
     run = training(evaluate=evaluate)
     interrupted(run, 6)
     (run.checkpoints / "000000007.weights.safetensors").write_bytes(b"half of")

@@ -7,7 +7,10 @@ import pytest
 from ablate.config import resolve_row
 from ablate.training.schedule import SCHEDULES, learning_rate
 
-WARMUP, LAST = 10, 110  # as far from warm-up to the end as a hundred steps, the last of which is not at 0
+WARMUP, LAST = (
+    10,
+    110,
+)  # as far from warm-up to the end as a hundred steps, the last of which is not at 0
 
 
 def rate(step, last=None, **settings):
@@ -16,7 +19,9 @@ def rate(step, last=None, **settings):
 
 def rates(schedule, **settings):
     """By step, with a peak of 1."""
-    config = resolve_row({"schedule": schedule, "learning_rate": 1.0, "warmup_steps": WARMUP, **settings})
+    config = resolve_row(
+        {"schedule": schedule, "learning_rate": 1.0, "warmup_steps": WARMUP, **settings}
+    )
     return {step: learning_rate(config, step, LAST) for step in range(1, LAST + 2)}
 
 
@@ -50,7 +55,9 @@ def test_the_papers_rate_does_not_depend_on_where_training_ends():
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_goes_up_in_a_line_to_its_peak_at_the_end_of_warm_up(schedule):
     found = rates(schedule)
-    assert [found[step] for step in range(1, WARMUP + 1)] == pytest.approx([step / WARMUP for step in range(1, 11)])
+    assert [found[step] for step in range(1, WARMUP + 1)] == pytest.approx(
+        [step / WARMUP for step in range(1, 11)]
+    )
     assert max(found.values()) == found[WARMUP] == 1.0
 
 
@@ -68,7 +75,9 @@ def test_the_inverse_root_is_half_after_four_times_the_warm_up():
 def test_a_linear_rate_falls_by_equal_steps_to_0_one_step_after_the_last():
     found = rates("linear")
     falls = [found[step] - found[step + 1] for step in range(WARMUP, LAST + 1)]
-    assert falls == pytest.approx([1 / 101] * 101)  # 101 steps from the peak at step 10 to 0 at step 111
+    assert falls == pytest.approx(
+        [1 / 101] * 101
+    )  # 101 steps from the peak at step 10 to 0 at step 111
     assert found[LAST] > 0
     assert found[LAST + 1] == 0.0
 
@@ -76,8 +85,13 @@ def test_a_linear_rate_falls_by_equal_steps_to_0_one_step_after_the_last():
 def test_a_cosine_rate_is_half_a_period_from_the_peak_to_0_one_step_after_the_last():
     last = WARMUP + 59  # 60 steps from the peak to 0, so that thirds and halves fall on steps
     config = resolve_row({"schedule": "cosine", "learning_rate": 1.0, "warmup_steps": WARMUP})
-    at = {share: learning_rate(config, WARMUP + round(60 * share), last) for share in (0, 1 / 3, 1 / 2, 2 / 3, 1)}
-    assert list(at.values()) == pytest.approx([1, 3 / 4, 1 / 2, 1 / 4, 0])  # (1 + cos of 0, 60, 90, 120, 180) / 2
+    at = {
+        share: learning_rate(config, WARMUP + round(60 * share), last)
+        for share in (0, 1 / 3, 1 / 2, 2 / 3, 1)
+    }
+    assert list(at.values()) == pytest.approx(
+        [1, 3 / 4, 1 / 2, 1 / 4, 0]
+    )  # (1 + cos of 0, 60, 90, 120, 180) / 2
     assert learning_rate(config, last, last) == pytest.approx((1 - math.cos(math.pi / 60)) / 2)
 
 

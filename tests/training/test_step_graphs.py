@@ -1,4 +1,6 @@
-"""Steps by CUDA graphs give the weights of steps without; a recorder that executes functions again replaces a GPU's."""
+"""Steps by CUDA graphs give the weights of steps without; a recorder that executes functions again
+replaces a GPU's.
+"""
 
 import functools
 
@@ -24,7 +26,8 @@ SETTINGS = {
 
 
 class Rerun:
-    """Executes a function again to replay it, with the tensors that it was recorded with, as a graph does.
+    """Executes a function again to replay it, with the tensors that it was recorded with, as a
+    graph does.
 
     Recording executes nothing: it draws no random numbers and leaves results without values.
     """
@@ -54,14 +57,20 @@ class Rerun:
 
 
 def few_shapes():
-    """Sentences of few lengths: batches of one shape have other tokens, and often another number of target tokens."""
+    """Sentences of few lengths: batches of one shape have other tokens, and often another number of
+    target tokens.
+    """
     drawn = torch.Generator().manual_seed(5)
 
     def text(lengths):
         length = lengths[int(torch.randint(len(lengths), (), generator=drawn))]
         return torch.randint(4, V, (length,), generator=drawn).tolist()
 
-    return corpus_of([(text([5]), text([3, 4])) for _ in range(24)] + [(text([7]), text([6, 7])) for _ in range(12)], V)
+    return corpus_of(
+        [(text([5]), text([3, 4])) for _ in range(24)]
+        + [(text([7]), text([6, 7])) for _ in range(12)],
+        V,
+    )
 
 
 @pytest.fixture
@@ -69,7 +78,9 @@ def small(tmp_path):
     """Make a training on sentences of few lengths; keywords as for `training`."""
 
     def small(name="run", *, corpus=None, **fields):
-        direct = {key: fields.pop(key) for key in tuple(fields) if key in Training.__dataclass_fields__}
+        direct = {
+            key: fields.pop(key) for key in tuple(fields) if key in Training.__dataclass_fields__
+        }
         return Training(tmp_path / name, corpus or few_shapes(), {**SETTINGS, **fields}, **direct)
 
     return small
@@ -160,7 +171,9 @@ def test_no_more_shapes_get_graphs_than_allowed(small, plain):
 
 
 def test_a_shape_is_recorded_after_two_steps_and_replayed_from_the_third(small):
-    trainer, recorder = by_graphs(small(corpus=corpus_of([([5, 6, 7], [8, 9])] * 9, V), batch_tokens=36))
+    trainer, recorder = by_graphs(
+        small(corpus=corpus_of([([5, 6, 7], [8, 9])] * 9, V), batch_tokens=36)
+    )
     seen = []
     for step in range(1, 6):
         trainer._step(step)
@@ -181,7 +194,10 @@ def test_tensors_of_a_graph_are_its_own_and_stay_where_they_are(small):
         trainer._step(step)
     held = [*trainer.model.parameters(), *given]
     shapes = trainer.graphs.shapes
-    tensors = [[*p.tokens, *p.gradients, p.states, *(g for g in p.found if g is not None)] for p in shapes.values()]
+    tensors = [
+        [*p.tokens, *p.gradients, p.states, *(g for g in p.found if g is not None)]
+        for p in shapes.values()
+    ]
     addresses = [storage(tensor) for passes in tensors for tensor in passes]
     assert len(set(addresses)) == len(addresses)
     assert not {*addresses} & {storage(tensor) for tensor in held}
@@ -192,7 +208,9 @@ def test_tensors_of_a_graph_are_its_own_and_stay_where_they_are(small):
 
 
 def test_nothing_of_an_earlier_step_is_alive_when_a_shape_is_recorded(small):
-    """Autograd's node that adds to a gradient lives while a result depends on it, and keeps the stream of its step."""
+    """Autograd's node that adds to a gradient lives while a result depends on it, and keeps the
+    stream of its step.
+    """
     trainer, recorder = by_graphs(small())
     find, nodes = torch.autograd.graph.get_gradient_edge, []
 
@@ -207,7 +225,9 @@ def test_nothing_of_an_earlier_step_is_alive_when_a_shape_is_recorded(small):
         return recorder(function)
 
     trainer.model.register_forward_pre_hook(mark)
-    trainer.model.register_forward_hook(lambda *args: nodes.clear())  # the results hold them from here on
+    trainer.model.register_forward_hook(
+        lambda *args: nodes.clear()
+    )  # the results hold them from here on
     trainer.graphs.recorder = record
     for step in range(1, 20):
         trainer._step(step)
@@ -218,7 +238,9 @@ def test_nothing_of_an_earlier_step_is_alive_when_a_shape_is_recorded(small):
 
 
 def test_a_batch_in_several_micro_batches_is_never_recorded(small):
-    without, run = (small(name, micro_batch_tokens=20, train_steps=9) for name in ("plain", "graphs"))
+    without, run = (
+        small(name, micro_batch_tokens=20, train_steps=9) for name in ("plain", "graphs")
+    )
     without.fit()
     trainer, recorder = by_graphs(run)
     trainer.fit()
@@ -255,12 +277,20 @@ def test_the_parts_of_a_batch_and_custom_classes_are_asked_about(small, monkeypa
     monkeypatch.setattr(trainer_module, "graphs_note", lambda *arguments: str(arguments))
     run = small(cuda_graphs=True, parts=parts)
     run.prepare()
-    assert run.log_lines == [str(("cpu", parts, "attention", True))]  # the task of these tests is a custom class
+    assert run.log_lines == [
+        str(("cpu", parts, "attention", True))
+    ]  # the task of these tests is a custom class
 
 
-def test_a_run_that_can_use_graphs_records_with_its_device_and_its_dropout_masks(small, plain, monkeypatch):
+def test_a_run_that_can_use_graphs_records_with_its_device_and_its_dropout_masks(
+    small, plain, monkeypatch
+):
     monkeypatch.setattr(trainer_module, "graphs_note", lambda *arguments: None)
-    monkeypatch.setattr(trainer_module, "CudaGraphRecorder", lambda device, random: {"cpu": Rerun}[device.type](random))
+    monkeypatch.setattr(
+        trainer_module,
+        "CudaGraphRecorder",
+        lambda device, random: {"cpu": Rerun}[device.type](random),
+    )
     run = small(cuda_graphs=True)
     run.fit()
     assert run.trainer.graphs.replayed > STEPS // 2
@@ -294,11 +324,15 @@ def test_a_shape_without_memory_for_its_graph_goes_on_without_one(small, plain):
 
 def test_a_shape_that_cannot_be_recorded_is_told_with_the_first_line_of_the_reason(small, plain):
     class Refusing(Full):
-        error = RuntimeError("operation not permitted when stream is capturing\nCompile with TORCH_USE_CUDA_DSA")
+        error = RuntimeError(
+            "operation not permitted when stream is capturing\nCompile with TORCH_USE_CUDA_DSA"
+        )
 
     run = small()
     by_graphs(run, Refusing)[0].fit()
-    assert run.log_lines[:-1] == ["no CUDA graph for a shape: operation not permitted when stream is capturing"]
+    assert run.log_lines[:-1] == [
+        "no CUDA graph for a shape: operation not permitted when stream is capturing"
+    ]
     assert run.outcome() == plain()
 
 
@@ -321,11 +355,15 @@ def test_a_recording_that_ends_within_its_backward_pass_leaves_no_gradients(smal
     assert run.outcome() == plain()
 
 
-def test_a_step_out_of_memory_is_repeated_without_graphs_before_it_is_divided(small, plain, monkeypatch):
+def test_a_step_out_of_memory_is_repeated_without_graphs_before_it_is_divided(
+    small, plain, monkeypatch
+):
     run, released = small(), []
     trainer, _ = by_graphs(run)
     graphs = trainer.graphs
-    monkeypatch.setattr(trainer_module, "release_cached_memory", lambda device: released.append(trainer.graphs))
+    monkeypatch.setattr(
+        trainer_module, "release_cached_memory", lambda device: released.append(trainer.graphs)
+    )
 
     def fail_once():
         if graphs.replayed == 9 and trainer.graphs is not None:
@@ -372,12 +410,20 @@ class Added(Rerun):
 
 def skip_tokens(trainer, monkeypatch):
     real = step_graphs._copy
-    monkeypatch.setattr(step_graphs, "_copy", lambda new, old: real(new, old) if old[0].is_floating_point() else None)
+    monkeypatch.setattr(
+        step_graphs,
+        "_copy",
+        lambda new, old: real(new, old) if old[0].is_floating_point() else None,
+    )
 
 
 def skip_gradients(trainer, monkeypatch):
     real = step_graphs._copy
-    monkeypatch.setattr(step_graphs, "_copy", lambda new, old: None if old[0].is_floating_point() else real(new, old))
+    monkeypatch.setattr(
+        step_graphs,
+        "_copy",
+        lambda new, old: None if old[0].is_floating_point() else real(new, old),
+    )
 
 
 def keep_rate(trainer, monkeypatch):
@@ -396,7 +442,9 @@ BUGS = {
 
 
 @pytest.mark.parametrize("bug", BUGS)
-def test_weights_differ_where_a_graph_keeps_something_of_its_recording(small, plain, monkeypatch, bug):
+def test_weights_differ_where_a_graph_keeps_something_of_its_recording(
+    small, plain, monkeypatch, bug
+):
     recorder, plant = BUGS[bug]
     run = small(train_steps=20)
     trainer, _ = by_graphs(run, recorder)
@@ -440,7 +488,14 @@ def test_the_recorder_registers_the_generator_and_shares_one_pool(monkeypatch):
     results, replay = record(lambda: calls.append("function") or [1])
     assert results == [1]
     settings = (("capture_error_mode", "thread_local"), ("pool", "pool"), ("stream", "stream"))
-    expected = [("register", random), ("enter", (str,)), ("enter", (Graph, *settings)), "function", "exit", "exit"]
+    expected = [
+        ("register", random),
+        ("enter", (str,)),
+        ("enter", (Graph, *settings)),
+        "function",
+        "exit",
+        "exit",
+    ]
     assert calls == expected
     replay()
     assert calls == [*expected, "replay"]
@@ -465,9 +520,13 @@ def test_a_recorded_function_of_a_masked_language_model_gives_its_gradients(monk
         for n, tokens in enumerate(batches):
             with graphs.step(whole=True) if graphs_used else torch.enable_grad():
                 states = model.output_states(model.read(tokens).flatten(0, 1)[: 3 + n])
-                smoothed_cross_entropy(states, model.output_matrix, tokens.flatten()[: 3 + n], 0.1).backward()
+                smoothed_cross_entropy(
+                    states, model.output_matrix, tokens.flatten()[: 3 + n], 0.1
+                ).backward()
             found[graphs_used].append(step_graphs._take_gradients(parameters))
-            found[graphs_used][-1] = [None if g is None else g.clone() for g in found[graphs_used][-1]]
+            found[graphs_used][-1] = [
+                None if g is None else g.clone() for g in found[graphs_used][-1]
+            ]
     assert graphs.replayed == 4
     for one, other in zip(found[False], found[True], strict=True):
         assert all(torch.equal(a, b) for a, b in zip(one, other, strict=True) if a is not None)

@@ -27,7 +27,9 @@ def copying(pairs, seed=1, vocab_size=13):
     """Sentences of 2 to 6 tokens that are their own translations."""
     drawn = torch.Generator().manual_seed(seed)
     lengths = torch.randint(2, 7, (pairs,), generator=drawn).tolist()
-    texts = [torch.randint(4, vocab_size, (length,), generator=drawn).tolist() for length in lengths]
+    texts = [
+        torch.randint(4, vocab_size, (length,), generator=drawn).tolist() for length in lengths
+    ]
     return corpus_of([(text, text) for text in texts], vocab_size)
 
 
@@ -38,11 +40,19 @@ def copying(pairs, seed=1, vocab_size=13):
 @pytest.mark.parametrize("clip", [None, 0.2])
 def test_steps_equal_those_of_a_plain_torch_loop(training, smoothing, clip):
     """Dense logits, torch's loss and its unfused Adam, without dropout."""
-    run = training(dropout=0.0, label_smoothing=smoothing, train_steps=6, batch_tokens=200, gradient_clipping=clip)
+    run = training(
+        dropout=0.0,
+        label_smoothing=smoothing,
+        train_steps=6,
+        batch_tokens=200,
+        gradient_clipping=clip,
+    )
     trainer = run.prepare()
     assert (trainer.parts, trainer.tree) == (1, None)
     model = build(trainer.config, 350, seed=1)
-    adam = torch.optim.Adam(model.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False, fused=False)
+    adam = torch.optim.Adam(
+        model.parameters(), betas=(0.9, 0.98), eps=1e-9, foreach=False, fused=False
+    )
     split = run.corpus.split("train")
     order = BatchOrder(split, 200, seed=1)
     losses, tokens = [], 0
@@ -50,7 +60,10 @@ def test_steps_equal_those_of_a_plain_torch_loop(training, smoothing, clip):
         batch = collate(split, order.at(step), "source", "target")
         logits = model.logits(model(batch.source, batch.target_in))
         loss = F.cross_entropy(
-            logits.flatten(0, 1), batch.target_out.flatten(), ignore_index=0, label_smoothing=smoothing
+            logits.flatten(0, 1),
+            batch.target_out.flatten(),
+            ignore_index=0,
+            label_smoothing=smoothing,
         )
         adam.param_groups[0]["lr"] = learning_rate(trainer.config, step, 6)
         adam.zero_grad()
@@ -67,14 +80,22 @@ def test_steps_equal_those_of_a_plain_torch_loop(training, smoothing, clip):
     for name, parameter in trainer.model.named_parameters():
         torch.testing.assert_close(parameter, model.get_parameter(name), atol=2e-5, rtol=1e-3)
     logged = [record["loss"] for record in log_of(run) if "loss" in record]
-    expected = [losses[:3], losses[3:5], losses[5:]]  # logged at 3, with the evaluation at 5, and at the end
-    assert logged == pytest.approx([float(sum(x) / sum(n)) for x, n in (zip(*some, strict=True) for some in expected)])
+    expected = [
+        losses[:3],
+        losses[3:5],
+        losses[5:],
+    ]  # logged at 3, with the evaluation at 5, and at the end
+    assert logged == pytest.approx(
+        [float(sum(x) / sum(n)) for x, n in (zip(*some, strict=True) for some in expected)]
+    )
     assert log_of(run)[-1]["tokens"] == trainer.progress.tokens == tokens
 
 
 def test_micro_batches_accumulate_to_the_step_of_the_whole_batch(training):
     whole = training("whole", dropout=0.0, train_steps=1, batch_tokens=400).prepare()
-    parts = training("parts", dropout=0.0, train_steps=1, batch_tokens=400, micro_batch_tokens=37).prepare()
+    parts = training(
+        "parts", dropout=0.0, train_steps=1, batch_tokens=400, micro_batch_tokens=37
+    ).prepare()
     passes = []
     parts.model.register_forward_hook(lambda module, args, out: passes.append(out))
     whole.fit()
@@ -90,7 +111,9 @@ def test_the_size_of_micro_batches_decides_which_entries_are_dropped(training):
     """Each draws its masks in turn, so that a resumed run must keep the size."""
     losses = []
     for tokens in (400, 37):
-        run = training(f"{tokens}", dropout=0.3, train_steps=1, batch_tokens=400, micro_batch_tokens=tokens).prepare()
+        run = training(
+            f"{tokens}", dropout=0.3, train_steps=1, batch_tokens=400, micro_batch_tokens=tokens
+        ).prepare()
         run.fit()
         losses.append(run.last_loss)
     assert losses[0] != pytest.approx(losses[1], rel=1e-4)
@@ -98,11 +121,17 @@ def test_the_size_of_micro_batches_decides_which_entries_are_dropped(training):
 
 @pytest.mark.parametrize(
     "settings",
-    [{"train_steps": 9}, {"schedule": "linear", "train_steps": 9}, {"schedule": "cosine", "train_steps": None}],
+    [
+        {"train_steps": 9},
+        {"schedule": "linear", "train_steps": 9},
+        {"schedule": "cosine", "train_steps": None},
+    ],
     ids=str,
 )
 def test_the_learning_rate_follows_the_schedule_to_the_end_in_steps_or_epochs(training, settings):
-    corpus = corpus_of([([5, 6, 7, 8, 9], [9, 8, 7])] * 31, 13)  # an epoch is 9 batches of 22 tokens
+    corpus = corpus_of(
+        [([5, 6, 7, 8, 9], [9, 8, 7])] * 31, 13
+    )  # an epoch is 9 batches of 22 tokens
     run = training(corpus=corpus, batch_tokens=22, epochs=1, eval_every=100, **settings)
     trainer = run.prepare()
     trainer.fit()
@@ -143,7 +172,8 @@ def test_bf16_trains_close_to_fp32_and_keeps_fp32_weights(training):
 
 
 def test_a_copy_task_is_learned_until_unseen_sentences_are_copied(training):
-    # Of 400 sentences alone, some are memorized instead, and how many depends on the processor's rounding.
+    # Of 400 sentences alone, some are memorized instead, and how many depends on the processor's
+    # rounding.
     corpus, unseen = copying(4000), copying(20, seed=2).split("test")["source"]
     run = training(
         corpus=corpus, d_model=32, d_ff=64, n_heads=4, d_k=8, d_v=8, dropout=0.0, label_smoothing=0.0,
@@ -176,12 +206,22 @@ def test_a_budget_in_steps_is_exact_and_reported(training):
 
 @pytest.mark.parametrize(
     ("budget", "steps"),
-    [({"epochs": 1}, 9), ({"epochs": 3}, 27), ({"epochs": 3, "train_steps": 11}, 11), ({"train_steps": 11}, 11)],
+    [
+        ({"epochs": 1}, 9),
+        ({"epochs": 3}, 27),
+        ({"epochs": 3, "train_steps": 11}, 11),
+        ({"train_steps": 11}, 11),
+    ],
 )
 def test_a_budget_in_epochs_is_that_many_passes_and_the_earlier_end_counts(training, budget, steps):
     """31 sentences of 5 tokens and an end mark are 186 tokens: 9 batches of 22."""
     corpus = corpus_of([([5, 6, 7, 8, 9], [9, 8, 7])] * 31, 13)
-    run = training(corpus=corpus, batch_tokens=22, eval_every=100, **{"train_steps": None, "epochs": None, **budget})
+    run = training(
+        corpus=corpus,
+        batch_tokens=22,
+        eval_every=100,
+        **{"train_steps": None, "epochs": None, **budget},
+    )
     trained = run.fit()
     assert trained.steps == run.reports[-1].steps == steps
     if "train_steps" not in budget:
@@ -192,9 +232,13 @@ SCRIPT = [50.0, 40.0, 30.0, 35.0, 30.0, 20.0]  # the fifth equals the best, and 
 
 
 @pytest.mark.parametrize(("patience", "steps", "chosen"), [(1, 8, 6), (2, 10, 6), (3, 16, 12)])
-def test_patience_waits_that_many_evaluations_and_chooses_the_best(training, patience, steps, chosen):
+def test_patience_waits_that_many_evaluations_and_chooses_the_best(
+    training, patience, steps, chosen
+):
     script = iter(SCRIPT)
-    run = training(patience=patience, eval_every=2, train_steps=16, evaluate=lambda model: next(script, 60.0))
+    run = training(
+        patience=patience, eval_every=2, train_steps=16, evaluate=lambda model: next(script, 60.0)
+    )
     trained = run.fit()
     assert (trained.steps, trained.chosen) == (steps, chosen)
     kept = checkpoints.scheduled(run.checkpoints, until=chosen)
@@ -204,14 +248,18 @@ def test_patience_waits_that_many_evaluations_and_chooses_the_best(training, pat
 
 def test_patience_alone_ends_a_training(training):
     script = iter(SCRIPT)
-    run = training(patience=2, eval_every=2, train_steps=None, evaluate=lambda model: next(script, 60.0))
+    run = training(
+        patience=2, eval_every=2, train_steps=None, evaluate=lambda model: next(script, 60.0)
+    )
     assert run.fit().steps == 10
     assert {report.steps for report in run.reports} == {None}
 
 
 def test_the_evaluation_at_the_last_step_may_be_the_best(training):
     script = iter(SCRIPT)
-    run = training(patience=3, eval_every=2, train_steps=11, evaluate=lambda model: next(script, 60.0))
+    run = training(
+        patience=3, eval_every=2, train_steps=11, evaluate=lambda model: next(script, 60.0)
+    )
     trained = run.fit()  # evaluated at 2, 4, 6, 8, 10 and, as the last step, 11: 20.0
     assert (trained.steps, trained.chosen) == (11, 11)
     assert checkpoints.scheduled(run.checkpoints)[-1].step == 11
@@ -249,7 +297,11 @@ def test_the_dev_split_is_evaluated_unless_other_items_are_passed(training, toy)
 def test_evaluations_happen_when_due_and_at_the_end(training):
     run = training(evaluate=lambda model: 7.0)
     run.fit()
-    evaluated = {record["step"]: record["dev_perplexity"] for record in log_of(run) if "dev_perplexity" in record}
+    evaluated = {
+        record["step"]: record["dev_perplexity"]
+        for record in log_of(run)
+        if "dev_perplexity" in record
+    }
     assert evaluated == {5: 7.0, 10: 7.0, 12: 7.0}
     assert [report.perplexity for report in run.reports] == [None] * 4 + [7.0] * 8
 
@@ -324,7 +376,11 @@ def test_the_log_of_a_diverged_run_is_on_the_disk_and_closed(training, monkeypat
     status = run.metrics.stat()
     assert log_of(run)[-1]["step"] == 8
     assert synced[status.st_ino] == status.st_size
-    assert not [path for path in Path("/proc/self/fd").iterdir() if path.exists() and path.samefile(run.metrics)]
+    assert not [
+        path
+        for path in Path("/proc/self/fd").iterdir()
+        if path.exists() and path.samefile(run.metrics)
+    ]
 
 
 # --- kept checkpoints ---
@@ -342,7 +398,13 @@ def held(run):
 
 @pytest.mark.parametrize(
     ("keep", "weights"),
-    [(1, {10, 12}), (2, {10, 12}), (3, {8, 10, 12}), (5, {4, 6, 8, 10, 12}), (20, {2, 4, 6, 8, 10, 12})],
+    [
+        (1, {10, 12}),
+        (2, {10, 12}),
+        (3, {8, 10, 12}),
+        (5, {4, 6, 8, 10, 12}),
+        (20, {2, 4, 6, 8, 10, 12}),
+    ],
 )
 def test_the_averaged_checkpoints_and_two_resumable_ones_are_kept(training, keep, weights):
     run = training(checkpoint_every=2, keep_checkpoints=keep)
@@ -352,7 +414,13 @@ def test_the_averaged_checkpoints_and_two_resumable_ones_are_kept(training, keep
 
 def test_the_checkpoints_before_the_best_are_kept_while_patience_waits(training):
     script = iter(SCRIPT)
-    run = training(patience=3, eval_every=2, checkpoint_every=100, train_steps=10, evaluate=lambda model: next(script))
+    run = training(
+        patience=3,
+        eval_every=2,
+        checkpoint_every=100,
+        train_steps=10,
+        evaluate=lambda model: next(script),
+    )
     run.fit()  # best at 6; keep_checkpoints is 2
     assert held(run) == [{4, 6, 8, 10}, {8, 10}]
 

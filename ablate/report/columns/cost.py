@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
+from ablate.analysis.scores import mean_and_std
+from ablate.analysis.table import Table, TableRow
 from ablate.formatting import duration, millions, number, scaled
 from ablate.report.columns.form import Form, Section
 from ablate.report.layout import REQUESTED, Column
-from ablate.report.scores import mean_and_std
-from ablate.report.table import Table, TableRow
 
 
 def _parameter_columns(table: Table, form: Form) -> list[Column]:
@@ -33,10 +33,11 @@ def _match_legend(table: Table, form: Form) -> list[str]:
         if (one := row.row.matched) is not None
     )
     names = {"params": "parameters", "flops": "training FLOPs"}
-    # The column FLOPs counts the corpus's real lengths, with which the difference may be larger than the tolerance.
+    # The column FLOPs counts the corpus's real lengths, with which the difference may be larger
+    # than the tolerance.
     return [
-        f"matched: the field that brings the row's {names[cost]} within {100 * within:g} % of base's"
-        + ("." if tokens is None else f", counted for sentences of {tokens} tokens.")
+        f"matched: the field that brings the row's {names[cost]} within {100 * within:g} % of "
+        f"base's" + ("." if tokens is None else f", counted for sentences of {tokens} tokens.")
         for cost, within, tokens in rules
     ]
 
@@ -48,7 +49,10 @@ def _tuning_columns(table: Table, form: Form) -> list[Column]:
         return []
     chosen = tuple(one.text if one else "" for one in tunings)
     sensitivity = tuple(number(one.sensitivity if one else None, 2) for one in tunings)
-    return [Column("tuned", False, chosen, folds=True), Column("sensitivity\n(nats)", True, sensitivity)]
+    return [
+        Column("tuned", False, chosen, folds=True),
+        Column("sensitivity\n(nats)", True, sensitivity),
+    ]
 
 
 def _tuning_legend(table: Table, form: Form) -> list[str]:
@@ -58,9 +62,12 @@ def _tuning_legend(table: Table, form: Form) -> list[str]:
     seeds, count = ", ".join(map(str, tune.seeds)), math.prod(map(len, tune.grid.values()))
     seeds = f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds}"
     return [
-        f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} and {100 * tune.share:g} % of "
-        "the steps; edge: the smallest or largest of the grid, so that a better value may be outside.",
-        "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best value (arXiv 2309.14322).",
+        f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} and "
+        f"{100 * tune.share:g} % of "
+        "the steps; edge: the smallest or largest of the grid, so that a better value may be "
+        "outside.",
+        "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best value "
+        "(arXiv 2309.14322).",
     ]
 
 
@@ -87,12 +94,15 @@ def _cost_legend(table: Table, form: Form) -> list[str]:
         return []
     machines = sorted({machine for row in table.rows for machine in row.cost.machines})
     lines = [
-        "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one training, closed form."
+        "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one "
+        "training, closed form."
     ]
     if machines:
         lines.append(f"Trained on: {'; '.join(machines)}.")
     if len(machines) > 1:
-        lines.append("WARNING: these runs were trained in different places: their times cannot be compared.")
+        lines.append(
+            "WARNING: these runs were trained in different places: their times cannot be compared."
+        )
     return lines
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ablate.report.columns.settings import Setting
+from ablate.analysis.table import Table
+from ablate.paper import Setting
 from ablate.report.layout import Column
-from ablate.report.table import Table
 
 Mark = Callable[[str], str]  # marks the cell of a best value
 

@@ -4,25 +4,45 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ablate.analysis.table import Table
+from ablate.paper import SETTINGS
 from ablate.report.columns.cost import COST, MATCHED, PARAMETERS, TUNED
 from ablate.report.columns.differences import DIFFERENCES, VERDICTS
 from ablate.report.columns.form import Form, Mark
 from ablate.report.columns.paper import PAPER
 from ablate.report.columns.rows import ROWS
 from ablate.report.columns.scores import SCORES
-from ablate.report.columns.settings import SETTINGS, varied_settings
+from ablate.report.columns.settings import varied_settings
 from ablate.report.columns.state import PENDING, STATE
 from ablate.report.layout import FURTHER, REQUESTED, Column, Layout, fitting, folded
-from ablate.report.table import Table
 
 # From left to right; the legend has the same order.
-SECTIONS = (ROWS, SCORES, DIFFERENCES, PENDING, PARAMETERS, MATCHED, TUNED, COST, PAPER, VERDICTS, STATE)
+SECTIONS = (
+    ROWS,
+    SCORES,
+    DIFFERENCES,
+    PENDING,
+    PARAMETERS,
+    MATCHED,
+    TUNED,
+    COST,
+    PAPER,
+    VERDICTS,
+    STATE,
+)
 
 
 def paper_layout(
-    table: Table, mark: Mark, against_paper: bool, with_cost: bool = False, *, every_setting: bool = True
+    table: Table,
+    mark: Mark,
+    against_paper: bool,
+    with_cost: bool = False,
+    *,
+    every_setting: bool = True,
 ) -> Layout:
-    """The layout of the paper; without `every_setting`, settings that no row changes are in the legend."""
+    """The layout of the paper; without `every_setting`, settings that no row changes are in the
+    legend.
+    """
     settings = SETTINGS if every_setting else varied_settings(table)
     return _layout(table, Form(mark, against_paper, with_cost, settings))
 
@@ -30,7 +50,8 @@ def paper_layout(
 def terminal_layout(
     table: Table, mark: Mark, against_paper: bool, with_cost: bool = False, width: int | None = None
 ) -> Layout:
-    """Rows by label, the most important columns first, as many as fit into `width`; all of them without a width.
+    """Rows by label, the most important columns first, as many as fit into `width`; all of them
+    without a width.
 
     Columns that do not fit are named in the first line of the legend.
     """
@@ -43,16 +64,22 @@ def terminal_layout(
     form = replace(form, left_out=frozenset(left_out))
     legend = _legend(table, form)
     if left_out:
-        line = f"Left out at {width} columns: {', '.join(left_out)}; `ablate table --wide` shows all."
+        line = (
+            f"Left out at {width} columns: {', '.join(left_out)}; `ablate table --wide` shows all."
+        )
         legend = (line, *legend)
     return Layout(tuple(folded(shown, width)), legend)
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
-    """Every column but the settings, for a table whose rows can be sorted: their labels name the settings."""
+    """Every column but the settings, for a table whose rows can be sorted: their labels name the
+    settings.
+    """
     form = Form(mark, with_paper=False, with_cost=True, settings=(), labels=True)
     filled = [
-        replace(column, priority=FURTHER) if column.priority == REQUESTED else column  # not asked for here
+        replace(column, priority=FURTHER)
+        if column.priority == REQUESTED
+        else column  # not asked for here
         for column in _columns(table, form)
         if any(column.cells)
     ]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ablate.analysis.agreement import agreement_lines
+from ablate.analysis.table import Table, paper_metrics
 from ablate.formatting import number
 from ablate.paper import PaperTable
-from ablate.report.agreement import agreement_lines
 from ablate.report.columns.form import Form, Section
 from ablate.report.layout import REQUESTED, Column
-from ablate.report.table import Table, paper_metrics
 
 
 def _paper_columns(table: Table, form: Form) -> list[Column]:
@@ -30,11 +30,20 @@ def _paper_legend(table: Table, form: Form) -> list[str]:
     paper = table.study.task.paper
     if paper is None:
         return [f"paper: has no table for task {table.study.task.name}."]
-    lines = [f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on}).", *_published(paper)]
+    lines = [
+        f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on}).",
+        *_published(paper),
+    ]
     base = table.study.base.config
     shape = ("n_layers", "d_model", "d_ff")
-    if any(getattr(base, name) != paper.base[name] for name in shape) or table.study.data.corpus != paper.corpus:
-        lines.append("This study's base or corpus is not the paper's: compare the order of rows, not their values.")
+    if (
+        any(getattr(base, name) != paper.base[name] for name in shape)
+        or table.study.data.corpus != paper.corpus
+    ):
+        lines.append(
+            "This study's base or corpus is not the paper's: compare the order of rows, not their "
+            "values."
+        )
     return [*lines, *agreement_lines(table)] if len(paper.rows) > 1 else lines
 
 
@@ -43,7 +52,9 @@ def _published(paper: PaperTable) -> list[str]:
     kinds = dict.fromkeys(each.training for each in paper.published)
     lines = []
     for kind in kinds:
-        systems = (f"{each.system} {each.score}" for each in paper.published if each.training == kind)
+        systems = (
+            f"{each.system} {each.score}" for each in paper.published if each.training == kind
+        )
         lines.append(f"{paper.title}, {kind}: {', '.join(systems)}.")
     return lines
 

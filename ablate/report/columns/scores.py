@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from ablate.analysis.scores import mean_and_std
+from ablate.analysis.table import Table
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
 from ablate.formatting import number
 from ablate.report.columns.form import Form, Mark, Section
 from ablate.report.layout import OTHER_SCORE, SCORE, Column
-from ablate.report.scores import mean_and_std
-from ablate.report.table import Table
 
 
 def _score_columns(table: Table, form: Form) -> list[Column]:
@@ -15,14 +15,17 @@ def _score_columns(table: Table, form: Form) -> list[Column]:
 
 
 def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
-    """A metric over seeds. The best mean of complete rows is marked, with all that print the same digits."""
+    """A metric over seeds. The best mean of complete rows is marked, with all that print the same
+    digits.
+    """
     best, seeds = table.best(metric.name), len(table.study.seeds)
     cells = []
     for row in table.rows:
         scores = row.scores[metric.name]
         text = mean_and_std(scores, metric.digits, seeds)
         can_be_best = best is not None and scores.n == seeds
-        # Equal to the last digit that is printed: two equal numbers, only one of them bold, would confuse.
+        # Equal to the last digit that is printed: two equal numbers, only one of them bold, would
+        # confuse.
         is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
         cells.append(mark(text) if is_best else text)
     priority = SCORE if metric == table.main else OTHER_SCORE
@@ -30,7 +33,9 @@ def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
 
 
 def _score_legend(table: Table, form: Form) -> list[str]:
-    """Signatures of the metrics, marks of the cells, and warnings about runs that were not made alike."""
+    """Signatures of the metrics, marks of the cells, and warnings about runs that were not made
+    alike.
+    """
     seeds = len(table.study.seeds)
     lines = [_signature(table, metric) for metric in table.metrics]
     if len(table.vocabularies) > 1:
@@ -39,11 +44,16 @@ def _score_legend(table: Table, form: Form) -> list[str]:
             comparable = table.main.title
         lines.append(f"Vocabularies differ: compare {comparable} and not {PPL.title}.")
     if seeds > 1:
-        lines.append(f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in.")
+        lines.append(
+            f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in."
+        )
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
     lines.append("* best; blank: as base." if marked else "Blank: as base.")
     if len(table.corpora) > len(table.vocabularies):
-        lines.append(f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be compared.")
+        lines.append(
+            f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be "
+            f"compared."
+        )
     return [*lines, *table.archived, *table.remarks, *table.faults]
 
 

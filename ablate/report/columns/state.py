@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from ablate.analysis.table import Table
 from ablate.report.columns.form import Form, Section
 from ablate.report.layout import Column
-from ablate.report.table import Table
 
 
 def _state_columns(table: Table, form: Form) -> list[Column]:
@@ -13,11 +13,16 @@ def _state_columns(table: Table, form: Form) -> list[Column]:
 
 
 def _state_legend(table: Table, form: Form) -> list[str]:
-    """Each note with its rows: `pending: A h=1, B d_k=16`; beside labels, a column would leave no space."""
+    """Each note with its rows: `pending: A h=1, B d_k=16`; beside labels, a column would leave no
+    space.
+    """
     if not form.labels:
         return []
     notes = dict.fromkeys(row.note for row in table.rows if row.note)
-    return [f"{note}: {', '.join(row.row.label for row in table.rows if row.note == note)}." for note in notes]
+    return [
+        f"{note}: {', '.join(row.row.label for row in table.rows if row.note == note)}."
+        for note in notes
+    ]
 
 
 PENDING = Section(legend=_state_legend)

@@ -1,4 +1,6 @@
-"""Loaded by every Python process that has this folder on its path: short leases, for tests of several launchers."""
+"""Loaded by every Python process that has this folder on its path: short leases, for tests of
+several launchers.
+"""
 
 import os
 

@@ -1,0 +1,253 @@
+"""Learning curves and effective speed-up, by step, tokens, FLOPs or time.
+
+A curve is the dev perplexity of every run at each evaluation. The effective speed-up is how much
+less than base a row needs to reach base's final perplexity. A row of a study with learning-rate
+decay is still at a high learning rate when it crosses it, so its speed-up is rather under- than
+overstated.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ablate.analysis.results import log_of
+from ablate.analysis.table import Table, TableRow
+from ablate.formatting import plural
+from ablate.stats.significance import paired_t_test
+from ablate.store import Results
+from ablate.store.records import MetricsLine
+
+# What a curve may be drawn against, and its name on the axis.
+AXES = {
+    "step": "step",
+    "tokens": "target tokens",
+    "flops": "training FLOPs",
+    "seconds": "training time (s)",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Dev perplexity of a row.
+
+    by_seed: (step, perplexity) of each evaluation; only seeds with one.
+    tokens: target tokens trained on, by seed and step.
+    flops_per_step: in closed form; None while it is not known.
+    seconds_per_step: mean over a finished training with its evaluations, by seed.
+    axis: one of AXES, that `points` and `mean` are along.
+    base: the row that it is compared with.
+    """
+
+    row: str
+    group: str
+    by_seed: Mapping[int, tuple[tuple[int, float], ...]]
+    tokens: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+    flops_per_step: float | None = None
+    seconds_per_step: Mapping[int, float] = field(default_factory=dict)
+    axis: str = "step"
+    base: str = "base"
+
+    @property
+    def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
+        """(cost, perplexity) of each evaluation by seed; only seeds whose cost is known."""
+        found = {seed: self.along(self.axis, seed) for seed in self.by_seed}
+        return {seed: points for seed, points in found.items() if points}
+
+    @property
+    def mean(self) -> tuple[tuple[float, float], ...]:
+        """Geometric mean over seeds, which is the mean of the loss, at the steps that all seeds
+        have.
+        """
+        seeds = list(self.points)
+        if not seeds:
+            return ()
+        values = {seed: dict(self.by_seed[seed]) for seed in seeds}
+        # Only common steps: a mean over fewer seeds would jump where a seed ends.
+        steps = sorted(set.intersection(*(set(by_step) for by_step in values.values())))
+        return tuple(
+            (self._mean_cost(seeds, step), _geometric([values[seed][step] for seed in seeds]))
+            for step in steps
+        )
+
+    @property
+    def top(self) -> float:
+        """The largest perplexity of any evaluation."""
+        return max(value for points in self.by_seed.values() for _, value in points)
+
+    def _mean_cost(self, seeds: Sequence[int], step: int) -> float:
+        costs = [cost for seed in seeds if (cost := self.cost(self.axis, seed, step)) is not None]
+        return (
+            costs[0] if len(set(costs)) == 1 else sum(costs) / len(costs)
+        )  # a step stays a whole number
+
+    def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
+        """(cost, perplexity) of each evaluation of a seed along one of AXES; empty while the cost
+        is not known.
+        """
+        points = ((self.cost(axis, seed, step), value) for step, value in self.by_seed[seed])
+        return tuple((cost, value) for cost, value in points if cost is not None)
+
+    def cost(self, axis: str, seed: int, step: int) -> float | None:
+        """The cost of a seed's training up to a step, along one of AXES; None while it is not
+        known.
+        """
+        if axis == "step":
+            return step
+        if axis == "tokens":
+            return self.tokens.get(seed, {}).get(step)
+        per_step = self.flops_per_step if axis == "flops" else self.seconds_per_step.get(seed)
+        return None if per_step is None else step * per_step
+
+    def by(self, axis: str) -> Curve:
+        """This curve along another of AXES."""
+        return replace(self, axis=axis)
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(sum(math.log(value) for value in values) / len(values))
+
+
+def curves_of(table: Table, results: Results) -> list[Curve]:
+    """The curve of each row, without rows that share the training of an earlier one because only
+    decoding differs.
+    """
+    curves: list[Curve] = []
+    seen: set[str] = set()
+    for row in table.rows:
+        runs = table.study.runs_of(row.row)
+        # The same runs would give the same curve.
+        if {run.id for run in runs} <= seen:
+            continue
+        seen |= {run.id for run in runs}
+        curves.append(curve_of(table, row, results))
+    return curves
+
+
+def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
+    """The learning curve of one row."""
+    logs = {run.run.seed: log_of(results.run(run.run.id), run.result) for run in row.runs}
+    by_seed = {seed: evaluations(log) for seed, log in logs.items()}
+    tokens = {
+        seed: {line.step: line.tokens for line in log if line.dev_perplexity is not None}
+        for seed, log in logs.items()
+    }
+    return Curve(
+        row.row.label,
+        row.row.group,
+        {seed: points for seed, points in by_seed.items() if points},
+        tokens,
+        row.cost.flops_per_step,
+        {run.run.seed: run.seconds / run.steps for run in row.runs if run.seconds and run.steps},
+        base=row.row.base,
+    )
+
+
+def evaluations(log: Iterable[MetricsLine]) -> tuple[tuple[int, float], ...]:
+    """(step, dev perplexity) of each evaluation in a run's metrics log."""
+    return tuple(
+        (line.step, line.dev_perplexity)
+        for line in log
+        if line.dev_perplexity is not None
+        and math.isfinite(line.dev_perplexity)
+        and line.dev_perplexity > 0
+    )
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """Base's cost divided by the row's cost at base's final score, by seed; 2 if the row needs
+    half.
+
+    ratios: for the seeds with which the row reaches it.
+    missed: number of seeds with which it does not.
+    """
+
+    ratios: Mapping[int, float] = field(default_factory=dict)
+    missed: int = 0
+
+    @property
+    def mean(self) -> float | None:
+        """Geometric mean over seeds; None unless every seed reaches base's score."""
+        if self.missed or not self.ratios:
+            return None
+        # Geometric, so that twice as fast with one seed and half as fast with another is no
+        # speed-up.
+        return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """95 % t interval of the geometric mean over seeds; None below two seeds, or without a
+        spread.
+        """
+        test = (
+            None
+            if self.missed
+            else paired_t_test([math.log(ratio) for ratio in self.ratios.values()])
+        )
+        return None if test is None else (math.exp(test.low), math.exp(test.high))
+
+    @property
+    def text(self) -> str:
+        """`1.32 [1.10, 1.58]`, or how many seeds do not reach base's score; empty without any."""
+        if self.missed:
+            return (
+                f"not reached ({self.missed} of {plural(self.missed + len(self.ratios), 'seed')})"
+            )
+        if self.mean is None:
+            return ""
+        interval = "" if self.interval is None else " [{:.2f}, {:.2f}]".format(*self.interval)
+        return f"{self.mean:.2f}{interval}"
+
+
+def speed_ups(curves: Sequence[Curve], base: Curve) -> dict[str, dict[str, SpeedUp]]:
+    """The speed-up of every row but base, by row and axis. Pairs are made by seed."""
+    return {
+        curve.row: {axis: speed_up(curve, base, axis) for axis in AXES}
+        for curve in curves
+        if curve is not base
+    }
+
+
+def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
+    """The speed-ups for all bases of a study, each with its rows."""
+    found: dict[str, dict[str, SpeedUp]] = {}
+    for base in (curve for curve in curves if curve.group == "base" and curve.by_seed):
+        found |= speed_ups([curve for curve in curves if curve.base == base.row], base)
+    return found
+
+
+def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
+    """The speed-up of one row along one of AXES."""
+    ratios: dict[int, float] = {}
+    missed = 0
+    for seed in curve.by_seed.keys() & base.by_seed.keys():
+        ours, theirs = curve.along(axis, seed), base.along(axis, seed)
+        if not ours or not theirs:
+            continue
+        total, target = theirs[-1]
+        cost = cost_at(ours, target)
+        if cost is None:
+            missed += 1
+        else:
+            ratios[seed] = total / cost
+    # Sorted, because the common seeds above are a set.
+    return SpeedUp(dict(sorted(ratios.items())), missed)
+
+
+def cost_at(points: Sequence[tuple[float, float]], perplexity: float) -> float | None:
+    """The cost at which a curve first reaches a perplexity; None if it never does.
+
+    Between two evaluations the loss, the logarithm of the perplexity, is taken as linear in the
+    cost. At the first evaluation the cost is that of the evaluation, which overstates it.
+    """
+    before: tuple[float, float] | None = None
+    for cost, value in points:
+        if value <= perplexity:
+            if before is None:
+                return cost
+            share = math.log(before[1] / perplexity) / math.log(before[1] / value)
+            return before[0] + share * (cost - before[0])
+        before = (cost, value)
+    return None

@@ -1,0 +1,247 @@
+"""Current look of a study: the runs that it needs, and the verdicts of earlier looks.
+
+A pure function of the results on disk, so that every process that works on a study finds the same
+look. Stored are only the numbers of seeds at which the study was judged, so that a table can tell
+if they were changed afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.analysis.results import RunResult, paired_scores, read_runs
+from ablate.errors import StoreError
+from ablate.formatting import plural
+from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
+from ablate.stats.looks import Look, looks_of
+from ablate.stats.verdict import Verdict
+from ablate.store import Results
+from ablate.store.files import quarantine
+from ablate.store.records import JudgedSeeds, Judgments
+from ablate.study import Study
+
+MOST_NAMED = 4  # rows that are named one by one
+
+IsOver = Callable[[RunResult], bool]
+
+
+@dataclass(frozen=True)
+class Position:
+    """The look that a study is at.
+
+    study: with the seeds up to this look.
+    judged: the looks that have been judged, because all of their runs have ended.
+    open_rows: labels of the rows that are not settled at the last of them.
+    next: the look whose runs are missing; None if no further look follows.
+    """
+
+    study: Study
+    judged: tuple[Look, ...] = ()
+    open_rows: tuple[str, ...] = ()
+    next: Look | None = None
+
+    @property
+    def stopped_early(self) -> bool:
+        """Whether a look before the last one has settled every row."""
+        return (
+            bool(self.judged)
+            and not self.open_rows
+            and self.judged[-1].seeds < self.judged[-1].plan[-1]
+        )
+
+    @property
+    def text(self) -> str:
+        """One line: the last look that was judged, what it has settled, and what follows."""
+        if not self.judged:
+            assert self.next is not None
+            return f"{_capital(self.next.text)} is not complete; no row is judged before."
+        look = self.judged[-1]
+        if self.stopped_early:
+            return f"{_capital(look.text)}: every row is decided, and the study stops here."
+        shown = ", ".join(self.open_rows[:MOST_NAMED]) + (
+            ", ..." if len(self.open_rows) > MOST_NAMED else ""
+        )
+        count = len(self.open_rows)
+        undecided = f"{plural(count, 'row')} {'is' if count == 1 else 'are'} undecided ({shown})"
+        state = undecided if count else "every row is decided"
+        follows = (
+            f"the study goes on with {self.next.seeds} seeds"
+            if self.next
+            else "this was the last look"
+        )
+        return f"{_capital(look.text)}: {state}; {follows}."
+
+    def as_json(self) -> dict[str, Any]:
+        """The looks for scripts: those planned, and those judged with the error that they spend."""
+        assert self.study.looks is not None
+        return {
+            "plan": list(self.study.looks.plan),
+            "judged": [
+                {"seeds": one.seeds, "level": one.level, "spent": one.spent} for one in self.judged
+            ],
+            "not_settled": list(self.open_rows) if self.judged else None,
+            "stopped_early": self.stopped_early,
+        }
+
+
+def has_ended(run: RunResult) -> bool:
+    """Whether a run is done, diverged or failed."""
+    return run.state in ("done", "diverged", "failed")
+
+
+def position_of(study: Study, results: Results, is_over: IsOver = has_ended) -> Position:
+    """The look that a study is at, by its results.
+
+    Args:
+        study: with looks.
+        results: root of the results.
+        is_over: whether a run has ended, so that its look can be judged.
+
+    Raises:
+        StoreError: a result is damaged.
+    """
+    return position_of_runs(study, read_runs(study, results), is_over)
+
+
+def position_of_runs(
+    study: Study, runs: Sequence[RunResult], is_over: IsOver = has_ended
+) -> Position:
+    """The position of a study, from its runs.
+
+    A study goes on past a look if every run has ended and some row is not settled. It stops only if
+    every run is done
+    or diverged: a failed run may still be made.
+    """
+    assert study.looks is not None
+    judged: list[Look] = []
+    open_rows: tuple[str, ...] = ()
+    main = study.metrics[0]
+    for look in looks_of(study.looks.plan):
+        seeds = study.seeds[: look.seeds]
+        if look.seeds > len(study.seeds):  # of a part of the study, which ends before
+            return Position(study, tuple(judged), open_rows, look)
+        of_look = [run for run in runs if run.run.seed in seeds]
+        if not all(is_over(run) and (run.state != "done" or main in run.scores) for run in of_look):
+            return Position(study.with_first_seeds(look.seeds), tuple(judged), open_rows, look)
+        judged.append(look)
+        open_rows = _open_rows(study, runs, judged)
+        if not open_rows and all(run.state != "failed" for run in of_look):
+            return Position(study.with_first_seeds(look.seeds), tuple(judged))
+    return Position(study, tuple(judged), open_rows)
+
+
+def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) -> tuple[str, ...]:
+    """Labels of the rows that are not settled in the main metric at the last of the looks, or that
+    lack a run.
+    """
+    by_row: dict[str, list[RunResult]] = {row.label: [] for row in study.rows}
+    for run in runs:
+        by_row[run.row.label].append(run)
+    seeds = study.seeds[: judged[-1].seeds]
+    found: set[str] = set()
+    for base in (row for row in study.rows if row.is_base):
+        rows = [row for row in study.rows if row.base == base.label and not row.is_base]
+        of_rows = [by_row[row.label] for row in rows]
+        judgments = verdicts_of_rows(
+            study, study.metrics[0], by_row[base.label], of_rows, study.family(base), judged
+        )
+        for row, verdict in zip(rows, judgments, strict=True):
+            failed = any(
+                run.state == "failed" for run in by_row[row.label] if run.run.seed in seeds
+            )
+            found |= set() if verdict.is_settled and not failed else {row.label}
+    return tuple(row.label for row in study.rows if row.label in found)
+
+
+def verdicts_of_rows(
+    study: Study,
+    metric: str,
+    base: Sequence[RunResult],
+    rows: Sequence[Sequence[RunResult]],
+    family: int,
+    looks: Sequence[Look] | None,
+) -> list[Verdict]:
+    """Verdicts of rows that share a base.
+
+    Args:
+        study: of the rows.
+        metric: its name.
+        base: runs of base.
+        rows: runs of each row.
+        family: number of rows that Holm's correction covers.
+        looks: that have been judged; None for a study without looks.
+    """
+    measured, margin = study.task.metrics[metric], study.margins.get(metric)
+    if looks is None:
+        pairs = [paired_scores(metric, row, base, study.seeds) for row in rows]
+        return verdicts(measured, pairs, family=family, margin=margin)
+    if not looks:
+        assert study.looks is not None
+        pairs = [paired_scores(metric, row, base, study.seeds) for row in rows]
+        return verdicts_before(measured, pairs, looks_of(study.looks.plan)[0])
+    at_each = [
+        (look, [paired_scores(metric, row, base, study.seeds[: look.seeds]) for row in rows])
+        for look in looks
+    ]
+    return verdicts_over_looks(measured, at_each, family=family, margin=margin)[-1]
+
+
+def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:
+    """Other numbers of seeds at which the study was judged before, if it has a run of base in
+    common with that version.
+
+    Raises:
+        StoreError: the record is damaged.
+    """
+    record = Judgments.read(results.judged(study.name)) or Judgments()
+    present = _judged_seeds(study)
+    plans = dict.fromkeys(
+        one.plan for one in record.versions if {*one.base_runs} & {*present.base_runs}
+    )
+    return [plan for plan in plans if plan != present.plan]
+
+
+def record_judgment(study: Study, results: Results) -> None:
+    """Record the numbers of seeds at which the study is judged, once it has been judged at one of
+    them.
+
+    A part of a study is not recorded.
+    """
+    if study.is_modified:
+        return
+    path, present = results.judged(study.name), _judged_seeds(study)
+    try:
+        record = Judgments.read(path) or Judgments()
+    except StoreError:
+        quarantine(path)
+        record = Judgments()
+    if present not in record.versions and _is_judged(study, results):
+        Judgments(versions=(*record.versions, present)).write(path)
+
+
+def _is_judged(study: Study, results: Results) -> bool:
+    if all(row.is_base for row in study.rows):
+        return False
+    runs = read_runs(study, results)
+    if study.looks is not None:
+        return bool(position_of_runs(study, runs).judged)
+    return len(study.seeds) > 1 and all(has_ended(run) for run in runs)
+
+
+def plan_of_seeds(study: Study) -> tuple[int, ...]:
+    """Numbers of seeds at which a study is judged: at its looks, or once with all seeds of a
+    list.
+    """
+    return (len(study.seeds),) if study.looks is None else study.looks.plan
+
+
+def _judged_seeds(study: Study) -> JudgedSeeds:
+    return JudgedSeeds(
+        plan=plan_of_seeds(study), base_runs=tuple(run.id for run in study.runs_of(study.base))
+    )
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,126 @@
+"""Score stored predictions in the metrics that a study asks for. Nothing is trained or decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from ablate.analysis.results import measured_metrics
+from ablate.errors import Damaged, StoreError
+from ablate.formatting import plural
+from ablate.store import Results, RunFolder, state_of
+from ablate.store.records import Decoding, Measurement
+from ablate.store.score_cache import (
+    damage_of_predictions,
+    is_archived,
+    read_predictions,
+    read_scores,
+    source,
+    write_scores,
+)
+from ablate.study import Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
+
+
+class _Unscored(NamedTuple):
+    folder: RunFolder
+    id: str
+    decoding: Decoding
+    cached: dict[str, Measurement]
+    metrics: tuple[str, ...]
+
+
+def score_missing(
+    study: Study,
+    results: Results,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[str]:
+    """Score the study's predictions in its metrics as far as that is not done, and cache the
+    scores.
+
+    If nothing is missing, no heavy module is loaded. A run without its corpus is skipped. So is one
+    whose predictions or corpus are damaged, and a line says so.
+
+    Args:
+        study: names the metrics.
+        results: root of the results.
+        on_progress: called with the number of scored decodings and their total.
+
+    Returns:
+        A line for each fault on account of which scores are missing.
+    """
+    unscored, faults = _unscored(study, results), dict[str, None]()
+    corpora: dict[str, Corpus | None] = {}
+    for done, one in enumerate(unscored):
+        on_progress(done, len(unscored))
+        try:
+            _score(one, study, results, corpora)
+        except Damaged as error:
+            remedy = "" if "`ablate run`" in str(error) else "; `ablate run` makes it again"
+            faults[f"{error}{remedy}"] = None
+        except StoreError as error:
+            faults[str(error)] = None
+        except OSError as error:
+            faults[f"{error.filename}: {error.strerror}; new scores are left out"] = None
+            break
+    if unscored:
+        on_progress(len(unscored), len(unscored))
+    return list(faults)
+
+
+def _unscored(study: Study, results: Results) -> list[_Unscored]:
+    wanted = tuple(name for name in measured_metrics(study) if name in study.task.on_predictions)
+    found: dict[tuple[str, str], _Unscored] = {}
+    for row in study.rows:
+        for run in study.runs_of(row):
+            folder = results.run(run.id)
+            if (run.id, row.decoding) in found or state_of(folder, row.decoding) != "done":
+                continue
+            result = folder.read_result()
+            assert result is not None
+            decoding = result.decodings[row.decoding]
+            has_predictions = decoding.sha256 is not None and not is_archived(folder, row.decoding)
+            if not has_predictions or not results.has_corpus(decoding.corpus):
+                continue
+            cached = read_scores(folder, row.decoding, decoding)
+            metrics = tuple(name for name in wanted if name not in cached)
+            if metrics:
+                found[run.id, row.decoding] = _Unscored(
+                    folder, row.decoding, decoding, cached, metrics
+                )
+    return list(found.values())
+
+
+def _score(
+    one: _Unscored, study: Study, results: Results, corpora: dict[str, Corpus | None]
+) -> None:
+    """Score one decoding; `corpora` keeps those that are open, and None for those that are
+    damaged.
+    """
+    from ablate.data.corpus import Corpus  # loads numpy
+
+    id = one.decoding.corpus
+    if id not in corpora:
+        corpora[id] = None  # until it is open: a fault is reported once
+        corpora[id] = Corpus(results.corpus(id))
+    corpus = corpora[id]
+    if corpus is None:
+        return
+    damage = damage_of_predictions(one.folder, one.id, one.decoding)
+    if damage is not None:
+        raise Damaged(damage)
+    predictions, expected = (
+        read_predictions(one.folder, one.id, one.decoding),
+        study.task.n_predictions(corpus),
+    )
+    if len(predictions) != expected:
+        raise StoreError(
+            f"{one.folder.predictions(one.id)}: has {plural(len(predictions), 'line')}, and the "
+            f"test split of corpus "
+            f"{id} has {plural(expected, 'item')}; restore the corpus"
+        )
+    measured = {name: study.task.measure(name, predictions, corpus) for name in one.metrics}
+    assert one.decoding.sha256 is not None
+    write_scores(one.folder, one.id, source(one.decoding.sha256, id), {**one.cached, **measured})

@@ -1,0 +1,118 @@
+"""Differences in how the runs behind a table were made. Each is a remark below the table."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from ablate.store.records import Provenance, Result
+
+# Packages whose version may change a score, beside those that compute scores.
+_PACKAGES = ("torch", "sentencepiece")
+
+
+@dataclass
+class ProvenanceDiff:
+    """Collects how each run was made.
+
+    scorers: packages that compute scores.
+    values: for each property, the labels of the rows with each value.
+    smaller: rows whose micro-batches were halved, and their final size in tokens.
+    unequal: rows whose seeds made different numbers of updates.
+    averaged: rows that average fewer checkpoints than their configuration asks for, and how many.
+    """
+
+    scorers: tuple[str, ...] = ()
+    values: dict[str, dict[str, dict[str, None]]] = field(
+        default_factory=lambda: defaultdict(
+            lambda: defaultdict(dict)
+        )  # the inner dict is an ordered set
+    )
+    smaller: dict[str, int] = field(default_factory=dict)
+    unequal: list[str] = field(default_factory=list)
+    averaged: dict[str, int] = field(default_factory=dict)
+
+    def add(
+        self,
+        label: str,
+        result: Result,
+        provenance: Provenance | None,
+        precision: str | None = None,
+    ) -> None:
+        """Add a run of a row; `precision` is the row's setting. One that the row names needs no
+        remark.
+        """
+        for name, value in _properties(provenance, self.scorers).items():
+            if name != "precision" or precision in (None, "auto"):
+                self.values[name][value][label] = None
+        if result.halvings:
+            # Of several seeds, the one that had least memory.
+            self.smaller[label] = min(
+                result.micro_batch_tokens, self.smaller.get(label, result.micro_batch_tokens)
+            )
+
+    def updates(self, label: str, steps: set[int]) -> None:
+        """Add the numbers of updates that the seeds of a row made."""
+        if len(steps) > 1:
+            self.unequal.append(f"{label} ({min(steps)} to {max(steps)})")
+
+    def remarks(self) -> list[str]:
+        """A line for each difference; empty if all runs were made alike."""
+        lines = []
+        for name, values in self.values.items():
+            if len(values) > 1:
+                groups = "; ".join(
+                    f"{value}: {_shortened(list(rows))}" for value, rows in values.items()
+                )
+                lines.append(f"NOTE: these runs differ in {name}: {groups}.")
+        if self.unequal:
+            lines.append(
+                f"NOTE: seeds of one row made different numbers of updates: "
+                f"{_shortened(self.unequal)}."
+            )
+        if self.averaged:
+            rows = [f"{label} ({count})" for label, count in self.averaged.items()]
+            lines.append(
+                f"NOTE: training made fewer checkpoints than average_checkpoints asks for: "
+                f"{_shortened(rows)}."
+            )
+        if self.smaller:
+            rows = [f"{label} ({tokens} tokens)" for label, tokens in self.smaller.items()]
+            lines.append(
+                f"NOTE: memory ran out, so micro-batches were made smaller, at the same batch: "
+                f"{_shortened(rows)}."
+            )
+        return lines
+
+
+def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict[str, str]:
+    """The known properties of a run that may change its scores."""
+    if provenance is None:
+        return {}
+    properties = {"device": provenance.device}
+    if provenance.precision is not None:
+        properties["precision"] = provenance.precision
+    if (
+        provenance.device == "cpu"
+    ):  # the order of summation, and so the last digits, depends on the threads
+        properties["threads"] = str(provenance.threads)
+    properties |= {
+        name: version
+        for name in (*_PACKAGES, *scorers)
+        if (version := provenance.packages.get(name))
+    }
+    code = provenance.ablate
+    if code:
+        known = code.revision and code.revision[:12] + (" with changes" if code.dirty else "")
+        # One property: a run without a revision differs from those with one.
+        properties["revision of ablate"] = known or f"not recorded (version {code.version})"
+    return properties
+
+
+def _shortened(rows: list[str], most: int = 4) -> str:
+    """`base, A h=1 and 3 more`."""
+    return (
+        ", ".join(rows)
+        if len(rows) <= most
+        else f"{', '.join(rows[:most])} and {len(rows) - most} more"
+    )

@@ -1,0 +1,118 @@
+"""The values of a metric over seeds, and their comparison with base."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ablate.config.metrics import Metric
+from ablate.formatting import number
+from ablate.stats.verdict import Verdict
+from ablate.store.records import Score
+
+
+def mean(values: Iterable[float]) -> float | None:
+    """Arithmetic mean, correctly rounded; None without values."""
+    numbers = list(values)
+    # fmean and stdev round once, at the end: tables do not depend on the order of seeds.
+    return statistics.fmean(numbers) if numbers else None
+
+
+def sample_std(values: Iterable[float]) -> float | None:
+    """Sample standard deviation (n - 1 in the denominator); None for fewer than two values."""
+    numbers = list(values)
+    return statistics.stdev(numbers) if len(numbers) > 1 else None
+
+
+@dataclass(frozen=True)
+class Scores:
+    """The values of one metric, by seed."""
+
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def n(self) -> int:
+        """Number of seeds with a value."""
+        return len(self.by_seed)
+
+    @property
+    def mean(self) -> float | None:
+        """Arithmetic mean; None without values."""
+        return mean(self.by_seed.values())
+
+    @property
+    def std(self) -> float | None:
+        """Sample standard deviation; None for fewer than two values."""
+        return sample_std(self.by_seed.values())
+
+    def minus(self, other: Scores) -> Scores:
+        """Differences paired by seed, for the seeds that both have."""
+        return Scores(
+            {
+                seed: value - other.by_seed[seed]
+                for seed, value in self.by_seed.items()
+                if seed in other.by_seed
+            }
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The scores for scripts."""
+        return {
+            "mean": self.mean,
+            "std": self.std,
+            "n": self.n,
+            "values": list(self.by_seed.values()),
+        }
+
+
+def describe_scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
+    """The scores of one run: `PPL 4.92, PPL/char 1.53`."""
+    return ", ".join(
+        f"{m.title} {number(scores[m.name].value, m.digits)}" for m in metrics if m.name in scores
+    )
+
+
+def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
+    """Mean and standard deviation: `25.8 ±0.2`; with the number of seeds while some are missing:
+    `25.8 ±0.2 (2/3)`.
+    """
+    text = number(scores.mean, digits)
+    if scores.std is not None:
+        text += f" ±{scores.std:.{digits}f}"
+    return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """A verdict for scripts; tests that were not possible are null."""
+    seeds, bootstrap = verdict.seed_test, verdict.bootstrap
+    return {
+        "verdict": verdict.word,
+        "text": verdict.text,
+        "n": verdict.n,
+        "mean": verdict.mean,
+        "std": seeds.std if seeds else None,
+        "low": seeds.low if seeds else None,
+        "high": seeds.high if seeds else None,
+        "p": seeds.p if seeds else None,
+        "p_holm": verdict.p_seeds,
+        "p_own": seeds.p_own if seeds else None,
+        "p_adjusted": verdict.p,
+        "minimum_detectable": verdict.minimum_detectable,
+        "more_seeds": verdict.more_seeds,
+        "margin": verdict.margin,
+        "within_margin": verdict.is_within_margin,
+        "diverged": verdict.diverged,
+        **({} if verdict.look is None else {"settled_at_look": verdict.settled_at}),
+        "test_set": (
+            {
+                "low": bootstrap.low,
+                "high": bootstrap.high,
+                "p": bootstrap.p,
+                "p_holm": verdict.p_bootstrap,
+            }
+            if bootstrap
+            else None
+        ),
+    }

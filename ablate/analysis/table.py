@@ -1,0 +1,552 @@
+"""The content of a study's table: each row with its scores over seeds, its difference from base and
+its cost.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from ablate.analysis.looks import (
+    Position,
+    earlier_plans,
+    plan_of_seeds,
+    position_of_runs,
+    verdicts_of_rows,
+)
+from ablate.analysis.provenance_diff import ProvenanceDiff
+from ablate.analysis.results import (
+    RunResult,
+    differences,
+    measured_metrics,
+    read_runs,
+    results_frame,
+    scores_by_row,
+    signatures,
+    vocabularies_of,
+)
+from ablate.analysis.scores import Scores, verdict_json
+from ablate.config import cost
+from ablate.config.cost import ASSUMED_LENGTH, Lengths
+from ablate.config.metrics import PPL, PPL_CHAR, Metric
+from ablate.errors import StoreError
+from ablate.formatting import number, percent, plural, shares_text
+from ablate.paper import PaperRow, PaperTable
+from ablate.stats.looks import Look, error_of_plans
+from ablate.stats.significance import LEVEL
+from ablate.stats.verdict import Verdict
+from ablate.store import Results, State
+from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
+from ablate.store.records import Provenance
+from ablate.study import Row, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Cost of training a row.
+
+    seconds: of one training with its evaluations, by finished seed.
+    tokens_per_second: tokens trained on, divided by `seconds`.
+    flops: of one training, in closed form; None while the number of steps is unknown.
+    machines: devices and processors that trained the row.
+    flops_per_step: in closed form.
+    """
+
+    seconds: Scores
+    tokens_per_second: Scores
+    flops: float | None
+    machines: tuple[str, ...]
+    flops_per_step: float
+
+    def as_json(self, timed: bool = True) -> dict[str, Any]:
+        """The cost for scripts; `timed` adds measured times, which differ each time a study is
+        repeated.
+        """
+        times = {
+            "seconds": self.seconds.as_json(),
+            "tokens_per_second": self.tokens_per_second.as_json(),
+        }
+        return {**(times if timed else {}), "flops": self.flops}
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """A row with its scores, its differences from base and its cost.
+
+    runs: by seed.
+    scores: by metric.
+    cost: of one training.
+    paper: the row of the paper's table with the same change, if there is one.
+    deltas: differences from base by metric, paired by seed; empty for base.
+    verdicts: by metric; empty for base.
+    """
+
+    row: Row
+    runs: tuple[RunResult, ...]
+    scores: Mapping[str, Scores]
+    cost: Cost
+    paper: PaperRow | None
+    deltas: Mapping[str, Scores] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+
+    @property
+    def params(self) -> int:
+        """Trained parameters, as counted by the last run that has ended; plug-ins may have
+        parameters of their own.
+        """
+        # The closed form does not know the parameters of a plug-in.
+        ended = [run for run in self.runs if run.result]
+        return (ended or self.runs)[-1].params
+
+    @property
+    def steps(self) -> int | None:
+        """Optimizer steps made, or planned while no run is done."""
+        done = [run.steps for run in self.runs if run.decoding]
+        return done[-1] if done else self.row.config.train_steps
+
+    def with_seeds(self, seeds: Sequence[int]) -> TableRow:
+        """The row with the scores and differences of these seeds."""
+        scores, deltas = (
+            {name: Scores({seed: value for seed, value in one.by_seed.items() if seed in seeds})
+             for name, one in each.items()}
+            for each in (self.scores, self.deltas)
+        )  # fmt: skip
+        return replace(self, scores=scores, deltas=deltas)
+
+    @property
+    def states(self) -> dict[int, State]:
+        """State of each run, by seed."""
+        return {run.run.seed: run.state for run in self.runs}
+
+    @property
+    def state(self) -> State:
+        """State shown for a row with mixed runs; the first match wins."""
+        order: tuple[State, ...] = (
+            "failed",
+            "diverged",
+            "running",
+            "interrupted",
+            "pending",
+            "done",
+        )
+        return min(self.states.values(), key=order.index)
+
+    @property
+    def note(self) -> str:
+        """Why the row is not finished; empty if it is."""
+        counts = Counter(self.states.values())
+        if counts["done"] == len(self.runs):
+            return ""
+        reason = next((run.note for run in self.runs if run.note), "pending")
+        return (
+            reason
+            if len(self.runs) == 1
+            else f"{counts['done']} of {len(self.runs)} seeds done; {reason}"
+        )
+
+
+@dataclass(frozen=True)
+class Table:
+    """A study's table.
+
+    results: the tidy frame that the scores are from.
+    signatures: how each metric was computed; one for each metric if all runs agree.
+    corpora: the corpora behind the results; one if all runs agree.
+    remarks: differences in how the runs were made, and test text that occurs in the training data.
+    archived: a line on runs without predictions here; empty without such runs.
+    faults: files that cannot be used, and what heals them.
+    position: of a study with looks; its `study` is that of the table.
+    error: bound of the error of all verdicts, over all looks; above 0.05 if seeds were changed
+        after a verdict.
+    """
+
+    study: Study
+    rows: tuple[TableRow, ...]
+    results: pd.DataFrame = field(repr=False, compare=False)
+    signatures: dict[str, list[str]]
+    corpora: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
+    archived: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
+    position: Position | None = None
+    error: float = LEVEL
+
+    @property
+    def look(self) -> Look | None:
+        """The look of the verdicts; None without looks, and before the first one."""
+        return self.position.judged[-1] if self.position and self.position.judged else None
+
+    @property
+    def level(self) -> float:
+        """The level of the verdicts of this table: 0.05, or the part of its look."""
+        return self.look.level if self.look else LEVEL
+
+    @property
+    def vocabularies(self) -> tuple[int, ...]:
+        """Sizes of the rows' vocabularies. Perplexities per subword can only be compared if there
+        is one size.
+        """
+        return vocabularies_of(self.study)
+
+    @property
+    def perplexity(self) -> Metric:
+        """The perplexity that rows are compared by: per character if vocabularies differ and the
+        task measures it.
+        """
+        return (
+            PPL if len(self.vocabularies) == 1 else self.study.task.metrics.get(PPL_CHAR.name, PPL)
+        )
+
+    @property
+    def metrics(self) -> tuple[Metric, ...]:
+        """The columns: perplexity per subword, the perplexity to compare, and the metrics of the
+        study.
+        """
+        names = dict.fromkeys((PPL.name, self.perplexity.name, *self.study.metrics))
+        return tuple(self.study.task.metrics[name] for name in names)
+
+    @property
+    def family(self) -> int:
+        """Number of rows that Holm's correction covers: all of the study file but base, whatever
+        part is shown.
+
+        In a study at several sizes, the largest of its families: each size has its own.
+        """
+        return max(self.study.family(row.row) for row in self.rows if row.row.is_base)
+
+    @property
+    def main(self) -> Metric:
+        """The metric of the verdicts: the first one of the study."""
+        return self.study.task.metrics[self.study.metrics[0]]
+
+    def best(self, metric: str) -> float | None:
+        """The best mean over the rows with a score for every seed.
+
+        None if rows cannot be compared by this metric, or if all have the same mean to its last
+        digit.
+        """
+        # Perplexities per subword of different vocabularies cannot be compared.
+        if metric == PPL.name and len(self.vocabularies) > 1:
+            return None
+        # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
+        means = [
+            scores.mean
+            for row in self.rows
+            if (scores := row.scores[metric]).n == len(self.study.seeds)
+        ]
+        values = [mean for mean in means if mean is not None]
+        digits = self.study.task.metrics[metric].digits
+        if len({number(value, digits) for value in values}) < 2:
+            return None
+        return max(values) if self.study.task.metrics[metric].more_is_better else min(values)
+
+    def against(self, base: TableRow, other: TableRow) -> TableRow:
+        """Compare one row with another as its base, paired by seed: the same row with `deltas` and
+        `verdicts`.
+
+        The noise over seeds is estimated from all rows; p values are not corrected for other rows.
+        """
+        others = [
+            row
+            for row in self.rows
+            if row is not base and (row is other or row.row.base == other.row.base)
+        ]
+        judged = _against(self.study, self.results, base, others, 1, self.position)
+        return judged[others.index(other)]
+
+    def as_judged(self) -> Table:
+        """The table with the scores that its verdicts have seen: those of the seeds up to its
+        look.
+        """
+        if self.position is None:
+            return self
+        seeds = self.study.seeds[: self.look.seeds if self.look else 0]
+        return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))
+
+    def as_json(self, timed: bool = True) -> dict[str, Any]:
+        """The table for scripts; `timed` adds measured times, which differ each time a study is
+        repeated.
+        """
+        return {
+            "study": self.study.name,
+            **({"looks": self.position.as_json()} if self.position else {}),
+            **({"error": self.error} if self.error > LEVEL else {}),
+            "metrics": [metric.name for metric in self.metrics],
+            "rows": [_row_json(row, self.study, timed) for row in self.rows],
+            "signatures": self.signatures,
+            "corpora": list(self.corpora),
+            "remarks": [*self.archived, *self.remarks, *self.faults],
+        }
+
+
+def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Table:
+    """Read the results that a study has so far. A file that cannot be used takes only the cells of
+    its run.
+
+    Args:
+        study: names rows and metrics.
+        results: root of the results.
+        faults: lines about scores that could not be computed, for the remarks.
+    """
+    runs = read_runs(study, results)
+    before, damage = _earlier_plans(study, results)
+    error = error_of_plans([*before, plan_of_seeds(study)]) if before else LEVEL
+    changed = _changed_seeds(before, error) if before else []
+    position = position_of_runs(study, runs) if study.looks else None
+    if position is not None:
+        study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
+    frame = results_frame(runs, measured_metrics(study))
+    scores = scores_by_row(frame)
+    rows = [_row(study, row, runs, scores[row.label], results) for row in study.rows]
+    corpora = tuple(sorted({run.decoding.corpus for run in runs if run.decoding}))
+    return Table(
+        study,
+        tuple(_against_bases(study, frame, rows, position)),
+        frame,
+        signatures(study, runs),
+        corpora,
+        (*_remarks(study, runs), *changed, *_overlaps(results, corpora)),
+        _archived(runs),
+        tuple(
+            dict.fromkeys(
+                [
+                    *(line for run in runs for line in run.faults),
+                    *_corpus_faults(runs, results),
+                    *damage,
+                    *faults,
+                ]
+            )
+        ),
+        position,
+        error,
+    )
+
+
+def paper_metrics(table: Table) -> list[str]:
+    """Names of the metrics in the paper's table for this task."""
+    paper = table.study.task.paper
+    return list(dict.fromkeys(name for row in paper.rows for name in row.scores)) if paper else []
+
+
+def _row(
+    study: Study,
+    row: Row,
+    runs: Sequence[RunResult],
+    scores: Mapping[str, Scores],
+    results: Results,
+) -> TableRow:
+    ours = tuple(run for run in runs if run.row is row)
+    return TableRow(
+        row,
+        ours,
+        scores,
+        _cost(study, row, ours, results),
+        paper_row(study.task.paper, row, study.base_of(row)),
+    )
+
+
+def _against_bases(
+    study: Study, frame: pd.DataFrame, rows: Sequence[TableRow], position: Position | None
+) -> list[TableRow]:
+    """The rows, each compared with its base; the corrections of the verdicts cover the rows of one
+    base.
+    """
+    compared: dict[str, TableRow] = {}
+    for base in (row for row in rows if row.row.is_base):
+        others = [row for row in rows if row.row.base == base.row.label and row is not base]
+        judged = _against(study, frame, base, others, study.family(base.row), position)
+        compared |= {row.row.label: row for row in judged}
+    return [compared.get(row.row.label, row) for row in rows]
+
+
+def _against(
+    study: Study,
+    frame: pd.DataFrame,
+    base: TableRow,
+    others: Sequence[TableRow],
+    family: int,
+    position: Position | None,
+) -> list[TableRow]:
+    """The rows with their differences from base and verdicts, corrected for a family of rows."""
+    if not others:
+        return []
+    deltas = scores_by_row(differences(frame, base.row.label))
+    judged: list[dict[str, Verdict]] = [{} for _ in others]
+    for name in base.scores:
+        found = verdicts_of_rows(
+            study,
+            name,
+            base.runs,
+            [row.runs for row in others],
+            family,
+            position.judged if position else None,
+        )
+        for row_verdicts, verdict in zip(judged, found, strict=True):
+            row_verdicts[name] = verdict
+    return [
+        replace(row, deltas=deltas[row.row.label], verdicts=row_verdicts)
+        for row, row_verdicts in zip(others, judged, strict=True)
+    ]
+
+
+def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
+    """Differences in how the runs were made."""
+    scorers = dict.fromkeys(
+        metric.scorer.lower() for metric in study.task.metrics.values() if metric.scorer
+    )
+    provenance = ProvenanceDiff(tuple(scorers))
+    for row in study.rows:
+        ours = [run for run in runs if run.row is row]
+        for run in ours:
+            if run.result:
+                provenance.add(row.label, run.result, run.provenance, row.config.precision)
+            if run.decoding and run.decoding.averaged < row.config.average_checkpoints:
+                provenance.averaged[row.label] = run.decoding.averaged
+        provenance.updates(
+            row.label, {run.result.steps for run in ours if run.result and run.decoding}
+        )
+    return provenance.remarks()
+
+
+def _archived(runs: Sequence[RunResult]) -> tuple[str, ...]:
+    """A line on the runs whose predictions are not here, if there are any."""
+    count = sum(not run.has_predictions for run in runs)
+    if not count:
+        return ()
+    return (
+        f"{plural(count, 'run')} from an archive of records: scores as stored, without "
+        f"predictions.",
+    )
+
+
+def _earlier_plans(study: Study, results: Results) -> tuple[list[tuple[int, ...]], list[str]]:
+    """Other numbers of seeds at which the study was judged before, and a line if they cannot be
+    read.
+    """
+    try:
+        return earlier_plans(study, results), []
+    except StoreError as error:
+        return [], [f"{error}; it is not known whether seeds were changed after a verdict"]
+
+
+def _changed_seeds(before: Sequence[Sequence[int]], error: float) -> list[str]:
+    """A line on the error of verdicts at numbers of seeds that were not all stated beforehand."""
+    numbers = [str(count) for count in sorted({count for plan in before for count in plan})]
+    several = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else numbers[0]
+    return [
+        f"The seeds were changed after verdicts with {several} seeds: the error of all verdicts is "
+        f"at most "
+        f"{percent(error)}, not {percent(LEVEL)}."
+    ]
+
+
+def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:
+    """Yield the corpora of finished runs whose lengths are lost. A folder that was removed is no
+    fault.
+    """
+    for corpus in sorted({run.result.corpus for run in runs if run.result}):
+        folder = results.corpus(corpus)
+        if folder.exists() and lengths_in(folder) is None:
+            yield (
+                f"{folder / MANIFEST}: is missing or damaged; FLOPs assume sentences of "
+                f"{ASSUMED_LENGTH} tokens, and "
+                "predictions are not scored; `ablate run` prepares the corpus again"
+            )
+
+
+def _overlaps(results: Results, corpora: Sequence[str]) -> list[str]:
+    """A line on the share of test text in the training data; one for all corpora that have the same
+    shares.
+    """
+    found = (overlap_in(results.corpus(corpus)) for corpus in corpora)
+    texts = dict.fromkeys(
+        shares_text(shares) for shares in found if shares and any(shares.values())
+    )
+    return [f"Test text that also occurs in the training data: {text}." for text in texts]
+
+
+def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
+    """The cost of a row from its finished runs."""
+    finished = [run for run in runs if run.decoding]
+    seconds = {run.run.seed: run.seconds for run in finished if run.seconds}
+    rates = {
+        run.run.seed: run.tokens_per_second for run in finished if run.tokens_per_second is not None
+    }
+    machines = {_machine(run.provenance) for run in finished if run.provenance}
+    flops, per_step = _flops(study, row, finished, results)
+    return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)), per_step)
+
+
+def _flops(
+    study: Study, row: Row, finished: Sequence[RunResult], results: Results
+) -> tuple[float | None, float]:
+    """FLOPs of the steps made if training has ended, else of the steps planned; and of one step."""
+    made = [run.result for run in finished if run.result]
+    lengths = lengths_in(results.corpus(made[0].corpus)) if made else None
+    steps = sum(one.steps for one in made) / len(made) if made else cost.steps(row.config, lengths)
+    per_step = cost.flops_per_step(
+        row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed()
+    )
+    return (None if steps is None else per_step * steps), per_step
+
+
+def _machine(provenance: Provenance) -> str:
+    """`cpu (1 thread), Some Processor`, or the GPU's name."""
+    if provenance.device != "cpu":
+        return provenance.device
+    return f"cpu ({plural(provenance.threads, 'thread')}), {provenance.machine.processor}"
+
+
+def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
+    """The row of the paper's table with the same change: the same fields, from the paper's values
+    to the paper's.
+    """
+    if paper is None:
+        return None
+    changed = _changed_paper_fields(paper, row)
+    # All that the row changes is constant in the paper's table.
+    if not changed and row.changed:
+        return None
+    if any(getattr(base.config, name) != paper.base[name] for name in changed):
+        return None  # a d_ff of 1024 is smaller than 2048, and larger than 256
+    match = next((each for each in paper.rows if each.changed == changed), None)
+    # The paper trains its big model by another recipe too; its other rows share base's.
+    comparable = {*paper.base, *paper.recipe} if match and match.group == "big" else set(paper.base)
+    return match if set(row.changed) <= comparable else None
+
+
+def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
+    """The fields of the paper's table that a row changes, without head sizes of d_model / h, which
+    follow from h.
+    """
+    return {
+        name: value
+        for name, value in row.changed.items()
+        if name in paper.base
+        and not (name in ("d_k", "d_v") and value * row.config.n_heads == row.config.d_model)
+    }
+
+
+def _row_json(row: TableRow, study: Study, timed: bool) -> dict[str, Any]:
+    main = study.task.default_metrics[0]
+    return {
+        "row": row.row.label,
+        "group": row.row.group,
+        "changed": row.row.changed,
+        **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
+        **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
+        "params": row.params,
+        "steps": row.steps,
+        "state": row.state,
+        "note": row.note,
+        **{name: scores.as_json() for name, scores in row.scores.items()},
+        f"delta_{main}": row.deltas.get(main, Scores()).as_json(),
+        "against_base": {name: verdict_json(verdict) for name, verdict in row.verdicts.items()},
+        "cost": row.cost.as_json(timed),
+        "paper": row.paper.scores if row.paper else None,
+    }

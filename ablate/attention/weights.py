@@ -1,0 +1,370 @@
+"""Attention layers of a model, the weights of every head for a sentence and its translation, and
+their statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from ablate.config.plugins import without_digest
+from ablate.data.tokenizer import BOS, EOS
+from ablate.decoding import translate_ids
+from ablate.decoding.fill import encode_masked, masked_pieces
+from ablate.errors import UsageError, listed
+from ablate.model import Transformer
+from ablate.model.attention import MultiHeadAttention
+from ablate.model.decoder_only import DecoderOnly
+from ablate.model.encoder_decoder import EncoderDecoder
+from ablate.model.encoder_only import EncoderOnly
+from ablate.run.inference import LoadedRun, refuse_too_long, too_long
+from ablate.tasks import SequenceToSequence
+
+SHOWN_TOKENS = 24  # of the test split of a language model
+STRONGEST = 3  # number of largest weights that are reported per head
+
+
+@dataclass(frozen=True)
+class LayerWeights:
+    """The attention weights of one layer.
+
+    kind, layer: of the layer.
+    heads: weights of shape (h, T, S).
+    queries, keys: the T and S token pieces.
+    marks: indices of the keys that are begin or end marks.
+    """
+
+    kind: Kind
+    layer: int
+    heads: Tensor
+    queries: tuple[str, ...]
+    keys: tuple[str, ...]
+    marks: tuple[int, ...]
+
+    @property
+    def is_self_attention(self) -> bool:
+        """Whether queries and keys are the same sequence."""
+        return self.kind != "cross"
+
+
+@dataclass(frozen=True)
+class AttentionWeights:
+    """The attention weights of a run for a pair of sentences.
+
+    source, target: the token pieces that the model reads, with the source's end mark and the
+        target's begin mark. A language model, masked or not, has no source.
+    is_one_sequence: whether the model reads the target right after the source, as a decoder-only
+        model does.
+    layers: the weights of each layer that reports them.
+    hidden: for each other layer, a line with the reason.
+    """
+
+    source: tuple[str, ...]
+    target: tuple[str, ...]
+    is_one_sequence: bool
+    layers: tuple[LayerWeights, ...]
+    hidden: tuple[str, ...]
+
+    @property
+    def texts(self) -> list[tuple[str, str]]:
+        """The name and the text of each side, without marks."""
+        sides = (
+            [("source", self.source), ("target", self.target)]
+            if self.source
+            else [("text", self.target)]
+        )
+        pieces = (
+            (name, (piece for piece in side if piece not in ("<s>", "</s>")))
+            for name, side in sides
+        )
+        return [(name, "".join(some).replace("▁", " ").strip()) for name, some in pieces]
+
+
+class _Tokens(NamedTuple):
+    """The queries or the keys of an attention layer: token ids, and the function that gives their
+    pieces.
+    """
+
+    ids: list[int]
+    pieces: Callable[[list[int]], list[str]]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The piece of each token."""
+        return tuple(self.pieces(self.ids))
+
+
+def attention_weights(
+    run: LoadedRun, sentence: str | None, translation: str | None, layers: Sequence[AttentionLayer]
+) -> AttentionWeights:
+    """Return the attention weights of a run for a sentence, or for a text that a language model
+    reads.
+
+    Args:
+        run: the trained model with its tokenizers.
+        sentence: in the source language, or a text; None for the first of the test split.
+        translation: the text that the decoder reads; None for the run's prediction, decoded as by
+            its row.
+        layers: the attention layers of interest.
+
+    Raises:
+        UsageError: a text is empty, or no layer reports its weights.
+        DataError: a text has more tokens than the model has positions.
+    """
+    task, of_source = run.task, run.corpus.tokenizer
+    if isinstance(task, SequenceToSequence):
+        of_source = run.corpus.tokenizer_of(task.source)
+        text = run.corpus.text("test", task.source)[0] if sentence is None else sentence
+        source, target = _token_ids(run, task, text, translation)
+    elif translation is not None:
+        raise UsageError("--translation: a language model reads one text; give it as --sentence")
+    else:
+        source, target = [], _text_ids(run, sentence)
+    recorded = record_weights(run.model, source, target, layers)
+    is_one_sequence = not run.config.has_encoder
+    tokenizer = run.corpus.tokenizer
+    target_pieces = (
+        tokenizer.pieces if run.config.has_decoder else partial(masked_pieces, tokenizer)
+    )
+    source_pieces = of_source.pieces if source else target_pieces
+    read = _Tokens(source if run.config.has_decoder else target, source_pieces)  # by the encoder
+    decoded = _Tokens(source + target if is_one_sequence else target, target_pieces)
+    sides = {
+        "encoder": (read, read),
+        "cross": (_Tokens(target, target_pieces), _Tokens(source, source_pieces)),
+        "decoder": (decoded, decoded),
+    }
+    reported, hidden = [], []
+    for attention, heads in zip(layers, recorded, strict=True):
+        queries, keys = sides[attention.kind]
+        shape = (1, attention.module.h, len(queries.ids), len(keys.ids))
+        # A plug-in may report no weights, or weights of another shape.
+        if heads is None or heads.shape != shape:
+            what = (
+                "no weights"
+                if heads is None
+                else f"weights of shape {tuple(heads.shape)}, not {shape}"
+            )
+            hidden.append(
+                f"{attention}: attention={without_digest(run.config.attention)} reports {what}"
+            )
+            continue
+        marks = tuple(i for i, token in enumerate(keys.ids) if token in (BOS, EOS))
+        weights = heads[0].float().cpu()
+        reported.append(
+            LayerWeights(
+                attention.kind, attention.layer, weights, queries.labels, keys.labels, marks
+            )
+        )
+    if not reported:
+        raise UsageError(*hidden)
+    texts = tuple(source_pieces(source)), tuple(target_pieces(target))
+    return AttentionWeights(*texts, is_one_sequence, tuple(reported), tuple(hidden))
+
+
+@torch.no_grad()
+def record_weights(
+    model: Transformer,
+    source: Sequence[int],
+    target: Sequence[int],
+    layers: Sequence[AttentionLayer],
+) -> list[Tensor | None]:
+    """Run the model once, and return the weights (1, h, T, S) of each layer; None for a layer that
+    reports none.
+
+    Args:
+        model: in evaluation mode.
+        source: token ids with the end mark; none for a language model, masked or not.
+        target: token ids with the begin mark; without it for a masked language model.
+        layers: the layers to record.
+    """
+    recorded: list[list[Tensor]] = [[] for _ in layers]
+    device = model.output_matrix.device
+    try:  # fused attention does not return weights; layers compute them only if there is a callback
+        for attention, weights in zip(layers, recorded, strict=True):
+            attention.module.on_weights = weights.append
+        sides = [torch.tensor([ids], dtype=torch.int64, device=device) for ids in (source, target)]
+        if isinstance(model, EncoderOnly):
+            model.read(sides[1])
+        else:
+            model(*sides)
+    finally:
+        for attention in layers:
+            attention.module.on_weights = None
+    return [weights[-1] if weights else None for weights in recorded]
+
+
+def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
+    """Return a text, with a begin mark for a decoder; by default SHOWN_TOKENS tokens of the test
+    split, or fewer.
+    """
+    begin = [BOS] if run.config.has_decoder else []
+    most = run.config.max_positions - len(begin)
+    if text is None:
+        (field,) = run.corpus.fields
+        return [*begin, *run.corpus.split("test")[field].ids[: min(SHOWN_TOKENS, most)].tolist()]
+    ids = (
+        run.corpus.tokenizer.encode([text])[0]
+        if begin
+        else encode_masked(run.corpus.tokenizer, text)
+    )
+    if not ids:
+        raise UsageError("--sentence: is empty")
+    if len(ids) > most:
+        raise too_long(run.config, "--sentence", len(ids))
+    return begin + ids
+
+
+def _token_ids(
+    run: LoadedRun, task: SequenceToSequence, sentence: str, translation: str | None
+) -> tuple[list[int], list[int]]:
+    """Return the source with its end mark and the target with its begin mark."""
+    tokenizer, config = run.corpus.tokenizer_of(task.target), run.config
+    (source,) = run.corpus.tokenizer_of(task.source).encode([task.as_read(sentence)])
+    if not source:
+        raise UsageError("--sentence: is empty")
+    refuse_too_long(config, "--sentence", len(source))
+    if translation is None:
+        device = run.model.output_matrix.device
+        decoding = run.row.config if run.row else task.decoding
+        constrain = task.constrain(run.corpus, decoding)
+        (target,) = translate_ids(run.model, [source], decoding, device, constrain=constrain)
+    else:
+        (target,) = tokenizer.encode([translation.strip()])
+        if not target:
+            raise UsageError("--translation: is empty")
+        refuse_too_long(config, "--translation", len(source), len(target))
+    return [*source, EOS], [BOS, *target]
+
+
+@dataclass(frozen=True)
+class HeadStatistics:
+    """Means over the queries of one head; None for a statistic that the kind of attention does not
+    have.
+
+    head: counts from 1.
+    entropy: of the weights, in nats: 0 if one key has all the weight, ln S if S keys have equal
+        weights.
+    distance: between query and key in tokens, weighted; for self-attention only, like the next
+        three.
+    itself, previous, next: weight on the token of the query, on the one before, on the one after.
+    marks: weight on begin and end marks.
+    strongest: (query, key, weight) of the largest weights, among queries that attend to more than
+        one key.
+    """
+
+    head: int
+    entropy: float
+    distance: float | None
+    itself: float | None
+    previous: float | None
+    next: float | None
+    marks: float
+    strongest: tuple[tuple[int, int, float], ...]
+
+
+def head_statistics(weights: LayerWeights) -> list[HeadStatistics]:
+    """Return the statistics of each head of a layer."""
+    return [
+        _statistics(number, head, weights) for number, head in enumerate(weights.heads.double(), 1)
+    ]
+
+
+def _statistics(number: int, head: Tensor, weights: LayerWeights) -> HeadStatistics:
+    entropy = float(torch.special.entr(head).sum(1).mean())
+    marks = float(head[:, list(weights.marks)].sum(1).mean())
+    distance = itself = previous = following = None
+    if weights.is_self_attention:
+        index = torch.arange(len(head))
+        distance = float((head * (index[:, None] - index).abs()).sum(1).mean())
+        itself, previous = _mean(head.diagonal()), _mean(head.diagonal(-1))
+        following = (
+            _mean(head.diagonal(1)) if weights.kind == "encoder" else None
+        )  # masked in a decoder
+    strongest = _strongest(head, is_causal=weights.kind == "decoder")
+    return HeadStatistics(number, entropy, distance, itself, previous, following, marks, strongest)
+
+
+def _mean(values: Tensor) -> float | None:
+    return float(values.mean()) if len(values) else None
+
+
+def _strongest(head: Tensor, *, is_causal: bool) -> tuple[tuple[int, int, float], ...]:
+    first = 1 if is_causal else 0  # the first query of a causal head has a single key
+    values, indices = head[first:].flatten().sort(descending=True, stable=True)
+    pairs = zip(values[:STRONGEST].tolist(), indices[:STRONGEST].tolist(), strict=True)
+    return tuple(
+        (first + index // head.shape[1], index % head.shape[1], value) for value, index in pairs
+    )
+
+
+Kind = Literal["encoder", "decoder", "cross"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+TITLES: dict[Kind, str] = {
+    "encoder": "encoder self-attention",
+    "decoder": "decoder self-attention",
+    "cross": "cross-attention, decoder over source",
+}
+
+
+@dataclass(frozen=True)
+class AttentionLayer:
+    """One attention sub-layer of a model; layers count from 1."""
+
+    kind: Kind
+    layer: int
+    module: MultiHeadAttention
+
+    def __str__(self) -> str:
+        return f"{self.kind} layer {self.layer}"
+
+
+def attention_layers(
+    model: Transformer, kinds: Collection[Kind] = (), layers: Collection[int] = ()
+) -> list[AttentionLayer]:
+    """Return the attention layers of these kinds and depths, ordered by kind and depth; by default
+    all of them.
+
+    Raises:
+        UsageError: the model has no attention, or none of these kinds and depths.
+    """
+    # A single stack has no cross-attention, and an LSTM layer has no attention at all.
+    stacks: dict[Kind, list[Any]] = {}
+    if isinstance(model, (EncoderDecoder, EncoderOnly)):
+        stacks["encoder"] = [layer.mixer for layer in model.encoder]
+    if isinstance(model, (EncoderDecoder, DecoderOnly)):
+        stacks["decoder"] = [layer.mixer for layer in model.decoder]
+    if isinstance(model, EncoderDecoder):
+        stacks["cross"] = [layer.cross_attention for layer in model.decoder]
+    available = [
+        AttentionLayer(kind, number, module)
+        for kind in KINDS
+        for number, module in enumerate(stacks.get(kind, []), 1)
+        if isinstance(module, MultiHeadAttention)
+    ]
+    if not available:
+        raise UsageError(
+            f"the run has no attention: architecture={model.config.architecture} with mixer=lstm"
+        )
+    chosen = [
+        a for a in available if (not kinds or a.kind in kinds) and (not layers or a.layer in layers)
+    ]
+    if not chosen:
+        asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]
+        raise UsageError(
+            f"{' '.join(asked)}: the run has no such attention; it has {_summary(available)}"
+        )
+    return chosen
+
+
+def _summary(layers: list[AttentionLayer]) -> str:
+    """Return `encoder layers 1 to 6 and cross layers 1 to 6`."""
+    depths = {attention.kind: attention.layer for attention in layers}
+    return listed(f"{kind} layers 1 to {depth}" for kind, depth in depths.items()).replace(
+        " or ", " and "
+    )

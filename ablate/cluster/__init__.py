@@ -1,0 +1,1 @@
+"""Studies on clusters: profiles, submission to Slurm and Ray, and the pilots that work there."""

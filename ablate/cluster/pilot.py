@@ -1,0 +1,329 @@
+"""A pilot: works on a cluster's node, and pulls runs of a frozen study until none is left for it.
+
+Any number of pilots share a results root, because each run is held by a lease. A pilot saves and
+leaves when the cluster warns it, when `ablate stop` asks it to, and when runs keep failing on its
+host.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from ablate.analysis.looks import has_ended, position_of
+from ablate.analysis.results import RunResult
+from ablate.analysis.settle import settle
+from ablate.cluster.slurm import START_SECONDS, Task
+from ablate.cluster.submission import CANCELLED, open_job
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
+from ablate.formatting import duration, plural
+from ablate.launch.executor import devices_text
+from ablate.launch.launch import Launch, Share, launch
+from ablate.launch.missing import missing_in_stages
+from ablate.launch.scheduler import Control
+from ablate.launch.stages import launch_stages
+from ablate.plan.progress import ENDED, run_labels
+from ablate.store import Results, State
+from ablate.store.jobs import (
+    REPORT_SECONDS,
+    STOPPED,
+    ClusterJob,
+    JobFolder,
+    PilotPhase,
+    PilotReport,
+)
+from ablate.store.machine import process_mark
+from ablate.store.status import read_failure, read_progress
+from ablate.study import Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
+    from ablate.launch.executor import Slot
+
+STOP_SECONDS = 2.0  # between two looks for a request to stop
+LIMIT_SECONDS = 60.0  # between two questions for the time limit, which an administrator may change
+QUICK_SECONDS = 60.0  # a failure within this time after the start may be the host's fault
+MAX_QUICK_FAILURES = 2  # of different runs in a row, before the pilot leaves
+
+
+class Pilot(Control):
+    """The watcher and the control of a pilot's launch."""
+
+    signals = (*Control.signals, signal.SIGUSR1)
+
+    def __init__(
+        self, folder: JobFolder, job: ClusterJob, study: Study, log: Callable[[str], None]
+    ) -> None:
+        self.folder, self.job, self.log = folder, job, log
+        # Pilots of Ray may run in an allocation of Slurm, too, which is then that of the whole
+        # cluster.
+        self.task = Task.here() if job.engine == "slurm" else None
+        self.results, self.labels = folder.results, run_labels(study)
+        self.idle_seconds = float(job.idle)
+        self.name = self.task.name if self.task else f"{socket.gethostname()}-{os.getpid()}"
+        self.begun: dict[
+            str, tuple[float, int]
+        ] = {}  # runs in a slot: when they were started, and their step
+        self.received: list[int] = []
+        self.quick: set[str] = set()
+        self.reason = ""  # for which it is to leave
+        self.has_progress = self.is_draining = False
+        self.next_stop = self.next_limit = self.next_report = 0.0
+        self.deadline = float("inf")
+        starts = self.task.restarts + 1 if self.task else 1
+        self.report = PilotReport(
+            **process_mark().model_dump(),
+            name=self.name,
+            phase="starting",
+            time=time.time(),
+            starts=starts,
+        )
+        self.write()
+
+    # What the scheduler asks
+
+    def may_start(self) -> bool:
+        """Whether the time limit leaves room for another run."""
+        now = time.monotonic()
+        if self.task and now >= self.next_limit:
+            self.next_limit = now + LIMIT_SECONDS
+            left = self.task.seconds_left()
+            if left is not None:  # else the last answer counts
+                self.deadline = now + left
+        drains = self.deadline - now < self.job.grace + START_SECONDS
+        if drains and not self.is_draining:
+            self.log(
+                f"{duration(self.deadline - now)} until the time limit: no further run is started"
+            )
+        self.is_draining = drains
+        return not drains
+
+    def must_stop(self) -> bool:
+        """Whether to save and leave: somebody has asked for it, or this host is at fault."""
+        now = time.monotonic()
+        if not self.reason and now >= self.next_stop:
+            self.next_stop = now + STOP_SECONDS
+            if self.folder.stop.exists():
+                self.leave_for(STOPPED)
+            elif len(self.quick) >= MAX_QUICK_FAILURES:
+                self.leave_for(
+                    f"{len(self.quick)} runs in a row failed at once on {socket.gethostname()}"
+                )
+        return bool(self.reason)
+
+    def leave_for(self, reason: str) -> None:
+        """Remember why to leave; the first reason counts."""
+        self.reason = self.reason or reason
+        self.log(f"{reason}: saving")
+        self.write("saving")
+
+    def on_signal(self, number: int) -> None:
+        """Remember a signal of the cluster."""
+        self.received.append(number)
+
+    # What the scheduler reports
+
+    def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
+        """Log the slots."""
+        self.report = self.report.model_copy(
+            update={"slots": len(slots), "device": slots[0].device}
+        )
+        self.log(
+            f"{plural(missing, 'run')} to do, {len(slots)} at once on {devices_text(slots[0])}"
+        )
+        self.write("working")
+
+    def started(self, run: str) -> None:
+        """A run was submitted."""
+        self.begun[run] = (time.monotonic(), self.step_of(run))
+        self.log(f"started  {self.labels[run]}")
+        self.write()
+
+    def held(self, run: str) -> None:
+        """Forget a run that another pilot holds."""
+        self.begun.pop(run, None)
+        self.log(f"held by another pilot: {self.labels[run]}")
+
+    def finished(self, run: str, outcome: str, reason: str = "") -> None:
+        """A run is done, diverged, failed or unsuitable."""
+        if run not in self.begun:  # another pilot has finished it
+            return
+        start, step = self.begun.pop(run)
+        is_quick = (
+            outcome == "failed"
+            and time.monotonic() - start < QUICK_SECONDS
+            and self.step_of(run) <= step
+        )
+        if is_quick:
+            self.quick.add(run)
+        elif outcome in ("done", "diverged", "failed"):
+            self.quick.clear()
+            self.has_progress = True
+        self.report = self.report.model_copy(
+            update={"ended": self.report.ended + (outcome in ("done", "diverged"))}
+        )
+        self.log(f"{outcome:8} {self.labels[run]}{f': {reason}' if reason else ''}")
+        self.write()
+
+    def tick(self) -> None:
+        """Write a report now and then."""
+        if time.monotonic() >= self.next_report:
+            self.write()
+
+    def step_of(self, run: str) -> int:
+        """The last reported step of a run."""
+        progress = read_progress(self.results.run(run))
+        return (progress.step or 0) if progress else 0
+
+    def write(self, phase: PilotPhase | None = None, reason: str = "") -> None:
+        """Write the report of this pilot."""
+        self.next_report = time.monotonic() + REPORT_SECONDS
+        update = {
+            "phase": phase or self.report.phase,
+            "time": time.time(),
+            "running": tuple(self.labels[run] for run in self.begun),
+            "reason": reason,
+        }
+        self.report = self.report.model_copy(update=update)
+        with suppress(OSError):  # a full disk must not end a pilot over a report
+            self.report.write(self.folder.pilot(self.name), durable=False)
+
+    # The end
+
+    def leave(self, states: Counter[State] | None) -> int:
+        """Requeue this pilot's allocation if the cluster has ended it and work is left; the exit
+        code.
+
+        Args:
+            states: of all runs; None if a signal came, or a reason to stop.
+        """
+        for number in self.signals:
+            signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
+        has_progress = self.has_progress or any(
+            self.step_of(run) > step for run, (_, step) in self.begun.items()
+        )
+        self.begun.clear()
+        reason, code = self.reason, EXIT_INTERRUPTED
+        left = None if states is None else states.total() - sum(states[state] for state in ENDED)
+        if states is not None and (left == 0 or not self.is_draining):
+            reason = (
+                f"{plural(left, 'run')} left to other pilots" if left else "nothing is left to do"
+            )
+            code = EXIT_RUN_FAILED if states["failed"] or states["diverged"] else 0
+        elif not reason:
+            reason = self._requeue(self.task, has_progress) if self.task else "interrupted"
+        elif not self.folder.stop.exists():
+            code = EXIT_RUN_FAILED
+        self.write("left", reason)
+        self.log(f"left: {reason}")
+        return code
+
+    def _requeue(self, task: Task, has_progress: bool) -> str:
+        """Put the allocation back into the queue unless somebody has cancelled it; the reason for
+        people.
+        """
+        state, restarts = task.state()
+        if restarts > task.restarts:
+            return "requeued by Slurm"
+        warned = signal.SIGUSR1 in self.received or self.is_draining
+        if not warned and state not in ("RUNNING", ""):
+            return CANCELLED
+        if not has_progress:
+            left = task.seconds_left()
+            if self.is_draining or (left is not None and left < self.job.grace):
+                return "not requeued: its time limit came before any step was made"
+        refused = task.requeue()
+        return f"not requeued: {refused}" if refused else "requeued"
+
+
+def has_ended_everywhere(results: Results, run: RunResult) -> bool:
+    """Whether a run has ended for the pilots of all hosts: no other host would try it again after a
+    failure.
+    """
+    if run.state != "failed":
+        return has_ended(run)
+    failure = read_failure(results.run(run.run.id))
+    return failure is not None and not failure.may_succeed_elsewhere
+
+
+def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
+    """Work on a job until nothing is left for this pilot; the exit code.
+
+    Args:
+        folder: of the job.
+        index: of this pilot among those of its job; each begins with another run.
+        log: receives a line for each event.
+
+    Raises:
+        AblateError: the study, its data or this host cannot be used; nothing is lost.
+    """
+    end = folder.read_end()
+    if end is not None:  # such as a pilot whose submission was withdrawn
+        log(f"the job is closed: {end.reason}")
+        return 0
+    job, study = open_job(folder)
+    pilot = Pilot(folder, job, study, log)
+
+    def before_launch(number: int, frame: FrameType | None) -> None:
+        pilot.on_signal(number)
+        if (
+            len(pilot.received) == 1
+        ):  # later ones must not interrupt the end that the first one began
+            raise Interrupted
+
+    for number in pilot.signals:
+        signal.signal(number, before_launch)
+
+    def execute(part: Study) -> Launch:
+        pilot.labels |= run_labels(part)
+        return launch(
+            part,
+            folder.results,
+            pilot,
+            device=job.device,
+            jobs=job.slots,
+            processes=job.processes,
+            share=Share(index, job.workers),
+            control=pilot,
+            announce=pilot.announce,
+            log=log,
+        )
+
+    is_over = partial(has_ended_everywhere, folder.results)
+    try:
+        outcome = launch_stages(study, folder.results, execute, log, is_over)
+        if study.looks is not None:
+            log(position_of(settle(study, folder.results), folder.results, is_over).text)
+    except Interrupted:
+        code = pilot.leave(None)
+    except AblateError as error:
+        pilot.write("left", error.lines[0])
+        raise
+    else:
+        code = pilot.leave(outcome.states)
+    if job.engine == "manual":
+        _close_if_over(folder, settle(study, folder.results))
+    return code
+
+
+def _close_if_over(folder: JobFolder, study: Study) -> None:
+    """Close a job that no closing job follows, if it was stopped and all pilots have left, or no
+    pilot can do more.
+    """
+    if folder.stop.exists():
+        if not any(report.is_alive for report in folder.read_pilots()):
+            folder.close(STOPPED)
+        return
+    failures = (read_failure(folder.results.run(run.id)) for run in study.all_runs())
+    if not missing_in_stages(study, folder.results).ids and not any(
+        failure.may_succeed_elsewhere for failure in failures if failure is not None
+    ):
+        folder.close("nothing is left to do")

@@ -1,0 +1,227 @@
+"""The part of a study that fits into a given time: fewer seeds first, then fewer rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ablate.errors import UsageError
+from ablate.formatting import duration, plural
+from ablate.plan.plan import Plan
+from ablate.study import Row, Study
+
+_UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}
+_PART = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
+_TIME = re.compile(rf"{_PART}(?:\s*{_PART})*")
+_GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A time limit: seconds of this machine, or seconds of GPU time (`of_one_gpu`) that its GPUs
+    share.
+    """
+
+    text: str
+    seconds: float
+    of_one_gpu: bool = False
+
+    @staticmethod
+    def parse(text: str) -> Budget:
+        """Parse `2h`, `90min`, `1d 12h` or `8 gpu-hours`.
+
+        Raises:
+            UsageError: another text, or no time at all.
+        """
+        words = text.strip().lower()
+        hours = _GPU_HOURS.fullmatch(words)
+        if hours:
+            budget = Budget(text, 3600.0 * float(hours[1]), of_one_gpu=True)
+        elif _TIME.fullmatch(words):
+            budget = Budget(
+                text, sum(float(n) * _UNITS[unit] for n, unit in re.findall(_PART, words))
+            )
+        else:
+            raise UsageError(
+                f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'
+            )
+        # Infinite: a number of 400 digits does not fit a float.
+        if not 0 < budget.seconds < float("inf"):
+            raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
+        return budget
+
+    def available(self, gpus: int) -> float:
+        """Seconds of work, as a plan counts them: of the whole CPU, or of one GPU.
+
+        Raises:
+            UsageError: the budget is GPU time and the machine has no GPU.
+        """
+        if self.of_one_gpu and not gpus:
+            raise UsageError(
+                f"--budget {self.text}: this machine has no GPU; give hours, such as 2h"
+            )
+        return self.seconds if self.of_one_gpu else self.seconds * max(1, gpus)
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The part of a study that fits.
+
+    study: its rows and seeds that fit.
+    seconds: estimated time for its missing runs.
+    seeds_left: seeds that do not fit.
+    rows_left: labels of rows that do not fit.
+    runs_left: number of missing runs that do not fit.
+    """
+
+    study: Study
+    seconds: float
+    seeds_left: tuple[int, ...] = ()
+    rows_left: tuple[str, ...] = ()
+    runs_left: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """For scripts."""
+        rows = [row.label for row in self.study.rows]
+        return {"rows": rows, "seeds": list(self.study.seeds), "seconds": self.seconds}
+
+    def summary(self, budget: Budget) -> str:
+        """One line for the terminal."""
+        time = f"about {duration(self.seconds)}"
+        if not self.seeds_left and not self.rows_left:
+            return f"--budget {budget.text}: the whole study fits, {time}."
+        if not self.seconds:
+            remain = "run remains" if self.runs_left == 1 else "runs remain"
+            return f"--budget {budget.text}: nothing new fits; {self.runs_left} {remain}."
+        kept, whole = len(self.study.seeds), len(self.study.seeds) + len(self.seeds_left)
+        seeds = f"{kept} of {plural(whole, 'seed')} {'fits' if kept == 1 else 'fit'}"
+        if not self.rows_left:
+            return f"--budget {budget.text}: {seeds} for every row, {time}."
+        rows = len(self.study.rows)
+        return (
+            f"--budget {budget.text}: {seeds}, for {rows} of {rows + len(self.rows_left)} rows, "
+            f"{time}; "
+            f"rows for later: {', '.join(self.rows_left)}."
+        )
+
+
+def fit(plan: Plan, available: float) -> Fit | None:
+    """Select the part of a study that fits into a time.
+
+    As many seeds as fit for every row; if not even one seed fits, as many rows with one seed as
+    fit, in their order.
+
+    Args:
+        plan: plan of the whole study.
+        available: seconds of work, from `Budget.available`.
+
+    Returns:
+        The part, or None if the plan has no estimate of time.
+
+    Raises:
+        UsageError: base with one seed does not fit.
+    """
+    if plan.seconds_of is None:
+        return None
+    return _fit_seeds(plan, plan.seconds_of, available) or _fit_rows(
+        plan, plan.seconds_of, available
+    )
+
+
+def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit | None:
+    """As many seeds as fit for every row; None if not even one does. `seconds`: estimate for each
+    unfinished run.
+    """
+    study = plan.study
+    # Whole seeds, because the rows' differences from base are paired by seed.
+    for count in _counts(study):
+        # A run without an estimate is done, or lacks only a decoding.
+        needed = sum(seconds.get(id, 0.0) for id in _runs(study, study.rows, study.seeds[:count]))
+        if needed <= available:
+            part = replace(study, seeds=study.seeds[:count])
+            return Fit(
+                part, needed, study.seeds[count:], runs_left=_missing(plan) - _missing(plan, part)
+            )
+    return None
+
+
+def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit:
+    """As many rows with one seed as fit, in their order.
+
+    Raises:
+        UsageError: base does not fit.
+    """
+    study = plan.study
+    kept: dict[str, Row] = {}  # by label
+    counted: set[str] = set()
+    spent = 0.0
+    for row in study.rows:
+        runs = (
+            _runs(study, [row], study.seeds[:1]) - counted
+        )  # count a run that several rows share once
+        needed = sum(seconds.get(id, 0.0) for id in runs)
+        if row is study.base and needed > available:
+            raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
+        # Without its base, which comes first, a row could not be compared. A later row may fit
+        # where one has not.
+        if spent + needed <= available and (row.is_base or row.base in kept):
+            kept[row.label] = row
+            counted |= runs
+            spent += needed
+    left = tuple(row.label for row in study.rows if row.label not in kept)
+    part = replace(study, seeds=study.seeds[:1], rows=tuple(kept.values()))
+    return Fit(part, spent, study.seeds[1:], left, _missing(plan) - _missing(plan, part))
+
+
+def _counts(study: Study) -> Sequence[int]:
+    """Numbers of seeds that a part may have, the largest first: those of the looks, if there are
+    some.
+    """
+    if study.looks is None:
+        return range(len(study.seeds), 0, -1)
+    return [count for count in reversed(study.looks.plan) if count <= len(study.seeds)]
+
+
+def _missing(plan: Plan, part: Study | None = None) -> int:
+    """Number of runs that are not trained yet, of the whole plan or of a part."""
+    assert plan.seconds_of is not None
+    runs = (
+        plan.seconds_of.keys()
+        if part is None
+        else {run.id for run in part.all_runs()} & plan.seconds_of.keys()
+    )
+    return sum(plan.seconds_of[id] > 0 for id in runs)
+
+
+def base_alone(study: Study) -> Study:
+    """Base with one seed, and the rows that only decode it: trained first to measure an unknown
+    machine.
+    """
+    seeds = study.seeds[:1]
+    base = _runs(study, [study.base], seeds)
+    rows = tuple(row for row in study.rows if _runs(study, [row], seeds) == base)
+    return replace(study, rows=rows, seeds=seeds)
+
+
+def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
+    trials = study.tuning
+    tuning = (
+        {run.id for row in rows for trial in study.trials_of(row) for run in trials.runs_of(trial)}
+        if trials
+        else set()
+    )
+    return tuning | {run.id for row in rows for run in study.runs_of(row) if run.seed in seeds}
+
+
+def unknown_rows(plan: Plan) -> list[str]:
+    """Rows whose time cannot be estimated from base: without a last step, or in another
+    precision.
+    """
+    base = plan.precision(plan.study.base.config)
+    return [
+        row.row.label
+        for row in plan.rows
+        if row.flops is None or plan.precision(row.row.config) != base
+    ]

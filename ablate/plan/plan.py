@@ -1,0 +1,459 @@
+"""The plan of a study: the changes of each row and its cost, before anything is trained."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections import Counter, defaultdict
+from dataclasses import asdict, dataclass, replace
+from typing import Any, NamedTuple
+
+from ablate.config import RowConfig, cost
+from ablate.config.cost import Lengths
+from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
+from ablate.config.plugins import parse_reference, references
+from ablate.config.training import graphs_note, precision_note, resolve_precision
+from ablate.errors import StoreError
+from ablate.store import Results, RunFolder, State, state_of
+from ablate.store.checkpoints import RESUMABLE
+from ablate.store.corpora import known_lengths, lengths_in
+from ablate.store.machine import machine, processor_has_bf16, visible_gpus
+from ablate.store.records import Machine
+from ablate.store.status import read_progress, read_provenance
+from ablate.study import Row, Run, Study
+from ablate.study.designs import FactorialDesign
+
+# Finished runs, of other studies too, that this machine's rate is measured from. A large root has
+# too many to read all.
+RATE_SAMPLES = 50
+
+
+@dataclass(frozen=True)
+class PlanRow:
+    """A row with its cost in closed form.
+
+    V: size of its vocabulary.
+    params: trained parameters.
+    steps: optimizer steps; None if the configuration does not determine them.
+    checkpoint_bytes: size of one checkpoint.
+    peak_memory: bytes of one process of a training, for a whole batch or its part,
+        `micro_batch_tokens`, or the largest micro-batch of a CPU.
+    runs: with their states, in the order of the seeds.
+    """
+
+    row: Row
+    V: int
+    params: int
+    flops_per_step: float
+    steps: int | None
+    checkpoint_bytes: int
+    peak_memory: int
+    runs: tuple[tuple[Run, State], ...]
+
+    @property
+    def flops(self) -> float | None:
+        """FLOPs of one training; None if its steps are not known yet."""
+        return None if self.steps is None else self.flops_per_step * self.steps
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Sums over the runs of a study; a run that several rows share counts once.
+
+    missing: runs that are neither done nor diverged.
+    only_decoding: trained runs that lack a decoding.
+    flops: of all trainings; None if a row's are not known yet.
+    disk_bytes: the most that all runs take during training.
+    seconds: estimated for the missing runs; None if unknown.
+    """
+
+    rows: int
+    runs: int
+    missing: int
+    only_decoding: int
+    flops: float | None
+    disk_bytes: int
+    seconds: float | None
+
+
+class RunStatus(NamedTuple):
+    """One run for `ablate status`; `detail` is its progress, outcome or failure in one line."""
+
+    row: str
+    seed: int
+    id: str
+    state: State
+    detail: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The plan of a study.
+
+    tuning: the rows of the tuning runs; their runs count in all totals.
+    lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
+    seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on
+        this machine.
+    trained: ids of the runs that lack only a decoding.
+    device: that time and memory are estimated for: `cpu` of this machine, or a name of `GPUS`; None
+        for the device that `ablate run` takes on this machine.
+    processes: that train each run together.
+    """
+
+    study: Study
+    rows: tuple[PlanRow, ...]
+    lengths: Lengths | None
+    seconds_of: dict[str, float] | None
+    trained: frozenset[str] = frozenset()
+    tuning: tuple[PlanRow, ...] = ()
+    device: str | None = None
+    processes: int = 1
+
+    @property
+    def gpu(self) -> GPU | None:
+        """The GPU that the time is computed for; None for a device of this machine."""
+        return GPUS.get(self.device or "")
+
+    def precision(self, config: RowConfig) -> str:
+        """The precision of a row on this plan's device."""
+        return (
+            precision_here(config, self.device)
+            if self.gpu is None
+            else precision_on_gpu(config, self.gpu)
+        )
+
+    @property
+    def seconds(self) -> float | None:
+        """Estimated seconds for all unfinished runs; None if unknown."""
+        return None if self.seconds_of is None else sum(self.seconds_of.values())
+
+    @property
+    def runs(self) -> dict[str, tuple[PlanRow, State]]:
+        """Each run once, by id. A run that several rows share is done only if it is done for all of
+        them.
+        """
+        runs: dict[str, tuple[PlanRow, State]] = {}
+        for row in (*self.tuning, *self.rows):
+            for run, state in row.runs:
+                if run.id not in runs or runs[run.id][1] == "done":
+                    runs[run.id] = (row, state)
+        return runs
+
+    @property
+    def missing_tuning(self) -> int:
+        """Number of tuning runs that are neither done nor diverged."""
+        states = {run.id: state for row in self.tuning for run, state in row.runs}
+        return sum(state not in ("done", "diverged") for state in states.values())
+
+    def totals(self) -> Totals:
+        """Sums over the runs."""
+        runs = self.runs.values()
+        flops = [row.flops for row, _ in runs]
+        written = RESUMABLE + 1  # the oldest checkpoint is deleted after the newest is complete
+        return Totals(
+            rows=len(self.rows),
+            runs=len(self.runs),
+            missing=sum(state not in ("done", "diverged") for _, state in runs),
+            only_decoding=len(self.trained),
+            flops=sum(f for f in flops if f is not None) if None not in flops else None,
+            disk_bytes=sum(cost.run_bytes(row.row.config, row.V, written) for row, _ in runs),
+            seconds=self.seconds,
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The plan for scripts."""
+        designs = [one for one in self.study.designs if isinstance(one, FactorialDesign)]
+        return {
+            "study": self.study.name,
+            "rows": [self._row_json(row) for row in self.rows],
+            **({"tuning": [self._row_json(row) for row in self.tuning]} if self.tuning else {}),
+            **({"designs": [_design_json(one) for one in designs]} if designs else {}),
+            "dropped": self.study.dropped,
+            "totals": asdict(self.totals()),
+            "assumed_length": None
+            if self.lengths or self.study.data.is_stream
+            else cost.ASSUMED_LENGTH,
+        }
+
+    def _row_json(self, row: PlanRow) -> dict[str, Any]:
+        return {
+            "row": row.row.label,
+            "group": row.row.group,
+            "changed": row.row.changed,
+            **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
+            **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
+            "config": row.row.config.model_dump(),
+            "params": row.params,
+            "flops_per_step": row.flops_per_step,
+            "steps": row.steps,
+            "precision": self.precision(row.row.config),
+            "checkpoint_bytes": row.checkpoint_bytes,
+            "peak_memory_bytes": row.peak_memory,
+            "runs": [
+                {"id": None if run.awaits_tuning else run.id, "seed": run.seed, "state": state}
+                for run, state in row.runs
+            ],
+        }
+
+
+def plan_of(study: Study, results: Results, device: str | None = None, processes: int = 1) -> Plan:
+    """Plan a study, without training and without reading the corpus.
+
+    Args:
+        study: to plan.
+        results: root of the results.
+        device: estimate time and memory for it; see `Plan`. For a GPU of `GPUS` the time follows
+            from closed forms, otherwise from the runs that this machine has finished.
+        processes: that train each run together, each on a part of the batch.
+
+    Raises:
+        StoreError: a result is damaged.
+    """
+    known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
+
+    def planned(of: Study, row: Row) -> PlanRow:
+        return _plan_row(of, row, results, known[of.data_of(row)], device, processes)
+
+    rows = tuple(planned(study, row) for row in study.rows)
+    lengths = known[study.data_of(study.base)] if None not in known.values() else None
+    trials = study.tuning
+    tuning = tuple(planned(trials, row) for row in trials.rows) if trials else ()
+    plan = Plan(study, rows, lengths, None, tuning=tuning, device=device, processes=processes)
+    missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
+    trained = frozenset(id for id in missing if results.run(id).result.exists())
+    # A trained run lacks only a decoding, which takes little beside a training.
+    return replace(plan, trained=trained, seconds_of=_seconds(plan, missing - trained, results))
+
+
+def _plan_row(
+    study: Study,
+    row: Row,
+    results: Results,
+    lengths: Lengths | None,
+    device: str | None,
+    processes: int,
+) -> PlanRow:
+    V, gpu = study.data_of(row).vocab_size, GPUS.get(device or "")
+    kind = "cuda" if gpu or _takes_gpu(device) else "cpu"
+    part = -(-row.config.batch_tokens // processes)
+    tokens = min(
+        part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if kind == "cpu" else part)
+    )
+    # A GPU without bf16 keeps tensors in fp32.
+    precision = row.config.precision if gpu is None else precision_on_gpu(row.config, gpu)
+    return PlanRow(
+        row=row,
+        V=V,
+        params=cost.parameters(row.config, V),
+        flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
+        steps=cost.steps(row.config, lengths),
+        checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
+        peak_memory=peak_memory(
+            row.config.model_copy(update={"precision": precision}),
+            V,
+            tokens,
+            kind,
+            parts=processes,
+            processes=processes,
+            length=None
+            if lengths is None or row.config.context
+            else lengths.target_squares // lengths.target_tokens,
+        ),
+        runs=tuple(
+            (run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)
+        ),
+    )
+
+
+def _seconds(
+    plan: Plan, untrained: set[str], results: Results, node: Machine | None = None
+) -> dict[str, float] | None:
+    """Estimated time left of each training, at the rate of a node (None: of this machine); None if
+    it is unknown.
+    """
+    if not untrained:
+        return {}
+    gpu = plan.gpu if node is None else None
+    rates = (
+        measured_rates(results, list(plan.runs), node, plan.device == "cpu") if gpu is None else {}
+    )
+    seconds: dict[str, float] = {}
+    for id, (row, _) in plan.runs.items():
+        if id not in untrained:
+            continue
+        rate = (
+            rates.get(plan.precision(row.row.config)) if gpu is None else _rate_on(plan, row, gpu)
+        )
+        if node is not None and row.row.config.precision is None and len(rates) == 1:
+            rate = next(
+                iter(rates.values())
+            )  # of the node, whose precision by default is not known here
+        # The sum over the other runs would be an underestimate.
+        if row.flops is None or rate is None:
+            return None
+        seconds[id] = row.flops * (1.0 - _completed_share(results.run(id), row)) / rate
+    return seconds
+
+
+def _rate_on(plan: Plan, row: PlanRow, gpu: GPU) -> float:
+    """Estimated FLOPs per second of a row on a GPU that it has to itself."""
+    lengths = plan.lengths or Lengths.assumed()
+    return row.flops_per_step / seconds_per_step(row.row.config, row.V, lengths, gpu)
+
+
+def _completed_share(folder: RunFolder, row: PlanRow) -> float:
+    """The completed share of a run's steps, 0 to 1."""
+    progress = read_progress(folder)
+    step = progress.step if progress else None
+    return min(1.0, step / row.steps) if step and row.steps else 0.0
+
+
+def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
+    """Estimated seconds for all unfinished runs on one node of a cluster, or on one of its GPUs,
+    and its processor.
+
+    The node is the machine, other than this one, that has finished most runs; else this machine.
+    None if the rate of neither is known.
+    """
+    untrained = {
+        id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")
+    } - plan.trained
+    finished = [
+        id
+        for id in dict.fromkeys([*plan.runs, *results.run_ids()])
+        if results.run(id).result.exists()
+    ]
+    marks = [read_provenance(results.run(id)) for id in finished[:RATE_SAMPLES]]
+    found = Counter(
+        mark.machine for mark in marks if mark is not None and mark.machine != machine()
+    )
+    node = found.most_common(1)[0][0] if found else machine()
+    seconds = _seconds(plan, untrained, results, node)
+    return None if seconds is None else (sum(seconds.values()), node.processor or "this machine")
+
+
+def measured_rates(
+    results: Results, first: list[str], node: Machine | None = None, cpu_only: bool = False
+) -> dict[str, float]:
+    """Training rate of a machine in FLOPs per second, by precision: the median over finished runs.
+
+    The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two
+    concurrent runs.
+
+    Args:
+        results: root of the results.
+        first: ids of the runs that are read first.
+        node: the machine; None for this one.
+        cpu_only: whether runs on GPUs are left out.
+    """
+    found: dict[str, list[float]] = defaultdict(list)
+    node = node or machine()
+    # The study's runs first: they are the most similar to those that are left.
+    finished = (
+        id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists()
+    )
+    for id in itertools.islice(finished, RATE_SAMPLES):
+        rate = _rate(results, id, node, cpu_only)
+        if rate is not None:
+            found[rate[0]].append(rate[1])
+    return {precision: statistics.median(rates) for precision, rates in found.items()}
+
+
+def _rate(results: Results, id: str, node: Machine, cpu_only: bool) -> tuple[str, float] | None:
+    """(precision, FLOPs per second) of a finished run; None if another machine trained it or its
+    files are damaged.
+
+    With `cpu_only` also None if a GPU trained it.
+    """
+    folder = results.run(id)
+    try:
+        result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
+        execution = folder.read_execution()
+    except StoreError:
+        return None
+    if not result or not run or not provenance or provenance.machine != node or not result.seconds:
+        return None
+    precision = (execution and execution.precision) or run.config.precision or "fp32"
+    lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()
+    vocab_size = run.data["vocab_size"]
+    assert isinstance(vocab_size, int)
+    if cpu_only and provenance.device != "cpu":
+        return None
+    flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
+    # Runs on a GPU do not share it; one that was trained on several counts for each of them.
+    on_cpu, processes = provenance.device == "cpu", provenance.processes
+    at_once = max(1, node.cores // (provenance.threads * processes)) if on_cpu else 1 / processes
+    return precision, at_once * flops / result.seconds
+
+
+def precision_here(config: RowConfig, device: str | None = None) -> str:
+    """The precision in which this machine, or its CPU, would train a row; a GPU is taken to have
+    bf16.
+    """
+    gpu = _takes_gpu(device)
+    return resolve_precision(
+        config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16()
+    )
+
+
+def _takes_gpu(device: str | None) -> bool:
+    """Whether this machine trains on a GPU; `device` may be `cpu`."""
+    return device != "cpu" and visible_gpus() > 0
+
+
+def _design_json(design: FactorialDesign) -> dict[str, Any]:
+    return {
+        "group": design.group,
+        "title": design.title,
+        "rows": list(design.rows),
+        "aliases": design.alias_lines(),
+    }
+
+
+def precision_lines(plan: Plan) -> list[str]:
+    """The precision of this machine, and remarks on settings that it does not serve well."""
+    if plan.gpu is not None:
+        on_gpu = dict.fromkeys(plan.precision(row.row.config) for row in plan.rows)
+        return [
+            f"Precision on {plan.device}: {', '.join(on_gpu)}.",
+            f"The time is for one {plan.device} and one run at a time, estimated from arithmetic "
+            f"and memory traffic "
+            "with the peaks of its data sheet. The estimate was not compared with a measurement "
+            "yet; evaluation and "
+            "decoding are not in it.",
+        ]
+    gpu = _takes_gpu(plan.device)
+    device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
+    settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
+    chosen = dict.fromkeys(resolve_precision(setting, device, has_bf16) for setting in settings)
+    by_device = "" if gpu or None not in settings else " on this CPU; bf16 on a GPU that has it"
+    notes = (precision_note(setting, device, has_bf16) for setting in settings)
+    return [
+        f"Precision: {', '.join(chosen)}{by_device}.",
+        *(f"{note}." for note in notes if note is not None),
+    ]
+
+
+def graphs_lines(plan: Plan) -> list[str]:
+    """Remarks on rows that ask for CUDA graphs without effect."""
+    device = "cuda" if plan.gpu is not None or _takes_gpu(plan.device) else "cpu"
+    custom_task = parse_reference(plan.study.task_name) is not None
+    configs = (row.row.config for row in plan.rows if row.row.config.cuda_graphs)
+    notes = (
+        graphs_note(device, plan.processes, c.mixer, custom_task or bool(references(c)))
+        for c in configs
+    )
+    return [f"{note}." for note in dict.fromkeys(notes) if note is not None]
+
+
+def memory_line(plan: Plan) -> str:
+    """The device and the batch that the memory of the rows is estimated for."""
+    on = "a GPU" if plan.gpu is None else plan.device
+    batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
+    if plan.gpu is None and not _takes_gpu(plan.device):
+        on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
+    return (
+        f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is "
+        f"split further."
+    )

@@ -1,0 +1,381 @@
+"""The progress of a study, row by row, read from its files, so that any process may watch it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ablate.analysis.results import run_state
+from ablate.analysis.scores import Scores
+from ablate.config.metrics import Metric
+from ablate.errors import StoreError
+from ablate.formatting import duration, plural
+from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, precision_here
+from ablate.store import Results, RunFolder, State, checkpoints, state_of
+from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
+from ablate.store.status import STATES, read_progress
+from ablate.study import Row, Study
+
+ENDED: tuple[State, ...] = ("done", "diverged", "failed")
+# The pace of the running jobs is used once they were watched for so long, and have made such a
+# share of a run. Before that, the time left is estimated from this machine's past rates.
+PACE_SECONDS = 10.0
+PACE_SHARE = 0.02
+MOST_NAMED = 4  # runs that are named one by one after an interruption
+
+
+@dataclass(frozen=True)
+class PerplexityDifference:
+    """A row's dev perplexity less base's, paired by seed. `step`: the last one both have evaluated;
+    None at the end.
+    """
+
+    difference: float
+    step: int | None
+
+
+@dataclass(frozen=True)
+class RowProgress:
+    """The progress of a row.
+
+    states: of its runs, by seed.
+    ppl: dev perplexity of finished runs.
+    main: score of finished runs in the study's main metric.
+    reports: last reports of begun and unfinished runs, by seed.
+    diverged: step at which a run diverged, by seed.
+    against_base: difference from base.
+    """
+
+    row: Row
+    states: dict[int, State]
+    ppl: Scores
+    main: Scores
+    reports: dict[int, Progress]
+    diverged: dict[int, int] = field(default_factory=dict)
+    against_base: PerplexityDifference | None = None
+
+    @property
+    def running(self) -> list[Progress]:
+        """Reports of the runs that are being executed."""
+        return [report for seed, report in self.reports.items() if self.states[seed] == "running"]
+
+    def step_of(self, seed: int) -> int | None:
+        """The last known step of an unfinished or diverged run."""
+        if seed in self.diverged:
+            return self.diverged[seed]
+        return self.reports[seed].step if seed in self.reports else None
+
+
+@dataclass(frozen=True)
+class StudyProgress:
+    """The progress of a study at one moment.
+
+    states: of each run.
+    share: of the FLOPs that are done.
+    seconds_left: None if nothing runs, or the pace is not known yet.
+    memory: by device: bytes held by workers, and bytes in total.
+    """
+
+    study: Study
+    rows: tuple[RowProgress, ...]
+    states: dict[str, State]
+    share: float
+    seconds_left: float | None
+    memory: dict[str, tuple[int, int]]
+
+    @property
+    def main(self) -> Metric:
+        """The metric of the verdicts."""
+        return self.study.task.metrics[self.study.metrics[0]]
+
+    @property
+    def ended(self) -> int:
+        """Number of runs that need nothing more."""
+        return sum(state in ENDED for state in self.states.values())
+
+    @property
+    def counts(self) -> Counter[State]:
+        """Number of runs in each state."""
+        return Counter(self.states.values())
+
+
+@dataclass
+class _Evaluations:
+    """Dev perplexities of a run by step; each update reads only the new lines."""
+
+    by_step: dict[int, float] = field(default_factory=dict)
+    read: int = 0  # bytes
+
+    def update(self, folder: RunFolder) -> dict[int, float]:
+        try:
+            with folder.metrics.open("rb") as file:
+                if file.seek(0, 2) < self.read:  # cut back to a checkpoint
+                    self.by_step, self.read = {}, 0
+                file.seek(self.read)
+                content = file.read()
+        except OSError:
+            return self.by_step
+        # A worker may be writing the last line; it is read by the next update.
+        whole = content[: content.rfind(b"\n") + 1]
+        self.read += len(whole)
+        for line in parse_metrics(whole):
+            if line.dev_perplexity is not None:
+                self.by_step[line.step] = line.dev_perplexity
+        return self.by_step
+
+
+class ProgressReader:
+    """Reads the progress of a study repeatedly; finished runs are read once."""
+
+    def __init__(self, study: Study, results: Results) -> None:
+        self.study, self.results = study, results
+        self.plan: Plan = plan_of(study, results)
+        self.rates = measured_rates(results, list(self.plan.runs))
+        self.finished: dict[
+            tuple[str, str], tuple[State, Result | None]
+        ] = {}  # (run, decoding) -> state, result
+        self.evaluations: dict[str, _Evaluations] = {}
+        self.first: tuple[float, float] | None = (
+            None  # when work was first seen, and the share done by then
+        )
+
+    def read(self) -> StudyProgress:
+        """Read the progress of the study now.
+
+        Raises:
+            StoreError: a result is damaged.
+        """
+        if self.plan.lengths is None:  # the corpus may be prepared by now
+            self.plan = plan_of(self.study, self.results)
+        found = [self._row(row) for row in self.study.rows]
+        bases = {row.row.label: row for row in found if row.row.is_base}
+        rows = tuple(
+            row
+            if row.row.is_base
+            else replace(row, against_base=self._against(row, bases[row.row.base]))
+            for row in found
+        )
+        states, reports = _by_run(self.study, rows)
+        share, left = self._estimate(states, reports)
+        return StudyProgress(self.study, rows, states, share, left, _memory(states, reports))
+
+    def _row(self, row: Row) -> RowProgress:
+        states: dict[int, State] = {}
+        ppl: dict[int, float] = {}
+        main: dict[int, float] = {}
+        reports: dict[int, Progress] = {}
+        diverged: dict[int, int] = {}
+        for run in self.study.runs_of(row):
+            states[run.seed], result = self._state(run.id, row.decoding)
+            if result is not None and states[run.seed] == "done":
+                scores = self._scores(run.id, row, result)
+                ppl[run.seed] = scores["ppl"].value
+                if self.study.metrics[0] in scores:
+                    main[run.seed] = scores[self.study.metrics[0]].value
+            elif result is not None:
+                diverged[run.seed] = result.steps
+            elif states[run.seed] != "pending":
+                report = read_progress(self.results.run(run.id))
+                if report is not None:
+                    reports[run.seed] = report
+        return RowProgress(row, states, Scores(ppl), Scores(main), reports, diverged)
+
+    def _scores(self, id: str, row: Row, result: Result) -> Mapping[str, Score]:
+        """The scores of a finished run; of a tuning run, the dev perplexity at its last
+        evaluation.
+        """
+        if row.is_decoded:
+            return result.decodings[row.decoding].scores
+        perplexity = evaluation_at(self.results.run(id).metrics, result.chosen_step)
+        return {"ppl": Score(value=math.nan if perplexity is None else perplexity)}
+
+    def _state(self, id: str, decoding: str) -> tuple[State, Result | None]:
+        known = self.finished.get((id, decoding))
+        if known is not None:
+            return known
+        folder = self.results.run(id)
+        state = state_of(folder, decoding)
+        if state not in ("done", "diverged"):
+            return state, None
+        # A result does not change for a decoding that it has.
+        self.finished[id, decoding] = state, folder.read_result()
+        return self.finished[id, decoding]
+
+    def _against(self, row: RowProgress, base: RowProgress) -> PerplexityDifference | None:
+        """The difference of final perplexities; before the end, at the last step that all begun
+        runs have evaluated.
+        """
+        # Once a seed has ended, final values are compared; before, those at a common step.
+        final = row.ppl.minus(base.ppl).mean
+        if final is not None or row.ppl.n:
+            return None if final is None else PerplexityDifference(final, None)
+        ours = {run.seed: run.id for run in self.study.runs_of(row.row)}
+        theirs = {run.seed: run.id for run in self.study.runs_of(base.row)}
+        # A row that shares base's training, because only decoding differs, has no difference to
+        # show.
+        begun = [seed for seed in (*row.reports, *row.diverged) if ours[seed] != theirs[seed]]
+        pairs = [(self._evaluated(ours[seed]), self._evaluated(theirs[seed])) for seed in begun]
+        pairs = [(one, other) for one, other in pairs if one and other]
+        common = (
+            set.intersection(*(one.keys() & other.keys() for one, other in pairs))
+            if pairs
+            else set()
+        )
+        if not common:
+            return None
+        step = max(common)
+        return PerplexityDifference(
+            statistics.fmean(one[step] - other[step] for one, other in pairs), step
+        )
+
+    def _evaluated(self, id: str) -> dict[int, float]:
+        return self.evaluations.setdefault(id, _Evaluations()).update(self.results.run(id))
+
+    def _estimate(
+        self, states: dict[str, State], reports: dict[str, Progress]
+    ) -> tuple[float, float | None]:
+        """(Share of the work that is done, seconds until the end)."""
+        rows = {id: row for id, (row, _) in self.plan.runs.items() if id in states}
+        # Without a last step a run has no total of FLOPs, and every run then counts the same.
+        known = all(row.flops is not None for row in rows.values())
+        work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
+        done = {
+            id: work[id] * self._completed_share(id, rows[id], states[id], reports.get(id))
+            for id in work
+        }
+        left = {id: work[id] - done[id] for id in work}
+        total, completed = sum(work.values()), sum(done.values())
+        devices = {report.device for id, report in reports.items() if states[id] == "running"}
+        if "running" not in states.values():
+            self.first = None
+            return completed / total, None
+        now, first = time.monotonic(), self.first
+        if first is None and any(
+            states[id] == "running" and report.step for id, report in reports.items()
+        ):
+            self.first = first = (
+                now,
+                completed,
+            )  # starting workers takes seconds that say nothing about their pace
+        if (
+            first
+            and now - first[0] >= PACE_SECONDS
+            and completed - first[1] > PACE_SHARE * total / len(work)
+        ):
+            return completed / total, sum(left.values()) * (now - first[0]) / (completed - first[1])
+        precisions = {id: precision_here(row.row.config) for id, row in rows.items()}
+        if not known or any(left[id] and precisions[id] not in self.rates for id in left):
+            return completed / total, None
+        # The rate of a CPU counts all its cores, the rate of a GPU only itself.
+        at_once = sum(str(device).startswith("cuda") for device in devices) or 1
+        return completed / total, sum(
+            left[id] / self.rates[precisions[id]] for id in left if left[id]
+        ) / at_once
+
+    def _completed_share(
+        self, id: str, row: PlanRow, state: State, report: Progress | None
+    ) -> float:
+        """The completed share of a run, 0 to 1; 1 also for a failed or diverged run, which needs no
+        more work.
+        """
+        if state in ENDED or self.results.run(id).result.exists():
+            return 1.0
+        step, steps = report.step if report else None, row.steps
+        return min(1.0, step / steps) if step and steps else 0.0
+
+
+def _by_run(
+    study: Study, rows: tuple[RowProgress, ...]
+) -> tuple[dict[str, State], dict[str, Progress]]:
+    """State and last report of each run. A run of several rows is done if it is done for all of
+    them.
+    """
+    states: dict[str, State] = {}
+    reports: dict[str, Progress] = {}
+    for row in rows:
+        for run in study.runs_of(row.row):
+            if states.get(run.id, "done") == "done":
+                states[run.id] = row.states[run.seed]
+            if run.seed in row.reports:
+                reports[run.id] = row.reports[run.seed]
+    return states, reports
+
+
+def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str, tuple[int, int]]:
+    """Memory by device: the sum over workers on a CPU; on a GPU, where each worker sees the whole,
+    the maximum.
+    """
+    memory: dict[str, tuple[int, int]] = {}
+    for id, report in reports.items():
+        if states[id] == "running" and report.memory is not None:
+            held, before = report.memory.held, memory.get(report.device, (0, 0))[0]
+            memory[report.device] = (
+                (before + held if report.device == "cpu" else max(before, held)),
+                report.memory.total,
+            )
+    return dict(sorted(memory.items()))
+
+
+def run_labels(study: Study) -> dict[str, str]:
+    """A name for each run: the label of its first row, and its seed if there are several."""
+    labels: dict[str, str] = {}
+    for row in study.rows:
+        for run in study.runs_of(row):
+            labels.setdefault(
+                run.id, f"{row.label} seed {run.seed}" if len(study.seeds) > 1 else row.label
+            )
+    return labels
+
+
+def summary_line(progress: StudyProgress) -> str:
+    """The study in one line: `tiny: 3 of 10 runs, 1 failed, about 2 min left`."""
+    return f"{progress.study.name}: {counts_text(progress)}"
+
+
+def counts_text(progress: StudyProgress) -> str:
+    """`3 of 10 runs, 1 failed, about 2 min left`."""
+    counts = progress.counts
+    parts = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
+    parts += [
+        f"{counts[state]} {state}"
+        for state in STATES
+        if state not in ("done", "pending") and counts[state]
+    ]
+    if progress.seconds_left is not None:
+        parts.append(f"about {duration(progress.seconds_left)} left")
+    elif progress.ended < len(progress.states) and not counts["running"]:
+        parts.append("no process is running this study")
+    return ", ".join(parts)
+
+
+def saved_line(study: Study, results: Results) -> str:
+    """The runs that are done, and the step from which each unfinished one resumes; other processes'
+    runs go on.
+    """
+    labels, states = (
+        run_labels(study),
+        {run.id: run_state(study, results, run.id) for run in study.runs()},
+    )
+    stopped = [id for id, state in states.items() if state not in (*ENDED, "running")]
+    saved = {id: _last_checkpoint(results.run(id)) for id in stopped}
+    steps = [f"{labels[id]} at step {step}" for id, step in saved.items() if step]
+    text = (
+        f"{sum(state in ENDED for state in states.values())} of {plural(len(states), 'run')} done"
+    )
+    if not steps:
+        return text
+    more = [f"{len(steps) - MOST_NAMED} more"] if len(steps) > MOST_NAMED else []
+    return f"{text}; saved: {', '.join([*steps[:MOST_NAMED], *more])}"
+
+
+def _last_checkpoint(folder: RunFolder) -> int | None:
+    """The step of the last valid checkpoint; None if there is none."""
+    try:
+        found = checkpoints.valid(folder.checkpoints)
+    except StoreError:
+        return None
+    return found[-1].step if found else None

@@ -1,0 +1,68 @@
+"""The effects of designs, and the rows over sizes, as tables."""
+
+from __future__ import annotations
+
+from ablate.analysis.designs import Contrast, DesignEffects, metrics_of
+from ablate.analysis.ladder import Ladder, RowOverSizes, Rung, ladder_notes
+from ablate.analysis.scores import Scores
+from ablate.analysis.table import Table
+from ablate.config.metrics import Metric
+from ablate.formatting import interval_text, signed
+from ablate.report.layout import Column, Layout
+
+
+def effects_layout(table: Table, design: DesignEffects) -> Layout:
+    """The effects as a table, in every format that prints layouts."""
+    columns = [Column("effect" if design.is_factorial else "part", False, design.names)]
+    for metric in metrics_of(table):
+        contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
+        cells = tuple(_effect(one, metric) for one in contrasts)
+        columns.append(Column(f"Δ{metric.title}\n[95 %]", True, cells))
+        columns.append(Column("p\n(adj.)", True, tuple(_p(one.p) for one in contrasts)))
+    return Layout(tuple(columns), design.notes)
+
+
+def _effect(one: Contrast, metric: Metric) -> str:
+    text = signed(one.value, metric.digits)
+    return (
+        f"{text} {interval_text(one.low, one.high, metric.digits)}"
+        if one.low is not None and one.high is not None
+        else text
+    )
+
+
+def _p(p: float | None) -> str:
+    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def ladder_layout(ladder: Ladder) -> Layout:
+    """The ladder as a table."""
+    metric = ladder.metric
+    differences = [
+        Column(
+            f"{size}\n({params / 1e6:.3g}M)",
+            True,
+            tuple(_difference(row.rungs[index], metric) for row in ladder.rows),
+        )
+        for index, (size, params) in enumerate(ladder.sizes.items())
+    ]
+    ranks = tuple(", ".join(str(rung.rank or "?") for rung in row.rungs) for row in ladder.rows)
+    columns = [
+        Column("row", False, tuple(row.name for row in ladder.rows)),
+        *differences,
+        Column("sign", False, tuple(row.signs for row in ladder.rows)),
+        Column("rank", False, ranks),
+        Column("slope\n[95 %]", True, tuple(_slope(row, metric) for row in ladder.rows)),
+    ]
+    return Layout(tuple(columns), tuple(ladder_notes(ladder)))
+
+
+def _difference(rung: Rung, metric: Metric) -> str:
+    return signed(rung.difference.mean, metric.digits)
+
+
+def _slope(row: RowOverSizes, metric: Metric) -> str:
+    test, digits = row.slope, metric.digits + 1
+    if test is not None:
+        return f"{signed(test.mean, digits)} {interval_text(test.low, test.high, digits)}"
+    return signed(Scores(row.slopes).mean, digits)

@@ -1,0 +1,154 @@
+"""The plan and the state of a study, on a terminal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from rich.text import Text
+
+from ablate.config import cost
+from ablate.config.plugins import parse_reference, references
+from ablate.formatting import duration, plural, scaled, size, thousands, visible
+from ablate.plan.plan import Plan, PlanRow, RunStatus, graphs_lines, memory_line, precision_lines
+from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
+from ablate.study import Study
+from ablate.study.designs import FactorialDesign
+from ablate.study.tuning import AWAITS
+
+
+def print_plan(plan: Plan) -> None:
+    """Print every row with its cost, the totals, and the assumptions behind them."""
+    _print_rows(plan)
+    if plan.tuning:
+        _print_tuning(plan)
+    console = text_console()
+    for line in _lines_below(plan):
+        console.print(line)
+
+
+def _print_rows(plan: Plan) -> None:
+    matched = any(row.row.matched for row in plan.rows)
+    table = plain_table(
+        "row",
+        "+params",
+        "+FLOPs per step",
+        "+steps",
+        "+memory",
+        "runs",
+        *["matched"][: int(matched)],
+    )
+    for row in plan.rows:
+        table.add_row(
+            Label(row.row.label),
+            f"{row.params:,}",
+            scaled(row.flops_per_step, ""),
+            thousands(row.steps),
+            size(row.peak_memory),
+            _states(row),
+            *([row.row.matched.text if row.row.matched else ""] if matched else []),
+        )
+    print_wide(table)
+
+
+def _lines_below(plan: Plan) -> Iterator[str]:
+    """Yield designs, totals and assumptions."""
+    for design in plan.study.designs:
+        if isinstance(design, FactorialDesign):
+            yield f"{design.group}: {design.title}."
+            yield from (f"  {line}" for line in design.alias_lines())
+    totals = plan.totals()
+    here = "on this CPU" if plan.device == "cpu" else "here"
+    time = f"unknown until a run has finished {here}"
+    if plan.seconds is not None:
+        time = duration(plan.seconds)
+    yield (
+        f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
+        f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "
+        f"time {time}."
+    )
+    if plan.trained:
+        yield f"{plural(len(plan.trained), 'trained run')} still to be decoded."
+    if plan.study.dropped:
+        dropped = plan.study.dropped
+        yield (
+            f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by "
+            f"`where`."
+        )
+    if plan.lengths is None and not plan.study.data.is_stream:
+        yield f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed."
+    custom = [row.row.label for row in plan.rows if references(row.row.config)]
+    if custom:
+        yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."
+    yield from _custom_classes(plan.study)
+    yield from precision_lines(plan)
+    yield from graphs_lines(plan)
+    yield memory_line(plan)
+
+
+def _custom_classes(study: Study) -> Iterator[str]:
+    """Yield which code `ablate run` executes, and which was executed to read the study."""
+    task = parse_reference(study.task_name)
+    classes = [
+        f"{one.module}:{one.name} ({one.written_file})"
+        for one in study.custom_classes
+        if one != task
+    ]
+    if classes:
+        yield f"Custom classes, which `ablate run` executes: {', '.join(classes)}."
+    if task is not None:
+        yield (
+            f"The task {task.module}:{task.name} ({task.written_file}) was loaded to read the "
+            f"study."
+        )
+
+
+def _states(row: PlanRow) -> str:
+    if row.row.awaits_tuning:
+        return f"{len(row.runs)} {AWAITS}"
+    return counted(Counter(state for _, state in row.runs))
+
+
+def _print_tuning(plan: Plan) -> None:
+    """Print the tuning runs of each row, and its choice."""
+    table = plain_table("tuning", "+candidates", "+steps", "runs", "chosen")
+    by_row: dict[str, list[PlanRow]] = {}
+    for trial in plan.tuning:
+        by_row.setdefault(trial.row.group, []).append(trial)
+    for row in plan.rows:
+        trials = by_row.get(row.row.label)
+        if trials and row.row.tuning:
+            states = Counter(state for trial in trials for _, state in trial.runs)
+            chosen = Text(row.row.tuning.text)
+            table.add_row(
+                Label(row.row.label),
+                str(len(trials)),
+                thousands(trials[0].steps),
+                counted(states),
+                chosen,
+            )
+    print_wide(table)
+
+
+def print_status(plan: Plan, details: list[RunStatus]) -> None:
+    """Print every run with its state, and the time left.
+
+    Args:
+        plan: of the study.
+        details: of each run.
+    """
+    table = plain_table("row", "+seed", "run", "state", "")
+    for label, seed, id, state, detail in details:
+        table.add_row(
+            Label(label),
+            str(seed),
+            id,
+            Text(state, style=STYLES.get(state, "")),
+            Text(visible(detail)),
+        )
+    print_wide(table)
+    states = Counter(state for _, state in plan.runs.values())
+    line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"
+    if plan.seconds:
+        line += f"; about {duration(plan.seconds)} of work left"
+    text_console().print(line)

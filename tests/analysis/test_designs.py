@@ -1,0 +1,132 @@
+"""Effects of designs from results: closed forms, what is missing, and every format."""
+
+import json
+
+import pytest
+
+from ablate.analysis.designs import design_effects
+from ablate.page.page import page
+from ablate.report.render import as_json, markdown
+from tests.report.fakes import Fake, study_from
+
+HEAD = """\
+study: small
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+seeds: [1, 2]
+rows:
+"""
+FACTORIAL = (
+    HEAD
+    + "  F: {factorial: {norm_position: [post, pre], activation: [relu, gelu], dropout: [0.1, 0.3]}}\n"
+)
+PARTS = "{norm_position: pre, dropout: 0.3}"
+PATHS = f"{HEAD}  P: [{{add-one-in: {PARTS}}}, {{leave-one-out: {PARTS}}}]\n"
+
+
+def score(row):
+    """BLEU of a row: pre-norm gives 3, dropout takes 2, and both together give 1 more."""
+    pre, dropout = row.config.norm_position == "pre", row.config.dropout == 0.3
+    return 20.0 + 3.0 * pre - 2.0 * dropout + 1.0 * (pre and dropout)
+
+
+def finish(fake, rows=None):
+    for row in fake.study.rows:
+        for seed, noise in ((1, -0.5), (2, 0.5)):
+            if rows is None or row.label in rows:
+                fake.done(row.label, seed, ppl=5.0, bleu=score(row) + noise)
+    return fake
+
+
+def by_name(effects, metric="bleu"):
+    return dict(zip(effects.names, effects.by_metric[metric], strict=True))
+
+
+def test_the_effects_of_a_factorial_are_those_that_the_scores_were_made_of(tmp_path):
+    (found,) = design_effects(
+        finish(Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))).table()
+    )
+    values = {name: one.value for name, one in by_name(found).items()}
+    assert values == pytest.approx(
+        {"norm_position": 3.5, "activation": 0.0, "dropout": -1.5, "norm_position × activation": 0.0,
+         "norm_position × dropout": 0.5, "activation × dropout": 0.0, "norm_position × activation × dropout": 0.0},
+        abs=1e-9,
+    )  # fmt: skip
+    # Each cell has scores at -0.5 and +0.5: s^2 = 1/2 with 8 degrees of freedom, and t(0.05, 8) =
+    # 2.306.
+    one = by_name(found)["dropout"]
+    assert one.high - one.low == pytest.approx(2 * 2.306004 * (4 * 0.5 / 16) ** 0.5, rel=1e-6)
+    assert (
+        by_name(found)["norm_position"].word(
+            Fake(tmp_path, study_from(tmp_path, FACTORIAL)).table().main
+        )
+        == "better"
+    )
+
+
+def test_effects_wait_for_every_cell_and_a_diverged_run_is_noted(tmp_path):
+    fake = Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))
+    last = fake.study.rows[-1].label
+    finish(fake, {row.label for row in fake.study.rows[:-1]})
+    (found,) = design_effects(fake.table())
+    assert found.by_metric == {}
+    assert "1 of 8 cells have no score yet; effects need all of them." in found.notes
+    fake.diverged(last, 1, 7, "the loss exploded")
+    fake.done(last, 2, ppl=5.0, bleu=22.0)
+    (found,) = design_effects(fake.table())
+    assert "1 run diverged and has no score in these effects." in found.notes
+    assert found.by_metric["bleu"][0].low is not None
+
+
+def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
+    (found,) = design_effects(
+        finish(Fake(tmp_path / "results", study_from(tmp_path, PATHS))).table()
+    )
+    assert {name: one.value for name, one in by_name(found).items()} == pytest.approx(
+        {"norm_position, added to base": 3.0, "dropout, added to base": -2.0, "norm_position, in all others": 4.0,
+         "dropout, in all others": -1.0, "all parts": 2.0}
+    )  # fmt: skip
+    assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
+    assert found.title == "P: add-one-in and leave-one-out"
+    backwards = f"{HEAD}  P: [{{leave-one-out: {PARTS}}}, {{add-one-in: {PARTS}}}]\n"
+    (found,) = design_effects(
+        finish(Fake(tmp_path / "results", study_from(tmp_path, backwards))).table()
+    )
+    assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
+
+
+def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp_path):
+    fake = Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))
+    for row in fake.study.rows:
+        for seed in (1, 2):
+            fake.done(row.label, seed, ppl=5.0, bleu=score(row))
+    (found,) = design_effects(fake.table())
+    assert {(one.low, one.p, one.word(fake.table().main)) for one in by_name(found).values()} == {
+        (None, None, "")
+    }
+    assert (
+        "No spread over the seeds of any cell: the error, and so intervals and p values, are "
+        "unknown." in found.notes
+    )
+
+
+def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path):
+    fake = finish(Fake(tmp_path / "results", study_from(tmp_path, PATHS)))
+    table = fake.table()
+    text = markdown(table, against_paper=False)
+    assert "### P: add-one-in and leave-one-out" in text
+    assert (
+        "| norm_position, in all others | +4.0 |" in text
+    )  # no interval: the seeds show no spread
+    (design,) = json.loads(as_json(table))["designs"]
+    assert design["effects"][2]["bleu"] == {"value": 4.0, "low": None, "high": None, "p_holm": None}
+    html = page(table, fake.results, [], [])
+    assert '<h2 id="design-1">P: add-one-in and leave-one-out</h2>' in html
+    assert "effect on BLEU (test)" in html
+    plain = (
+        Fake(tmp_path / "plain", study_from(tmp_path, f"{HEAD}  A: {{each: {{h: [2]}}}}\n"))
+        .all_done()
+        .table()
+    )
+    assert "designs" not in json.loads(as_json(plain))
+    assert "###" not in markdown(plain, against_paper=False)

@@ -1,0 +1,425 @@
+"""Looks of a study: the look that it is at, by its results alone; where it stops; its table, plan
+and status.
+"""
+
+import json
+from collections import Counter
+
+import pytest
+
+from ablate.analysis.looks import earlier_plans, position_of, record_judgment
+from ablate.cluster.pilot import has_ended_everywhere
+from ablate.errors import StudyError, UsageError
+from ablate.launch.launch import Launch
+from ablate.launch.stages import launch_looks
+from ablate.plan.budget import fit
+from ablate.plan.plan import plan_of
+from ablate.plan.power import power_of
+from ablate.report.conclusion import conclusion
+from ablate.stats.looks import looks_of
+from ablate.stats.power import detectable
+from ablate.stats.significance import LEVEL
+from tests.cli.inside import inside
+from tests.records import a_failure
+from tests.report.fakes import SMALL, Fake
+
+LOOKS = SMALL.replace("[1, 2, 3]", "{looks: [3, 4, 6]}").replace(
+    "  decoding: {each: {beam: [1]}}\n", ""
+)
+BASE = {1: 25.0, 2: 25.3, 3: 24.8, 4: 25.1, 5: 25.0, 6: 24.9}
+
+
+def noise(index, seed):
+    return (7 * (index + 1) * seed % 5) / 50
+
+
+def finish(results: Fake, seeds, offset=-9.0, rows=None):
+    """Finish runs: base with its scores, each other row `offset` away and a little noise."""
+    for index, row in enumerate(results.study.rows):
+        for seed in seeds:
+            if rows is None or row.label in rows:
+                value = BASE[seed] + (offset + noise(index, seed) if index else 0.0)
+                results.done(row.label, seed, 5.0, value)
+
+
+@pytest.fixture
+def given(fake):
+    results = fake(LOOKS)
+    return results, (str(results.study.path), "--results", str(results.results.root))
+
+
+def test_the_seeds_are_those_of_the_last_look_and_their_runs_those_of_a_list(fake):
+    with_looks, listed = (
+        fake(LOOKS).study,
+        fake(LOOKS.replace("{looks: [3, 4, 6]}", "[1, 2, 3, 4, 5, 6]")).study,
+    )
+    assert with_looks.seeds == listed.seeds == (1, 2, 3, 4, 5, 6)
+    assert [run.id for run in with_looks.runs()] == [run.id for run in listed.runs()]
+
+
+def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
+    results, _ = given
+    assert position_of(results.study, results.results).study.seeds == (1, 2, 3)
+    finish(results, [1, 2, 3], rows=["base", "A h=1", "A h=2"])
+    results.done("D dropout=0.3", 1, 5.0, 16.0)
+    position = position_of(results.study, results.results)
+    assert (position.judged, position.study.seeds) == ((), (1, 2, 3))
+    assert position.text == "Look 1 of 3 (3 of 6 seeds) is not complete; no row is judged before."
+    table = results.table()
+    assert {one.word for row in table.rows for one in row.verdicts.values()} <= {"cannot tell", ""}
+    assert "before the first look" in " ".join(conclusion(table))
+
+
+def test_a_study_stops_at_the_look_that_settles_every_row(given):
+    results, words = given
+    finish(results, [1, 2, 3], offset=-60.0)
+    position = position_of(results.study, results.results)
+    assert (position.stopped_early, position.next, position.study.seeds) == (True, None, (1, 2, 3))
+    table = results.table()
+    assert {row.verdicts["bleu"].word for row in table.rows[1:]} == {"worse"}
+    text = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
+    assert text in conclusion(table)
+    assert "Error spent: 2.5% of 5%, of which 2.5% at this look." in conclusion(table)
+    assert inside("status", *words).out.splitlines()[-1] == text
+    assert "12 runs: 12 done" in inside("status", *words).out
+    assert text in inside("plan", *words).out
+    assert json.loads(inside("plan", *words, "--format", "json").out)["totals"]["missing"] == 0
+    content = json.loads(inside("table", *words, "--format", "json").out)
+    assert content["looks"]["stopped_early"]
+    assert content["looks"]["judged"] == [{"seeds": 3, "level": 0.025, "spent": 0.025}]
+    assert content["rows"][1]["against_base"]["bleu"]["settled_at_look"] == 1
+    assert content["rows"][1]["bleu"]["n"] == 3
+
+
+def test_results_of_seeds_beyond_the_look_that_stops_a_study_change_nothing(given):
+    results, words = given
+    finish(results, [1, 2, 3], offset=-60.0)
+    before = inside("table", *words, "--format", "json").out
+    finish(results, [4, 5, 6], offset=+60.0)
+    assert inside("table", *words, "--format", "json").out == before
+
+
+def test_rows_that_are_open_take_the_study_to_the_next_look_and_verdicts_of_the_last_one_stay(
+    given,
+):
+    results, _ = given
+    finish(results, [1, 2, 3], offset=-60.0, rows=["base", "A h=1", "A h=2"])
+    for seed, value in ((1, 25.9), (2, 24.0), (3, 25.5)):
+        results.done("D dropout=0.3", seed, 5.0, value)
+    position = position_of(results.study, results.results)
+    assert (position.study.seeds, position.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
+    assert "1 row is undecided (D dropout=0.3); the study goes on with 4 seeds." in position.text
+    results.done("base", 4, 5.0, 25.1)
+    results.done("A h=1", 4, 5.0, 99.0)  # a look into the next look would see this
+    table = results.table()
+    verdict = table.rows[1].verdicts["bleu"]
+    assert (verdict.word, verdict.n, verdict.look.number) == ("worse", 3, 1)
+    assert table.rows[1].scores["bleu"].n == 4
+
+
+def test_after_the_last_look_the_study_ends_with_rows_that_are_open(given):
+    results, _ = given
+    finish(results, range(1, 7), offset=0.0)
+    for seed, value in BASE.items():
+        results.done("D dropout=0.3", seed, 5.0, value + (-1) ** seed)
+    position = position_of(results.study, results.results)
+    assert (len(position.judged), position.next, position.stopped_early) == (3, None, False)
+    assert position.text.endswith("this was the last look.")
+
+
+def test_a_failed_run_holds_no_other_row_back_but_its_study_does_not_stop(given):
+    results, _ = given
+    finish(results, [1, 2, 3], offset=-60.0, rows=["base", "A h=1", "A h=2"])
+    finish(results, [1, 3], offset=-60.0, rows=["D dropout=0.3"])
+    results.failed("D dropout=0.3", 2, "out of luck")
+    position = position_of(results.study, results.results)
+    assert (position.study.seeds, position.open_rows) == ((1, 2, 3, 4), ("D dropout=0.3",))
+    results.folder("D dropout=0.3", 2).failure.unlink()
+    finish(results, [2], offset=-60.0, rows=["D dropout=0.3"])
+    assert position_of(results.study, results.results).stopped_early
+
+
+@pytest.mark.parametrize(("hosts", "is_over"), [((), False), (("a",), False), (("a", "b"), True)])
+def test_for_pilots_a_failed_run_has_ended_once_no_host_would_try_it_again(given, hosts, is_over):
+    results, _ = given
+    finish(results, [1, 2, 3], rows=["base", "A h=1", "A h=2"])
+    finish(results, [1, 3], rows=["D dropout=0.3"])
+    results.failed("D dropout=0.3", 2, "out of luck")
+    a_failure(hosts=hosts).write(results.folder("D dropout=0.3", 2).failure)
+    position = position_of(
+        results.study, results.results, lambda run: has_ended_everywhere(results.results, run)
+    )
+    assert bool(position.judged) == is_over
+
+
+def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda seed: None):
+    """Run a study with looks, where `execute` finishes the runs that are missing; returns the seeds
+    of each part.
+    """
+    parts = []
+
+    def execute(part):
+        parts.append(part.seeds)
+        for seed in part.seeds:
+            for index, row in enumerate(part.rows):
+                if not results.folder(row.label, seed).result.exists():
+                    on_start(seed)
+                    offset = offsets[index - 1] + noise(index, seed) if index else 0.0
+                    is_open = index and not offsets[index - 1]
+                    results.done(row.label, seed, 5.0, BASE[seed] + offset + is_open * (-1) ** seed)
+        return Launch(1, Counter(done=1))
+
+    launch_looks(results.study, results.results, execute, log)
+    return parts
+
+
+def test_looks_are_run_one_after_the_other_until_one_settles_every_row(fake):
+    results, lines = fake(LOOKS), []
+    assert simulated(results, (-60, -60, -60), lines.append) == [(1, 2, 3)]
+    assert lines == []  # the conclusion has the outcome of the last look
+    stops = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
+    assert conclusion(results.table()).count(stops) == 1
+
+
+def test_an_open_row_is_run_to_the_last_look_and_resuming_starts_where_it_was(fake):
+    results, lines = fake(LOOKS), []
+    assert simulated(results, (-60, -60, 0.0), lines.append) == [
+        (1, 2, 3),
+        (1, 2, 3, 4),
+        (1, 2, 3, 4, 5, 6),
+    ]
+    assert [line[:11] for line in lines] == ["Look 1 of 3", "Look 2 of 3"]
+    assert simulated(results, (-60, -60, 0.0)) == [(1, 2, 3, 4, 5, 6)]
+
+
+def test_two_launchers_of_one_root_agree_and_none_starts_a_look_before_the_last_one_has_ended(fake):
+    """The second launcher works in the middle of the first one's runs, and finds the same looks."""
+    results, started = fake(LOOKS), []
+    nested = []
+
+    def on_start(seed):
+        started.append(seed)
+        look = 1 if seed <= 3 else 2 if seed == 4 else 3
+        for count in (3, 4, 6)[: look - 1]:
+            assert all(results.folder(row.label, one).result.exists() for row in results.study.rows
+                       for one in range(1, count + 1))  # fmt: skip
+        if len(started) == 3:
+            nested.append(position_of(results.study, results.results).study.seeds)
+            nested.extend(simulated(results, (-60, -60, 0.0)))
+
+    simulated(results, (-60, -60, 0.0), on_start=on_start)
+    assert nested[0] == (1, 2, 3)
+    assert nested[1:] == [(1, 2, 3), (1, 2, 3, 4), (1, 2, 3, 4, 5, 6)]
+
+
+def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
+    results = fake(LOOKS)
+    parts = []
+
+    def execute(part):
+        parts.append(part.seeds)
+        return Launch(1, Counter(pending=1))
+
+    launch_looks(results.study, results.results, execute, lambda line: None)
+    assert parts == [(1, 2, 3)]
+
+
+def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference(given):
+    results, words = given
+    (power,) = power_of(results.study, results.results, spread=1.0)
+    found = [detectable(look.seeds, 3, 1.0, level=look.level) for look in looks_of((3, 4, 6))]
+    assert [one["detectable"] for one in power.as_json()["looks"]] == found
+    assert f"look 3 (6 seeds, level 0.0167) {found[2]:.1f} BLEU" in power.text
+    between = (min(found[:2]) + found[2]) / 2
+    assert power.seeds_to_see(between) == 6
+    assert power.seeds_text(between).endswith(
+        "found at the look with 6 seeds with 80% probability."
+    )
+    assert power.seeds_text(0.01).endswith("no look finds it with 80% probability.")
+    assert "The plan is for all looks" in inside("plan", *words, "--spread", "1").out
+
+
+def test_the_detectable_difference_at_a_smaller_level_is_larger():
+    assert detectable(5, 3, 1.0, level=0.0125) > 1.05 * detectable(5, 3, 1.0)
+
+
+def test_a_budget_takes_whole_looks(given):
+    results, _ = given
+    finish(results, [1])
+    plan = plan_of(results.study, results.results)
+    each = next(iter(plan.seconds_of.values())) if plan.seconds_of else 0.0
+    assert each > 0
+    at_five = sum(plan.seconds_of.get(run.id, 0.0) for run in plan.study.runs() if run.seed <= 5)
+    assert fit(plan, at_five).study.seeds == (1, 2, 3, 4)
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "table", "status"])
+def test_seeds_are_not_chosen_by_hand_in_a_study_with_looks(given, command):
+    _, words = given
+    done = inside(command, *words, "--seeds", "1-3")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert (
+        "study.yaml:4:16: the study is judged at looks, which determine its seeds; remove --seeds"
+        in done.err
+    )
+
+
+@pytest.mark.parametrize(
+    ("seeds", "message"),
+    [
+        (
+            "{looks: [3]}",
+            "4:16: looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got 1 "
+            "number",
+        ),
+        ("{looks: 3}", "4:16: looks must be a list of two or more numbers of seeds"),
+        (
+            "{looks: [1, 3]}",
+            '4:17: "1" is not a valid number of seeds at a look; allowed: a whole number from 2',
+        ),
+        (
+            "{looks: [3, 3]}",
+            '4:20: "3" is not a valid number of seeds at a look; allowed: a whole number from 4',
+        ),
+        ("{looks: [3, 5000]}", '4:20: "5000" is not a valid number of seeds at a look'),
+        ("{looks: [3, x]}", '4:20: "x" is not a valid number of seeds at a look'),
+        ("{look: [3, 5]}", '4:9: unknown key "look"; did you mean "looks"?'),
+        ("{}", "4:8: seeds must be a list"),
+    ],
+)
+def test_faults_of_looks_are_one_line_each_with_their_position(fake, seeds, message):
+    with pytest.raises(StudyError) as caught:
+        fake(LOOKS.replace("{looks: [3, 4, 6]}", seeds))
+    assert message in caught.value.lines[0]
+
+
+def test_looks_need_a_row_and_seeds_of_their_own(fake):
+    with pytest.raises(StudyError, match="4:16: looks: the study has no row to judge"):
+        fake(LOOKS.partition("rows:")[0])
+    with pytest.raises(StudyError, match="seed 5 is a seed of the study"):
+        fake(LOOKS + "tune: {grid: {learning_rate: [1e-3, 3e-3]}, seeds: [5]}\n")
+    with pytest.raises(UsageError, match="judged at looks"):
+        fake(LOOKS, seeds="1")
+
+
+def test_every_size_must_be_settled(fake):
+    text = LOOKS + "sizes: {small: {d_ff: 64}, large: {d_ff: 256}}\n"
+    results = fake(text)
+    for index, row in enumerate(results.study.rows):
+        for seed in (1, 2, 3):
+            far = 0.0 if row.is_base else -60.0 if row.size == "small" else (-1.0) ** seed
+            results.done(row.label, seed, 5.0, BASE[seed] + far + noise(index, seed))
+    position = position_of(results.study, results.results)
+    assert {label.split()[0] for label in position.open_rows} == {"large"}
+
+
+def test_effects_of_a_factorial_are_judged_at_the_look_with_its_level(fake):
+    from ablate.analysis.designs import design_effects
+
+    text = (
+        LOOKS.partition("rows:")[0]
+        + "rows:\n  F: {factorial: {dropout: [0.0, 0.2], beam: [1, 4]}}\n"
+    )
+    results = fake(text)
+    for index, row in enumerate(results.study.rows):
+        for seed in (1, 2, 3, 4):
+            if seed < 4 or index == 1:  # one run of the second look
+                value = BASE[seed] + index + 10 * noise(index, seed) + (seed == 4) * 50
+                results.done(row.label, seed, 5.0, value)
+    at_look = design_effects(results.table())[0]
+    assert "At look 1 of 3 (3 of 6 seeds), at the level 0.025 that this look spends" in " ".join(
+        at_look.notes
+    )
+    listed = fake(text.replace("{looks: [3, 4, 6]}", "[1, 2, 3]"))
+    at_once = design_effects(listed.table())[0]
+    for one, other in zip(at_look.by_metric["bleu"], at_once.by_metric["bleu"], strict=True):
+        assert one.value == pytest.approx(other.value)  # the fourth seed is not looked at
+        assert one.high - one.low > 1.1 * (other.high - other.low)
+        assert one.p == pytest.approx(min(1.0, 2 * other.p))
+
+
+def listed(count):
+    return LOOKS.replace("{looks: [3, 4, 6]}", str(list(range(1, count + 1))))
+
+
+def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_table(fake):
+    results = fake(LOOKS)
+    simulated(results, (-60, -60, 0.0))  # to the last look
+    table = results.table()
+    assert table.error == LEVEL
+    assert not table.remarks
+    changed = fake(LOOKS.replace("[3, 4, 6]", "[3, 6]")).table()
+    assert changed.error == pytest.approx(
+        0.025 + 0.05 / 6 + 0.025
+    )  # 6 seeds had 1/3 of the level, and have 1/2 now
+    (remark,) = changed.remarks
+    assert remark == (
+        "The seeds were changed after verdicts with 3, 4 and 6 seeds: "
+        "the error of all verdicts is at most 5.83%, not 5%."
+    )
+    words = " ".join(conclusion(changed))
+    assert "Error spent: 5% of 5.83%" in words
+    assert "named by chance is below 5.83%" in words
+    assert fake(LOOKS).table().error == LEVEL
+
+
+def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
+    first = fake(listed(3))
+    finish(first, [1, 2, 3], offset=-60.0)
+    record_judgment(first.study, first.results)
+    assert first.table().error == LEVEL
+    more = fake(listed(4))
+    assert earlier_plans(more.study, more.results) == [(3,)]
+    assert more.table().error == pytest.approx(0.1)
+    record_judgment(
+        more.study, more.results
+    )  # seed 4 is missing: nothing is judged with four seeds yet
+    assert fake(listed(3)).table().error == LEVEL
+    finish(more, [4], offset=-60.0)
+    record_judgment(more.study, more.results)
+    assert earlier_plans(fake(listed(5)).study, more.results) == [(3,), (4,)]
+    content = json.loads(
+        inside(
+            "table", str(more.study.path), "--results", str(more.results.root), "--format", "json"
+        ).out
+    )
+    assert content["error"] == pytest.approx(0.15)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: text.replace("d_ff: 128", "d_ff: 256"),  # other runs
+        lambda text: text.replace("study: small", "study: other"),
+    ],
+)
+def test_another_study_has_no_part_in_the_error(fake, change):
+    first = fake(listed(3))
+    finish(first, [1, 2, 3])
+    record_judgment(first.study, first.results)
+    other = fake(change(listed(4)))
+    assert earlier_plans(other.study, other.results) == []
+
+
+def test_neither_one_seed_nor_a_part_of_a_study_nor_base_alone_is_a_judgment(fake):
+    for results in (
+        fake(listed(1)),
+        fake(listed(3), seeds="1-2"),
+        fake(listed(3).partition("rows:")[0]),
+    ):
+        finish(results, results.study.seeds)
+        record_judgment(results.study, results.results)
+    assert not results.results.judged("small").exists()
+
+
+def test_a_damaged_record_is_a_remark_and_is_made_anew(fake):
+    results = fake(listed(3))
+    finish(results, [1, 2, 3])
+    path = results.results.judged("small")
+    path.parent.mkdir()
+    path.write_text('{"versions": []}')
+    (fault,) = results.table().faults
+    assert fault.startswith(f"{path}: ")
+    assert fault.endswith("it is not known whether seeds were changed after a verdict")
+    record_judgment(results.study, results.results)
+    assert results.table().faults == ()

@@ -1,0 +1,108 @@
+"""Remarks below a table about differences in how its runs were made."""
+
+import pytest
+
+from ablate.analysis.provenance_diff import ProvenanceDiff
+from ablate.report.render import markdown
+from ablate.store.records import CodeVersion, Provenance, Result
+from tests.records import a_provenance, a_result, change
+
+ONE_SEED = {"seeds": "1"}
+
+
+def made(results, label, **fields):
+    """Change the provenance of a row's run."""
+    change(Provenance, results.folder(label, 1).provenance, **fields)
+
+
+def test_runs_made_alike_bring_no_remark(fake):
+    table = fake().all_done().table()
+    assert table.remarks == ()
+    assert table.as_json()["remarks"] == []
+    assert "NOTE" not in markdown(table, against_paper=False)
+
+
+def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fake):
+    results = fake(**ONE_SEED).all_done()
+    ours = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)
+    for row in results.study.rows:
+        made(results, row.label, packages={"torch": "2.13.0", "numpy": "2.0"}, ablate=ours)
+    assert results.table().remarks == ()
+    dirty = ours.model_copy(update={"dirty": True})
+    made(results, "A h=1", device="NVIDIA H100", packages={"torch": "2.12.0"}, ablate=dirty)
+    remarks = results.table().remarks
+    others = "A h=2, D dropout=0.3"
+    assert (
+        f"NOTE: these runs differ in device: cpu: base, {others}, decoding beam=1; NVIDIA H100: A "
+        f"h=1." in remarks
+    )
+    assert any("torch: 2.13.0: base" in line and "2.12.0: A h=1." in line for line in remarks)
+    assert any("aaaaaaaaaaaa with changes: A h=1." in line for line in remarks)
+    assert all(line in markdown(results.table(), against_paper=False) for line in remarks)
+
+
+def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
+    results = fake(**ONE_SEED).all_done()
+    known = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)
+    for row in results.study.rows:
+        made(results, row.label, ablate=known)
+    made(results, "A h=1", ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
+    (remark,) = results.table().remarks
+    assert remark.startswith("NOTE: these runs differ in revision of ablate: aaaaaaaaaaaa: base,")
+    assert remark.endswith("; not recorded (version 0.2.0): A h=1.")
+
+
+def test_installed_versions_are_compared(fake):
+    results = fake(**ONE_SEED).all_done()
+    for row in results.study.rows:
+        made(results, row.label, ablate=CodeVersion(version="0.2.0", revision=None, dirty=None))
+    assert results.table().remarks == ()
+    made(results, "A h=1", ablate=CodeVersion(version="0.3.0", revision=None, dirty=None))
+    assert results.table().remarks[0].endswith("; not recorded (version 0.3.0): A h=1.")
+
+
+def test_a_row_whose_seeds_made_different_numbers_of_updates_is_listed(fake):
+    results = fake(seeds="1,2").all_done()
+    assert results.table().remarks == ()
+    results.done("A h=1", 2, 5.0, 25.0, steps=90)
+    assert results.table().remarks == (
+        "NOTE: seeds of one row made different numbers of updates: A h=1 (90 to 100).",
+    )
+
+
+def test_a_row_with_halved_micro_batches_is_listed(fake):
+    results = fake(**ONE_SEED).all_done()
+    change(Result, results.folder("A h=2", 1).result, halvings=2, micro_batch_tokens=256)
+    assert results.table().remarks == (
+        "NOTE: memory ran out, so micro-batches were made smaller, at the same batch: A h=2 (256 "
+        "tokens).",
+    )
+
+
+def test_of_several_seeds_the_one_with_least_memory_is_listed(fake):
+    results = fake(seeds="1,2").all_done()
+    for seed, size in ((1, 256), (2, 512)):
+        change(Result, results.folder("A h=2", seed).result, halvings=1, micro_batch_tokens=size)
+    (remark,) = results.table().remarks
+    assert remark.endswith(": A h=2 (256 tokens).")
+
+
+def test_a_run_with_damaged_or_missing_provenance_still_shows_its_scores(fake):
+    results = fake(**ONE_SEED).all_done()
+    results.folder("A h=1", 1).provenance.write_text("{")
+    results.folder("A h=2", 1).provenance.unlink()
+    assert {row.state for row in results.table().rows} == {"done"}
+
+
+@pytest.mark.parametrize(("setting", "remarks"), [(None, 1), ("auto", 1), ("bf16", 0)])
+def test_a_precision_that_a_device_chose_is_remarked_and_one_that_the_row_names_is_not(
+    setting, remarks
+):
+    diff = ProvenanceDiff()
+    diff.add("base", a_result(), a_provenance(precision="fp32"))
+    diff.add("X", a_result(), a_provenance(precision="bf16"), setting)
+    lines = diff.remarks()
+    assert len(lines) == remarks
+    assert all(
+        line == "NOTE: these runs differ in precision: fp32: base; bf16: X." for line in lines
+    )

@@ -1,0 +1,52 @@
+"""Scores over seeds, against values computed by hand."""
+
+import math
+
+import pytest
+
+from ablate.analysis.scores import Scores, mean, sample_std
+
+
+@pytest.mark.parametrize(
+    ("values", "expected_mean", "expected_std"),
+    [
+        ([], None, None),
+        ([25.0], 25.0, None),
+        ([24.0, 26.0], 25.0, math.sqrt(2)),  # deviations -1 and 1: (1 + 1) / (2 - 1)
+        ([1.0, 3.0, 5.0, 11.0], 5.0, math.sqrt(56 / 3)),  # deviations -4, -2, 0, 6
+    ],
+)
+def test_mean_and_sample_standard_deviation(values, expected_mean, expected_std):
+    scores = Scores(dict(enumerate(values)))
+    assert (scores.n, scores.mean) == (len(values), expected_mean)
+    assert scores.std == (None if expected_std is None else pytest.approx(expected_std, rel=1e-15))
+    assert scores.as_json() == {
+        "mean": scores.mean,
+        "std": scores.std,
+        "n": len(values),
+        "values": values,
+    }
+
+
+def test_sums_do_not_lose_small_values():
+    assert mean([1e16, 1.0, -1e16, 2.0]) == 0.75  # a running sum in double precision gives 0.5
+    assert sample_std([1e9 + 1, 1e9 + 2, 1e9 + 3]) == 1.0
+
+
+def test_difference_is_paired_over_the_seeds_that_both_have():
+    row, base = Scores({1: 25.0, 2: 26.0, 4: 99.0}), Scores({2: 25.5, 1: 25.75, 3: 1.0})
+    assert row.minus(base).by_seed == {1: -0.75, 2: 0.5}
+    assert base.minus(row).mean == -row.minus(base).mean
+    assert Scores({1: 2.0}).minus(Scores({2: 2.0})).as_json() == {
+        "mean": None,
+        "std": None,
+        "n": 0,
+        "values": [],
+    }
+
+
+def test_variance_that_all_rows_share_cancels_in_a_paired_difference():
+    base = Scores({1: 10.0, 2: 20.0, 3: 40.0})
+    row = Scores({seed: value + 1 for seed, value in base.by_seed.items()})
+    assert row.std == base.std > 10
+    assert row.minus(base).std == 0.0

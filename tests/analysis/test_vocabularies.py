@@ -1,0 +1,66 @@
+"""A table over several vocabularies, which compares perplexity per character."""
+
+from ablate.report.columns import paper_layout
+from tests.report.fakes import Fake, study_from
+
+STUDY = """\
+study: vocabularies
+data: {corpus: toy, vocab_size: 350}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+rows: {V: {each: {vocab_size: [150]}}}
+"""
+
+
+def filled(tmp_path, text=STUDY):
+    fake = Fake(tmp_path / "results", study_from(tmp_path, text))
+    for index, row in enumerate(fake.study.rows):
+        corpus = f"{index:012d}"  # each vocabulary has its own corpus
+        fake.done(
+            row.label,
+            1,
+            5.0 + index / 10,
+            25.0 - index / 10,
+            corpus=corpus,
+            ppl_char=1.5 - index / 10,
+        )
+    return fake
+
+
+def heads(table):
+    layout = paper_layout(table, lambda text: f"*{text}", against_paper=False)
+    return {column.head.replace("\n", " "): column.cells for column in layout.columns}, " ".join(
+        layout.legend
+    )
+
+
+def test_best_is_marked_in_perplexity_per_character_only(tmp_path):
+    columns, legend = heads(filled(tmp_path).table())
+    assert columns["PPL/char (dev)"] == ("1.500", "*1.400")
+    assert not any(cell.startswith("*") for cell in columns["PPL (dev)"])
+    assert (
+        "Vocabularies differ: compare PPL/char, the perplexity per character, and not PPL."
+        in legend
+    )
+    assert "V=150, 350" in legend
+    assert "WARNING" not in legend
+
+
+def test_one_vocabulary_has_no_column_of_perplexity_per_character(tmp_path):
+    columns, legend = heads(filled(tmp_path, STUDY.replace("vocab_size: [150]", "h: [2]")).table())
+    assert "PPL/char (dev)" not in columns
+    assert any(cell.startswith("*") for cell in columns["PPL (dev)"])
+    assert "Vocabularies differ" not in legend
+
+
+def test_parameters_depend_on_the_row_s_vocabulary(tmp_path):
+    from ablate.plan.plan import plan_of
+
+    fake = filled(tmp_path)
+    base, row = plan_of(fake.study, fake.results).rows
+    assert base.params - row.params == (350 - 150) * 64  # one tied matrix
+
+
+def test_json_always_has_perplexity_per_character(tmp_path):
+    content = filled(tmp_path).table().as_json()
+    assert content["metrics"] == ["ppl", "ppl_char", "bleu"]
+    assert content["rows"][1]["ppl_char"]["mean"] == 1.4

@@ -1,0 +1,202 @@
+"""Figures show the given weights under the right labels, cut no label, and leave matplotlib as it
+was.
+"""
+
+import struct
+from xml.etree import ElementTree
+
+import matplotlib
+import numpy as np
+import pytest
+from matplotlib import font_manager
+
+from ablate.attention.figures import check_paths, draw_importances, draw_weights
+from ablate.attention.importance import HeadImportance, Importances
+from ablate.errors import UsageError
+from ablate.plotting import DPI, save
+from tests.attention.by_hand import all_weights, random_weights
+
+RUN = "0123456789ab"
+WORDS = ("▁a", "$\\frac", "$_{x", "</s>")
+WEIGHTS = all_weights(
+    random_weights(3, 4, 4, "decoder", 1, queries=WORDS, keys=WORDS),
+    random_weights(10, 4, 3, "cross", 2, queries=WORDS, keys=("▁b", "東", "</s>")),
+)
+IMPORTANCES = Importances(
+    2.0,
+    7,
+    (
+        *(
+            HeadImportance("encoder", layer, head, 2.0 + head, head / layer)
+            for layer in (2, 5)
+            for head in (1, 2, 3)
+        ),
+        HeadImportance("cross", 1, 1, 1.5, -0.5),
+    ),
+)
+
+
+def panels(figure):
+    """The axes that show an image, except the first, which is the color bar."""
+    return [axes for axes in figure.axes[1:] if axes.images]
+
+
+def labels(axis):
+    return [tick.get_text() for tick in axis.get_ticklabels()]
+
+
+def test_every_head_has_a_map_of_its_weights_in_which_masked_keys_are_white():
+    shown = [axes.images[0] for axes in panels(draw_weights(WEIGHTS, RUN))]
+    heads = [head.numpy() for weights in WEIGHTS.layers for head in weights.heads]
+    assert len(shown) == len(heads) == 13
+    for image, head in zip(shown, heads, strict=True):
+        found = image.get_array()
+        assert np.array_equal(found.filled(0.0), head)
+        assert np.array_equal(np.ma.getmaskarray(found), head == 0)
+        assert (image.norm.vmin, image.norm.vmax) == (0, 1)
+
+
+def test_columns_are_labeled_under_every_map_and_rows_at_the_first_of_a_line():
+    named = [
+        [text.get_text() for text in axes.texts] for axes in panels(draw_weights(WEIGHTS, RUN))
+    ]
+    rows = ["_a", "$\\frac", "$_{x", "</s>"]
+    assert named[:3] == [rows + rows, rows, rows]
+    columns = named[4][:3]
+    assert (columns[0], columns[2]) == (
+        "_b",
+        "</s>",
+    )  # between them, what the installed fonts allow
+    assert named[3:] == [
+        columns + rows,
+        *[columns] * 7,
+        columns + rows,
+        columns,
+    ]  # eight heads a line
+
+
+def test_labels_are_at_their_row_and_under_their_column():
+    first, *_ = panels(draw_weights(WEIGHTS, RUN))
+    height, width = first.images[0].get_array().shape
+    places = [text.get_position() for text in first.texts]
+    assert [x for x, _ in places[:4]] == [y for _, y in places[4:]] == [0, 1, 2, 3]
+    assert all(y > height - 0.5 for _, y in places[:4])
+    assert all(x < -0.5 for x, _ in places[4:])
+    assert first.get_xlim() == (-0.5, width - 0.5)
+    assert first.get_ylim() == (height - 0.5, -0.5)  # the first row is at the top
+
+
+def test_titles_name_run_sentence_kinds_layers_and_heads():
+    texts = [text.get_text() for text in draw_weights(WEIGHTS, RUN).texts]
+    assert texts[0] == f"Attention weights of run {RUN}"
+    assert texts[1].startswith("source: b")
+    assert texts[2].startswith("target: a$\\frac")
+    titles = ["decoder self-attention, layer 1", "cross-attention, decoder over source, layer 2"]
+    assert [text for text in texts if "layer" in text] == titles
+    assert [text for text in texts if text.startswith("head")] == [
+        *(f"head {n}" for n in range(1, 4)),
+        *(f"head {n}" for n in range(1, 11)),
+    ]
+
+
+def boxes(figure):
+    """The extents of everything drawn, as shares of the figure."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+
+    FigureCanvasAgg(figure).draw()
+    drawn = [text.get_window_extent() for text in figure.texts] + [
+        axes.get_tightbbox() for axes in figure.axes
+    ]
+    return [box.transformed(figure.transFigure.inverted()) for box in drawn]
+
+
+LONG = tuple(f"▁word{i}" for i in range(60))
+
+
+@pytest.mark.parametrize(
+    "figure",
+    [
+        lambda: draw_weights(WEIGHTS, RUN),
+        lambda: draw_weights(all_weights(random_weights(1, 1, 1)), RUN),
+        lambda: draw_weights(
+            all_weights(random_weights(2, 60, 60, "cross", queries=LONG, keys=LONG)), RUN
+        ),
+        lambda: draw_importances(IMPORTANCES, RUN),
+    ],
+)
+def test_no_text_is_cut_off(figure):
+    for box in boxes(figure()):
+        assert 0 <= box.x0 <= box.x1 <= 1
+        assert 0 <= box.y0 <= box.y1 <= 1
+
+
+def test_a_character_that_no_font_has_is_a_replacement_character(monkeypatch):
+    monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
+    axes = panels(draw_weights(WEIGHTS, RUN))[4]
+    assert [text.get_text() for text in axes.texts] == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
+
+
+@pytest.mark.parametrize(
+    "draw", [lambda: draw_weights(WEIGHTS, RUN), lambda: draw_importances(IMPORTANCES, RUN)]
+)
+def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(tmp_path, draw):
+    before = dict(matplotlib.rcParams)
+    png, svg = tmp_path / "new" / "a.png", tmp_path / "a.SVG"
+    written = []
+    for _ in range(2):
+        figure = draw()
+        save(figure, [png, svg])
+        written.append((png.read_bytes(), svg.read_bytes()))
+    assert written[0] == written[1]
+    width, height = figure.get_size_inches()
+    assert written[0][0].startswith(b"\x89PNG\r\n\x1a\n")
+    assert struct.unpack(">II", written[0][0][16:24]) == (
+        int(width * DPI["png"]),
+        int(height * DPI["png"]),
+    )
+    root = ElementTree.fromstring(written[0][1])
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    assert float(root.get("width").removesuffix("pt")) == pytest.approx(72 * width)
+    assert (
+        len(list(root.iter("{http://www.w3.org/2000/svg}image"))) == len(panels(figure)) + 1
+    )  # the color bar
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_importance_is_written_into_the_cell_of_its_layer_and_head():
+    encoder, cross = panels(draw_importances(IMPORTANCES, RUN))
+    assert encoder.images[0].get_array().tolist() == [[0.5, 1.0, 1.5], [0.2, 0.4, 0.6]]
+    assert [text.get_text() for text in encoder.texts] == [
+        "+0.500",
+        "+1.000",
+        "+1.500",
+        "+0.200",
+        "+0.400",
+        "+0.600",
+    ]
+    assert labels(encoder.yaxis) == ["layer 2", "layer 5"]
+    assert labels(encoder.xaxis) == ["head 1", "head 2", "head 3"]
+    assert [text.get_text() for text in cross.texts] == ["-0.500"]
+    norms = {(axes.images[0].norm.vmin, axes.images[0].norm.vmax) for axes in (encoder, cross)}
+    assert norms == {(-1.5, 1.5)}  # one symmetric scale
+
+
+def test_heads_without_any_importance_can_be_drawn():
+    nothing = Importances(1.0, 1, (HeadImportance("cross", 1, 1, 1.0, 0.0),))
+    (axes,) = panels(draw_importances(nothing, RUN))
+    assert [text.get_text() for text in axes.texts] == ["+0.000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a.gif", "must end in .pdf, .png or .svg"),
+        ("a", "must end in .pdf, .png or .svg"),
+        ("folder.png", "is a folder"),
+    ],
+)
+def test_invalid_paths_for_figures_are_errors(tmp_path, name, reason):
+    (tmp_path / "folder.png").mkdir()
+    with pytest.raises(UsageError) as refused:
+        check_paths([tmp_path / "b.png", tmp_path / name])
+    assert refused.value.lines == (f"--out {tmp_path / name}: {reason}",)

@@ -1,0 +1,120 @@
+"""The importance of a head is the increase of the dev loss without it."""
+
+import math
+
+import pytest
+import torch
+
+from ablate.attention.importance import count_passes, measure_importances
+from ablate.attention.weights import attention_layers
+from ablate.tasks import TASKS
+from tests.model.small import small_model
+from tests.training.in_memory import split_of
+
+CPU, TASK = torch.device("cpu"), TASKS["translation"]
+PAIRS = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4]), ([11, 13, 17, 19], [6])])
+VARIANTS = [
+    {}, {"architecture": "decoder-only"}, {"n_kv_heads": 1}, {"n_cross_heads": 2}, {"attention": "linear"},
+    {"positional_encoding": "relative"}, {"mixer": "lstm"}, {"attention_bias": True},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def test_importance_equals_zeroing_the_heads_columns_of_the_output_matrix(fields):
+    model = small_model(**fields)
+    found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model))
+    whole, masked = TASK.nats_per_token(model, PAIRS, CPU), iter(found.heads)
+    assert (found.loss, found.pairs) == (whole, 3)
+    d_v = model.config.d_v
+    for attention in attention_layers(model):
+        weight = attention.module.W_O.weight
+        for head in range(attention.module.h):
+            kept = weight.detach().clone()
+            with torch.no_grad():
+                weight[:, head * d_v : (head + 1) * d_v] = 0
+                without = TASK.nats_per_token(model, PAIRS, CPU)
+                weight.copy_(kept)
+            one = next(masked)
+            assert (one.kind, one.layer, one.head) == (attention.kind, attention.layer, head + 1)
+            assert one.loss == pytest.approx(without, rel=1e-6)
+            assert one.importance == one.loss - whole
+            assert abs(one.importance) > 1e-6
+    assert next(masked, None) is None
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_masking_the_only_head_leaves_only_the_bias_of_the_output_projection(monkeypatch, bias):
+    model = small_model(n_heads=1, attention_bias=bias)
+    found = measure_importances(TASK, model, PAIRS, CPU, attention_layers(model)).heads
+    for attention, one in zip(attention_layers(model), found, strict=True):
+        module = attention.module
+        nothing = module.W_O.bias if bias else torch.zeros(model.config.d_model)
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "_attend", lambda Q, *rest, nothing=nothing: nothing)
+            assert one.loss == pytest.approx(TASK.nats_per_token(model, PAIRS, CPU), rel=1e-6)
+
+
+def test_a_head_without_output_has_no_importance():
+    model = small_model()
+    d_v, module = model.config.d_v, model.encoder[1].mixer
+    with torch.no_grad():
+        module.W_O.weight[:, d_v : 2 * d_v] = 0
+    found = {(head.kind, head.layer, head.head): head.importance for head in measured(model)}
+    assert found.pop(("encoder", 2, 2)) == 0.0
+    assert all(found.values())
+
+
+def measured(model, **chosen):
+    return measure_importances(TASK, model, PAIRS, CPU, attention_layers(model, **chosen)).heads
+
+
+def test_importance_is_reproducible_and_independent_of_the_other_heads_measured():
+    model = small_model(dropout=0.5, attention_dropout=0.5).train()
+    first = measured(model)
+    assert measured(model) == first
+    chosen = measured(model, kinds=["cross"], layers=[2])
+    assert chosen == tuple(head for head in first if (head.kind, head.layer) == ("cross", 2))
+
+
+def test_the_loss_is_the_logarithm_of_the_perplexity():
+    model = small_model()
+    assert math.exp(measure_importances(TASK, model, PAIRS, CPU, []).loss) == pytest.approx(
+        TASK.perplexity(model, PAIRS, CPU)
+    )
+
+
+def test_every_pass_is_reported():
+    model, told = small_model(n_cross_heads=2), []
+    measure_importances(TASK, model, PAIRS, CPU, attention_layers(model), lambda: told.append(None))
+    assert len(told) == count_passes(attention_layers(model)) == 1 + 2 * (3 + 3 + 2)
+
+
+def test_masks_are_removed_after_measuring_and_after_a_failure(monkeypatch):
+    model, calls = small_model(), []
+
+    def failing(*given):
+        calls.append([attention.module.gate for attention in attention_layers(model)])
+        if len(calls) == 5:
+            raise RuntimeError
+        return 1.0
+
+    monkeypatch.setattr(TASK, "nats_per_token", failing)
+    with pytest.raises(RuntimeError):
+        measured(model)
+    expected = [None, [0, 1, 1], [1, 0, 1], [1, 1, 0]]
+    assert [None if gates[0] is None else gates[0].tolist() for gates in calls[:4]] == expected
+    assert calls[4][1].tolist() == [0, 1, 1]
+    assert [gates[1:] == [None] * 5 for gates in calls[:4]] == [True] * 4
+    assert all(attention.module.gate is None for attention in attention_layers(model))
+
+
+def test_first_returns_the_beginning_of_a_split():
+    some = PAIRS.first(2)
+    assert [(some["source"][i].tolist(), some["target"][i].tolist()) for i in range(len(some))] == [
+        ([5, 7, 11], [13, 17]),
+        ([5], [19, 23, 29, 7, 4]),
+    ]
+    assert len(PAIRS.first(9)) == 3
+    model = small_model()
+    alone = split_of([([5, 7, 11], [13, 17]), ([5], [19, 23, 29, 7, 4])])
+    assert TASK.nats_per_token(model, some, CPU) == TASK.nats_per_token(model, alone, CPU)

@@ -1,0 +1,570 @@
+"""Jobs of a cluster without a cluster: frozen studies, what a pilot decides, what the closing job
+submits again.
+"""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections import Counter
+from types import MappingProxyType
+
+import pytest
+
+from ablate.cluster import pilot as module
+from ablate.cluster import slurm
+from ablate.cluster.pilot import Pilot
+from ablate.cluster.profiles import Profile
+from ablate.cluster.slurm import Task
+from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
+from ablate.errors import Interrupted, StoreError, UsageError
+from ablate.launch.launch import Launch
+from ablate.launch.missing import missing_runs
+from ablate.store import Results
+from ablate.store.jobs import (
+    JobEnd,
+    JobFolder,
+    PilotReport,
+    Submission,
+    jobs_of,
+    new_job,
+    open_jobs,
+)
+from ablate.store.machine import process_mark
+from ablate.store.records import Failure, Progress
+from ablate.study import Selection, read_study
+from tests.cli.inside import inside
+from tests.records import a_result
+
+STUDY = """\
+study: tiny
+data: {corpus: files, train: train, dev: dev, test: test, direction: de-en, folder: texts}
+base: {train_steps: 20, n_layers: 1, d_model: 16, d_ff: 32, n_heads: 2}
+seeds: [1, 2]
+rows:
+  A: {each: {h: [1]}}
+"""
+TOY = STUDY.replace(
+    "files, train: train, dev: dev, test: test, direction: de-en, folder: texts", "toy"
+)
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Freeze a study; returns (folder of the job, study)."""
+
+    def job(text=TOY, selection=None, **settings):
+        path = tmp_path / "tiny.yaml"
+        path.write_text(text)
+        selection = selection or Selection()
+        study = read_study(path, selection)
+        profile = Profile(**{"engine": "slurm", **settings})
+        return freeze(study, Results(tmp_path / "results"), selection, "gpu", profile), study
+
+    return job
+
+
+def progress(results, run, step, phase="training"):
+    results.run(run).path.mkdir(parents=True, exist_ok=True)
+    Progress(**process_mark().model_dump(), phase=phase, step=step, time=time.time()).write(
+        results.run(run).progress
+    )
+
+
+def test_an_edit_of_the_study_does_not_change_its_job(job, tmp_path):
+    folder, study = job(STUDY.replace("folder: texts", "vocab_size: 100, folder: texts"))
+    (tmp_path / "tiny.yaml").write_text("study: tiny\ndata: {corpus: toy}\n")
+    record, frozen = open_job(folder)
+    assert (
+        [run.id for run in frozen.runs()] == [run.id for run in study.runs()] == list(record.runs)
+    )
+    assert frozen.data_folder == tmp_path / "texts"
+    assert not frozen.is_modified
+    assert folder.results.root == tmp_path / "results"
+
+
+def test_a_job_keeps_the_selection_of_the_command_line(job):
+    folder, study = job(selection=Selection(("train_steps=30",), ("A",), "2-3"))
+    frozen = open_job(folder)[1]
+    assert (frozen.seeds, frozen.rows[0].config.train_steps) == ((2, 3), 30)
+    assert frozen.is_modified
+    assert [run.id for run in frozen.runs()] == [run.id for run in study.runs()]
+
+
+def test_a_job_keeps_the_sources_of_custom_classes(job, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "__init__.py").write_text("")
+    source = tmp_path / "mine" / "norms.py"
+    source.write_text("class Scale: pass\n")
+    folder, study = job(TOY.replace("rows:", "rows:\n  B: {set: {norm: 'mine.norms:Scale'}}"))
+    source.write_text("class Scale: changed = True\n")
+    assert [run.id for run in open_job(folder)[1].runs()] == [run.id for run in study.runs()]
+
+
+def test_a_job_keeps_the_classes_of_a_package_beside_those_of_its_modules(job, tmp_path):
+    (tmp_path / "mine" / "deep").mkdir(parents=True)
+    for file, name in (("__init__", "Scale"), ("deep/__init__", "Empty"), ("deep/gates", "Gate")):
+        (tmp_path / "mine" / f"{file}.py").write_text(f"class {name}: pass\n")
+    rows = (
+        "rows:\n  B: {set: {norm: 'mine:Scale'}}\n  C: {set: {activation: 'mine.deep.gates:Gate'}}"
+    )
+    folder, study = job(TOY.replace("rows:", rows))
+    shutil.rmtree(tmp_path / "mine")
+    assert [run.id for run in open_job(folder)[1].runs()] == [run.id for run in study.runs()]
+    files = {
+        str(file.relative_to(folder.study.parent)): file.read_text()
+        for file in folder.path.rglob("*.py")
+    }
+    assert files == {
+        "mine/__init__.py": "class Scale: pass\n",
+        "mine/deep/__init__.py": "",
+        "mine/deep/gates.py": "class Gate: pass\n",
+    }
+
+
+def test_a_frozen_study_that_reads_otherwise_is_refused(job):
+    folder, _ = job()
+    folder.study.write_text(folder.study.read_text().replace("20", "21"))
+    with pytest.raises(StoreError, match="reads other runs from the frozen study; submit it again"):
+        open_job(folder)
+
+
+def test_a_folder_without_a_job_is_refused(tmp_path):
+    with pytest.raises(UsageError, match=r"not the folder of a job: job.json is missing"):
+        JobFolder(tmp_path).read_job()
+
+
+def test_jobs_of_the_same_second_have_different_folders(tmp_path):
+    results = Results(tmp_path)
+    assert len({new_job(results, "tiny").id for _ in range(5)}) == 5
+    assert jobs_of(results, "tiny") == []  # none has been submitted
+
+
+def test_a_gpu_job_never_trains_on_the_cpu(job):
+    assert open_job(job(sbatch={"gpus-per-node": 2})[0])[0].device == "cuda"
+    assert open_job(job(sbatch={"cpus-per-task": 2})[0])[0].device == "auto"
+
+
+# Failures of hosts
+
+
+@pytest.mark.parametrize(
+    ("hosts", "killed", "is_tried"),
+    [
+        ((), False, True),
+        (("elsewhere",), False, True),
+        (("here",), False, False),
+        (("elsewhere", "there"), False, False),
+        (("here",), True, True),
+    ],
+)
+def test_a_failed_run_is_tried_once_more_on_another_host(job, monkeypatch, hosts, killed, is_tried):
+    folder, study = job()
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    id = next(study.runs()).id
+    folder.results.run(id).path.mkdir(parents=True)
+    Failure(reason="sick", time=0.0, killed=killed, hosts=hosts).write(
+        folder.results.run(id).failure
+    )
+    assert (id in missing_runs(study, folder.results, retry_elsewhere=True)) is is_tried
+    assert (id in missing_runs(study, folder.results)) is killed  # `ablate run` waits to be asked
+
+
+# A pilot
+
+
+class FakeTask(Task):
+    """An allocation of which Slurm says what the test says."""
+
+    answers = MappingProxyType({"left": 3600.0, "state": "RUNNING", "restarts": 0, "refusal": ""})
+
+    def seconds_left(self):
+        return self.answers["left"]
+
+    def state(self):
+        return self.answers["state"], self.answers["restarts"]
+
+    def requeue(self):
+        self.answers["requeued"] = True
+        return self.answers["refusal"]
+
+
+@pytest.fixture
+def pilot(job, monkeypatch):
+    """Make a pilot of a job; keywords are what Slurm answers."""
+    handlers = {number: signal.getsignal(number) for number in Pilot.signals}
+
+    def pilot(in_slurm=True, **answers):
+        folder, study = job(grace=30)
+        task = FakeTask("7_0", 0) if in_slurm else None
+        monkeypatch.setattr(FakeTask, "answers", {**FakeTask.answers, **answers})
+        monkeypatch.setattr(module.Task, "here", staticmethod(lambda: task))
+        made = Pilot(folder, folder.read_job(), study, lambda line: None)
+        made.runs = [run.id for run in study.runs()]
+        return made
+
+    yield pilot
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+def report_of(pilot):
+    return PilotReport.read(pilot.folder.pilot(pilot.name))
+
+
+def test_a_pilot_reports_its_runs_and_its_end(pilot):
+    one = pilot()
+    one.started(one.runs[0])
+    assert (report_of(one).running, report_of(one).is_alive) == (("base seed 1",), True)
+    one.finished(one.runs[0], "done")
+    one.finished(one.runs[1], "done")  # another pilot's
+    assert one.leave(Counter(done=4)) == 0
+    report = report_of(one)
+    assert (report.phase, report.ended, report.reason, report.is_alive) == (
+        "left",
+        1,
+        "nothing is left to do",
+        False,
+    )
+    assert "requeued" not in FakeTask.answers
+
+
+def test_runs_that_others_hold_are_left_to_them(pilot):
+    one = pilot()
+    assert one.leave(Counter(done=2, running=2)) == 0
+    assert report_of(one).reason == "2 runs left to other pilots"
+
+
+@pytest.mark.parametrize(
+    ("signals", "answers", "steps", "reason", "requeued"),
+    [
+        ((signal.SIGUSR1,), {}, 5, "requeued", True),  # preempted, or the time limit
+        ((signal.SIGUSR1, signal.SIGTERM), {}, 5, "requeued", True),
+        (
+            (signal.SIGUSR1,),
+            {"left": 10.0},
+            0,
+            "not requeued: its time limit came before any step was made",
+            False,
+        ),
+        ((signal.SIGUSR1,), {"left": 9999.0}, 0, "requeued", True),  # preempted at once
+        ((signal.SIGTERM,), {"state": "COMPLETING"}, 5, CANCELLED, False),  # scancel
+        ((signal.SIGTERM,), {}, 5, "requeued", True),  # preempted without a warning
+        (
+            (signal.SIGUSR1, signal.SIGTERM),
+            {"state": "COMPLETING", "restarts": 1},
+            5,
+            "requeued by Slurm",
+            False,
+        ),
+        ((signal.SIGUSR1,), {"refusal": "disabled"}, 5, "not requeued: disabled", True),
+    ],
+)
+def test_a_pilot_that_the_cluster_ends_goes_back_into_the_queue_if_that_helps(
+    pilot, signals, answers, steps, reason, requeued
+):
+    one = pilot(**answers)
+    one.started(one.runs[0])
+    progress(one.results, one.runs[0], steps)
+    for number in signals:
+        one.on_signal(number)
+    assert one.leave(None) == 130
+    assert (report_of(one).reason, FakeTask.answers.get("requeued", False)) == (reason, requeued)
+
+
+def test_a_pilot_that_was_asked_to_stop_is_not_requeued(pilot):
+    one = pilot()
+    assert not one.must_stop()
+    one.folder.request_stop("a test")
+    one.next_stop = 0.0
+    assert one.must_stop()
+    one.started(one.runs[0])
+    progress(one.results, one.runs[0], 5)
+    assert one.leave(None) == 130
+    assert (report_of(one).reason, "requeued" in FakeTask.answers) == ("stopped on request", False)
+
+
+def test_a_pilot_whose_time_limit_allows_no_run_is_not_requeued_for_ever(pilot):
+    one = pilot(left=80.0)
+    assert not one.may_start()
+    one.leave(Counter(pending=4))
+    assert report_of(one).reason == "not requeued: its time limit came before any step was made"
+    assert "requeued" not in FakeTask.answers
+
+
+@pytest.mark.parametrize(
+    ("left", "may_start"), [(89.0, False), (100.0, True), (float("inf"), True)]
+)
+def test_no_run_is_started_shortly_before_the_warning(pilot, left, may_start):
+    """The grace is 30 s, and a run needs 60 s to be worth its start."""
+    one = pilot(left=left)
+    assert one.may_start() is may_start
+    assert one.leave(Counter(done=1, pending=3)) == (0 if may_start else 130)
+
+
+def test_a_pilot_leaves_a_host_on_which_runs_fail_at_once(pilot):
+    one = pilot()
+    for run in one.runs[:2]:
+        assert not one.must_stop()
+        one.started(run)
+        one.finished(run, "failed", "no CUDA")
+    one.next_stop = 0.0
+    assert one.must_stop()
+    assert one.leave(None) == 1
+    assert report_of(one).reason == f"2 runs in a row failed at once on {socket.gethostname()}"
+    assert "requeued" not in FakeTask.answers
+
+
+def test_failures_after_progress_are_not_the_hosts_fault(pilot):
+    one = pilot()
+    for run in one.runs:
+        one.started(run)
+        progress(one.results, run, 7)
+        one.finished(run, "failed", "a reason")
+    one.next_stop = 0.0
+    assert not one.must_stop()
+
+
+def test_a_pilot_with_nothing_left_to_do_is_not_requeued_however_near_its_time_limit_is(pilot):
+    one = pilot(left=80.0)
+    assert not one.may_start()
+    one.has_progress = True
+    assert one.leave(Counter(done=3, diverged=1)) == 1
+    assert (report_of(one).reason, "requeued" in FakeTask.answers) == (
+        "nothing is left to do",
+        False,
+    )
+
+
+def test_a_controller_that_does_not_answer_does_not_lift_the_time_limit(pilot):
+    one = pilot(left=80.0)
+    assert not one.may_start()
+    one.next_limit = 0.0
+    FakeTask.answers["left"] = None
+    assert not one.may_start()
+
+
+@pytest.mark.parametrize("engine", ["ray", "manual"])
+def test_a_pilot_never_requeues_an_allocation_that_its_job_did_not_submit(job, monkeypatch, engine):
+    """Such as the allocation of Slurm that a whole cluster of Ray runs in, whose pilots share its
+    id.
+    """
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(slurm, "slurm", lambda *command: pytest.fail(f"asked Slurm: {command}"))
+    folder, study = job(engine=engine)
+    one = Pilot(folder, folder.read_job(), study, lambda line: None)
+    assert one.name == f"{socket.gethostname()}-{os.getpid()}"
+    assert one.may_start()
+    assert one.leave(None) == 130
+    assert report_of(one).reason == "interrupted"
+
+
+def test_a_second_signal_of_the_cluster_does_not_keep_a_pilot_from_leaving_in_order(
+    pilot, monkeypatch
+):
+    one = pilot()
+    leave = Pilot.leave
+
+    def launch_stages(*arguments):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(5)
+
+    def leave_late(self, states):
+        os.kill(os.getpid(), signal.SIGTERM)
+        return leave(self, states)
+
+    monkeypatch.setattr(module, "launch_stages", launch_stages)
+    monkeypatch.setattr(Pilot, "leave", leave_late)
+    assert module.work(one.folder, 0, lambda line: None) == 130
+    assert report_of(one).reason == "requeued"
+
+
+def test_a_pilot_of_a_closed_job_does_no_work(job, monkeypatch):
+    folder, _ = job()
+    folder.close("stopped on request")
+    monkeypatch.setattr(module, "launch_stages", lambda *arguments: pytest.fail("works"))
+    lines = []
+    assert module.work(folder, 0, lines.append) == 0
+    assert lines == ["the job is closed: stopped on request"]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "reason"),
+    [
+        ((), "nothing is left to do"),
+        (("here",), None),
+        (("here", "there"), "nothing is left to do"),
+    ],
+)
+def test_the_last_pilot_of_a_job_without_a_closing_job_closes_it(job, monkeypatch, hosts, reason):
+    """Once each run is done, has diverged, or has failed on as many hosts as may try it."""
+    folder, study = job(engine="manual")
+    monkeypatch.setattr(socket, "gethostname", lambda: "here")
+    first, *others = (folder.results.run(run.id) for run in study.runs())
+    for run in others if hosts else (first, *others):
+        a_result(id=run.id, outcome="diverged").write(run.result)
+    if hosts:
+        Failure(reason="sick", time=0.0, hosts=hosts).write(first.failure)
+    states = Counter(diverged=len(others), failed=1) if hosts else Counter(diverged=4)
+    monkeypatch.setattr(module, "launch_stages", lambda *arguments: Launch(4, states))
+    assert module.work(folder, 0, lambda line: None) == 1
+    end = folder.read_end()
+    assert (end and end.reason) == reason
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_last_pilot_of_a_stopped_job_without_a_closing_job_closes_it(job, monkeypatch, others):
+    folder, _ = job(engine="manual")
+    folder.request_stop("a test")
+    if others:
+        PilotReport(
+            host="there", pid=1, born=0.0, name="b", phase="working", time=time.time()
+        ).write(folder.pilot("b"))
+
+    def launch_stages(*arguments):
+        raise Interrupted
+
+    monkeypatch.setattr(module, "launch_stages", launch_stages)
+    assert module.work(folder, 0, lambda line: None) == 130
+    assert folder.is_closed is not bool(others)
+
+
+def test_outside_of_slurm_a_pilot_only_saves(pilot):
+    one = pilot(in_slurm=False)
+    assert one.may_start()
+    assert one.leave(None) == 130
+    assert (one.name, report_of(one).reason) == (
+        f"{socket.gethostname()}-{os.getpid()}",
+        "interrupted",
+    )
+
+
+# The closing job
+
+
+@pytest.fixture
+def submissions(monkeypatch):
+    """Replace Slurm by a list of (number of pilots)."""
+    asked = []
+
+    def submit_pilots(folder, job, pilots):
+        asked.append(pilots)
+        return (str(len(asked)),), f"{len(asked)}c"
+
+    monkeypatch.setattr(slurm, "submit_pilots", submit_pilots)
+    return asked
+
+
+def test_no_more_pilots_are_submitted_than_there_are_runs(job, submissions):
+    folder, study = job(workers=40)
+    assert submit(folder, folder.read_job(), study).pilots == 4
+    assert submissions == [4]
+
+
+@pytest.mark.parametrize("at", ["second array", "closing job"])
+def test_an_interrupted_submission_leaves_no_pilots_in_the_queue(job, monkeypatch, at):
+    folder, study = job(workers=4)
+    asked = []
+
+    def fake(*command):
+        asked.append(command)
+        if command[0] == "sbatch" and len(asked) == (3 if at == "second array" else 4):
+            raise Interrupted
+        out = "MaxArraySize = 2\n" if command[0] == "scontrol" else f"{len(asked)}\n"
+        return subprocess.CompletedProcess(command, 0, out, "")
+
+    monkeypatch.setattr(slurm, "slurm", fake)
+    with pytest.raises(Interrupted):
+        submit(folder, folder.read_job(), study)
+    assert asked[-1] == (("scancel", "2") if at == "second array" else ("scancel", "2", "3"))
+
+
+def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(
+    job, submissions, monkeypatch
+):
+    folder, study = job()
+    cancelled = []
+    monkeypatch.setattr(slurm, "cancel", cancelled.extend)
+
+    def refused(*arguments, **options):
+        raise Interrupted
+
+    monkeypatch.setattr(Submission, "write", refused)
+    with pytest.raises(Interrupted):
+        submit(folder, folder.read_job(), study)
+    assert (submissions, cancelled) == ([1], ["1", "1c"])
+
+
+def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions):
+    folder, study = job(workers=2, resubmissions=2)
+    submit(folder, folder.read_job(), study)
+    ids = [run.id for run in study.runs()]
+    for step in (3, 6):
+        progress(folder.results, ids[0], step)
+        submit_again(folder, lambda line: None)
+    assert (submissions, folder.is_closed) == ([2, 2, 2], False)
+    progress(folder.results, ids[0], 9)
+    submit_again(folder, lambda line: None)
+    assert submissions == [2, 2, 2]
+    assert (
+        folder.read_end().reason
+        == "submitted 3 times, which is the bound of the profile (resubmissions)"
+    )
+    assert open_jobs(folder.results, "tiny") == []
+
+
+def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_new_pilots(
+    job, submissions, monkeypatch
+):
+    """As after a failure of its node, which may follow the submission by seconds."""
+    folder, study = job(workers=2)
+    submit(folder, folder.read_job(), study)
+    progress(folder.results, next(study.runs()).id, 3)
+    monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[0].closing)
+    for _ in range(2):
+        submit_again(folder, lambda line: None)
+        assert (submissions, folder.is_closed) == ([2, 2], False)
+    monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[1].closing)
+    submit_again(folder, lambda line: None)
+    assert folder.is_closed
+
+
+def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
+    folder, study = job(workers=2)
+    submit(folder, folder.read_job(), study)
+    progress(folder.results, next(study.runs()).id, 3)
+    (folder.results.study("tiny") / "table.md").mkdir()
+    done = inside("work", "--job", folder.path, "--close")
+    assert (done.code, "table.md" in done.err) == (2, True)
+    assert submissions == [2, 2]
+
+
+def test_the_closing_job_ends_without_progress(job, submissions):
+    folder, study = job()
+    submit(folder, folder.read_job(), study)
+    lines = []
+    submit_again(folder, lines.append)
+    assert lines == [
+        "closed: no step was made since the last submission; see the logs of the pilots"
+    ]
+    assert JobEnd.read(folder.closed).reason == lines[0].removeprefix("closed: ")
+
+
+@pytest.mark.parametrize(
+    ("end", "reason"), [("stop", "stopped on request"), ("cancel", "the job was cancelled")]
+)
+def test_the_closing_job_respects_who_ended_the_pilots(job, submissions, end, reason):
+    folder, study = job()
+    submit(folder, folder.read_job(), study)
+    progress(folder.results, next(study.runs()).id, 5)
+    if end == "stop":
+        folder.request_stop("a test")
+    else:
+        mark = process_mark().model_dump()
+        PilotReport(**mark, name="7_0", phase="left", time=0.0, reason=CANCELLED).write(
+            folder.pilot("7_0")
+        )
+    submit_again(folder, lambda line: None)
+    assert (submissions, folder.read_end().reason) == ([1], reason)

@@ -1,0 +1,339 @@
+"""A study on a local Ray gives the bytes of a local launch; its driver stops, and its death loses
+nothing.
+"""
+
+import itertools
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from importlib.util import find_spec
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from ablate.cluster.profiles import Profile, Resources, find_profile, read_profiles
+from ablate.cluster.submission import freeze
+from ablate.errors import StudyError, UsageError
+from ablate.launch import launch, ray_cluster
+from ablate.launch.devices import local_slots, micro_batch
+from ablate.launch.executor import Demand
+from ablate.store import Results
+from ablate.store.jobs import jobs_of
+from ablate.store.status import read_progress
+from ablate.study import Selection, read_study
+from tests.cli.inside import inside
+from tests.launch.test_dummy_executor import STUDY, Outcomes, files
+
+PROFILES = """\
+lab: {engine: ray, address: local, workers: 2, each: {cpus: 1}}
+cluster: {engine: ray, address: "127.0.0.1:1", each: {gpus: 1, cpus: 8, memory: 32G}}
+"""
+INSTALL = "pip install 'ablate-transformer[ray]'"
+needs_ray = pytest.mark.skipif(find_spec("ray") is None, reason=f"Ray is not installed ({INSTALL})")
+
+
+HEAD = """
+import sys, ray
+ray.init(address="local", num_cpus=2, object_store_memory=80_000_000, log_to_driver=False, logging_level="error")
+print(ray.get_runtime_context().gcs_address, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """A running Ray with two cores; its address."""
+    command, environment = [sys.executable, "-c", HEAD], {**os.environ, "RAY_AUTH_MODE": "disabled"}
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as head:
+        yield head.stdout.readline().strip()
+        head.stdin.close()
+        head.wait(timeout=60)
+
+
+@pytest.fixture
+def on_cluster(here, cluster):
+    """The folder, whose profile `lab` is the running cluster."""
+    (here / "clusters.yaml").write_text(PROFILES.replace("address: local", f'address: "{cluster}"'))
+    return here
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """A folder with a study and profiles."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ABLATE_CLUSTERS", str(tmp_path / "clusters.yaml"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    (tmp_path / "clusters.yaml").write_text(PROFILES)
+    (tmp_path / "dummy.yaml").write_text(STUDY.replace("seeds: [1, 2]", "seeds: [1]"))
+    return tmp_path
+
+
+def wait(condition, seconds=300):
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return value
+
+
+def end_of(pid):
+    """Wait for a driver, which is a child of this process."""
+    wait(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
+    os.waitpid(pid, 0)
+
+
+@pytest.mark.ray
+@needs_ray
+def test_a_study_on_ray_gives_the_bytes_of_a_local_launch(on_cluster):
+    here = on_cluster
+    done = inside("run", "dummy.yaml", "--on", "lab", "--results", "ray", "--detach")
+    assert done.code == 0, done.err
+    (job,) = jobs_of(Results(here / "ray"), "dummy")
+    (driver,) = job.read_submissions()[0].ids
+    assert (
+        f"2 pilots on lab, driver {driver} on this host prints the table at the end"
+        in done.out.replace("\n", " ")
+    )
+    assert os.getsid(int(driver)) == int(driver)  # the end of this shell is not its end
+    wait(lambda: job.is_closed)
+    end_of(int(driver))
+    assert job.read_end().reason == "nothing is left to do"
+    assert "pilot 0: left" in (job.logs / "driver.log").read_text()
+    ray, local = Results(here / "ray"), Results(here / "local")
+    study = read_study(here / "dummy.yaml")
+    assert {ray.run(run.id).read_execution().threads for run in study.runs()} == {
+        1
+    }  # the cores of a pilot
+    assert launch(study, local, Outcomes(), device="cpu", jobs=2).complete
+    for pattern in ("metrics.jsonl", "translations/*.txt", "checkpoints/*.weights.safetensors"):
+        assert files(ray, pattern) == files(local, pattern)
+        assert len(files(ray, pattern)) >= 2
+
+
+@pytest.mark.ray
+@needs_ray
+@pytest.mark.parametrize("how", ["stop", "kill"])
+def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, how):
+    """The pilots of a killed driver notice the end of their standard input."""
+    here = on_cluster
+    path = here / "dummy.yaml"
+    path.write_text(
+        STUDY.replace("train_steps: 20", "train_steps: 100000").replace("[1, 2]", "[1]")
+    )
+    study, results = read_study(path, Selection(rows=("base",))), Results(here / "results")
+    assert inside("run", "dummy.yaml", "--on", "lab", "--rows", "base", "--detach").code == 0
+    (job,) = jobs_of(results, "dummy")
+    driver = int(job.read_submissions()[0].ids[0])
+    (id,) = (run.id for run in study.runs())
+    wait(lambda: (report := read_progress(results.run(id))) is not None and (report.step or 0) > 5)
+    if how == "stop":
+        assert "asked to save and leave" in inside("stop", "dummy.yaml", "--now").out
+    else:
+        os.kill(driver, signal.SIGKILL)
+    wait(lambda: not results.run(id).lease.exists())
+    end_of(driver)
+    wait(lambda: not any(report.is_alive for report in job.read_pilots()))
+    assert job.is_closed == (how == "stop")
+    assert list(results.run(id).checkpoints.glob("*.json"))
+    assert not results.run(id).failure.exists()
+
+
+@needs_ray
+def test_an_address_without_a_cluster_is_reported_and_the_job_is_closed(here):
+    done = inside("run", "dummy.yaml", "--on", "cluster", "--device", "cpu", "--detach")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert done.err.startswith("Ray: no cluster at address 127.0.0.1:1 (")
+    (job,) = jobs_of(Results(here / "results"), "dummy")
+    assert job.read_end().reason.startswith("not submitted: Ray: no cluster")
+
+
+def test_without_ray_one_line_says_how_to_install_it(here, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "find_spec", lambda name: None)
+    for command in ("plan", "run"):
+        done = inside(command, "dummy.yaml", "--on", "ray")
+        assert (done.code, done.err) == (
+            2,
+            "Ray is not installed: pip install 'ablate-transformer[ray]'\n",
+        )
+
+
+def test_a_profile_of_ray_has_resources(here):
+    profile = find_profile("cluster")
+    assert (profile.each.gpus, profile.each.cpus, profile.each.memory_bytes) == (1, 8, 32 * 1024**3)
+    assert find_profile("ray") == Profile(engine="ray")
+    with pytest.raises(UsageError, match="not started by Slurm"):
+        find_profile("lab", options={"time": "4h"})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{engine: ray, each: {gpu: 1}}", 'unknown field "gpu"; did you mean "gpus"?'),
+        ("{engine: ray, each: {memory: lots}}", 'each: "lots" is not allowed'),
+        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with the engine ray"),
+        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with the engine slurm"),
+        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with the engine manual"),
+    ],
+)
+def test_faults_of_a_profile_have_their_line(here, text, message):
+    (here / "clusters.yaml").write_text(f"lab: {text}\n")
+    with pytest.raises(StudyError, match=r"clusters.yaml:1:") as error:
+        read_profiles(here / "clusters.yaml")
+    assert message in str(error.value)
+
+
+def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
+    """With it, the runs get the micro-batches that they get on a machine with enough memory."""
+    study = read_study(here / "dummy.yaml")
+    one, four = (
+        ray_cluster.needed_memory(Profile(engine="ray", each={"cpus": n}), study) for n in (1, 4)
+    )
+    assert four == pytest.approx(4 * one)
+    assert ray_cluster.needed_memory(Profile(engine="ray", each={"gpus": 1}), study) is None
+    with pytest.raises(UsageError, match="memory: 1M is less than"):
+        ray_cluster.needed_memory(Profile(engine="ray", each={"memory": "1M"}), study)
+    monkeypatch.setenv("ABLATE_CPUS", "1")
+    big = read_study(here / "dummy.yaml", Selection(("d_model=128", "batch_tokens=4000")))
+    configs = tuple(row.config for row in big.rows)
+    found = {}
+    for name, bytes_of_pilot in (
+        ("pilot", ray_cluster.needed_memory(Profile(engine="ray"), big)),
+        ("large", 10**13),
+    ):
+        monkeypatch.setenv("ABLATE_MEMORY", str(bytes_of_pilot))
+        (slot,) = local_slots(Demand(configs, 200, 8, "cpu"))
+        found[name] = [micro_batch(config, 200, slot) for config in configs]
+    assert found["pilot"] == found["large"] == [8000] * len(configs)
+
+
+def test_the_memory_of_a_pilot_covers_the_tuning_runs(here):
+    """The largest candidate needs more than base, and any may be chosen."""
+    text, profile = (here / "dummy.yaml").read_text(), Profile(engine="ray")
+    (here / "tuned.yaml").write_text(
+        f"{text}\ntune: {{grid: {{batch_tokens: [1000, 4000]}}, seeds: [101]}}\n"
+    )
+    tuned = read_study(here / "tuned.yaml")
+    largest = read_study(here / "dummy.yaml", Selection(("batch_tokens=4000",)))
+    assert ray_cluster.needed_memory(profile, tuned) == ray_cluster.needed_memory(profile, largest)
+
+
+NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
+
+
+@pytest.mark.parametrize(
+    ("each", "fits"),
+    [
+        ({"cpus": 16}, True),
+        ({"cpus": 8, "gpus": 2, "memory": 32 * 10**9}, True),
+        ({"cpus": 17}, False),
+        ({"cpus": 9, "gpus": 1}, False),  # each of them fits a node, but no node has both
+        ({"cpus": 1, "gpus": 3}, False),
+        ({"cpus": 1, "memory": 65 * 10**9}, False),
+    ],
+)
+def test_a_pilot_must_fit_a_node(each, fits):
+    job = SimpleNamespace(**{"address": "a:1", "gpus": 0, "memory": None, "node_wait": 0, **each})
+    if fits:
+        ray_cluster.refuse_too_large(job, NODES)
+        return
+    with pytest.raises(UsageError) as error:
+        ray_cluster.refuse_too_large(job, NODES)
+    asked, largest = str(error.value).split(" for a pilot; the largest has ")
+    assert asked.startswith(f"Ray: no node at a:1 has {each['cpus']} core")
+    assert largest == "8 cores, 2 GPUs, 32.0 GB of memory; for an autoscaler, set node_wait"
+    assert "\n" not in asked
+
+
+class FakeRay:
+    """A Ray whose second node starts at the given look, and whose tasks end once it is there."""
+
+    def __init__(self, start):
+        self.start, self.looks, self.is_shut = start, 0, False
+
+    def nodes(self):
+        self.looks += 1
+        resources = NODES if self.looks >= self.start else [{"CPU": 0.0}]
+        return [{"Alive": True, "Resources": each} for each in resources]
+
+    def wait(self, tasks, num_returns, timeout):
+        return (tasks if self.looks >= self.start else []), []
+
+    def get(self, task):
+        return 0
+
+    def shutdown(self):
+        self.is_shut = True
+
+
+@pytest.mark.parametrize(
+    ("wait", "start", "end"), [(60, 5, "left"), (60, 1, "left"), (1, 10**9, "closed"), (0, 2, "")]
+)
+def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, wait, start, end):
+    """A clock that goes on by a tenth of a second at each look stands for the waiting."""
+    profile = find_profile("lab").model_copy(update={"node_wait": wait, "each": Resources(gpus=1)})
+    study, results = read_study(here / "dummy.yaml"), Results(here / "results")
+    folder = freeze(study, results, Selection(), "lab", profile)
+    ray, lines, clock = FakeRay(start), [], itertools.count()
+    submitted = []
+    monkeypatch.setattr(ray_cluster, "_connect", lambda address: ray)
+    monkeypatch.setattr(ray_cluster, "_submit", lambda *_: submitted.append(True) or {"task": 0})
+    monkeypatch.setattr(ray_cluster, "time", SimpleNamespace(monotonic=lambda: next(clock) / 10))
+    monkeypatch.setattr(os, "dup2", lambda *_: None)
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    if end == "left":
+        assert ray_cluster.drive(folder, 1, lines.append)
+        assert lines[-1] == "pilot 0: left"
+        assert ray.looks == start
+    else:
+        with pytest.raises(UsageError, match="no node at local has 1 core, 1 GPU"):
+            ray_cluster.drive(folder, 1, lines.append)
+        assert (bool(submitted), folder.is_closed) == (bool(wait), bool(wait))
+        assert ray.looks == (1 if not wait else 10)
+        assert not wait or folder.read_end().reason.endswith("; waited 1 s")
+    assert ray.is_shut
+
+
+@pytest.mark.ray
+@needs_ray
+def test_a_submission_that_fits_no_node_is_refused(on_cluster):
+    here = on_cluster
+    (here / "clusters.yaml").write_text(
+        (here / "clusters.yaml").read_text().replace("{cpus: 1}", "{cpus: 3}")
+    )
+    done = inside("run", "dummy.yaml", "--on", "lab", "--detach")
+    assert (done.code, len(done.err.splitlines())) == (2, 1)
+    assert re.search(
+        r"^Ray: no node at .* has 3 cores, 0 GPUs, .* for a pilot; the largest has 2 cores, 0 GPUs",
+        done.err,
+    )
+    (job,) = jobs_of(Results(here / "results"), "dummy")
+    assert job.read_end().reason.startswith("not submitted: Ray: no node at")
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_connected"),
+    [("connected", True), ("a banner\\n\\nconnected", True), ("connected?", False), ("", False)],
+)
+def test_a_driver_may_print_lines_before_it_is_connected(
+    tmp_path, monkeypatch, lines, is_connected
+):
+    monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\nprintf '{lines}\\n'\necho the reason >&2\n")
+    program.chmod(0o755)
+    folder, job = (
+        SimpleNamespace(path=tmp_path, logs=tmp_path),
+        SimpleNamespace(python=str(program)),
+    )
+    if is_connected:
+        end_of(int(ray_cluster.start_driver(folder, job, 1)))
+        return
+    with pytest.raises(UsageError, match="the reason"):
+        ray_cluster.start_driver(folder, job, 1)

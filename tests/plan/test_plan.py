@@ -1,0 +1,379 @@
+"""The plan of a study: its runs and their cost, computed without training."""
+
+import cProfile
+import io
+import json
+import pstats
+import re
+import statistics
+from contextlib import redirect_stdout
+
+import pytest
+
+from ablate.config import cost
+from ablate.config.cost import Lengths
+from ablate.config.gpu_time import GPUS, seconds_per_step
+from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
+from ablate.plan import plan as plan_module
+from ablate.plan.plan import (
+    RATE_SAMPLES,
+    graphs_lines,
+    measured_rates,
+    memory_line,
+    plan_of,
+    precision_lines,
+)
+from ablate.report.plan_text import print_plan, print_status
+from ablate.store import Results
+from ablate.store.checkpoints import RESUMABLE
+from ablate.store.corpora import MANIFEST, remember
+from ablate.store.machine import machine
+from ablate.store.records import Provenance
+from ablate.study import Selection, read_study
+from tests.records import CORPUS, a_manifest, change
+from tests.report.fakes import STUDIES
+
+# Rows of different cost, two that share a run with base, and combinations that `where` drops.
+COSTS = """\
+study: costs
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+seeds: [1, 2]
+rows:
+  C: {each: {N: [1, 4], d_ff: [512]}}
+  steps: {set: {train_steps: 300}}
+  decoding: {each: {beam: [1, 2]}}
+  big: {grid: {d_model: [128, 256], h: [8, 16]}, where: d_model / h == 8}
+"""
+
+
+def plan(results):
+    return plan_of(results.study, results.results)
+
+
+def flops(plan):
+    return {row.row.label: row.flops for row in plan.rows}
+
+
+def test_json_has_the_keys_of_the_contract(fake):
+    content = json.loads(json.dumps(plan(fake(COSTS)).as_json()))
+    assert {"study", "rows", "dropped", "totals"} <= content.keys()
+    assert (content["study"], content["dropped"]) == ("costs", 3)
+    for row in content["rows"]:
+        assert {
+            "row",
+            "group",
+            "changed",
+            "config",
+            "params",
+            "flops_per_step",
+            "runs",
+        } <= row.keys()
+        assert isinstance(row["params"], int)
+        assert [run.keys() for run in row["runs"]] == [{"id", "seed", "state"}] * 2
+        assert [run["seed"] for run in row["runs"]] == [1, 2]
+    base = content["rows"][0]
+    assert (base["row"], base["changed"]) == ("base", {})
+    assert base["config"] == fake(COSTS).study.base.config.model_dump()
+    assert content["rows"][1]["changed"] == {"n_layers": 1}
+
+
+def test_totals_count_a_shared_run_once(fake):
+    planned = plan(fake(COSTS))
+    totals, work = planned.totals(), flops(planned)
+    trained = [label for label in work if not label.startswith("decoding")]
+    assert len(work) == len(trained) + 2
+    assert (totals.rows, totals.runs, totals.missing) == (
+        len(work),
+        2 * len(trained),
+        2 * len(trained),
+    )
+    assert totals.flops == pytest.approx(2 * sum(work[label] for label in trained))
+    written = RESUMABLE + 1  # the new checkpoint is whole before the oldest is removed
+    disk = [written * row.checkpoint_bytes for row in planned.rows if row.row.label in trained]
+    assert totals.disk_bytes == 2 * sum(disk)
+
+
+def test_flops_are_proportional_to_steps(fake):
+    planned = plan(fake(COSTS))
+    assert flops(planned)["steps train_steps=300"] == 3 * flops(planned)["base"]
+
+
+def test_a_run_without_one_of_its_decodings_is_missing(fake):
+    results = fake(COSTS, seeds="1", rows=["decoding"])
+    results.done("base", 1, 5.0, 25.0)
+    results.done("decoding beam=1", 1, 5.0, 25.0)
+    totals = plan(results).totals()
+    assert (totals.missing, totals.only_decoding, totals.seconds) == (1, 1, 0.0)
+    results.done("decoding beam=2", 1, 5.0, 25.0)
+    assert (plan(results).totals().missing, plan(results).totals().only_decoding) == (0, 0)
+
+
+def test_a_diverged_run_is_a_result_and_not_missing(fake):
+    results = fake(COSTS, seeds="1", rows=["C"]).all_done()
+    results.folder("C N=4", 1).result.unlink()
+    results.diverged("C N=4", 1, 50, "the loss is not a finite number")
+    assert (plan(results).totals().missing, plan(results).seconds) == (0, 0.0)
+
+
+def test_time_is_unknown_until_a_run_has_finished(fake):
+    assert plan(fake(COSTS)).seconds is None
+
+
+def test_time_is_the_missing_work_at_the_rate_of_finished_runs(fake):
+    results = fake(COSTS, seeds="1")
+    results.done("base", 1, 5.0, 25.0, seconds=60.0)
+    for label in ("decoding beam=1", "decoding beam=2"):
+        results.done(label, 1, 5.0, 25.0, seconds=60.0)
+    planned = plan(results)
+    work = flops(planned)
+    missing = [label for label in work if label != "base" and not label.startswith("decoding")]
+    assert measured_rates(results.results, []) == {"fp32": work["base"] / 60.0}
+    assert planned.seconds == pytest.approx(
+        60.0 * sum(work[label] for label in missing) / work["base"], rel=1e-12
+    )
+
+
+def test_the_rate_is_the_median_over_runs(fake):
+    results = fake(COSTS, seeds="1")
+    for label, seconds in (("base", 10.0), ("C N=1", 1000.0), ("C N=4", 20.0)):
+        results.done(label, 1, 5.0, 25.0, seconds=seconds)
+    work = flops(plan(results))
+    rates = [work["base"] / 10.0, work["C N=1"] / 1000.0, work["C N=4"] / 20.0]
+    assert measured_rates(results.results, [])["fp32"] == pytest.approx(
+        statistics.median(rates), rel=1e-12
+    )
+
+
+def test_the_rate_of_a_run_on_one_core_counts_all_cores(fake):
+    results = fake(COSTS, seeds="1")
+    results.done("base", 1, 5.0, 25.0, seconds=60.0)
+    change(Provenance, results.folder("base", 1).provenance, threads=1)
+    work = flops(plan(results))["base"]
+    assert measured_rates(results.results, []) == {
+        "fp32": pytest.approx(machine().cores * work / 60.0)
+    }
+
+
+def test_the_rate_counts_the_steps_that_were_made(fake):
+    results = fake(COSTS, seeds="1")
+    results.done("base", 1, 5.0, 25.0, seconds=60.0, steps=50)
+    assert measured_rates(results.results, [])["fp32"] == pytest.approx(
+        flops(plan(results))["base"] / 2 / 60.0
+    )
+
+
+def test_runs_of_other_machines_and_damaged_runs_do_not_count_for_the_rate(fake):
+    results = fake(COSTS, seeds="1")
+    for label in ("base", "C N=1", "C N=4"):
+        results.done(label, 1, 5.0, 25.0)
+    other = machine().model_copy(update={"processor": "another"})
+    change(Provenance, results.folder("base", 1).provenance, machine=other)
+    results.folder("C N=1", 1).result.write_text("{")
+    results.folder("C N=4", 1).provenance.unlink()
+    assert measured_rates(results.results, []) == {}
+
+
+def test_each_precision_has_its_own_rate(fake):
+    text = COSTS.replace("  steps:", "  bf16: {set: {precision: bf16}}\n  steps:")
+    results = fake(text, seeds="1", rows=["bf16"])
+    results.done("base", 1, 5.0, 25.0)
+    assert plan(results).seconds is None
+    results.folder("base", 1).result.unlink()
+    results.done("bf16 precision=bf16", 1, 5.0, 25.0)
+    assert measured_rates(results.results, []).keys() == {"bf16"}
+
+
+def test_in_a_large_root_the_studys_runs_are_read_first(fake):
+    results = fake(COSTS, seeds=f"1-{RATE_SAMPLES + 10}", rows=["C"])
+    last = results.study.seeds[-1]
+    assert list(plan(results).runs)[: RATE_SAMPLES // 2]
+    results.done("base", last, 5.0, 25.0, seconds=60.0)
+    assert measured_rates(results.results, [results.folder("base", last).id])
+
+
+def test_a_prepared_corpus_replaces_the_assumed_length(fake):
+    results = fake(COSTS.replace("train_steps: 100}", "epochs: 3, batch_tokens: 1000}"))
+    assumed = plan(results)
+    assert assumed.rows[0].steps is None
+    assert (assumed.totals().flops, assumed.seconds) == (None, None)
+    assert assumed.as_json()["assumed_length"] == cost.ASSUMED_LENGTH
+
+    lengths = Lengths(100, 1000, 1300, 1301, 15_000, 15_500, 16_000)
+    data, corpora = results.study.data, results.results.corpora
+    a_manifest(lengths=vars(lengths)).write(corpora / CORPUS / MANIFEST)
+    remember(data, corpora, CORPUS)
+    known = plan(results)
+    assert known.rows[0].steps == 3 * 2  # 1301 tokens in batches of 1000
+    assert known.rows[0].flops_per_step == cost.flops_per_step(
+        results.study.base.config, 200, lengths
+    )
+    assert known.as_json()["assumed_length"] is None
+
+
+# Column params_exact_V37000_ffnbias_ln of the table of published and exact sizes, in Table 3's
+# order.
+EXACT = """\
+    63045632 63045632 63045632 63045632 63045632 55967744 58327040 33644544 48345088 77746176 26816512 163815424
+    50450432 88236032 63045632 63045632 63045632 63045632"""
+BIG = 214_171_648
+
+
+def test_table3_has_the_exact_sizes_of_its_rows(tmp_path):
+    study = read_study(STUDIES / "table3.yaml", Selection(overrides=["data.vocab_size=37000"]))
+    rows = plan_of(study, Results(tmp_path)).rows
+    params = {row.row.label: row.params for row in rows}
+    learned = params.pop("E positional_encoding=learned")
+    assert list(params.values()) == [*map(int, EXACT.split()), BIG]
+    base = study.base.config
+    assert learned == params["base"] + 2 * base.max_positions * base.d_model
+    assert {row.steps for row in rows} == {100_000, 300_000}
+
+
+@pytest.mark.parametrize("width", [80, 200])
+@pytest.mark.parametrize("name", ["quickstart", "table3", "multi30k"])
+def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, width):
+    planned = plan_of(read_study(STUDIES / f"{name}.yaml"), Results(tmp_path))
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    print_plan(planned)
+    text = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
+    table, _, below = text.partition(f"\n{len(planned.rows)} rows, ")
+    below = " ".join(below.split())  # lines of a terminal
+    assert max(map(len, table.splitlines())) <= width
+    assert all(f" {row.params:,} " in table for row in planned.rows)
+    assert "time unknown until a run has finished here." in below
+    assert "sentences of 30 tokens are assumed" in below
+
+
+def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys):
+    print_plan(plan(fake(COSTS)))
+    assert "3 combinations were dropped by `where`." in capsys.readouterr().out
+
+
+def test_the_printed_status_counts_runs_instead_of_rows(fake, capsys):
+    results = fake(COSTS, seeds="1", rows=["decoding", "C"])
+    results.done("base", 1, 5.0, 25.0)
+    planned = plan(results)
+    print_status(
+        planned,
+        [(row.row.label, run.seed, run.id, s, "") for row in planned.rows for run, s in row.runs],
+    )
+    text = capsys.readouterr().out
+    assert "4 runs: 4 pending" in text  # the run of base is done in one of its three decodings
+    assert "of work left" in text
+
+
+def test_the_time_on_a_named_gpu_is_that_of_its_steps(fake):
+    planned = plan_of(fake(COSTS).study, fake(COSTS).results, "h100")
+    assert planned.seconds_of is not None
+    for id, (row, _) in planned.runs.items():
+        step = seconds_per_step(row.row.config, row.V, Lengths.assumed(), GPUS["h100"])
+        assert planned.seconds_of[id] == pytest.approx(row.steps * step)
+    assert {row["precision"] for row in planned.as_json()["rows"]} == {"bf16"}
+    said = " ".join(precision_lines(planned))
+    assert "Precision on h100: bf16." in said
+    assert "not compared with a measurement" in said
+
+
+def test_the_time_on_the_cpu_is_from_its_runs_alone(fake, monkeypatch):
+    results = fake(COSTS, seeds="1", rows=["C", "steps"])
+    for label, device in (("C N=1", "cpu"), ("C N=4", "cuda")):
+        results.done(label, 1, 5.0, 25.0, seconds=60.0)
+        change(Provenance, results.folder(label, 1).provenance, device=device)
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
+    planned = plan_of(results.study, results.results, "cpu")
+    of_row = flops(planned)
+    (id,) = (run.id for run, _ in planned.rows[0].runs)
+    assert planned.seconds_of[id] == pytest.approx(60.0 * of_row["base"] / of_row["C N=1"])
+    assert {row["precision"] for row in planned.as_json()["rows"]} == {"fp32"}
+    assert precision_lines(planned)[0].startswith("Precision: fp32 on this CPU")
+    change(Provenance, results.folder("C N=1", 1).provenance, device="cuda")
+    assert plan_of(results.study, results.results, "cpu").seconds is None
+
+
+def test_the_memory_is_that_of_the_device_and_of_a_part_of_the_batch(fake, monkeypatch):
+    study, results = fake(COSTS).study, fake(COSTS).results
+    said = {}
+    for gpus, device, processes in ((0, None, 1), (0, "h100", 1), (1, None, 4), (1, "cpu", 4)):
+        monkeypatch.setattr(plan_module, "visible_gpus", lambda gpus=gpus: gpus)
+        planned = plan_of(study, results, device, processes)
+        kind = "cpu" if device == "cpu" or not (gpus or device) else "cuda"
+        for row in planned.rows:
+            c = row.row.config
+            part = c.batch_tokens // processes
+            tokens = part if kind == "cuda" else min(part, CPU_MICRO_BATCH)
+            assert row.peak_memory == peak_memory(
+                c, row.V, tokens, kind, parts=processes, processes=processes
+            )
+        said[gpus, device, processes] = memory_line(planned)
+    on_cpu, on_h100, in_parts, asked = said.values()
+    assert "on a CPU with micro-batches of up to 8,192 tokens" in on_cpu
+    assert "on h100 with a whole batch" in on_h100
+    assert "on a GPU with one of 4 parts of a batch" in in_parts
+    assert asked == on_cpu
+
+
+def test_the_memory_of_a_gpu_without_bf16_is_that_of_fp32(fake):
+    study, results = fake(COSTS).study, fake(COSTS).results
+    for setting, (row, *_) in (
+        ("fp32", plan_of(study, results, "v100").rows),
+        ("bf16", plan_of(study, results, "h100").rows),
+    ):
+        config = row.row.config.model_copy(update={"precision": setting})
+        assert row.peak_memory == peak_memory(config, row.V, config.batch_tokens, "cuda")
+
+
+@pytest.mark.parametrize(("has_bf16", "note"), [(True, False), (False, True)])
+def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(
+    fake, monkeypatch, has_bf16, note
+):
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 0)
+    monkeypatch.setattr(plan_module, "processor_has_bf16", lambda: has_bf16)
+    first, *notes = precision_lines(
+        plan(fake(COSTS.replace("  steps:", "  low: {set: {precision: bf16}}\n  steps:")))
+    )
+    assert first == "Precision: fp32, bf16 on this CPU; bf16 on a GPU that has it."
+    assert bool(notes) is note
+    assert all("no bf16 instructions" in line for line in notes)
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
+    assert precision_lines(plan(fake(COSTS))) == ["Precision: bf16."]
+
+
+@pytest.mark.parametrize(("gpus", "mixer", "expected"), [
+    (0, "attention", ["cuda_graphs has an effect on GPUs only."]),
+    (1, "attention", []),
+    (1, "lstm", ["cuda_graphs has no effect with mixer=lstm, which reads the lengths of sentences on the host."]),
+])  # fmt: skip
+def test_a_plan_says_where_cuda_graphs_have_no_effect(fake, monkeypatch, gpus, mixer, expected):
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: gpus)
+    row = f"  graphs: {{set: {{cuda_graphs: true, mixer: {mixer}}}}}\n  steps:"
+    assert graphs_lines(plan(fake(COSTS.replace("  steps:", row)))) == expected
+    assert graphs_lines(plan(fake(COSTS))) == []
+
+
+def calls_of_a_plan(folder, rows):
+    """Number of function calls of reading, planning and printing a study of so many rows; no time
+    is measured.
+    """
+    path = folder / f"{rows}.yaml"
+    path.write_text(
+        "study: wide\ndata: {corpus: toy, vocab_size: 200}\nbase: {N: 2, d_model: 64, d_ff: 128, "
+        "h: 4}\n"
+        f"rows: {{W: {{each: {{warmup_steps: {list(range(1, rows + 1))}}}}}}}\n"
+    )
+    profile = cProfile.Profile()
+    with redirect_stdout(io.StringIO()) as out:
+        profile.enable()
+        print_plan(plan_of(read_study(path), Results(folder / "results")))
+        profile.disable()
+    assert out.getvalue().count("\nW warmup_steps=") == rows
+    return pstats.Stats(profile).total_calls
+
+
+def test_the_work_of_a_plan_is_linear_in_its_rows(tmp_path):
+    calls_of_a_plan(tmp_path, 5)  # imports, and what is computed once
+    few, more = (calls_of_a_plan(tmp_path, rows) for rows in (300, 900))
+    assert more < 3.1 * few
+    assert more / 900 < 2500  # rich's own layout of the table takes more than this alone

@@ -1,0 +1,115 @@
+"""The power section of a plan: its spread from runs or as stated, its words and its JSON."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from ablate.plan.power import power_of
+from ablate.stats.power import detectable
+from ablate.store.score_cache import source, write_scores
+from tests.cli.inside import inside
+from tests.records import a_measurement
+
+
+def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
+    results = fake(rows=["A"])
+    draw = np.random.default_rng(0)
+    scores = draw.normal(size=(3, 3)) + np.array(
+        [[0.0, 5.0, -3.0]]
+    )  # the seeds' effect is no noise
+    for row, values in zip(("base", "A h=1", "A h=2"), scores, strict=True):
+        for seed, value in enumerate(values, 1):
+            results.done(row, seed, 5.0, 25.0 + value)
+    (bleu,) = power_of(results.study, results.results)
+    centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    assert bleu.sd == pytest.approx(((centered**2).sum() / 4) ** 0.5)
+    assert (bleu.metric.name, bleu.seeds, bleu.rows, bleu.is_stated) == ("bleu", 3, 4, False)
+    assert (
+        f"With 3 seeds and 4 rows the study finds {detectable(3, 4, bleu.sd):.1f} BLEU with 80%"
+        in bleu.text
+    )
+
+
+def test_base_alone_gives_a_spread_and_one_seed_gives_none(fake):
+    results = fake()
+    results.done("base", 1, 5.0, 25.0)
+    assert power_of(results.study, results.results) == []
+    results.done("base", 2, 5.0, 27.0)
+    assert power_of(results.study, results.results)[0].sd == pytest.approx(2**0.5)
+
+
+def test_before_a_row_has_finished_the_noise_of_sentences_is_that_between_seeds_of_base(fake):
+    results = fake()
+    draw = np.random.default_rng(0)
+    for seed in (1, 2, 3):
+        results.translated("base", seed, ["kana"])
+        results.done("base", seed, 5.0, 25.0 + seed / 10)
+        folder, id = results.folder("base", seed), results.study.base.decoding
+        decoding = folder.read_result().decodings[id]
+        scores = a_measurement(25.0 + seed / 10, tuple(25.0 + draw.normal(scale=0.5, size=1000)))
+        write_scores(folder, id, source(decoding.sha256, decoding.corpus), {"bleu": scores})
+    bleu, *_ = power_of(results.study, results.results)
+    # The mean of three differences between models whose scores vary independently.
+    assert bleu.sentences == pytest.approx(0.5 * (2 / 3) ** 0.5, rel=0.05)
+    assert bleu.detectable(3) > detectable(3, 4, bleu.sd)
+    assert f"over test sentences {bleu.sentences:.1f}, in the runs that exist" in bleu.text
+
+
+def test_a_stated_spread_needs_no_runs_and_one_seed_finds_nothing(fake):
+    results = fake(seeds="1")
+    (power,) = power_of(results.study, results.results, spread=0.5)
+    assert "finds nothing (one seed shows no spread)" in power.text
+    assert power.as_json()["detectable"]["1"] is None
+    assert power.seeds_text(50.0) == "A difference of 50 BLEU takes 2 seeds."
+
+
+def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_see(fake):
+    results = fake()
+    for seed, ppl in ((1, 5.0), (2, 5.1)):
+        results.done("base", seed, ppl, 0.0)
+    given = [str(results.study.path), "--results", str(results.results.root)]
+    done = inside("plan", *given)
+    assert (
+        "The runs that exist show no spread of BLEU over seeds: the difference in BLEU that the "
+        "study finds" in done.out
+    )
+    assert re.search(r"the study finds \d+\.\d\d PPL with 80%", done.out)
+    refused = inside("plan", *given, "--to-see", "1")
+    assert (refused.code, refused.err) == (
+        2, "--to-see: the runs show no spread of BLEU over seeds; give --spread SD\n",
+    )  # fmt: skip
+    power = json.loads(inside("plan", *given, "--format", "json").out)["power"]
+    assert set(power["bleu"]["detectable"].values()) == {None}
+    assert power["ppl"]["detectable"]["3"] > 0
+
+
+def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
+    results = fake()
+    given = [str(results.study.path), "--results", str(results.results.root)]
+    done = inside("plan", *given, "--spread", "0.5", "--to-see", "1")
+    assert "the study finds" in done.out
+    assert "A difference of 1 BLEU takes" in done.out
+    content = json.loads(
+        inside("plan", *given, "--spread", "0.5", "--to-see", "1", "--format", "json").out
+    )
+    assert content["power"]["bleu"]["stated"] is True
+    assert content["to_see"]["seeds"] > 2
+    refused = inside("plan", *given, "--to-see", "1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "give --spread SD" in refused.err
+    assert inside("plan", *given, "--spread", "-1").code == 2
+
+
+def test_rows_that_only_decode_base_in_another_way_do_not_make_the_study_look_more_powerful(fake):
+    results = fake(rows=["A", "decoding"])
+    for seed, base, other in ((1, 25.0, 21.0), (2, 26.0, 24.5), (3, 24.0, 23.5)):
+        results.done("base", seed, 5.0, base)
+        results.done("A h=1", seed, 6.0, other)
+    before = power_of(results.study, results.results)
+    for seed, bleu in ((1, 24.8), (2, 25.79), (3, 23.81)):  # almost base's own noise
+        results.done("decoding beam=1", seed, 5.0, bleu)
+    assert [one.sd for one in power_of(results.study, results.results)] == [
+        one.sd for one in before
+    ]

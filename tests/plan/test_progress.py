@@ -1,0 +1,190 @@
+"""The progress of a study, read from the files of its runs."""
+
+import json
+
+import pytest
+
+from ablate.plan import progress as module
+from ablate.plan.progress import PerplexityDifference, ProgressReader, run_labels
+from ablate.store.records import Memory
+from tests.report.fakes import Fake, study_from
+
+FLAT = """\
+study: flat
+data: {corpus: toy, vocab_size: 200}
+base: {N: 1, d_model: 16, d_ff: 32, h: 2, train_steps: 100}
+seeds: [1, 2]
+rows:
+  D: {each: {dropout: [0.2, 0.3]}}
+  decoding: {each: {beam: [1]}}
+"""
+
+
+@pytest.fixture
+def flat(tmp_path):
+    """Three rows of equal work, and one with the runs of base and another decoding."""
+    return Fake(tmp_path / "results", study_from(tmp_path, FLAT))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test advances by calling it."""
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+
+    def advance(seconds):
+        now[0] += seconds
+
+    return advance
+
+
+def read(fake):
+    return ProgressReader(fake.study, fake.results).read()
+
+
+def row(progress, label):
+    return next(row for row in progress.rows if row.row.label == label)
+
+
+def evaluated(fake, label, seed, perplexities, more=""):
+    """Write the metrics log of a run: these perplexities, and a loss at each of their steps."""
+    lines = [
+        {"step": step, "tokens": 9, key: value}
+        for step, value in perplexities.items()
+        for key in ("loss", "dev_perplexity")
+    ]
+    folder = fake.folder(label, seed)
+    folder.path.mkdir(parents=True, exist_ok=True)
+    folder.metrics.write_text("".join(json.dumps(line) + "\n" for line in lines) + more)
+
+
+def test_all_runs_of_a_new_study_are_pending(flat):
+    found = read(flat)
+    assert set(found.states.values()) == {"pending"}
+    assert len(found.states) == 6
+    assert (found.share, found.seconds_left, found.memory, found.ended) == (0.0, None, {}, 0)
+    assert not flat.results.root.exists()
+
+
+def test_a_row_has_the_scores_of_finished_seeds_and_the_reports_of_the_others(flat):
+    flat.done("D dropout=0.2", 1, 5.0, 25.0)
+    flat.at("D dropout=0.2", 2, 40, alive=True, perplexity=8.0)
+    found = row(read(flat), "D dropout=0.2")
+    assert found.states == {1: "done", 2: "running"}
+    assert (found.ppl.by_seed, found.main.by_seed) == ({1: 5.0}, {1: 25.0})
+    assert [(report.step, report.perplexity) for report in found.running] == [(40, 8.0)]
+
+
+def test_running_rows_are_compared_at_the_last_step_that_both_have_evaluated(flat):
+    for label in ("base", "D dropout=0.2"):
+        flat.at(label, 1, 60, alive=True)
+    evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.5})
+    found = read(flat)
+    assert row(found, "D dropout=0.2").against_base == PerplexityDifference(2.5, 40)
+    assert row(found, "base").against_base is None
+    assert row(found, "D dropout=0.3").against_base is None
+    assert row(found, "decoding beam=1").against_base is None  # it has the runs of base
+
+
+def test_running_seeds_are_compared_at_the_last_step_that_all_of_them_have_evaluated(flat):
+    for seed in (1, 2):
+        flat.at("base", seed, 60, alive=True)
+        flat.at("D dropout=0.2", seed, 60, alive=True)
+    evaluated(flat, "base", 1, {20: 30.0, 40: 20.0})
+    evaluated(flat, "base", 2, {20: 34.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.0})
+    evaluated(flat, "D dropout=0.2", 2, {20: 37.0, 40: 25.0})
+    assert row(read(flat), "D dropout=0.2").against_base == PerplexityDifference(
+        2.0, 20
+    )  # (1 + 3) / 2
+
+
+def test_final_perplexities_are_paired_by_seed_and_take_precedence(flat):
+    flat.done("base", 1, 5.0, 25.0)
+    flat.done("base", 2, 9.0, 25.0)
+    flat.done("D dropout=0.2", 2, 8.0, 25.0)
+    flat.at("D dropout=0.2", 1, 60, alive=True)
+    evaluated(flat, "base", 1, {20: 30.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 40.0})
+    assert row(read(flat), "D dropout=0.2").against_base == PerplexityDifference(-1.0, None)
+
+
+def test_a_log_that_grows_or_is_cut_back_is_followed(flat):
+    for label in ("base", "D dropout=0.2"):
+        flat.at(label, 1, 60, alive=True)
+    reader = ProgressReader(flat.study, flat.results)
+
+    def against():
+        return row(reader.read(), "D dropout=0.2").against_base
+
+    assert against() is None
+    evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0}, more='{"step": 40, "dev_perpl')  # half a line
+    assert against() == PerplexityDifference(1.0, 20)
+    evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 24.0})
+    assert against() == PerplexityDifference(4.0, 40)
+    evaluated(flat, "base", 1, {20: 30.0})
+    assert against() == PerplexityDifference(1.0, 20)
+
+
+def test_the_share_is_that_of_the_work_of_all_runs(flat):
+    flat.done("base", 1, 5.0, 25.0)
+    flat.diverged("base", 2, 10, "the loss exploded")
+    flat.failed("D dropout=0.2", 1, "out of luck")
+    flat.at("D dropout=0.2", 2, 50, alive=True)
+    flat.at("D dropout=0.3", 1, 25, alive=False)
+    found = read(flat)  # the missing decoding of base's first run does not count as work
+    assert found.share == pytest.approx((3 + 0.5 + 0.25) / 6)
+    assert found.counts == {
+        "pending": 2,
+        "diverged": 1,
+        "failed": 1,
+        "running": 1,
+        "interrupted": 1,
+    }
+    assert found.ended == 2  # base's first run still lacks the decoding with a beam of 1
+
+
+def test_the_time_left_follows_the_pace_since_training_was_first_seen(flat, clock):
+    reader = ProgressReader(flat.study, flat.results)
+    flat.at("base", 1, 0, alive=True, phase="starting")
+    assert reader.read().seconds_left is None
+    clock(500.0)  # loading is slow, and says nothing about the pace of training
+    flat.at("base", 1, 10, alive=True)
+    assert reader.read().seconds_left is None
+    clock(20.0)
+    flat.at("base", 1, 30, alive=True)
+    assert reader.read().seconds_left == pytest.approx(
+        570.0
+    )  # one step a second; 70 and 5 times 100 are left
+
+
+def test_until_a_pace_is_seen_the_time_left_follows_past_runs_of_this_machine(flat, clock):
+    flat.done("base", 1, 5.0, 25.0, seconds=50.0)
+    flat.done("decoding beam=1", 1, 5.0, 25.0, seconds=50.0)
+    flat.at("base", 2, 50, alive=True)
+    assert read(flat).seconds_left == pytest.approx(4.5 * 50.0)
+
+
+def test_without_a_running_process_the_time_left_is_unknown(flat, clock):
+    flat.done("base", 1, 5.0, 25.0, seconds=50.0)
+    flat.at("base", 2, 50, alive=False)
+    assert read(flat).seconds_left is None
+
+
+def test_memory_of_workers_is_summed_on_a_cpu_and_the_largest_report_counts_on_a_gpu(flat):
+    cpu = {"device": "cpu", "memory": Memory(held=3, total=100)}
+    flat.at("base", 1, 1, alive=True, **cpu)
+    flat.at("base", 2, 1, alive=True, **cpu)
+    flat.at("D dropout=0.2", 1, 1, alive=False, **cpu)
+    flat.at("D dropout=0.3", 1, 1, alive=True, device="cuda:0", memory=Memory(held=40, total=80))
+    flat.at("D dropout=0.3", 2, 1, alive=True, device="cuda:0", memory=Memory(held=41, total=80))
+    assert read(flat).memory == {"cpu": (6, 100), "cuda:0": (41, 80)}
+
+
+def test_runs_are_named_by_their_first_row_and_seed(flat, tmp_path):
+    labels = run_labels(flat.study)
+    assert labels[flat.folder("decoding beam=1", 2).id] == "base seed 2"
+    one = study_from(tmp_path, FLAT.replace("[1, 2]", "[7]"))
+    assert sorted(run_labels(one).values()) == ["D dropout=0.2", "D dropout=0.3", "base"]
