@@ -1,9 +1,8 @@
 """From a YAML file to rows and runs, every fault with its line."""
 
-from ablate.analysis.settle import settle
 from ablate.study.reader import read_study
 from ablate.study.seeds import Looks
 from ablate.study.select import Selection
 from ablate.study.study import Row, Run, Study
 
-__all__ = ["Looks", "Row", "Run", "Selection", "Study", "read_study", "settle"]
+__all__ = ["Looks", "Row", "Run", "Selection", "Study", "read_study"]
