@@ -2,8 +2,9 @@
 
 Markdown, LaTeX and HTML show the table as the paper does: base in full, cells of other rows blank
 where they equal base. A terminal shows each row by its label, and as many columns as fit, the most
-important ones first. A table is a sequence of sections, each some columns and the legend lines that explain them; `layouts.py` lists
-them. The csv file comes from `analysis/frames.py`, and the JSON file from `analysis/table.py`.
+important ones first. A table is a sequence of sections, each some columns and the legend lines that
+explain them; `layouts.py` lists them. The csv file comes from `analysis/frames.py`, and the JSON
+file from `analysis/table.py`.
 """
 
 from ablate.paper import SETTINGS
