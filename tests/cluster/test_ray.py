@@ -16,10 +16,11 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
+from ablate.cluster import ray_cluster
 from ablate.cluster.profiles import Profile, Resources, find_profile, read_profiles
 from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
-from ablate.launch import launch, ray_cluster
+from ablate.launch import launch
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results
