@@ -15,6 +15,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from ablate.cluster.profiles import Profile, sbatch_arguments, slurm_time
 from ablate.errors import UsageError, did_you_mean, listed
@@ -127,7 +128,7 @@ def submit_pilots(folder: JobFolder, job: ClusterJob, pilots: int) -> tuple[tupl
         f"--job-name=ablate-{job.study}-close",
         # afterany, because the closing job must also follow pilots that failed or were canceled.
         f"--dependency=afterany:{':'.join(ids)}",
-        f"--output={folder.logs}/closing-%j.log",
+        f"--output={_literal(folder.logs)}/closing-%j.log",
         f"--chdir={folder.path}",
         "--nodes=1",
         "--ntasks=1",
@@ -141,6 +142,11 @@ def submit_pilots(folder: JobFolder, job: ClusterJob, pilots: int) -> tuple[tupl
         raise
 
 
+def _literal(path: Path) -> str:
+    """A path for `--output`, in which sbatch replaces `%j` and the like."""
+    return str(path).replace("%", "%%")
+
+
 def pilot_arguments(folder: JobFolder, job: ClusterJob, count: int) -> list[str]:
     """The options of sbatch for an array of pilots."""
     fills_node = [] if _CHOOSES_CORES & job.sbatch.keys() else ["--exclusive"]
@@ -152,7 +158,7 @@ def pilot_arguments(folder: JobFolder, job: ClusterJob, count: int) -> list[str]
         *([] if job.sbatch.get("no-requeue") else ["--requeue"]),
         # A requeued pilot goes on in the same log file instead of replacing it.
         "--open-mode=append",
-        f"--output={folder.logs}/pilot-%A_%a.log",
+        f"--output={_literal(folder.logs)}/pilot-%A_%a.log",
         f"--chdir={folder.path}",
         "--nodes=1",
         "--ntasks=1",

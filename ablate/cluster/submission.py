@@ -68,12 +68,6 @@ def freeze(
     _write_modules(
         folder.study.parent, {one.module: study.plugin_sources[str(one.digest)] for one in plugins}
     )
-    # The frozen study is in another folder than its data.
-    overrides = [
-        text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"
-    ]
-    if study.data.folder is not None:
-        overrides.append(f"data.folder={study.data_folder.absolute()}")
     job = ClusterJob(
         id=folder.id,
         study=study.name,
@@ -89,9 +83,11 @@ def freeze(
         # A node's PATH may have another Python first.
         python=sys.executable,
         origin=str(study.path.absolute()),
-        overrides=tuple(overrides),
+        overrides=tuple(selection.overrides),
         rows=tuple(selection.rows),
         seeds=selection.seeds,
+        # The frozen study is in another folder than its data.
+        data_folder=study.data.folder and str(study.data_folder.absolute()),
         # A node whose driver is broken must not train on its CPU.
         device="cuda" if device == "auto" and slurm.asked_gpus(settings) else device,
         slots=slots,
@@ -134,9 +130,8 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
         StoreError: this version of ablate reads other runs from it.
     """
     job = folder.read_job()
-    study = settle(
-        read_study(folder.study, Selection(job.overrides, job.rows, job.seeds)), folder.results
-    )
+    selection = Selection(job.overrides, job.rows, job.seeds, job.data_folder)
+    study = settle(read_study(folder.study, selection), folder.results)
     if set(_fixed_runs(study)) != set(job.runs):
         raise StoreError(
             f"{folder.path}: this version of ablate reads other runs from the frozen study; submit "

@@ -47,6 +47,7 @@ class ClusterJob(Record):
     python: absolute path of the interpreter.
     origin: path of the study file at submission.
     overrides, rows, seeds: the selection, as given on the command line.
+    data_folder: absolute path of `data.folder`; None if the study has none.
     device, slots: of each pilot.
     processes: for each run, on a device each; None for as many as leave no device idle.
     runs: ids of the runs of the study.
@@ -71,6 +72,7 @@ class ClusterJob(Record):
     overrides: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     seeds: str | None = None
+    data_folder: str | None = None
     device: Literal["auto", "cpu", "cuda"] = "auto"
     slots: int | None = None
     processes: int | None = 1

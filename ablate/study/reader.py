@@ -40,9 +40,9 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     text = read_file(path)
     root = parse_yaml(text, str(path))
     try:
-        study = _read(path, root, selection.overrides)
+        study = _read(path, root, selection.overrides, selection.data_folder)
     except StudyError as error:
-        raise StudyError(*_blame_overrides(path, root, selection.overrides, error.lines)) from None
+        raise StudyError(*_blame_overrides(path, root, selection, error.lines)) from None
     families = {row.label: study.family(row) for row in study.rows if row.is_base}
     study = replace(
         study, text=text, rows_of_bases=families, total_runs=len(study.rows) * len(study.seeds)
@@ -51,13 +51,14 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
 
 
 def _blame_overrides(
-    path: Path, root: Node, overrides: Sequence[str], lines: Sequence[str]
+    path: Path, root: Node, selection: Selection, lines: Sequence[str]
 ) -> list[str]:
     """Name the `--set` that causes an error at a position of the file: the file without it does not
     have the error.
     """
-    before = _error_lines(path, root, ()) if overrides else lines
-    alone = {text: _error_lines(path, root, [text]) for text in overrides}
+    overrides, folder = selection.overrides, selection.data_folder
+    before = _error_lines(path, root, (), folder) if overrides else lines
+    alone = {text: _error_lines(path, root, [text], folder) for text in overrides}
     blamed = []
     for line in lines:
         if line in before or line.startswith("--set"):
@@ -69,19 +70,21 @@ def _blame_overrides(
     return blamed
 
 
-def _error_lines(path: Path, root: Node, overrides: Sequence[str]) -> tuple[str, ...]:
+def _error_lines(
+    path: Path, root: Node, overrides: Sequence[str], data_folder: str | None
+) -> tuple[str, ...]:
     try:
-        _read(path, root, overrides)
+        _read(path, root, overrides, data_folder)
     except StudyError as error:
         return error.lines
     return ()
 
 
-def _read(path: Path, root: Node, overrides: Sequence[str]) -> Study:
+def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | None) -> Study:
     errors = ErrorList(path)
     report = errors.report
     classes = OwnClasses(path.parent, report)
-    sections = read_sections(root, overrides, report)
+    sections = read_sections(root, overrides, data_folder, report)
     name = read_name(sections.get("study"), root.mark, report)
     task, task_name = read_task(sections.get("task"), classes, report)
     # The class of the task knows the fields of `data`.

@@ -18,7 +18,7 @@ from ablate.study.designs import FRACTIONS
 from ablate.study.own_classes import OwnClasses
 from ablate.study.rows import OPTIONS, WAYS
 from ablate.study.settings import OPTIONS_OF_RUN, is_single_value, named_mark, report_fields
-from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml
+from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, plain_scalar
 from ablate.tasks import TASKS, Task, load_task
 
 SECTIONS = (
@@ -35,9 +35,14 @@ SECTIONS = (
     "rows",
 )
 
+GIVEN_FOLDER = "folder of the data"  # place of `Selection.data_folder`
 
-def read_sections(root: Node, overrides: Sequence[str], report: Report) -> dict[str, Node]:
-    """The sections of a study, with the values of `--set`. Errors are reported.
+
+def read_sections(
+    root: Node, overrides: Sequence[str], data_folder: str | None, report: Report
+) -> dict[str, Node]:
+    """The sections of a study, with the values of `--set` and a folder of the data that a program
+    gives. Errors are reported.
 
     Raises:
         StudyError: the file is not a mapping.
@@ -58,6 +63,8 @@ def read_sections(root: Node, overrides: Sequence[str], report: Report) -> dict[
             _override(sections, *_parse_override(text, mark))
         except ValueError as error:
             report(mark, str(error))
+    if data_folder is not None:
+        _override(sections, "data.folder", Node(data_folder, Mark(GIVEN_FOLDER)))
     return sections
 
 
@@ -85,12 +92,17 @@ def _unknown_section(key: str) -> str:
 def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     """Parse the FIELD=VALUE of `--set` into the field and its value.
 
+    VALUE is all of the text: `/x/my #1 data` has no comment, and `a: b` is no mapping. Quotes and
+    brackets at its beginning are read as in a study.
+
     Raises:
         ValueError: it is not of this form, or VALUE is not YAML.
     """
     key, equals, value = (part.strip() for part in text.partition("="))
     if not (key and equals and value):
         raise ValueError("is not of the form FIELD=VALUE, such as train_steps=200")
+    if value[0] not in "\"'[{":
+        return key, Node(plain_scalar(value), mark)
     try:
         node = parse_yaml(value, "VALUE")
     except StudyError as error:  # its position is in a value of a few characters
@@ -191,6 +203,8 @@ def _data_folder(folder: Node, beside: Path, report: Report) -> str:
     """Path of `data.folder`: relative to the study file, or to the working directory if given by
     `--set`.
     """
+    if folder.mark.source == GIVEN_FOLDER:
+        return str(folder.value)
     try:
         path = home_path(folder.value)
         if "://" in folder.value:

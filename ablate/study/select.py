@@ -20,11 +20,15 @@ MAX_RUNS = 100_000
 class Selection:
     """The options that change a study or select a part of it: `--set`, `--rows` and `--seeds`, as
     given.
+
+    data_folder: replaces `data.folder`; for a program that knows the folder. It is used as it is,
+        and never parsed as a text of the user's is.
     """
 
     overrides: Sequence[str] = ()
     rows: Sequence[str] = ()
     seeds: str | None = None
+    data_folder: str | None = None
 
 
 def select(study: Study, selection: Selection) -> Study:

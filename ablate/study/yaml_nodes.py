@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 
@@ -253,29 +253,37 @@ class _Composer:
         return result
 
     def scalar(self, event: Any) -> Any:
-        """The value of an unquoted scalar by YAML 1.2's core schema."""
-        text: str = event.value
-        if text in _NULL:
-            return None
-        if text in _TRUE:
-            return True
-        if text in _FALSE:
-            return False
-        if _INT.fullmatch(text):
-            if len(text) > MAX_DIGITS:
-                self.refuse(
-                    event, f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed"
-                )
-            return int(text)
-        if _FLOAT.fullmatch(text):
-            number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-            if not math.isfinite(number):
-                self.refuse(event, f'"{text}" is not a finite number')
-            return number + 0.0  # turns -0.0 into 0.0, so that both give the same run id
-        return text
+        try:
+            return plain_scalar(event.value)
+        except ValueError as error:
+            self.refuse(event, str(error))
 
     def mark(self, event: Any) -> Mark:
         return Mark(self.source, event.start_mark.line + 1, event.start_mark.column + 1)
 
-    def refuse(self, event: Any, message: str) -> None:
+    def refuse(self, event: Any, message: str) -> NoReturn:
         raise StudyError(self.mark(event).error_line(message))
+
+
+def plain_scalar(text: str) -> str | int | float | bool | None:
+    """The value of an unquoted scalar by YAML 1.2's core schema.
+
+    Raises:
+        ValueError: a number with too many digits, or one that is not finite.
+    """
+    if text in _NULL:
+        return None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    if _INT.fullmatch(text):
+        if len(text) > MAX_DIGITS:
+            raise ValueError(f"a number with {len(text)} digits; at most {MAX_DIGITS} are allowed")
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        number = float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        if not math.isfinite(number):
+            raise ValueError(f'"{text}" is not a finite number')
+        return number + 0.0  # turns -0.0 into 0.0, so that both give the same run id
+    return text

@@ -2,6 +2,7 @@
 submits again.
 """
 
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import socket
 import subprocess
 import time
 from collections import Counter
+from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -17,13 +19,14 @@ from ablate.cluster import pilot as module
 from ablate.cluster import slurm
 from ablate.cluster.pilot import Pilot
 from ablate.cluster.profiles import Profile
-from ablate.cluster.slurm import Task
+from ablate.cluster.slurm import Task, pilot_arguments
 from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.launch.launch import Launch
 from ablate.launch.missing import missing_runs
 from ablate.store import Results
 from ablate.store.jobs import (
+    ClusterJob,
     JobEnd,
     JobFolder,
     PilotReport,
@@ -83,6 +86,31 @@ def test_an_edit_of_the_study_does_not_change_its_job(job, tmp_path):
     assert frozen.data_folder == tmp_path / "texts"
     assert not frozen.is_modified
     assert folder.results.root == tmp_path / "results"
+
+
+@pytest.mark.parametrize("name", ["my #1 data", "a: b", "null", "~", '"a"', "[x]", "a=b", "1e3"])
+@pytest.mark.parametrize("where", ["file", "set"])
+def test_a_job_reads_the_folder_of_its_data_however_it_is_named(job, tmp_path, name, where):
+    """The path is never parsed: `/x/my #1 data` is not `/x/my` with a comment."""
+    folder = tmp_path / name
+    if where == "file":
+        frozen = open_job(
+            job(STUDY.replace("folder: texts", "folder: " + json.dumps(str(folder))))[0]
+        )[1]
+    else:
+        selection = Selection((f"data.folder={folder}",))
+        frozen = open_job(job(STUDY, selection)[0])[1]
+    assert frozen.data_folder == folder
+
+
+def test_a_percent_sign_in_the_results_root_is_no_pattern_of_sbatch():
+    folder = JobFolder(Path("/x/100%j/results/tiny/jobs/1"))
+    job = ClusterJob(
+        id="1", study="tiny", engine="slurm", profile="slurm", workers=1, runs=(), time=0.0
+    )
+    assert "--output=/x/100%%j/results/tiny/jobs/1/logs/pilot-%A_%a.log" in pilot_arguments(
+        folder, job, 1
+    )
 
 
 def test_a_job_keeps_the_selection_of_the_command_line(job):
