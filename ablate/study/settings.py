@@ -39,6 +39,14 @@ _ELSEWHERE = {
     "max_new_tokens": "generated_tokens",
 }
 
+# Words in names of fields that ablate does not have -> the field whose class could provide them.
+_OF_CLASSES = {
+    **dict.fromkeys(("qk", "kv", "attn", "attention", "softcap", "sink", "sinks"), "attention"),
+    **dict.fromkeys(("rope", "position", "positions", "yarn"), "positional_encoding"),
+    **dict.fromkeys(("norm", "layernorm", "rmsnorm"), "norm"),
+    **dict.fromkeys(("activation", "act", "glu"), "activation"),
+}
+
 # Keys of a study that are often written among the fields -> their place.
 _KEYS = {
     **dict.fromkeys(
@@ -97,7 +105,14 @@ def _unknown_field(key: str) -> str:
         return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
     if key in _KEYS:
         return f"{text}; it is {_KEYS[key]}, and not a field"
-    return f"{text}{did_you_mean(key, names) or '; `ablate schema` lists the fields'}"
+    nearest = did_you_mean(key, names)
+    if nearest:
+        return text + nearest
+    text += "; `ablate schema` lists the fields"
+    of_class = next((_OF_CLASSES[word] for word in key.split("_") if word in _OF_CLASSES), None)
+    if of_class is None:
+        return text
+    return f"{text}; a class of your own could have it: {of_class}: module:Class"
 
 
 def is_single_value(key: str, node: Node, report: Report) -> bool:

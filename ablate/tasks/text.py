@@ -55,7 +55,8 @@ class TextTask(Task):
             )
         if data.tokenizer == BYTES and config.vocab_size not in (None, data.vocab_size):
             yield (
-                f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; remove it"
+                f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; "
+                f"remove it, or set data.tokenizer to bpe or unigram"
             )
 
     def describe(

@@ -3,7 +3,8 @@
 import pytest
 
 from ablate.config import run_id
-from ablate.study import reader
+from ablate.errors import StudyError
+from ablate.study import read_study, reader
 
 WAYS = "each, zip, grid, set, factorial, leave-one-out or add-one-in"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
@@ -193,6 +194,35 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
 
 
 # --- --set ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "remedy"),
+    [
+        ("drop_out", 'did you mean "dropout"?'),
+        ("steps", 'did you mean "train_steps"?'),
+        ("num_layers", 'did you mean "n_layers"?'),
+        ("lr", 'did you mean "learning_rate"?'),
+        ("qk_norm", "a class of your own could have it: attention: module:Class"),
+        ("rope_base", "a class of your own could have it: positional_encoding: module:Class"),
+        ("xyzzy", "`ablate schema` lists the fields"),
+    ],
+)
+def test_a_guess_is_near_in_spelling_or_meaning(faults, field, remedy):
+    (line,) = faults(f"{HEAD}base: {{{field}: 3}}")
+    assert line.startswith(f'table3.yaml:3:8: unknown field "{field}"')
+    assert line.endswith(remedy)
+    assert ("did you mean" in line) == ("did you mean" in remedy)
+
+
+@pytest.mark.parametrize(("name", "guess"), [("quickstrat", "quickstart"), ("mine", None)])
+def test_a_missing_study_suggests_no_unrelated_file(tmp_path, name, guess):
+    for stem in ("quickstart", "mini-lm", "m30k"):
+        (tmp_path / f"{stem}.yaml").touch()
+    with pytest.raises(StudyError) as caught:
+        read_study(tmp_path / f"{name}.yaml")
+    expected = f'; did you mean "{tmp_path / guess}.yaml"?' if guess else ""
+    assert str(caught.value) == f"{tmp_path / name}.yaml: no such file{expected}"
 
 
 @pytest.mark.parametrize("value", ["/x/my #1 data", "/x/a: b", "/x/- a", "/x/*b"])

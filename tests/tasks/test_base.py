@@ -185,7 +185,8 @@ def test_a_row_is_checked_against_the_data(settings, faults):
         ({"context": 64, "vocab_size": 260}, None),
         (
             {"context": 64, "vocab_size": 300},
-            "vocab_size=300 has no effect with data.tokenizer=bytes; remove it",
+            "vocab_size=300 has no effect with data.tokenizer=bytes; remove it, or set "
+            "data.tokenizer to bpe or unigram",
         ),
     ],
 )
