@@ -14,6 +14,7 @@ from ablate.kernels.cpu_matmul import (
     RoundedWithin,
     padded_rows,
 )
+from tests.kernels.processors import needs_bf16
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
@@ -39,8 +40,12 @@ def test_every_way_in_fp32_gives_the_three_products(way, rows):
 
 @pytest.mark.parametrize(
     "way",
-    [PaddedBF16(), FusedBF16(), RoundedWithin(), EmulatedBF16()],
-    ids=["in bf16", "at once", "within", "before"],
+    [
+        pytest.param(PaddedBF16(), id="in bf16"),
+        pytest.param(FusedBF16(), id="at once", marks=needs_bf16),
+        pytest.param(RoundedWithin(), id="within"),
+        pytest.param(EmulatedBF16(), id="before"),
+    ],
 )
 @pytest.mark.parametrize("count", [1, 37, 64, 330])
 def test_every_way_in_bf16_gives_the_three_products_of_rows_filled_up(way, count):
@@ -73,6 +78,7 @@ def test_packing_several_tensors_equals_packing_their_concatenation(way, count):
         way.pack(one, other[1:])
 
 
+@needs_bf16
 @pytest.mark.parametrize("bias", [None, normal(128, seed=3).bfloat16()], ids=["no bias", "bias"])
 def test_bias_and_relu_inside_a_bf16_product_equal_separate_ones_bit_for_bit(bias):
     x, weight = normal(640, 128).bfloat16(), normal(128, 128, seed=2).bfloat16()

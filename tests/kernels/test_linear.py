@@ -6,12 +6,16 @@ import torch.nn.functional as F
 
 from ablate.kernels import cpu_matmul
 from ablate.kernels.linear import linear, linears, on_packed_rows, pack_rows, unpack_rows
+from tests.kernels.processors import needs_bf16
 from tests.model.small import normal
 
 D_IN, D_OUT = 13, 7
 
 
-@pytest.fixture(params=[True, False], ids=["bf16", "no bf16"], autouse=True)
+@pytest.fixture(
+    params=[pytest.param(True, marks=needs_bf16, id="bf16"), pytest.param(False, id="no bf16")],
+    autouse=True,
+)
 def processor(request, monkeypatch):
     """One that makes products in bf16, and one that does not."""
     monkeypatch.setattr(cpu_matmul, "_has_bf16", lambda: request.param)

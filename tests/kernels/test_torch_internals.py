@@ -9,10 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from ablate.kernels.torch_internals import linear_pointwise, relu_backward_, reshape_unaliased
+from tests.kernels.processors import needs_bf16
 from tests.model.small import normal
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.bfloat16, marks=needs_bf16)])
 @pytest.mark.parametrize("biased", [False, True])
 def test_a_linear_layer_with_an_activation_is_both_one_after_the_other(dtype, biased):
     x, weight = normal(64, 13).to(dtype), normal(7, 13, seed=2).to(dtype)

@@ -10,6 +10,7 @@ from ablate.kernels import cpu_matmul
 from ablate.kernels.linear import pack_rows, unpack_rows
 from ablate.model.feed_forward import ACTIVATIONS, Activation
 from ablate.model.feed_forward import feed_forward as network
+from tests.kernels.processors import needs_bf16
 from tests.model.small import drawn, normal, parts, shape
 
 D_MODEL, D_FF = 26, 19
@@ -148,7 +149,7 @@ def test_fp32_output_equals_the_composed_layers_bit_for_bit():
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("bf16", [True, False])
+@pytest.mark.parametrize("bf16", [pytest.param(True, marks=needs_bf16), False])
 def test_the_bf16_kernel_equals_the_composed_layers(monkeypatch, bf16):
     """Both round at the same places, so that values differ only where a sum is near the middle of
     two numbers.
