@@ -3,7 +3,7 @@ end.
 
     python benchmarks/gpu.py [--sizes XS S base big] [--tokens 4096 25000] [--jobs 1 8] [--ids FILE]
                              [--vocab 37000] [--precision bf16] [--peak TFLOPS] [--device cuda|cpu]
-                             [--seconds 20] [--deterministic] [--graphs]
+                             [--seconds 20] [--deterministic]
 
 The ceilings of the device come first: a large copy and a large product. Then, for each size and
 batch:
@@ -15,9 +15,6 @@ batch:
 - `save`: seconds that a checkpoint stops training, and seconds until it is written.
 - `jobs`: several processes that train at once, and their sum of tokens per second.
 - `decode`: sentences and tokens per second, for 1000 sentences.
-
-`--graphs` trains with `cuda_graphs: true`. Steps with shapes met before are then those of graphs,
-`graphs` is their number, and `recording_s` the seconds of the steps that record them.
 
 FLOPs are those of matrix products (`ablate/config/cost.py`), without padding. `--device cpu` tries
 the script without a GPU.
@@ -103,7 +100,7 @@ class Bench:
 
     def trainer(self, size: str, tokens: int) -> Trainer:
         """A trainer on the workload; ids reach the whole vocabulary."""
-        config = row(size, self.a.precision, batch_tokens=tokens, cuda_graphs=self.a.graphs)
+        config = row(size, self.a.precision, batch_tokens=tokens)
         return trainer(
             config,
             split(self.a.ids, TRAIN, vocab_size=self.a.vocab),
@@ -123,9 +120,6 @@ class Bench:
             for step in range(2, 2 + self.a.new_shapes)
         ]  # type: ignore[misc]
         steps = range(1, 2 + self.a.new_shapes)
-        # A shape is recorded at the beginning of the step after the second one that has it.
-        record = [*steps, 1] if self.a.graphs else []
-        recording = self.seconds(lambda: [t._step(step) for step in record])
         made, start, tokens_before, launched = 0, time.perf_counter(), t.progress.tokens, 0.0
         sums = LengthSums(t.train.fields)
         while made == 0 or time.perf_counter() - start < self.a.seconds:
@@ -146,8 +140,6 @@ class Bench:
             tokens=tokens,
             first_step_s=first,
             new_shape_ms=1e3 * sum(new) / len(new),
-            recording_s=recording if self.a.graphs else None,
-            graphs=len(t.graphs.shapes) if t.graphs is not None else None,
             met_shape_ms=1e3 * elapsed / made,
             host_ms=1e3 * launched / made,
             kernels=self.kernels(t),
@@ -204,7 +196,6 @@ class Bench:
             "--precision", self.a.precision, "--new-shapes", str(self.a.new_shapes),
             *(["--ids", str(self.a.ids)] if self.a.ids else []),
             *(["--deterministic"] if self.a.deterministic else []),
-            *(["--graphs"] if self.a.graphs else []),
         ]  # fmt: skip
         environment = worker_environment(1, (str(self.device),))
         started = [
@@ -287,10 +278,7 @@ def main() -> None:
     parser.add_argument("--new-shapes", type=int, default=10)
     parser.add_argument("--sentences", type=int, default=1000)
     parser.add_argument("--deterministic", action="store_true")
-    parser.add_argument("--graphs", action="store_true")
     a = parser.parse_args()
-    if a.graphs and a.device == "cpu":
-        sys.exit("--graphs needs a GPU")
     if a.device != "cpu" and not torch.cuda.is_available():
         sys.exit("torch finds no CUDA device; use --device cpu to try the script")
     bench = Bench(a)

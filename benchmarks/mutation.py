@@ -111,11 +111,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/optimizer": ("tests/training/test_optimizer.py",),
     "training/schedule": ("tests/training/test_schedule.py",),
     "training/step_batches": ("tests/training/test_beside.py", "tests/training/test_trainer.py"),
-    "training/step_graphs": ("tests/training/test_step_graphs.py",),
     "training/trainer": ("tests/training/test_context.py", "tests/training/test_trainer.py",
                          "tests/training/test_resume.py", "tests/training/test_beside.py",
-                         "tests/training/test_checkpointing.py", "tests/training/test_ranks.py",
-                         "tests/training/test_step_graphs.py"),
+                         "tests/training/test_checkpointing.py", "tests/training/test_ranks.py"),
 }  # fmt: skip
 
 # Mutants without an effect that a test could see: (file, its line, the mutant as it is printed) and
@@ -331,10 +329,6 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
      "1 -> (2)"): "a save waits for the one before it",
     ("training/schedule", "if step < warmup:", "step < warmup -> (step <= warmup)"):
         "both forms have the peak at the end of the warm-up",
-    ("training/step_graphs",
-     "MAX_SHAPES = 256  # Multi30k has 135 in batches of 4096 tokens. Each takes the memory of the "
-     "gradients.",
-     "256 -> (257)"): "any large number serves",
     ("training/trainer", "LOG_EVERY = 50  # steps between log lines; divergence is noticed this often", "50 -> (51)"):
         "any such interval serves",
 }  # fmt: skip

@@ -122,9 +122,7 @@ INTRODUCED_DECODING: dict[str, Any] = {
 OF_DECODING = "test"
 
 # Fields that change how a run is executed or where its files are, but not its result.
-NOT_IDENTITY = frozenset(
-    {"checkpoint_minutes", "micro_batch_tokens", "deterministic", "cuda_graphs"}
-)
+NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens", "deterministic"})
 NOT_IDENTITY_DATA = frozenset({"folder"})
 _NOT_TRAINING = {*NOT_IDENTITY_DATA, OF_DECODING}
 

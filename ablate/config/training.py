@@ -48,29 +48,6 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
-def graphs_note(device: str, processes: int, mixer: str, custom: bool) -> str | None:
-    """A note on `cuda_graphs` where it has no effect; else None.
-
-    Args:
-        device: `cpu` or `cuda`.
-        processes: that train a run together.
-        mixer: of the row.
-        custom: whether the row has custom classes, or a custom task.
-    """
-    if device == "cpu":
-        return "cuda_graphs has an effect on GPUs only"
-    if processes > 1:
-        return "cuda_graphs has no effect where several GPUs train a run"
-    if mixer == "lstm":
-        return (
-            "cuda_graphs has no effect with mixer=lstm, which reads the lengths of sentences on "
-            "the host"
-        )
-    if custom:
-        return "cuda_graphs has no effect with custom classes, which may read tensors on the host"
-    return None
-
-
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
 
@@ -155,12 +132,6 @@ class TrainingConfig(Section):
         False,
         description="sum in a fixed order on a GPU, so that a resumed run has the bits of an "
         "uninterrupted one; slower",
-    )
-    cuda_graphs: bool = Field(
-        False,
-        description="launch the kernels of a model together on a GPU, where the shape of a batch "
-        "comes back; not tried "
-        "on a GPU yet",
     )
     eval_every: int = Field(
         1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev"

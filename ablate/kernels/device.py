@@ -187,40 +187,6 @@ def _can_compile() -> bool:
     return torch.cuda.is_available() and find_spec("triton") is not None
 
 
-class CudaGraphRecorder:
-    """Records functions as CUDA graphs; see `StepGraphs`, whose `recorder` it is. It has not run on
-    a GPU yet.
-
-    All graphs share one memory pool. That is sound while graphs run one after another, and nothing
-    that one of them leaves behind is used after another one has run, apart from the results that a
-    caller still holds.
-    """
-
-    def __init__(self, device: torch.device, random: torch.Generator) -> None:
-        """Prepare to record functions that draw from `random`: replayed, they draw on as if they
-        were called.
-        """
-        self.random = random
-        self.pool, self.stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
-
-    def __call__(self, function: Callable[[], R]) -> tuple[R, Callable[[], None]]:
-        """Record the kernels of a function; its results, which hold values after the first replay,
-        and the replay.
-        """
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.random)
-        # Calls of other threads do not count: one of them pins the next batch meanwhile. The outer
-        # context restores the stream if the recording fails.
-        with (
-            torch.cuda.stream(torch.cuda.current_stream()),
-            torch.cuda.graph(
-                graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"
-            ),
-        ):
-            results = function()
-        return results, graph.replay
-
-
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error means that the memory of a GPU or of the host is exhausted."""
     if isinstance(error, (torch.OutOfMemoryError, MemoryError)):

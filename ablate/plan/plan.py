@@ -12,8 +12,7 @@ from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
-from ablate.config.plugins import parse_reference, references
-from ablate.config.training import graphs_note, precision_note, resolve_precision
+from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
@@ -433,18 +432,6 @@ def precision_lines(plan: Plan) -> list[str]:
         f"Precision: {', '.join(chosen)}{by_device}.",
         *(f"{note}." for note in notes if note is not None),
     ]
-
-
-def graphs_lines(plan: Plan) -> list[str]:
-    """Remarks on rows that ask for CUDA graphs without effect."""
-    device = "cuda" if plan.gpu is not None or _takes_gpu(plan.device) else "cpu"
-    custom_task = parse_reference(plan.study.task_name) is not None
-    configs = (row.row.config for row in plan.rows if row.row.config.cuda_graphs)
-    notes = (
-        graphs_note(device, plan.processes, c.mixer, custom_task or bool(references(c)))
-        for c in configs
-    )
-    return [f"{note}." for note in dict.fromkeys(notes) if note is not None]
 
 
 def memory_line(plan: Plan) -> str:

@@ -10,7 +10,7 @@ from rich.text import Text
 from ablate.config import cost
 from ablate.config.plugins import parse_reference, references
 from ablate.formatting import duration, plural, scaled, size, thousands, visible
-from ablate.plan.plan import Plan, PlanRow, RunStatus, graphs_lines, memory_line, precision_lines
+from ablate.plan.plan import Plan, PlanRow, RunStatus, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.study import Study
 from ablate.study.designs import FactorialDesign
@@ -82,7 +82,6 @@ def _lines_below(plan: Plan) -> Iterator[str]:
         yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."
     yield from _custom_classes(plan.study)
     yield from precision_lines(plan)
-    yield from graphs_lines(plan)
     yield memory_line(plan)
 
 

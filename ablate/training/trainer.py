@@ -12,9 +12,7 @@ batch, all of them make the same optimizer step, and the first one writes the fi
 from __future__ import annotations
 
 import math
-from contextlib import nullcontext
 from dataclasses import asdict
-from functools import partial
 
 import torch
 from safetensors.torch import load_file
@@ -22,13 +20,10 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ablate.config import RowConfig
-from ablate.config.plugins import references
-from ablate.config.training import graphs_note
 from ablate.data.batches import BatchOrder
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted, StoreError
 from ablate.kernels.device import (
-    CudaGraphRecorder,
     autocast,
     is_out_of_memory,
     matmul_precision,
@@ -41,7 +36,7 @@ from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import CheckpointManifest, TrainingState
-from ablate.tasks import TASKS, Batch, Task
+from ablate.tasks import Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, SavingThread, Snapshot, is_due
 from ablate.training.context import (
     Diverged,
@@ -55,7 +50,6 @@ from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import Optimizer
 from ablate.training.schedule import learning_rate
 from ablate.training.step_batches import Part, StepBatches
-from ablate.training.step_graphs import Recorder, StepGraphs
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
 # A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of
@@ -129,26 +123,7 @@ class Trainer:
         self.last_loss: float | None = None
         self.last_perplexity: float | None = None
         self.steps = self._last_step()
-        self.graphs: StepGraphs | None = None
-        if config.cuda_graphs:
-            custom = bool(references(config)) or type(task) not in map(type, TASKS.values())
-            note = graphs_note(device.type, parts, config.mixer, custom)
-            if note is None:
-                self.use_graphs(CudaGraphRecorder(device, self.random))
-            else:
-                self.context.log.warning(note)
         self._resume()
-
-    def use_graphs(self, recorder: Recorder) -> None:
-        """Make the steps from here on by graphs, where their shapes come back."""
-        forward_context = partial(autocast, self.device, self.precision)
-        self.graphs = StepGraphs(
-            self.model, self.optimizer.parameters, forward_context, recorder, self.context.log
-        )
-
-    @property
-    def _has_graphs(self) -> bool:
-        return self.graphs is not None and bool(self.graphs.shapes)
 
     @property
     def random(self) -> torch.Generator:
@@ -173,8 +148,6 @@ class Trainer:
             self.batches.close()
             self.saving.close()
             self.metrics.close()
-            if self.graphs is not None:
-                self.context.log.info(self.graphs.summary)
 
     def _fit(self) -> TrainingOutcome:
         while not self._finished():
@@ -231,8 +204,7 @@ class Trainer:
     def _accumulate(self, step: int) -> int | None:
         """Accumulate the gradients of a step's batch; its target tokens.
 
-        If memory runs out on any rank, the result is None: the graphs are dropped, or the
-        micro-batch is halved.
+        If memory runs out on any rank, the micro-batch is halved, and the result is None.
         """
         batch = self.batches.at(step, self.micro_batch_tokens, has_next=step != self.steps)
         out_of_memory = False
@@ -243,9 +215,7 @@ class Trainer:
         except (RuntimeError, MemoryError) as error:
             longest = int(self.train.lengths(batch.items).max())
             # An item is never split.
-            if not is_out_of_memory(error) or not (
-                self._has_graphs or self.micro_batch_tokens > longest
-            ):
+            if not is_out_of_memory(error) or self.micro_batch_tokens <= longest:
                 raise
             out_of_memory = True
         if not self._agree(out_of_memory):
@@ -255,13 +225,6 @@ class Trainer:
         self.optimizer.clear()
         if self.tree is not None:
             self.tree.clear()
-        if (
-            self._has_graphs
-        ):  # first, because another micro-batch changes the last digits and the masks
-            self.graphs = None
-            release_cached_memory(self.device)
-            self.context.log.warning("out of memory: no CUDA graphs from step %d on", step)
-            return None
         release_cached_memory(self.device)
         self.micro_batch_tokens = -(-self.micro_batch_tokens // 2)
         self.context.on_out_of_memory(self.micro_batch_tokens)
@@ -305,19 +268,13 @@ class Trainer:
         """Forward and backward over a micro-batch; its loss. Other tensors live only in this
         call.
         """
-        # A micro-batch with all target tokens is the only one of the step.
-        with (
-            self.graphs.step(whole=batch.tokens == n_tokens)
-            if self.graphs is not None
-            else nullcontext()
-        ):
-            with autocast(self.device, self.precision):
-                loss, _ = self.task.loss_terms(
-                    self.model, batch.to(self.device), self.config.label_smoothing
-                )
-            # By the tokens of the whole batch: the gradients of all micro-batches add up to those
-            # of its mean loss.
-            (loss / n_tokens).backward()
+        with autocast(self.device, self.precision):
+            loss, _ = self.task.loss_terms(
+                self.model, batch.to(self.device), self.config.label_smoothing
+            )
+        # By the tokens of the whole batch: the gradients of all micro-batches add up to those of
+        # its mean loss.
+        (loss / n_tokens).backward()
         return loss.detach()
 
     def _log_loss(self) -> None:

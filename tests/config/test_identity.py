@@ -55,7 +55,6 @@ MACHINE = {
     "checkpoint_minutes": 1.0,
     "micro_batch_tokens": 1000,
     "deterministic": True,
-    "cuda_graphs": True,
 }
 CORPUS = {
     "corpus": "files", "direction": "de-en", "vocab_size": 8000,

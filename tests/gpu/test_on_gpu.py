@@ -147,26 +147,3 @@ def test_no_attention_of_a_step_is_cudnns(toy):  # noqa: F811
     names = [event.name.lower() for event in found.events()]
     assert names
     assert not [name for name in names if "cudnn" in name and "sdpa" in name]
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_weights_are_the_same_with_cuda_graphs(toy, tmp_path, precision):  # noqa: F811
-    from ablate.store import RunFolder
-
-    if precision == "bf16" and not device.has_bf16(GPU):
-        pytest.skip("this GPU has no bf16")
-    device.prepare(GPU, deterministic=True)
-    weights = []
-    for cuda_graphs in (False, True):
-        # Shapes come back in each epoch.
-        row = resolve_row({
-            **TINY, "precision": precision, "deterministic": True, "cuda_graphs": cuda_graphs, "gradient_clipping": 0.5,
-            "batch_tokens": 2000, "train_steps": None, "epochs": 5, "train_fraction": 0.2,
-        })  # fmt: skip
-        trainer = Trainer(row, 1, Translation(), toy, RunFolder(tmp_path / str(cuda_graphs)), device=GPU,
-                          micro_batch_tokens=100_000, keep_checkpoints=1)  # fmt: skip
-        trainer.fit()
-        weights.append({name: value.cpu() for name, value in trainer.model.state_dict().items()})
-    assert trainer.graphs is not None
-    assert trainer.graphs.replayed > 0
-    assert all(torch.equal(value, weights[0][name]) for name, value in weights[1].items())

@@ -17,7 +17,6 @@ from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan.plan import (
     RATE_SAMPLES,
-    graphs_lines,
     measured_rates,
     memory_line,
     plan_of,
@@ -339,18 +338,6 @@ def test_a_plan_says_the_precision_and_that_a_processor_lacks_bf16(
     assert all("no bf16 instructions" in line for line in notes)
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 1)
     assert precision_lines(plan(fake(COSTS))) == ["Precision: bf16."]
-
-
-@pytest.mark.parametrize(("gpus", "mixer", "expected"), [
-    (0, "attention", ["cuda_graphs has an effect on GPUs only."]),
-    (1, "attention", []),
-    (1, "lstm", ["cuda_graphs has no effect with mixer=lstm, which reads the lengths of sentences on the host."]),
-])  # fmt: skip
-def test_a_plan_says_where_cuda_graphs_have_no_effect(fake, monkeypatch, gpus, mixer, expected):
-    monkeypatch.setattr(plan_module, "visible_gpus", lambda: gpus)
-    row = f"  graphs: {{set: {{cuda_graphs: true, mixer: {mixer}}}}}\n  steps:"
-    assert graphs_lines(plan(fake(COSTS.replace("  steps:", row)))) == expected
-    assert graphs_lines(plan(fake(COSTS))) == []
 
 
 def calls_of_a_plan(folder, rows):

@@ -162,7 +162,6 @@ def test_every_model_and_training_field_can_be_set_by_a_row(read, name):
         "checkpoint_minutes": 1.0,
         "micro_batch_tokens": 1000,
         "deterministic": True,
-        "cuda_graphs": True,
     }[name]
     settings = {**BESIDE.get(name, {}), name: value}
     study = read(f"{head_for(name)}rows: {{A: {{set: {flow(settings)}}}}}")
@@ -177,7 +176,6 @@ def test_every_model_and_training_field_can_be_set_in_base_and_by_set(read, name
         "checkpoint_minutes": 1.0,
         "micro_batch_tokens": 1000,
         "deterministic": True,
-        "cuda_graphs": True,
     }[name]
     settings = {**BESIDE.get(name, {}), name: value}
     in_base = read(f"{head_for(name)}base: {flow(settings)}")
