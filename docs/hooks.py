@@ -1,29 +1,46 @@
 """MkDocs hooks: pages made at build time from files outside of docs/, and links to such files.
 
-The gallery is made from the files in results/*/, as `ablate publish` writes them, and the comment
-at the top of each study, the contributing guide and the changes from the files at the top of the
-repository. Documents link to each other as on disk, so that links work in a checkout too;
-on_page_markdown points them to the pages of the site.
+The gallery is made from the files in results/*/, as `ablate publish` writes them and git has them,
+and the comment at the top of each study; the contributing guide and the changes from the files at
+the top of the repository. The site holds what is listed and committed: a checkout also has studies
+and results of its user's own. Documents link to each other as on disk, so that links work in a
+checkout too; on_page_markdown points them to the pages of the site.
 """
 
 from __future__ import annotations
 
+import atexit
+import functools
 import itertools
 import json
 import posixpath
 import re
+import shutil
+import subprocess
+import tempfile
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[1]
 COPIED = {
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
 }  # page of the site: file of the repository
+# Studies of the repository whose results are not in it; the navigation lists the others.
+WITHOUT_RESULTS = (
+    "data-size",
+    "iwslt2017",
+    "quickstart",
+    "quickstart-lm",
+    "quickstart-mlm",
+    "quickstart-parsing",
+    "table3",
+    "table4",
+    "wmt14-en-de",
+    "wmt14-en-fr",
+)
 FIGURES = {
     "effects-*.svg": "Effects of a factorial, each with its interval",
     "sizes-*.svg": "Difference of each row from base, over the sizes of the model",
@@ -66,15 +83,39 @@ def read_header(path: Path) -> Header:
 
 
 def published() -> list[str]:
-    """Names of the studies whose results are in the repository, with a study file of the same
-    name.
+    """Names of the studies with a page in the gallery, in the order of the navigation."""
+    navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return re.findall(r" gallery/(?!index)([\w-]+)\.md$", navigation, re.MULTILINE)
+
+
+def studies() -> list[Path]:
+    """The study files of the repository, without those of its user's own."""
+    return [ROOT / f"studies/{name}.yaml" for name in sorted([*published(), *WITHOUT_RESULTS])]
+
+
+@functools.cache
+def results(root: Path = ROOT) -> Path:
+    """The folder with the results that git has: committed, or added to be committed.
+
+    The files in results/ change when a published study is run again. They are used as they are
+    where git does not know them, as in an unpacked archive of the repository.
     """
-    return sorted(path.parent.name for path in ROOT.glob("results/*/table.md"))
+    listed = b""
+    if shutil.which("git"):
+        command = ["git", "ls-files", "-z", "--", "results"]
+        listed = subprocess.run(command, cwd=root, capture_output=True, check=False).stdout
+    if not listed:
+        return root / "results"
+    folder = tempfile.mkdtemp()
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    command = ["git", "checkout-index", "-z", "--stdin", f"--prefix={folder}/"]
+    subprocess.run(command, cwd=root, input=listed, check=True)
+    return Path(folder, "results")
 
 
 def figures(name: str) -> dict[str, str]:
     """Captions of a study's published figures, by file."""
-    folder = ROOT / "results" / name
+    folder = results() / name
     return {
         path.name: caption
         for pattern, caption in FIGURES.items()
@@ -131,7 +172,7 @@ def _differences(name: str) -> dict[str, float]:
 
 
 def _table(name: str) -> Any:
-    return json.loads((ROOT / "results" / name / "table.json").read_text(encoding="utf-8"))
+    return json.loads((results() / name / "table.json").read_text(encoding="utf-8"))
 
 
 def _series(texts: list[str]) -> str:
@@ -140,7 +181,7 @@ def _series(texts: list[str]) -> str:
 
 def _scores(name: str) -> list[list[str]]:
     """The cells of scores_first: the heads, the rule below them, and the rows."""
-    lines = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8").split("\n")
+    lines = (results() / name / "table.md").read_text(encoding="utf-8").split("\n")
     table = [
         [cell.strip() for cell in line.strip("|").split("|")]
         for line in itertools.takewhile(
@@ -168,7 +209,7 @@ def _place(column: str) -> int:
 
 def cost(name: str) -> str:
     """The runs behind a study's table: their number, time and machines."""
-    made = json.loads((ROOT / "results" / name / "provenance.json").read_text(encoding="utf-8"))
+    made = json.loads((results() / name / "provenance.json").read_text(encoding="utf-8"))
     runs = made["runs"].values()
     hours = sum(run["seconds"] for run in runs) / 3600
     machines = Counter(_machine(made["carried_out"][run["carried_out"]]) for run in runs)
@@ -187,7 +228,7 @@ def gallery_page(name: str) -> str:
     """
     study = ROOT / "studies" / f"{name}.yaml"
     header = read_header(study)
-    table = (ROOT / "results" / name / "table.md").read_text(encoding="utf-8")
+    table = (results() / name / "table.md").read_text(encoding="utf-8")
     drawn = "\n\n".join(
         f"<figure "
         f"markdown>\n![{caption}]({name}/{file})\n<figcaption>{caption}.</figcaption>\n</figure>"
@@ -217,10 +258,6 @@ def gallery_index() -> str:
 
     The cards have the order of the navigation.
     """
-    order = re.findall(
-        r" gallery/(?!index)([\w-]+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M
-    )
-    others = [path for path in sorted(ROOT.glob("studies/*.yaml")) if path.stem not in published()]
     return "\n".join(
         [
             "---\nhide: [toc]\n---",
@@ -234,7 +271,7 @@ def gallery_index() -> str:
             "",
             '<div class="grid cards" markdown>',
             "",
-            *map(_card, order),
+            *map(_card, published()),
             "</div>",
             "",
             "## Studies without results here",
@@ -243,7 +280,10 @@ def gallery_index() -> str:
             "",
             "| study | question |",
             "| --- | --- |",
-            *(f"| `{path.name}` | {read_header(path).title} |" for path in others),
+            *(
+                f"| `{name}.yaml` | {read_header(ROOT / f'studies/{name}.yaml').title} |"
+                for name in WITHOUT_RESULTS
+            ),
             "",
         ]
     )
@@ -274,10 +314,12 @@ def site_path(path: str) -> str | None:
 
 def on_files(files: Any, config: Any) -> Any:
     """Add the generated pages to the files of the site."""
+    from mkdocs.structure.files import File  # here, since tests read this file without MkDocs
+
     pages = {f"gallery/{name}.md": gallery_page(name) for name in published()}
     for name in published():
         for figure in figures(name):
-            path = ROOT / "results" / name / figure
+            path = results() / name / figure
             files.append(File.generated(config, f"gallery/{name}/{figure}", abs_src_path=str(path)))
     pages["gallery/index.md"] = gallery_index()
     pages |= {page: (ROOT / file).read_text(encoding="utf-8") for page, file in COPIED.items()}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -28,6 +27,7 @@ from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
 from ablate.config.translation_data import CORPORA
 from ablate.model import build
+from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import INACTIVE
@@ -35,7 +35,10 @@ from tests.fields import SECTIONS
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = "1.31"
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/*.md")])
+PAGES = [
+    ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "benchmarks/LOG.md")
+]
+PAGES += sorted(ROOT.glob("docs/*.md"))
 DOCUMENTS = [
     page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")
 ]  # without names of earlier versions
@@ -246,61 +249,72 @@ def test_the_pinned_revisions_of_the_hubs_data_sets_are_on_the_page():
     assert all(each.repository in page and each.revision in page for each in published)
 
 
-@pytest.mark.parametrize(
-    "study", sorted((ROOT / "studies").glob("*.yaml")), ids=lambda path: path.stem
-)
+@pytest.mark.parametrize("study", hooks.studies(), ids=lambda path: path.stem)
 def test_every_study_reads_and_its_comment_has_a_title_its_command_and_limits(study):
     from ablate.study import read_study
 
     assert read_study(study).rows
-    header = hooks().read_header(study)
+    header = hooks.read_header(study)
     assert f"ablate run studies/{study.name}" in header.command.replace("run  ", "run ")
     assert header.title
     assert header.about
     assert header.limits
 
 
-def hooks():
-    """The module docs/hooks.py."""
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed: pip install -e '.[docs]'")
-    spec = importlib.util.spec_from_file_location("hooks", ROOT / "docs/hooks.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["hooks"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
 def published(name, file):
-    return (ROOT / "results" / name / file).read_text(encoding="utf-8")
+    return (hooks.results() / name / file).read_text(encoding="utf-8")
 
 
-def test_the_gallery_has_a_page_for_every_table_in_results():
-    nav = (ROOT / "mkdocs.yml").read_text()
-    names = hooks().published()
-    assert {path.parent.name for path in ROOT.glob("results/*/table.md")} == set(names)
-    for name in names:
-        assert f": gallery/{name}.md\n" in nav
-        page = hooks().gallery_page(name)
-        assert (ROOT / f"results/{name}/table.md").read_text() in page
-        assert hooks().read_header(ROOT / f"studies/{name}.yaml").shows
-        seconds = [
-            run["seconds"]
-            for run in json.loads(published(name, "provenance.json"))["runs"].values()
-        ]
-        assert f"{len(seconds)} runs, {sum(seconds) / 3600:.1f} hours of work in all, on " in page
-        for figure in (ROOT / "results" / name).glob("*.svg"):
-            assert f"]({name}/{figure.name})" in page
+def test_the_site_lists_every_study_and_every_table_that_is_committed():
+    done = subprocess.run(
+        ["git", "ls-files", "studies/*.yaml", "results/*/table.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        pytest.skip("not a git checkout")
+    listed = [f"studies/{path.name}" for path in hooks.studies()]
+    assert {*listed, *(f"results/{name}/table.md" for name in hooks.published())} == set(
+        done.stdout.split()
+    )
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip"))
-)
+def test_the_site_shows_the_results_that_git_has_and_none_of_a_user(tmp_path):
+    published, own = tmp_path / "results/published/table.md", tmp_path / "results/own/table.md"
+    for path in (published, own):
+        path.parent.mkdir(parents=True)
+        path.write_text("as published\n")
+    assert (
+        hooks.results.__wrapped__(tmp_path) == tmp_path / "results"
+    )  # as of an archive without git
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "add", published], cwd=tmp_path, check=True)
+    published.write_text("repeated by a user\n")
+    results = hooks.results.__wrapped__(tmp_path)
+    assert [path.read_text() for path in results.rglob("*.md")] == ["as published\n"]
+
+
+@pytest.mark.parametrize("name", hooks.published())
+def test_a_gallery_page_shows_the_table_the_figures_and_the_cost(name):
+    page = hooks.gallery_page(name)
+    assert published(name, "table.md") in page
+    assert hooks.read_header(ROOT / f"studies/{name}.yaml").shows
+    seconds = [
+        run["seconds"] for run in json.loads(published(name, "provenance.json"))["runs"].values()
+    ]
+    assert f"{len(seconds)} runs, {sum(seconds) / 3600:.1f} hours of work in all, on " in page
+    for figure in (hooks.results() / name).glob("*.svg"):
+        assert f"]({name}/{figure.name})" in page
+
+
+@pytest.mark.parametrize("name", hooks.published())
 def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name):
     """The oracle is table.json, which has the same numbers by name."""
     content = json.loads(published(name, "table.json"))
     header, _, *lines = (
         [cell.strip() for cell in line.strip("|").split("|")]
-        for line in hooks().scores_first(name).split("\n")
+        for line in hooks.scores_first(name).split("\n")
     )
     assert [line[0] for line in lines] == [row["row"] for row in content["rows"]]
     main = next(
@@ -322,12 +336,10 @@ def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name
     ]
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip"))
-)
+@pytest.mark.parametrize("name", hooks.published())
 def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     """The oracle is table.json: its verdicts, and its conclusion in words."""
-    content, text = json.loads(published(name, "table.json")), hooks().headline(name)
+    content, text = json.loads(published(name, "table.json")), hooks.headline(name)
     main = next(
         key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_")
     )
@@ -352,11 +364,11 @@ def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     bases = [row[main]["mean"] for row in content["rows"] if row["row"] not in judged]
     shown = re.findall(r"([\d.]+) ±", text.partition(". ")[0])
     assert [float(score) for score in shown] == pytest.approx(bases, abs=0.051)
-    page = hooks().gallery_index()
+    page = hooks.gallery_index()
     assert text in page
     assert f"]({name}.md)" in page
-    assert f"]({name}/{next(iter(hooks().figures(name)))})" in page
-    assert hooks().read_header(ROOT / f"studies/{name}.yaml").title.endswith("?")
+    assert f"]({name}/{next(iter(hooks.figures(name)))})" in page
+    assert hooks.read_header(ROOT / f"studies/{name}.yaml").title.endswith("?")
 
 
 DERIVED = {
@@ -368,13 +380,11 @@ DERIVED = {
 SIGNED_OR_DECIMAL = re.compile(r"(?<![\w.-])[-+]?\d+\.\d+(?![\w.])|(?<![\w.])[-+]\d+(?![\w.])")
 
 
-@pytest.mark.parametrize(
-    "name", sorted(path.parent.name for path in ROOT.glob("results/*/records.zip"))
-)
+@pytest.mark.parametrize("name", hooks.published())
 def test_the_numbers_in_the_results_of_a_studys_comment_are_those_of_its_table(name):
     numbers = list(numbers_in(json.loads(published(name, "table.json"))))
     pool = numbers + [DERIVED[name](value) for value in numbers if name in DERIVED]
-    for text in SIGNED_OR_DECIMAL.findall(hooks().read_header(ROOT / f"studies/{name}.yaml").shows):
+    for text in SIGNED_OR_DECIMAL.findall(hooks.read_header(ROOT / f"studies/{name}.yaml").shows):
         half_a_digit = 0.5 * 10.0 ** -len(text.partition(".")[2])
         assert any(
             abs(abs(value) - abs(float(text))) <= 1.000001 * half_a_digit for value in pool

@@ -17,6 +17,7 @@ import pytest
 from ablate.analysis.settle import settle
 from ablate.store import Results
 from ablate.study import read_study
+from docs import hooks
 from tests.cli.inside import inside
 from tests.page.conftest import Whole
 
@@ -109,7 +110,7 @@ def test_the_example_shows_every_row_of_the_study_with_the_published_numbers(doc
     ]
     table = [
         line
-        for line in (ROOT / f"results/{study}/table.md").read_text().splitlines()
+        for line in (hooks.results() / study / "table.md").read_text().splitlines()
         if line.startswith("|")
     ]
     published = [[cell.strip() for cell in line[1:-1].split("|")] for line in table]
@@ -132,7 +133,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
         .split("**Intervals.**")[0]
         .split()
     )
-    base, *rows = json.loads((ROOT / "results/anatomy/table.json").read_text())["rows"]
+    base, *rows = json.loads((hooks.results() / "anatomy/table.json").read_text())["rows"]
     by_seed = [list(row["bleu"]["values"]) for row in (base, *rows)]
     differences = [
         {seed: a - b for seed, (a, b) in enumerate(zip(row, by_seed[0], strict=True))}
@@ -212,29 +213,27 @@ def number_or_text(cell):
         return cell
 
 
-ARCHIVES = sorted(ROOT.glob("results/*/records.zip"))
-
-
-@pytest.mark.parametrize("archive", ARCHIVES, ids=[path.parent.name for path in ARCHIVES])
-def test_the_published_tables_follow_from_the_published_records(archive, tmp_path):
-    with zipfile.ZipFile(archive) as records:
+@pytest.mark.parametrize("name", hooks.published())
+def test_the_published_tables_follow_from_the_published_records(name, tmp_path):
+    published = hooks.results() / name
+    with zipfile.ZipFile(published / "records.zip") as records:
         records.extractall(tmp_path)
-    study = ROOT / "studies" / f"{archive.parent.name}.yaml"
-    assert (archive.parent / "study.yaml").read_text() == study.read_text()
-    for form, name in (("markdown", "table.md"), ("csv", "table.csv")):
+    study = ROOT / f"studies/{name}.yaml"
+    assert (published / "study.yaml").read_text() == study.read_text()
+    for form, file in (("markdown", "table.md"), ("csv", "table.csv")):
         done = inside("table", study, "--results", tmp_path, "--format", form)
         assert done.code == 0
         lines = [line for line in done.out.splitlines() if "from an archive of records" not in line]
-        published = (archive.parent / name).read_text().splitlines()
+        expected = (published / file).read_text().splitlines()
         if form == "markdown":
-            assert lines == published
+            assert lines == expected
         else:
-            assert_equal_numbers(lines, published)
+            assert_equal_numbers(lines, expected)
     settled = settle(read_study(study), Results(tmp_path))
     ids = {
         run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()
     }
-    assert ids == json.loads((archive.parent / "provenance.json").read_text())["runs"].keys()
+    assert ids == json.loads((published / "provenance.json").read_text())["runs"].keys()
 
 
 def test_the_table_of_power_is_that_of_the_plan():

@@ -3,17 +3,10 @@
 import shutil
 
 import pytest
-import torch
 
 from ablate.data.corpus import Corpus
 from ablate.store import Results
 from tests.attention.runs import corpus_in, opened
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Small tensors are slower with several threads."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

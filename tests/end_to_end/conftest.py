@@ -41,14 +41,6 @@ class Trained:
         return Results(self.root).run(study.runs_of(row)[0].id)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def polite():
-    """Let waiting OpenMP threads sleep: spinning ones slow a busy machine down."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_WAIT_POLICY", "passive")
-        yield
-
-
 @pytest.fixture(scope="session")
 def calm(tmp_path_factory):
     """The tiny study, trained without interruption."""

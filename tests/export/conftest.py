@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results
@@ -35,12 +34,6 @@ class Trained:
     @property
     def tokenizer(self):
         return self.opened.corpus.tokenizer
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Small tensors are slower with several threads."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -1,15 +1,8 @@
-"""Parity is tested on one thread and without a network."""
+"""Parity is tested without a network."""
 
 import socket
 
 import pytest
-import torch
-
-
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Tensors of a few hundred numbers gain nothing from a second core."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -18,9 +18,10 @@ from ablate.study.schema import schema, sections
 from ablate.study.sections import SECTIONS
 from ablate.study.yaml_nodes import parse_yaml
 from ablate.tasks import TASKS
+from docs import hooks
 
 ROOT = Path(__file__).parents[2]
-STUDIES = sorted([*ROOT.glob("studies/*.yaml"), *TEMPLATES.glob("*.yaml")])
+STUDIES = sorted([*hooks.studies(), *TEMPLATES.glob("*.yaml")])
 SCHEMA = schema()
 CHECK = jsonschema.Draft7Validator(SCHEMA)
 DATA = "study: x\ndata: {corpus: toy, vocab_size: 350}\n"
@@ -46,7 +47,7 @@ def test_every_study_of_the_repository_is_valid(path):
 
 
 def test_every_study_in_the_documentation_is_valid():
-    pages = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")]
+    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md")]
     blocks = [
         block
         for page in pages

@@ -23,12 +23,6 @@ TINY = {
 LOG_EVERY = 3
 
 
-@pytest.fixture(scope="session", autouse=True)
-def one_thread():
-    """Tensors of a few hundred numbers gain nothing from a second core."""
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(autouse=True)
 def log_every_three_steps(monkeypatch):
     """A dozen steps then show several log lines, and stops fall between them."""
