@@ -30,8 +30,8 @@ FLOORS = (
     ("study", "training"),
     ("analysis", "run"),
     ("plan",),
-    ("report", "launch", "loggers", "export"),
-    ("cluster", "page", "attention"),
+    ("report", "launch", "loggers", "export", "attention"),
+    ("cluster", "page"),
     ("cli",),
     ("__init__", "__main__"),  # what `import ablate` and `python -m ablate` offer
 )

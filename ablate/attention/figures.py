@@ -1,46 +1,31 @@
-"""Attention weights and importance as figures. The size of a figure follows from its labels, so
-that none is cut.
-"""
+"""Attention weights and importance as figures, laid out by Matplotlib."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from matplotlib.colors import CenteredNorm, Normalize
+from matplotlib.axes import Axes
+from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
 
-from ablate.attention.importance import HeadImportance, Importances
+from ablate.attention.importance import Importances
 from ablate.attention.weights import TITLES, AttentionWeights, LayerWeights
 from ablate.errors import UsageError, listed
-from ablate.formatting import plural, token_text
-from ablate.plotting import (
-    FONT,
-    FORMATS,
-    LINE,
-    MARGIN,
-    SMALL,
-    TITLE,
-    Sheet,
-    families_for,
-    fitted,
-    style,
-    text_width,
-)
+from ablate.formatting import ellipsis, plural, token_text
+from ablate.plotting import FORMATS, families_for, style
 
 # Both color maps can be read with every kind of color vision.
 WEIGHTS, IMPORTANCE = "viridis", "PuOr"
-# Sizes in inches. They are absolute, so that text has the same size in every figure.
-CELL, SMALLEST_CELL = 0.16, 0.09  # of one weight; smaller for long sentences
-SIDE = 4.0  # of a map, from which on its cells become smaller
-GAP = 0.15  # between maps
-NARROWEST = 5.0  # width of a figure
-HEADING = 1.3  # height of the title, the sentences and the scale of colors
-GRID = (0.55, 0.3)  # width and height of a cell with a number in it
-
+CELL, SMALLEST_CELL = 0.16, 0.09  # inches of one weight; smaller for long sentences
+SIDE = 4.0  # inches of a map, from which on its cells become smaller
+TEXT = 0.9  # inches for labels and the title of a map
+HEADING = 1.2  # inches for the title of the figure
+NARROWEST = 6.0  # inches of a figure
+CHARACTERS = 10  # of the title that fit into an inch
 HEADS_PER_ROW = 8
+GRID = (0.6, 0.35)  # inches of a cell with a number in it
 
 
 def check_paths(paths: Sequence[Path]) -> None:
@@ -59,152 +44,85 @@ def check_paths(paths: Sequence[Path]) -> None:
 
 def draw_weights(weights: AttentionWeights, run: str) -> Figure:
     """Draw one heat map per head, the heads of a layer side by side; rows are queries, columns are
-    keys.
+    keys. A weight of exactly 0 is white.
     """
-    families, missing = families_for(
-        {c for piece in (*weights.source, *weights.target) for c in token_text(piece)}
-    )
+    pieces = {piece for layer in weights.layers for piece in (*layer.queries, *layer.keys)}
+    families, missing = families_for({c for piece in pieces for c in token_text(piece)})
+    # The word mark of SentencePiece is drawn far below the line in many fonts; an underscore is
+    # not.
+    replaced = {ord("▁"): "_", **dict.fromkeys(map(ord, missing), "\N{REPLACEMENT CHARACTER}")}
+    tokens = max(max(len(layer.queries), len(layer.keys)) for layer in weights.layers)
+    cell = min(CELL, max(SMALLEST_CELL, SIDE / tokens))
+    columns = min(HEADS_PER_ROW, max(len(layer.heads) for layer in weights.layers))
+    rows_of_layers = [-(-len(layer.heads) // columns) for layer in weights.layers]
+    side, rows = tokens * cell + TEXT, sum(rows_of_layers)
     with style(families):
-        return _HeatMaps(weights, run, missing).sheet.finished()
+        figure = Figure(
+            (max(NARROWEST, columns * side), HEADING + rows * side), layout="constrained"
+        )
+        axes = figure.subplots(rows, columns, squeeze=False)
+        top = 0
+        for layer, count in zip(weights.layers, rows_of_layers, strict=True):
+            _draw_layer(layer, axes[top : top + count].flat, replaced, 50 * cell)
+            top += count
+        image = axes[0, 0].images[0]
+        figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40, label="weight")
+        lines = [f"Attention weights of run {run}"]
+        for side_name, text in weights.texts:
+            line = f"{side_name}: {token_text(text).translate(replaced)}"
+            lines.append(ellipsis(line, int(CHARACTERS * figure.get_figwidth())))
+        figure.suptitle("\n".join(lines))
+    return figure
+
+
+def _draw_layer(
+    layer: LayerWeights, places: Iterable[Axes], replaced: dict[int, str], size: float
+) -> None:
+    """Draw the heads of a layer, and leave the other places empty."""
+    for number, axes in enumerate(places):
+        if number >= len(layer.heads):
+            axes.set_axis_off()
+            continue
+        head = np.ma.masked_equal(layer.heads[number].numpy(), 0.0)
+        axes.imshow(head, cmap=WEIGHTS, vmin=0, vmax=1, interpolation="nearest")
+        axes.set_title(f"{layer.kind} {layer.layer}.{number + 1}")
+        keys = [token_text(piece).translate(replaced) for piece in layer.keys]
+        queries = [token_text(piece).translate(replaced) for piece in layer.queries]
+        axes.set_xticks(range(len(keys)), keys, rotation=90, size=size)
+        axes.set_yticks(range(len(queries)), queries, size=size)
+        axes.tick_params(length=0)
 
 
 def draw_importances(importances: Importances, run: str) -> Figure:
     """Draw a grid of layers and heads for each kind of attention, with the importance written into
     every cell.
     """
+    grids = {kind: importances.grid(kind) for kind in TITLES}
+    grids = {kind: grid for kind, grid in grids.items() if grid.values}
+    heights = [len(grid.values) for grid in grids.values()]
+    width = max(len(grid.values[0]) for grid in grids.values()) * GRID[0] + TEXT
+    height = HEADING + sum(heights) * GRID[1] + TEXT * len(grids)
+    largest = max(abs(head.importance) for head in importances.heads)
+    norm = CenteredNorm(0, halfrange=max(largest, 1e-9))
     with style():
-        return _grids(importances, run)
-
-
-class _HeatMaps:
-    """The figure of attention weights, filled from top to bottom."""
-
-    def __init__(self, weights: AttentionWeights, run: str, missing: set[str]) -> None:
-        self.weights = weights
-        # The word mark of SentencePiece is drawn far below the line in many fonts; an underscore is
-        # not.
-        self.replaced = {
-            ord("▁"): "_",
-            **dict.fromkeys(map(ord, missing), "\N{REPLACEMENT CHARACTER}"),
-        }
-        longest = max(max(len(layer.queries), len(layer.keys)) for layer in weights.layers)
-        self.cell = min(CELL, max(SMALLEST_CELL, SIDE / longest))
-        self.font = FONT * min(1.0, 1.1 * self.cell / CELL)
-        self.left = MARGIN + max(self._label_width(layer.queries) for layer in weights.layers)
-        width = max(NARROWEST, *(self._width(layer) for layer in weights.layers))
-        self.top = MARGIN + HEADING
-        self.sheet = Sheet(width, self.top + sum(self._height(layer) for layer in weights.layers))
-        self._heading(run)
-        for layer in weights.layers:
-            self._layer(layer)
-
-    def _label(self, piece: str) -> str:
-        """Return a token piece in characters that the fonts have."""
-        return token_text(piece).translate(self.replaced)
-
-    def _label_width(self, pieces: Sequence[str]) -> float:
-        return max(text_width(self._label(piece), self.font) for piece in pieces) + 0.08
-
-    def _width(self, layer: LayerWeights) -> float:
-        return self.left + min(HEADS_PER_ROW, len(layer.heads)) * self._head_width(layer) + MARGIN
-
-    def _head_width(self, layer: LayerWeights) -> float:
-        """Return the width of one map and the gap after it."""
-        return max(len(layer.keys) * self.cell, text_width("head 10", FONT)) + GAP
-
-    def _row_height(self, layer: LayerWeights) -> float:
-        return LINE + len(layer.queries) * self.cell + self._label_width(layer.keys) + GAP
-
-    def _height(self, layer: LayerWeights) -> float:
-        """Return the height of a layer: its title, and as many rows of maps as its heads need."""
-        return LINE + -(-len(layer.heads) // HEADS_PER_ROW) * self._row_height(layer) + GAP
-
-    def _heading(self, run: str) -> None:
-        self.sheet.title(MARGIN, f"Attention weights of run {run}", TITLE)
-        for number, (side, content) in enumerate(self.weights.texts):
-            text = f"{side}: {self._label(content)}"
-            text = fitted(text, FONT, self.sheet.width - 2 * MARGIN)
-            self.sheet.text(MARGIN, MARGIN + 0.3 + number * LINE, text, FONT)
-        self.sheet.color_bar(MARGIN + 0.85, Normalize(0, 1), WEIGHTS)
-        legend = "Rows are queries, columns are keys. White: exactly 0."
-        self.sheet.text(MARGIN + 1.8, MARGIN + 0.83, legend, SMALL)
-
-    def _layer(self, layer: LayerWeights) -> None:
-        self.sheet.title(self.top, f"{TITLES[layer.kind]}, layer {layer.layer}", FONT + 1)
-        for number in range(len(layer.heads)):
-            row, column = divmod(number, HEADS_PER_ROW)
-            x = self.left + column * self._head_width(layer)
-            self._head(
-                layer,
-                number,
-                x,
-                self.top + LINE + row * self._row_height(layer),
-                labeled=column == 0,
-            )
-        self.top += self._height(layer)
-
-    def _head(self, layer: LayerWeights, number: int, x: float, y: float, labeled: bool) -> None:
-        T, S, pad = len(layer.queries), len(layer.keys), 0.03 / self.cell
-        self.sheet.text(x, y, f"head {number + 1}", FONT)
-        axes = self.sheet.axes(x, y + LINE, S * self.cell, T * self.cell)
-        visible = np.ma.masked_equal(layer.heads[number].numpy(), 0.0)  # masked keys stay white
-        axes.imshow(visible, cmap=WEIGHTS, vmin=0, vmax=1, aspect="auto", interpolation="nearest")
-        axes.set(xticks=[], yticks=[])
-        axes.spines[:].set_visible(True)
-        # Labels are texts and not ticks: each tick is several objects, which take long to draw.
-        look: dict[str, Any] = {
-            "size": self.font,
-            "ha": "right",
-            "va": "center_baseline",
-            "rotation_mode": "anchor",
-        }
-        for index, key in enumerate(layer.keys):
-            axes.text(index, T - 0.5 + pad, self._label(key), rotation=90, **look)
-        for index, query in enumerate(layer.queries if labeled else ()):
-            axes.text(-0.5 - pad, index, self._label(query), **look)
-
-
-def _grids(importances: Importances, run: str) -> Figure:
-    heads = importances.heads
-    kinds = {head.kind: [other for other in heads if other.kind == head.kind] for head in heads}
-    widest = max(head.head for head in heads)
-    rows = len({(head.kind, head.layer) for head in heads})
-    height = MARGIN + HEADING + rows * GRID[1] + len(kinds) * 3 * LINE
-    sheet = Sheet(max(NARROWEST, 4 * MARGIN + widest * GRID[0]), height)
-    sheet.title(MARGIN, f"Importance of the heads of run {run}", TITLE)
-    sheet.text(
-        MARGIN,
-        MARGIN + 0.3,
-        "Increase of the dev loss when the head is masked, in nats per token.",
-        FONT,
-    )
-    whole = (
-        f"Loss of the whole model: {importances.loss:.4f} on {plural(importances.pairs, 'record')}."
-    )
-    sheet.text(MARGIN, MARGIN + 0.3 + LINE, whole, FONT)
-    norm = CenteredNorm(0, halfrange=max(max(abs(head.importance) for head in heads), 1e-9))
-    sheet.color_bar(MARGIN + 0.85, norm, IMPORTANCE)
-    top = MARGIN + HEADING
-    for kind, of_kind in kinds.items():
-        sheet.title(top, TITLES[kind], FONT + 1)
-        top += _grid(sheet, top + LINE, of_kind, norm) + 3 * LINE
-    return sheet.finished()
-
-
-def _grid(sheet: Sheet, top: float, heads: list[HeadImportance], norm: Normalize) -> float:
-    """Draw the heads of one kind, and return the height of their grid."""
-    layers = sorted({head.layer for head in heads})
-    count = max(head.head for head in heads)
-    values = np.array([head.importance for head in heads]).reshape(len(layers), count)
-    axes = sheet.axes(3 * MARGIN, top, count * GRID[0], len(layers) * GRID[1])
-    axes.imshow(values, cmap=IMPORTANCE, norm=norm, aspect="auto", interpolation="nearest")
-    axes.spines[:].set_visible(True)
-    for (row, column), value in np.ndenumerate(values):
-        color = (
-            "white" if abs(norm(value) - 0.5) > 0.3 else "black"
-        )  # the ends of the color map are dark
-        axes.text(column, row, f"{value:+.3f}", size=SMALL, ha="center", va="center", color=color)
-    axes.set_xticks(range(count), [f"head {number}" for number in range(1, count + 1)])
-    axes.set_yticks(range(len(layers)), [f"layer {layer}" for layer in layers])
-    axes.tick_params(length=0, pad=2)
-    return len(layers) * GRID[1]
+        figure = Figure((max(NARROWEST, width), height), layout="constrained")
+        axes = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for place, (kind, grid) in zip(axes, grids.items(), strict=True):
+            image = place.imshow(grid.values, cmap=IMPORTANCE, norm=norm, aspect="auto")
+            for (row, column), value in np.ndenumerate(np.array(grid.values)):
+                is_dark = abs(norm(value) - 0.5) > 0.3  # the ends of the color map are
+                color = "white" if is_dark else "black"
+                place.text(column, row, f"{value:+.3f}", ha="center", va="center", color=color)
+            place.set_title(TITLES[kind])
+            heads = range(len(grid.values[0]))
+            place.set_xticks(heads, [f"head {number + 1}" for number in heads])
+            place.set_yticks(range(len(grid.layers)), [f"layer {layer}" for layer in grid.layers])
+            place.tick_params(length=0)
+        figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40)
+        figure.suptitle(
+            f"Importance of the heads of run {run}\n"
+            "Increase of the dev loss when the head is masked, in nats per token.\n"
+            f"Loss of the whole model: {importances.loss:.4f} on "
+            f"{plural(importances.pairs, 'record')}."
+        )
+    return figure

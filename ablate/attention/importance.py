@@ -2,14 +2,14 @@
 section 3.2).
 
 Deviation: the paper reports the change in BLEU. Here it is the loss on the dev set, which needs no
-    decoding and
-resolves smaller differences.
+decoding and resolves smaller differences.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 
@@ -35,6 +35,15 @@ class HeadImportance:
     importance: float
 
 
+class Grid(NamedTuple):
+    """The importance of each head of one kind of attention: a row of `values` for each of
+    `layers`.
+    """
+
+    layers: list[int]
+    values: list[list[float]]
+
+
 @dataclass(frozen=True)
 class Importances:
     """The importance of several heads.
@@ -46,6 +55,14 @@ class Importances:
     loss: float
     pairs: int
     heads: tuple[HeadImportance, ...]
+
+    def grid(self, kind: Kind) -> Grid:
+        """The importance of the heads of one kind."""
+        rows: dict[int, list[float]] = {}
+        for head in self.heads:
+            if head.kind == kind:
+                rows.setdefault(head.layer, []).append(head.importance)
+        return Grid(list(rows), list(rows.values()))
 
 
 def measure_importances(
@@ -59,8 +76,8 @@ def measure_importances(
     """Measure the importance of every head of these layers.
 
     One pass over the split measures the loss of the whole model, and one more pass per head the
-    loss with that head
-    masked: its output is multiplied by 0 before W^O, while the bias of W^O stays.
+    loss with that head masked: its output is multiplied by 0 before W^O, while the bias of W^O
+    stays.
 
     Args:
         task: of the model.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,22 +12,25 @@ from ablate.cli.options import (
     DEFAULT_RESULTS,
     Device,
     DeviceOption,
+    Format,
+    OutputFormat,
     ResultsRoot,
     RowOfStudy,
     RunOrStudy,
     SeedOfRow,
-    find_finished_row,
     torch_device,
 )
+from ablate.cli.standard_input import checked_text, piped_text, row_for_text
 from ablate.errors import UsageError
+from ablate.formatting import plural
 from ablate.store import Results
-from ablate.streams import echo, new_console, print_data
+from ablate.streams import echo, new_console, print_json
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from ablate.attention.importance import Importances
-    from ablate.attention.weights import AttentionLayer
+    from ablate.attention.weights import AttentionLayer, AttentionWeights
     from ablate.run.inference import LoadedRun
 
 
@@ -43,14 +45,6 @@ class Kind(StrEnum):
     cross = "cross"
 
 
-class Format(StrEnum):
-    """Formats of the output."""
-
-    rich = "rich"
-    json = "json"
-    csv = "csv"
-
-
 def command(
     run: RunOrStudy,
     row: RowOfStudy = None,
@@ -62,7 +56,7 @@ def command(
             "--sentence",
             metavar="TEXT",
             help="Source sentence, or text of a language model.",
-            show_default="the first of the test split",
+            show_default="standard input, or the first of the test split",
         ),
     ] = None,
     translation: Annotated[
@@ -102,12 +96,7 @@ def command(
             "--out", metavar="FILE", help="Also write a figure: .pdf, .png or .svg. Repeatable."
         ),
     ] = None,
-    format: Annotated[
-        Format,
-        typer.Option(
-            "--format", help="Output to read (rich); everything (json); one line per head (csv)."
-        ),
-    ] = Format.rich,
+    format: Format = OutputFormat.rich,
     device: DeviceOption = Device.auto,
 ) -> None:
     """Show attention weights for a sentence, or each head's importance."""
@@ -121,46 +110,85 @@ def command(
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
-    folder, named = find_finished_row(Results(results), run, row, seed)
+    folder, named = row_for_text(Results(results), run, row, seed, "--sentence takes it")
+    if not importance:
+        sentence = _sentence(sentence)
     from ablate.attention.weights import attention_layers
     from ablate.run.inference import attention_run
 
     opened = attention_run(folder, Results(results), torch_device(device), named)
-    selected = attention_layers(opened.model, [one.value for one in kind or ()], layer or ())
+    layers = attention_layers(opened.model, [chosen.value for chosen in kind or ()], layer or ())
     if importance:
-        _importance(folder.id, _measure(opened, selected, pairs), format, out or [])
+        _show_importance(folder.id, _measure(opened, layers, pairs), format, out or [])
     else:
-        _weights(folder.id, opened, selected, sentence, translation, format, out or [])
+        from ablate.attention.weights import attention_weights
+
+        weights = attention_weights(opened, sentence, translation, layers)
+        _show_weights(folder.id, weights, format, out or [])
 
 
-def _weights(
-    run: str,
-    opened: LoadedRun,
-    selected: list[AttentionLayer],
-    sentence: str | None,
-    translation: str | None,
-    format: Format,
-    out: list[Path],
+def _sentence(option: str | None) -> str | None:
+    """The text of --sentence, or else of standard input; None if there is neither."""
+    if option is not None:
+        return checked_text(option, "--sentence")
+    text = piped_text()
+    if text is not None and "\n" in text:
+        raise UsageError(
+            f"standard input has {text.count(chr(10)) + 1} lines, and `ablate attention` shows one "
+            "sentence; --sentence may contain line breaks"
+        )
+    return text
+
+
+def _show_weights(
+    run: str, weights: AttentionWeights, format: OutputFormat, out: list[Path]
 ) -> None:
-    """Print and draw the weights for a sentence."""
-    from ablate.attention import formats
-    from ablate.attention.weights import attention_weights
+    """Draw the weights, and print them as JSON, or the means of each head."""
+    from ablate.attention import output
 
-    weights = attention_weights(opened, sentence, translation, selected)
     if out:  # before printing, which stops if the reader of a pipe exits
         from ablate.attention.figures import draw_weights
 
         _save(draw_weights(weights, run), out)
-    _print(
-        format,
-        lambda: formats.weights_json(weights, run),
-        lambda: formats.weights_csv(weights),
-        lambda: formats.print_weights(weights, new_console()),
+    if format is OutputFormat.json:
+        print_json(output.weights_json(weights, run))
+        return
+    console = new_console()
+    for side, text in weights.texts:
+        console.print(f"{side}: {text}", soft_wrap=True)
+    console.print(output.weights_table(weights))
+    for line in weights.hidden:
+        console.print(line, soft_wrap=True)
+    if not out:
+        console.print("Means over the queries; --out FILE draws the weights.", style="dim")
+
+
+def _show_importance(
+    run: str, importances: Importances, format: OutputFormat, out: list[Path]
+) -> None:
+    """Draw and print the importance of heads."""
+    from ablate.attention import output
+
+    if out:
+        from ablate.attention.figures import draw_importances
+
+        _save(draw_importances(importances, run), out)
+    if format is OutputFormat.json:
+        print_json(output.importances_json(importances, run))
+        return
+    console = new_console()
+    console.print(output.importances_table(importances))
+    console.print(
+        f"importance: increase of the dev loss ({plural(importances.pairs, 'record')}), in nats "
+        "per token, when the head is masked. Two heads that do the same work both look "
+        "unimportant.",
+        style="dim",
+        soft_wrap=True,
     )
 
 
 def _save(figure: Figure, paths: list[Path]) -> None:
-    """Write the figure; the paths are reported on standard error, because standard output may be
+    """Write the figure. The paths are reported on standard error, because standard output may be
     read by a program.
     """
     from ablate.plotting import save
@@ -168,32 +196,6 @@ def _save(figure: Figure, paths: list[Path]) -> None:
     save(figure, paths)
     for path in paths:
         echo(f"Wrote {path}", err=True)
-
-
-def _importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
-    """Print and draw the importance of heads."""
-    from ablate.attention import formats
-
-    if out:  # before printing, which stops if the reader of a pipe exits
-        from ablate.attention.figures import draw_importances
-
-        _save(draw_importances(importances, run), out)
-    _print(
-        format,
-        lambda: formats.importances_json(importances, run),
-        lambda: formats.importances_csv(importances),
-        lambda: formats.print_importances(importances, new_console()),
-    )
-
-
-def _print(
-    format: Format, json: Callable[[], str], csv: Callable[[], str], rich: Callable[[], None]
-) -> None:
-    """Print in one of the formats; only this one is made."""
-    if format is Format.rich:
-        rich()
-    else:
-        print_data(json() if format is Format.json else csv())
 
 
 def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | None) -> Importances:

@@ -16,6 +16,7 @@ from ablate.cli.options import (
     SeedOfRow,
     find_finished_run,
 )
+from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.store import Results
 from ablate.streams import echo, print_data, print_json
@@ -29,11 +30,14 @@ EXAMPLE = "ablate fill study.yaml base 'the small d<mask>g sleeps'"
 def command(
     run: RunOrStudy,
     row_and_text: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="[ROW] TEXT", help="The study's row, base by default; a text with <mask> in it."
+            metavar="[ROW] TEXT",
+            help="The study's row, base by default; a text with <mask> in it, which is read from "
+            "standard input if it is left out.",
+            show_default=False,
         ),
-    ],
+    ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
     top: Annotated[
@@ -42,12 +46,12 @@ def command(
     format: Format = OutputFormat.rich,
 ) -> None:
     """Fill the masks of a text with a trained masked language model."""
-    if len(row_and_text) > 2:
+    words = row_and_text or []
+    if len(words) > 2:
         raise UsageError(
-            f"expected a row and a text, or a text alone; got {len(row_and_text)} words: quote the "
-            f"text"
+            f"expected a row and a text, or a text alone; got {len(words)} words: quote the text"
         )
-    row, text = row_and_text[0] if len(row_and_text) == 2 else None, row_and_text[-1]
+    row, text = _row_and_text(words)
     root = Results(results)
     folder = find_finished_run(root, run, row, seed)
     from ablate.run.inference import fill
@@ -63,6 +67,18 @@ def command(
         print_json(content)
         return
     _print(filled)
+
+
+def _row_and_text(words: list[str]) -> tuple[str | None, str]:
+    """The row, None for base, and the text; a text that is not among the words is piped."""
+    if len(words) == 2 or (len(words) == 1 and "<mask>" in words[0]):
+        return (words[0] if len(words) == 2 else None), checked_text(words[-1], "TEXT")
+    text = piped_text()
+    if text is not None:
+        return (words[0] if words else None), text
+    if words:
+        return None, checked_text(words[0], "TEXT")
+    raise UsageError("TEXT is missing: give it, with <mask> in it, or on standard input")
 
 
 def _as_json(mask: tuple[object, ...]) -> list[dict[str, object]]:

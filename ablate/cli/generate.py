@@ -14,8 +14,8 @@ from ablate.cli.options import (
     RowOfStudy,
     RunOrStudy,
     SeedOfRow,
-    find_finished_row,
 )
+from ablate.cli.standard_input import checked_text, piped_text, row_for_text
 from ablate.store import Results
 from ablate.streams import print_data, print_json
 
@@ -28,11 +28,14 @@ def command(
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
     prompt: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--prompt", metavar="TEXT", help="Text to continue.", show_default="a new document"
+            "--prompt",
+            metavar="TEXT",
+            help="Text to continue.",
+            show_default="standard input, or a new document",
         ),
-    ] = "",
+    ] = None,
     tokens: Annotated[
         int | None,
         typer.Option(
@@ -75,12 +78,13 @@ def command(
 ) -> None:
     """Generate text with a trained language model."""
     root = Results(results)
-    folder, named = find_finished_row(root, run, row, seed)
+    folder, named = row_for_text(root, run, row, seed, "--prompt takes it")
+    text = piped_text() if prompt is None else checked_text(prompt, "--prompt")
     given = {"generated_tokens": tokens, "temperature": temperature, "top_k": top_k}
     from ablate.run.inference import generate
 
     settings = {name: value for name, value in given.items() if value is not None}
-    texts = generate(folder, root, prompt, count, draw, settings, named)
+    texts = generate(folder, root, text or "", count, draw, settings, named)
     if format is OutputFormat.json:
         lines = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
         print_json({"run": folder.id, "texts": lines})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
@@ -13,9 +12,8 @@ from ablate.cli.options import (
     RowOfStudy,
     RunOrStudy,
     SeedOfRow,
-    find_finished_row,
 )
-from ablate.errors import DataError
+from ablate.cli.standard_input import read_lines, row_for_text
 from ablate.store import Results
 from ablate.streams import echo, print_data
 
@@ -55,8 +53,10 @@ def command(
     With a study, the decoding settings of the row apply: beam size, length penalty, limits,
     constraint. With a run id, the task's defaults apply.
     """
-    folder, named = find_finished_row(Results(results), run, row, seed)
-    sentences = _read_lines()  # all of them, since batches are sorted by length
+    folder, named = row_for_text(
+        Results(results), run, row, seed, "text is read from standard input"
+    )
+    sentences = read_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 
     decoding = named.config if named else None
@@ -67,23 +67,3 @@ def command(
                 f"standard input:{number}: the prediction is not valid; the line is empty", err=True
             )
         print_data(f"{line or ''}\n")
-
-
-def _read_lines() -> list[str]:
-    """Lines of standard input. Decoded here, because Python accepts invalid UTF-8 in some
-    locales.
-    """
-    if sys.stdin is None:
-        raise DataError(
-            "standard input is closed; sentences are read from it, such as `ablate translate ... < "
-            "FILE`"
-        )
-    lines = []
-    for number, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            lines.append(line.decode().rstrip("\r\n"))
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"standard input:{number}: not valid UTF-8 (byte {error.start + 1} of the line)"
-            ) from None
-    return lines

@@ -37,8 +37,8 @@ IMPORTANCES = Importances(
 
 
 def panels(figure):
-    """The axes that show an image, except the first, which is the color bar."""
-    return [axes for axes in figure.axes[1:] if axes.images]
+    """The axes that show a map."""
+    return [axes for axes in figure.axes if axes.images]
 
 
 def labels(axis):
@@ -56,47 +56,23 @@ def test_every_head_has_a_map_of_its_weights_in_which_masked_keys_are_white():
         assert (image.norm.vmin, image.norm.vmax) == (0, 1)
 
 
-def test_columns_are_labeled_under_every_map_and_rows_at_the_first_of_a_line():
-    named = [
-        [text.get_text() for text in axes.texts] for axes in panels(draw_weights(WEIGHTS, RUN))
+def test_every_map_names_its_head_its_queries_and_its_keys():
+    maps = panels(draw_weights(WEIGHTS, RUN))
+    assert [axes.get_title() for axes in maps] == [
+        *(f"decoder 1.{head}" for head in range(1, 4)),
+        *(f"cross 2.{head}" for head in range(1, 11)),
     ]
-    rows = ["_a", "$\\frac", "$_{x", "</s>"]
-    assert named[:3] == [rows + rows, rows, rows]
-    columns = named[4][:3]
-    assert (columns[0], columns[2]) == (
-        "_b",
-        "</s>",
-    )  # between them, what the installed fonts allow
-    assert named[3:] == [
-        columns + rows,
-        *[columns] * 7,
-        columns + rows,
-        columns,
-    ]  # eight heads a line
+    assert labels(maps[0].yaxis) == labels(maps[0].xaxis) == ["_a", "$\\frac", "$_{x", "</s>"]
+    # Between them, what the installed fonts allow.
+    assert [labels(maps[4].xaxis)[index] for index in (0, 2)] == ["_b", "</s>"]
+    assert maps[0].get_ylim() == (3.5, -0.5)  # the first row is at the top
 
 
-def test_labels_are_at_their_row_and_under_their_column():
-    first, *_ = panels(draw_weights(WEIGHTS, RUN))
-    height, width = first.images[0].get_array().shape
-    places = [text.get_position() for text in first.texts]
-    assert [x for x, _ in places[:4]] == [y for _, y in places[4:]] == [0, 1, 2, 3]
-    assert all(y > height - 0.5 for _, y in places[:4])
-    assert all(x < -0.5 for x, _ in places[4:])
-    assert first.get_xlim() == (-0.5, width - 0.5)
-    assert first.get_ylim() == (height - 0.5, -0.5)  # the first row is at the top
-
-
-def test_titles_name_run_sentence_kinds_layers_and_heads():
-    texts = [text.get_text() for text in draw_weights(WEIGHTS, RUN).texts]
-    assert texts[0] == f"Attention weights of run {RUN}"
-    assert texts[1].startswith("source: b")
-    assert texts[2].startswith("target: a$\\frac")
-    titles = ["decoder self-attention, layer 1", "cross-attention, decoder over source, layer 2"]
-    assert [text for text in texts if "layer" in text] == titles
-    assert [text for text in texts if text.startswith("head")] == [
-        *(f"head {n}" for n in range(1, 4)),
-        *(f"head {n}" for n in range(1, 11)),
-    ]
+def test_the_title_names_the_run_and_both_sentences():
+    run, source, target = draw_weights(WEIGHTS, RUN).get_suptitle().splitlines()
+    assert run == f"Attention weights of run {RUN}"
+    assert source.startswith("source: b")
+    assert target.startswith("target: a$\\frac")
 
 
 def boxes(figure):
@@ -133,7 +109,7 @@ def test_no_text_is_cut_off(figure):
 def test_a_character_that_no_font_has_is_a_replacement_character(monkeypatch):
     monkeypatch.setattr(font_manager.fontManager, "ttflist", [])
     axes = panels(draw_weights(WEIGHTS, RUN))[4]
-    assert [text.get_text() for text in axes.texts] == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
+    assert labels(axes.xaxis) == ["_b", "\N{REPLACEMENT CHARACTER}", "</s>"]
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,13 @@
-"""JSON and CSV are complete and can be parsed by standard parsers."""
+"""JSON is complete, and tables have a line for every head."""
 
-import csv
-import io
 import json
 import math
 
 import pytest
 from rich.console import Console
 
-from ablate.attention import formats
 from ablate.attention.importance import HeadImportance, Importances
+from ablate.attention.output import importances_json, importances_table, weights_json, weights_table
 from ablate.attention.weights import head_statistics
 from tests.attention.by_hand import all_weights, random_weights
 
@@ -24,7 +22,7 @@ FOUND = Importances(
 
 
 def test_json_has_every_weight_with_its_row_and_column():
-    content = json.loads(formats.weights_json(WEIGHTS, "0123456789ab"))
+    content = json.loads(json.dumps(weights_json(WEIGHTS, "0123456789ab")))
     assert (content["run"], content["source"], content["target"]) == (
         "0123456789ab",
         [*WEIGHTS.source],
@@ -46,20 +44,8 @@ def test_json_has_every_weight_with_its_row_and_column():
             assert [pytest.approx(row, abs=1e-6) for row in head["weights"]] == rows
 
 
-def test_csv_has_one_line_per_head():
-    lines = list(csv.DictReader(io.StringIO(formats.weights_csv(WEIGHTS))))
-    assert [(line["kind"], line["layer"], line["head"]) for line in lines] == [
-        ("decoder", "1", "1"), ("decoder", "1", "2"), ("decoder", "1", "3"), ("cross", "2", "1"), ("cross", "2", "2"),
-    ]  # fmt: skip
-    expected = [measured for weights in WEIGHTS.layers for measured in head_statistics(weights)]
-    for line, measured in zip(lines, expected, strict=True):
-        for name in ("entropy", "distance", "itself", "previous", "next", "marks"):
-            value = getattr(measured, name)
-            assert line[name] == ("" if value is None else repr(value))
-
-
-def test_importance_as_json_and_csv():
-    content = json.loads(formats.importances_json(FOUND, "0123456789ab"))
+def test_importance_as_json():
+    content = importances_json(FOUND, "0123456789ab")
     first, second = content.pop("heads")
     assert content == {
         "run": "0123456789ab",
@@ -78,14 +64,30 @@ def test_importance_as_json_and_csv():
     }
     assert first == expected
     assert second["ppl"] is None  # JSON has no infinity
-    lines = list(csv.DictReader(io.StringIO(formats.importances_csv(FOUND))))
-    assert {name: lines[0][name] for name in expected} == {
-        name: str(value) for name, value in expected.items()
-    }
-    assert lines[1]["ppl"] == "inf"
 
 
-def test_the_table_of_importances_counts_records_which_may_be_pairs_texts_or_trees():
-    console = Console(width=120, file=io.StringIO())
-    formats.print_importances(FOUND, console)
-    assert "dev loss (7 records), in nats" in console.file.getvalue()
+def lines_of(table):
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(table)
+    return [line.split() for line in capture.get().splitlines() if line and "\u2500" not in line]
+
+
+def test_the_table_has_the_means_and_the_largest_weight_of_each_head():
+    head, *lines = lines_of(weights_table(WEIGHTS))
+    assert head == ["head", "entropy", "distance", "self", "prev", "next", "marks", "strongest"]
+    names = [" ".join(line[:2]) for line in lines]
+    assert names == ["decoder 1.1", "decoder 1.2", "decoder 1.3", "cross 2.1", "cross 2.2"]
+    measured = head_statistics(WEIGHTS.layers[1])[1]
+    query, key, weight = measured.strongest[0]
+    expected = [f"{measured.entropy:.2f}", f"{measured.marks:.2f}", f"{weight:.2f}"]
+    assert lines[-1][2:] == [*expected, f"q{query}", "->", f"k{key}"]
+
+
+def test_the_table_of_importances_has_a_line_for_each_head_and_for_the_whole_model():
+    assert lines_of(importances_table(FOUND)) == [
+        ["head", "importance", "loss", "PPL"],
+        ["encoder", "1.1", "+0.5000", "2.5000", "12.182"],
+        ["cross", "2.1", "+997.0000", "999.0000", "inf"],
+        ["whole", "model", "2.0000", "7.389"],
+    ]
