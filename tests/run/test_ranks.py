@@ -22,7 +22,7 @@ from ablate.store.lease import LeaseLost
 from ablate.store.status import read_progress
 from ablate.training import RunContext
 from tests.run.test_worker import ENVIRONMENT, job, wait  # noqa: F401
-from tests.training.conftest import logger_to, one_thread, toy  # noqa: F401
+from tests.training.conftest import logger_to, toy  # noqa: F401
 
 OTHER = "f" * 12
 

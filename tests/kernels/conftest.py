@@ -1,3 +1,0 @@
-"""Kernels on one thread."""
-
-from tests.model.conftest import one_thread  # noqa: F401
