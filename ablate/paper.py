@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 Value = int | float | str  # of a field in a table of the paper
 
@@ -141,30 +140,3 @@ TABLE_4 = PaperTable(
         Published("Dyer et al. (2016)", "generative", 93.3),
     ),
 )
-
-
-class Setting(NamedTuple):
-    """A column of Table 3.
-
-    head: the paper's symbol.
-    field: of the configuration.
-    latex: the symbol in LaTeX.
-    """
-
-    head: str
-    field: str
-    latex: str
-
-
-SETTINGS = (
-    Setting("N", "n_layers", "$N$"),
-    Setting("d_model", "d_model", r"$d_{\mathrm{model}}$"),
-    Setting("d_ff", "d_ff", r"$d_{\mathrm{ff}}$"),
-    Setting("h", "n_heads", "$h$"),
-    Setting("d_k", "d_k", "$d_k$"),
-    Setting("d_v", "d_v", "$d_v$"),
-    Setting("P_drop", "dropout", "$P_{drop}$"),
-    Setting("eps_ls", "label_smoothing", r"$\epsilon_{ls}$"),
-    Setting("steps", "train_steps", "steps"),
-)
-SETTING_FIELDS = {setting.field for setting in SETTINGS}

@@ -238,8 +238,8 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
 def _settings(row: Row) -> dict[str, Any]:
     """The settings of Table 3, and all changes as one text, as a study writes them."""
     from ablate.config.plugins import without_digest
+    from ablate.config.resolve import SETTINGS
     from ablate.formatting import setting_text
-    from ablate.paper import SETTINGS
 
     names = [one.field for one in SETTINGS if one.field != "train_steps"]
     changed = " ".join(

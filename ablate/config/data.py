@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ablate.config.fields import Section
+from ablate.config.fields import OF_TASKS, Section
 
 FILES = "files"  # the corpus given as files beside the study
 HUB = "hf:"
@@ -226,7 +226,7 @@ class RowDataConfig(Section):
         le=1,
         description="share of the training records; a smaller share is a subset of a larger one",
     )
-    context: int | None = Field(
+    context: Annotated[int | None, OF_TASKS] = Field(
         None,
         ge=2,
         le=MAX_CONTEXT,
@@ -234,7 +234,7 @@ class RowDataConfig(Section):
         "and by default "
         "of the evaluation",
     )
-    stride: int | None = Field(
+    stride: Annotated[int | None, OF_TASKS] = Field(
         None,
         ge=1,
         le=MAX_CONTEXT,
@@ -242,19 +242,19 @@ class RowDataConfig(Section):
         "contexts; unset: "
         "context",
     )
-    mask_rate: float = Field(
+    mask_rate: Annotated[float, OF_TASKS] = Field(
         0.15,
         gt=0.0,
         lt=1.0,
         description="masked language models: share of the tokens that are predicted in training",
     )
-    mask_split: str = Field(
+    mask_split: Annotated[str, OF_TASKS] = Field(
         "80/10/10",
         description="masked language models: percentages of the predicted tokens that the model "
         "reads as the mask, as "
         "a random token, and unchanged",
     )
-    whole_word: bool = Field(
+    whole_word: Annotated[bool, OF_TASKS] = Field(
         False,
         description="masked language models: choose words in training, with all of their tokens",
     )

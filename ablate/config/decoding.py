@@ -4,34 +4,38 @@ share runs.
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from pydantic import Field
 
 from ablate.config.data import MAX_CONTEXT
-from ablate.config.fields import Section
+from ablate.config.fields import OF_TASKS, Section
 
 
 class DecodingConfig(Section):
     """Settings of prediction and scoring. Defaults are those of the paper's Table 3."""
 
-    beam: int = Field(4, ge=1, le=1024, description="beam size; 1 is greedy search")
-    alpha: float = Field(
+    beam: Annotated[int, OF_TASKS] = Field(
+        4, ge=1, le=1024, description="beam size; 1 is greedy search"
+    )
+    alpha: Annotated[float, OF_TASKS] = Field(
         0.6,
         ge=0.0,
         le=10.0,
         description="exponent of the GNMT length penalty ((5+|Y|)/6)^alpha (Wu et al., 2016)",
     )
-    max_extra_length: int = Field(
+    max_extra_length: Annotated[int, OF_TASKS] = Field(
         50,
         ge=0,
         le=10_000,
         description="maximum number of tokens by which a translation exceeds its source",
     )
-    early_stopping: bool = Field(
+    early_stopping: Annotated[bool, OF_TASKS] = Field(
         True,
         description="stop a search when the number of finished hypotheses reaches the beam size; "
         "false: only when no unfinished one can become better",
     )
-    constrained: bool = Field(
+    constrained: Annotated[bool, OF_TASKS] = Field(
         False,
         description="parsing: search only among well-formed trees with as many words as the "
         "sentence",
@@ -39,7 +43,7 @@ class DecodingConfig(Section):
     average_checkpoints: int = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
     )
-    eval_context: int | None = Field(
+    eval_context: Annotated[int | None, OF_TASKS] = Field(
         None,
         ge=2,
         le=MAX_CONTEXT,
@@ -47,43 +51,43 @@ class DecodingConfig(Section):
         "test split is "
         "predicted; unset: context",
     )
-    eval_stride: int | None = Field(
+    eval_stride: Annotated[int | None, OF_TASKS] = Field(
         None,
         ge=1,
         le=MAX_CONTEXT,
         description="language models: tokens scored in each context of the evaluation; unset: "
         "eval_context",
     )
-    temperature: float = Field(
+    temperature: Annotated[float, OF_TASKS] = Field(
         1.0,
         ge=0.0,
         le=100.0,
         description="language models: divides the logits of generated text; 0 is greedy",
     )
-    top_k: int | None = Field(
+    top_k: Annotated[int | None, OF_TASKS] = Field(
         None,
         ge=1,
         le=1_000_000,
         description="language models: generated tokens are among the k most likely",
     )
-    generated_tokens: int = Field(
+    generated_tokens: Annotated[int, OF_TASKS] = Field(
         200,
         ge=1,
         le=100_000,
         description="language models: length of each sample of generated text",
     )
-    eval_mask_rate: float = Field(
+    eval_mask_rate: Annotated[float, OF_TASKS] = Field(
         0.15,
         gt=0.0,
         lt=1.0,
         description="masked language models: share of the tokens that are masked and scored",
     )
-    eval_whole_word: bool = Field(
+    eval_whole_word: Annotated[bool, OF_TASKS] = Field(
         False,
         description="masked language models: choose words for the evaluation, with all of their "
         "tokens",
     )
-    eval_mask_seed: int = Field(
+    eval_mask_seed: Annotated[int, OF_TASKS] = Field(
         1,
         ge=0,
         le=1_000_000,

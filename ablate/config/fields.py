@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,6 +25,60 @@ class Section(BaseModel):
     # Strict, because YAML tells numbers, strings and booleans apart: `dropout: "0.1"` is a mistake,
     # and not 0.1.
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+UNSET: Any = object()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What ablate knows of a field of a run, beside its type, default, bounds and meaning.
+
+    A field is declared once, in config/: `name: Annotated[type, Facts(...)] = Field(default, ...)`.
+    Identity, settings without effect, tasks, symbols and exports read these facts. Without them, a
+    field is part of a run's id, has an effect in every model and with every task, and is exported
+    at its default only.
+
+    symbol: the paper's letter, which a study may write for the name.
+    column: number of its column in the paper's Table 3; 0 for none. latex: its head in LaTeX;
+        head: in text, where that is neither the letter nor the name.
+    introduced: its default when it was added, where that is not its default of today. Never edit
+        it: the ids of old runs depend on it.
+    in_id: whether it changes what is trained; False for fields that change only how.
+    needs: the settings without which it has no effect: field -> values.
+    acts_in: the part of the model that it acts in, of those that a variant may leave out.
+    is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
+        models have equal ids.
+    of_tasks: whether only the tasks that name it in `row_fields` use it.
+    is_exported: whether exports take any value of it, or have rules about it (export/targets.py).
+    """
+
+    symbol: str = ""
+    column: int = 0
+    head: str = ""
+    latex: str = ""
+    introduced: Any = UNSET
+    in_id: bool = True
+    needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    acts_in: Literal["", "attention", "attention scores"] = ""
+    is_reset: bool = True
+    of_tasks: bool = False
+    is_exported: bool = False
+
+
+OF_TASKS = Facts(of_tasks=True)
+EXPORTED = Facts(is_exported=True)
+NOT_IN_ID = Facts(in_id=False)
+
+
+@cache
+def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
+    """The facts of each field of a section, by name."""
+    facts = {}
+    for name, info in section.model_fields.items():
+        declared = [item for item in info.metadata if isinstance(item, Facts)]
+        facts[name] = declared[0] if declared else Facts()
+    return facts
 
 
 def field_errors(

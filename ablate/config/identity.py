@@ -2,7 +2,8 @@
 
 A field at its default is left out of the hash, so that a field added later does not change the ids
 of old runs. The defaults used here are those at the time when a field was introduced, so that a
-changed default does not either. Never edit an entry of INTRODUCED; add one for each new field.
+changed default does not either: the declaration of a field whose default changes states the old one
+(`Facts.introduced`). Never edit an entry of INTRODUCED_DATA.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import DecodingConfig
+from ablate.config.fields import UNSET, Section, facts_of
 from ablate.config.resolve import RowConfig
 
 FORMAT = 2
@@ -21,67 +23,25 @@ ID_LENGTH = 12
 
 Data = TypeVar("Data", bound=CorpusConfig)
 
-REQUIRED = object()  # for a field without a default: always in the hash
 
-INTRODUCED: dict[str, Any] = {
-    "n_layers": 6,
-    "d_model": 512,
-    "d_ff": 2048,
-    "n_heads": 8,
-    "d_k": REQUIRED,
-    "d_v": REQUIRED,
-    "dropout": 0.1,
-    "positional_encoding": "sinusoidal",
-    "max_positions": 1024,
-    "train_steps": 100_000,
-    "epochs": None,
-    "patience": None,
-    "batch_tokens": 25_000,
-    "warmup_steps": 4000,
-    "label_smoothing": 0.1,
-    "precision": "fp32",
-    "eval_every": 1000,
-    "checkpoint_every": 1000,
-    "architecture": "encoder-decoder",
-    "encoder_layers": None,
-    "decoder_layers": None,
-    "n_kv_heads": None,
-    "n_cross_heads": None,
-    "attention_dropout": 0.0,
-    "activation_dropout": 0.0,
-    "relative_clip": 16,
-    "mixer": "attention",
-    "attention": "full",
-    "attention_window": 16,
-    "attention_scale": "1/sqrt(d_k)",
-    "attention_bias": False,
-    "activation": "relu",
-    "norm": "layernorm",
-    "norm_position": "post",
-    "residual": True,
-    "tied_embeddings": "all",
-    "schedule": "inverse_sqrt",
-    "learning_rate": None,
-    "optimizer": "adam",
-    "adam_beta1": 0.9,
-    "adam_beta2": 0.98,
-    "adam_eps": 1e-9,
-    "weight_decay": 0.0,
-    "gradient_clipping": None,
-    "momentum": None,
-    "vocab_size": None,
-    "train_fraction": 1.0,
-    "context": None,
-    "stride": None,
-    "feed_forward_bias": True,
-    "embedding_scale": "sqrt(d_model)",
-    "embedding_norm": False,
-    "token_types": 0,
-    "output_transform": False,
-    "output_bias": False,
-    "mask_rate": 0.15,
-    "mask_split": "80/10/10",
-    "whole_word": False,
+def _introduced(section: type[Section]) -> dict[str, Any]:
+    """The default with which each field of a section that is part of an id was introduced."""
+    introduced = {}
+    for name, facts in facts_of(section).items():
+        field = section.model_fields[name]
+        if facts.in_id and facts.introduced is not UNSET:
+            introduced[name] = facts.introduced
+        elif facts.in_id:
+            introduced[name] = REQUIRED if field.is_required() else field.default
+    return introduced
+
+
+REQUIRED: Any = object()  # of a field without a default: always in the hash
+INTRODUCED_DECODING = _introduced(DecodingConfig)
+INTRODUCED = {
+    name: default
+    for name, default in _introduced(RowConfig).items()
+    if name not in INTRODUCED_DECODING
 }
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED,
@@ -101,28 +61,11 @@ INTRODUCED_DATA: dict[str, Any] = {
     "source_column": None,
     "target_column": None,
 }
-INTRODUCED_DECODING: dict[str, Any] = {
-    "beam": 4,
-    "alpha": 0.6,
-    "max_extra_length": 50,
-    "average_checkpoints": 1,
-    "early_stopping": True,
-    "constrained": False,
-    "eval_context": None,
-    "eval_stride": None,
-    "temperature": 1.0,
-    "top_k": None,
-    "generated_tokens": 200,
-    "eval_mask_rate": 0.15,
-    "eval_whole_word": False,
-    "eval_mask_seed": 1,
-}
-
 # The test split belongs to a decoding, not to the training.
 OF_DECODING = "test"
 
 # Fields that change how a run is executed or where its files are, but not its result.
-NOT_IDENTITY = frozenset({"checkpoint_minutes", "micro_batch_tokens", "deterministic"})
+NOT_IDENTITY = frozenset(name for name, facts in facts_of(RowConfig).items() if not facts.in_id)
 NOT_IDENTITY_DATA = frozenset({"folder"})
 _NOT_TRAINING = {*NOT_IDENTITY_DATA, OF_DECODING}
 

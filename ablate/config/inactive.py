@@ -9,43 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
+from ablate.config.fields import facts_of
 from ablate.config.model import ModelConfig
-from ablate.config.plugins import without_digest
+from ablate.config.plugins import parse_reference, without_digest
 from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
-from ablate.config.variants import ATTENTIONS, MIXERS, VARIANTS, Variant
-from ablate.errors import listed
+from ablate.config.variants import ATTENTIONS
 from ablate.formatting import setting_text
 
-_HEADS = (
-    "n_heads",
-    "n_kv_heads",
-    "d_k",
-    "d_v",
-    "attention_scale",
-    "attention_bias",
-    "attention_dropout",
-)
-_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform", "output_bias")
-# Fields that get their default when they are inactive; the others keep their value.
-_RESET = (
-    "n_kv_heads",
-    "n_cross_heads",
-    "attention_scale",
-    "attention_bias",
-    "attention_dropout",
-    "encoder_layers",
-    "attention",
-    "attention_window",
-    "relative_clip",
-    "norm",
-    "schedule",
-    "momentum",
-    "adam_beta1",
-    "adam_beta2",
-    "adam_eps",
-    "decoder_layers",
-    *_ENCODER_ONLY,
-)
+_FACTS = {**facts_of(ModelConfig), **facts_of(TrainingConfig)}
 
 
 class InactiveSettings(ValueError):  # noqa: N818
@@ -63,71 +34,35 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
     """
     if training.train_steps is not None and training.train_steps <= training.warmup_steps:
         yield "schedule", "train_steps that do not go beyond warmup_steps"
-    if training.optimizer in ("adam", "adamw"):
-        yield "momentum", f"optimizer={training.optimizer}"
-    if training.optimizer == "sgd":
-        yield from ((name, "optimizer=sgd") for name in ("adam_beta1", "adam_beta2", "adam_eps"))
-    replaced = MIXERS[c.mixer].replaces
-    yield from ((name, f"mixer={c.mixer}") for name in replaced)
-    # With both stacks, cross-attention still uses these fields.
-    if "attention" in replaced and not c.has_both_stacks:
-        yield from (
-            (name, f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention")
-            for name in _HEADS
-        )
-    for field, variants in VARIANTS.items():
-        variant = variants.get(getattr(c, field))
-        if variant and field not in replaced:
-            yield from _fields_of_others(field, variants, variant)
-    yield from _of_missing_stacks(c)
-    if c.norm_position == "none":
-        yield "norm", "norm_position=none"
+    for name, facts in _FACTS.items():
+        for selector, values in facts.needs.items():
+            value = getattr(c if selector in type(c).model_fields else training, selector)
+            if value not in values and not parse_reference(value):
+                yield name, f"{selector}={value}"
+    if c.has_both_stacks:  # cross-attention uses the fields of attention
+        yield from _of_depths(c)
+        return
+    left_out = f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention"
     attention = ATTENTIONS.get(c.attention)
-    if (
-        attention
-        and not attention.forms_scores
-        and not c.has_both_stacks
-        and "attention" not in replaced
-    ):
-        for name in ("attention_scale", "attention_dropout"):
+    for name, facts in _FACTS.items():
+        if facts.acts_in and c.mixer != "attention":
+            yield name, left_out
+        elif facts.acts_in == "attention scores" and attention and not attention.forms_scores:
             yield name, f"attention={c.attention} with architecture={c.architecture}"
+    yield from _of_depths(c)
 
 
-def _of_missing_stacks(c: ModelConfig) -> Iterator[tuple[str, str]]:
-    """Yield the fields of a stack that the architecture lacks, and N where each stack has its own
-    depth.
-    """
-    present = {
-        "encoder_layers": c.has_encoder,
-        "decoder_layers": c.has_decoder,
-        "n_cross_heads": c.has_both_stacks,
-    }
-    yield from (
-        (name, f"architecture={c.architecture}")
-        for name, has_effect in present.items()
-        if not has_effect
-    )
+def _of_depths(c: ModelConfig) -> Iterator[tuple[str, str]]:
+    """Yield N where each stack has a depth of its own."""
+    depths = []
+    if c.has_encoder:
+        depths.append("encoder_layers")
     if c.has_decoder:
-        yield from ((name, f"architecture={c.architecture}") for name in _ENCODER_ONLY)
-    depths = [name for name in ("encoder_layers", "decoder_layers") if present[name]]
+        depths.append("decoder_layers")
     if all(getattr(c, name) is not None for name in depths):
         both = "encoder_layers and decoder_layers both set"
-        yield (
-            "n_layers",
-            both if len(depths) == 2 else f"architecture={c.architecture} and {depths[0]} set",
-        )
-
-
-def _fields_of_others(
-    selector: str, variants: Mapping[str, Variant], selected: Variant
-) -> Iterator[tuple[str, str]]:
-    """Yield the fields that only other variants use, with the reason."""
-    users: dict[str, list[str]] = {}
-    for name, variant in variants.items():
-        for field in variant.fields:
-            users.setdefault(field, []).append(name)
-    yield from ((field, f"{selector} other than {listed(names)}") for field, names in users.items()
-                if field not in selected.fields)  # fmt: skip
+        alone = f"architecture={c.architecture} and {depths[0]} set"
+        yield "n_layers", both if len(depths) == 2 else alone
 
 
 def check_active(
@@ -161,9 +96,10 @@ def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[s
     Equal models then mostly have equal configurations; identity.py treats the remaining cases.
     """
     values = config.model_dump()
-    for name in _RESET:
-        if name in inactive:
-            values[name] = type(config).model_fields[name].default
+    for name in inactive:
+        field = type(config).model_fields[name]
+        if _FACTS[name].is_reset and not field.is_required():
+            values[name] = field.default
     if values["momentum"] == DEFAULT_MOMENTUM.get(values["optimizer"]):
         values["momentum"] = None
     if values["n_cross_heads"] == values["n_heads"]:

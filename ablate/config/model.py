@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from ablate.config.fields import Section
+from ablate.config.fields import EXPORTED, Facts, Section
 from ablate.config.plugins import VariantName
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
-    MIXERS,
     NORMS,
     POSITIONAL_ENCODINGS,
     VARIANTS,
@@ -27,67 +26,88 @@ MAX_SIZE = 65_536
 class ModelConfig(Section):
     """Sizes of the model and variants of its parts. Defaults are the paper's base model."""
 
-    architecture: Literal["encoder-decoder", "decoder-only", "encoder-only"] = Field(
+    architecture: Annotated[
+        Literal["encoder-decoder", "decoder-only", "encoder-only"], EXPORTED
+    ] = Field(
         "encoder-decoder",
         description="encoder and decoder (3.1); one causal stack, over source and target as one "
         "sequence; or the "
         "encoder alone",
     )
-    n_layers: int = Field(
-        6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder"
+    n_layers: Annotated[
+        int, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
+    ] = Field(6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder")
+    encoder_layers: Annotated[
+        int | None,
+        Facts(needs={"architecture": ("encoder-decoder", "encoder-only")}, is_exported=True),
+    ] = Field(None, ge=1, le=256, description="number of encoder layers; unset: N")
+    decoder_layers: Annotated[
+        int | None,
+        Facts(needs={"architecture": ("encoder-decoder", "decoder-only")}, is_exported=True),
+    ] = Field(None, ge=1, le=256, description="number of decoder layers; unset: N")
+    d_model: Annotated[int, Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True)] = (
+        Field(
+            512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)"
+        )
     )
-    encoder_layers: int | None = Field(
-        None, ge=1, le=256, description="number of encoder layers; unset: N"
-    )
-    decoder_layers: int | None = Field(
-        None, ge=1, le=256, description="number of decoder layers; unset: N"
-    )
-    d_model: int = Field(
-        512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)"
-    )
-    d_ff: int = Field(
+    d_ff: Annotated[int, Facts(column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True)] = Field(
         2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)"
     )
-    n_heads: int = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
-    n_kv_heads: int | None = Field(
+    n_heads: Annotated[
+        int,
+        Facts(
+            symbol="h", column=4, latex="$h$", acts_in="attention", is_exported=True, is_reset=False
+        ),
+    ] = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
+    n_kv_heads: Annotated[int | None, Facts(acts_in="attention", is_exported=True)] = Field(
         None,
         ge=1,
         le=1024,
         description="number of key and value heads, each shared by a group of query heads "
         "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h",
     )
-    n_cross_heads: int | None = Field(
+    n_cross_heads: Annotated[
+        int | None, Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True)
+    ] = Field(
         None,
         ge=1,
         le=1024,
         description="number of heads in cross-attention, with unchanged d_k and d_v; unset: h",
     )
-    d_k: int = Field(
-        ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h"
-    )
-    d_v: int = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
-    dropout: float = Field(
+    d_k: Annotated[
+        int,
+        Facts(column=5, latex="$d_k$", acts_in="attention", is_exported=True),
+    ] = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
+    d_v: Annotated[
+        int,
+        Facts(column=6, latex="$d_v$", acts_in="attention", is_exported=True),
+    ] = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
+    dropout: Annotated[
+        float, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
+    ] = Field(
         0.1,
         ge=0.0,
         lt=1.0,
         description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)",
     )
-    attention_dropout: float = Field(
-        0.0, ge=0.0, lt=1.0, description="dropout of attention weights"
+    attention_dropout: Annotated[float, Facts(acts_in="attention scores", is_exported=True)] = (
+        Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
     )
-    activation_dropout: float = Field(
+    activation_dropout: Annotated[float, EXPORTED] = Field(
         0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation"
     )
     positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS))] = Field(
         "sinusoidal", description="positional encoding (3.5; row E of Table 3)"
     )
-    relative_clip: int = Field(
+    relative_clip: Annotated[
+        int, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
+    ] = Field(
         16,
         ge=1,
         le=MAX_SIZE,
         description="distance at which `relative` positions are clipped (Shaw et al., 2018)",
     )
-    max_positions: int = Field(
+    max_positions: Annotated[int, EXPORTED] = Field(
         1024,
         ge=8,
         le=MAX_SIZE,
@@ -96,50 +116,58 @@ class ModelConfig(Section):
     mixer: Literal["attention", "lstm"] = Field(
         "attention", description="self-attention, or an LSTM in its place"
     )
-    attention: Annotated[str, VariantName(tuple(ATTENTIONS))] = Field(
-        "full", description="kind of self-attention; cross-attention is always full"
-    )
-    attention_window: int = Field(
+    attention: Annotated[
+        str, VariantName(tuple(ATTENTIONS)), Facts(needs={"mixer": ("attention",)})
+    ] = Field("full", description="kind of self-attention; cross-attention is always full")
+    attention_window: Annotated[
+        int, Facts(needs={"attention": ("local",), "mixer": ("attention",)})
+    ] = Field(
         16,
         ge=1,
         le=MAX_SIZE,
         description="number of tokens on either side that `local` attention reaches",
     )
-    attention_scale: Literal["1/sqrt(d_k)", 1] = Field(
-        "1/sqrt(d_k)", description="factor of the attention scores (3.2.1)"
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], Facts(acts_in="attention scores")] = (
+        Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
     )
-    attention_bias: bool = Field(False, description="biases in the attention projections")
+    attention_bias: Annotated[bool, Facts(acts_in="attention", is_exported=True)] = Field(
+        False, description="biases in the attention projections"
+    )
     activation: Annotated[str, VariantName(tuple(ACTIVATIONS))] = Field(
         "relu",
         description="activation of the feed-forward network; a gated one uses an inner size of 2/3 "
         "d_ff",
     )
-    feed_forward_bias: bool = Field(
+    feed_forward_bias: Annotated[bool, EXPORTED] = Field(
         True, description="biases in the feed-forward network (3.3, eq. 2)"
     )
-    norm: Annotated[str, VariantName(tuple(NORMS))] = Field(
-        "layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)"
-    )
+    norm: Annotated[
+        str, VariantName(tuple(NORMS)), Facts(needs={"norm_position": ("post", "pre")})
+    ] = Field("layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)")
     norm_position: Literal["post", "pre", "none"] = Field(
         "post",
         description="normalization after the residual sum (3.1), before the sub-layer, or none",
     )
     residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
-    embedding_scale: Literal["sqrt(d_model)", 1] = Field(
+    embedding_scale: Annotated[Literal["sqrt(d_model)", 1], EXPORTED] = Field(
         "sqrt(d_model)",
         description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1",
     )
-    tied_embeddings: Literal["all", "decoder", "none"] = Field(
+    tied_embeddings: Annotated[Literal["all", "decoder", "none"], EXPORTED] = Field(
         "all",
         description="shared weights: source, target and output embedding (3.4), target and output "
         "only, or none",
     )
-    embedding_norm: bool = Field(
+    embedding_norm: Annotated[
+        bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
+    ] = Field(
         False,
         description="normalization of the sum of embeddings and positions, in `encoder-only` "
         "(Devlin et al., 2019)",
     )
-    token_types: int = Field(
+    token_types: Annotated[
+        int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
+    ] = Field(
         0,
         ge=0,
         le=16,
@@ -147,12 +175,16 @@ class ModelConfig(Section):
         "to every embedding, "
         "as in BERT for a single text",
     )
-    output_transform: bool = Field(
+    output_transform: Annotated[
+        bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
+    ] = Field(
         False,
         description="linear layer, activation and norm before the output matrix of `encoder-only`, "
         "as in BERT",
     )
-    output_bias: bool = Field(False, description="bias of the logits of `encoder-only`, as in BERT")
+    output_bias: Annotated[
+        bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
+    ] = Field(False, description="bias of the logits of `encoder-only`, as in BERT")
 
     @field_validator("attention_scale", "embedding_scale", mode="before")
     @classmethod
@@ -244,7 +276,7 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         yield f"n_kv_heads={c.n_kv_heads} does not divide {cross}: groups of heads must be equal"
     if POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding()).in_attention:
         positions = f"positional_encoding={c.positional_encoding}"
-        if "attention" in MIXERS[c.mixer].replaces:
+        if c.mixer != "attention":
             yield f"{positions} acts inside self-attention, which mixer={c.mixer} replaces"
         if not ATTENTIONS.get(c.attention, Attention()).forms_scores:
             yield (

@@ -5,10 +5,11 @@ fields.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.config.data import RowDataConfig
 from ablate.config.decoding import DecodingConfig
+from ablate.config.fields import facts_of
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.training import TrainingConfig
@@ -18,13 +19,28 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     """Every field that a row may set, resolved, in one flat configuration."""
 
 
+class Setting(NamedTuple):
+    """A column of the paper's Table 3.
+
+    head: the paper's symbol.
+    field: of the configuration.
+    latex: the symbol in LaTeX.
+    """
+
+    head: str
+    field: str
+    latex: str
+
+
+_FACTS = facts_of(RowConfig)
 # Letters of the paper's Table 3 -> field names.
-SYMBOLS = {
-    "N": "n_layers",
-    "h": "n_heads",
-    "P_drop": "dropout",
-    "eps_ls": "label_smoothing",
-}
+SYMBOLS = {facts.symbol: name for name, facts in _FACTS.items() if facts.symbol}
+SETTINGS = tuple(
+    Setting(facts.head or facts.symbol or name, name, facts.latex)
+    for name, facts in sorted(_FACTS.items(), key=lambda item: item[1].column)
+    if facts.column
+)
+SETTING_FIELDS = {setting.field for setting in SETTINGS}
 SYMBOL_OF = {name: symbol for symbol, name in SYMBOLS.items()}
 
 # d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.fields import Section
+from ablate.config.fields import NOT_IN_ID, Facts, Section
 
 MAX_STEPS = 100_000_000
 MAX_SEEDS = 1000  # of a study
@@ -48,10 +48,13 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
+OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon")})
+
+
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
 
-    train_steps: int | None = Field(
+    train_steps: Annotated[int | None, Facts(column=9, head="steps", latex="steps")] = Field(
         100_000,
         ge=1,
         le=MAX_STEPS,
@@ -94,19 +97,19 @@ class TrainingConfig(Section):
         "for the matrices of "
         "hidden layers and AdamW for the other parameters",
     )
-    momentum: float | None = Field(
+    momentum: Annotated[float | None, Facts(needs={"optimizer": ("sgd", "muon")})] = Field(
         None,
         ge=0.0,
         lt=1.0,
         description="momentum of sgd and muon; unset: 0.9 in sgd, 0.95 in muon",
     )
-    adam_beta1: float = Field(
+    adam_beta1: Annotated[float, OF_ADAM] = Field(
         0.9, ge=0.0, lt=1.0, description="decay rate of Adam's first moment (5.3)"
     )
-    adam_beta2: float = Field(
+    adam_beta2: Annotated[float, OF_ADAM] = Field(
         0.98, ge=0.0, lt=1.0, description="decay rate of Adam's second moment (5.3)"
     )
-    adam_eps: float = Field(
+    adam_eps: Annotated[float, OF_ADAM] = Field(
         1e-9, gt=0.0, le=1.0, description="epsilon of Adam, added to the denominator (5.3)"
     )
     weight_decay: float = Field(
@@ -119,16 +122,20 @@ class TrainingConfig(Section):
     gradient_clipping: float | None = Field(
         None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
     )
-    label_smoothing: float = Field(
+    label_smoothing: Annotated[
+        float, Facts(symbol="eps_ls", column=8, latex=r"$\epsilon_{ls}$")
+    ] = Field(
         0.1, ge=0.0, lt=1.0, description="eps_ls: label smoothing over the whole vocabulary (5.4)"
     )
-    precision: Literal["auto", "bf16", "tf32", "fp32"] | None = Field(
+    precision: Annotated[
+        Literal["auto", "bf16", "tf32", "fp32"] | None, Facts(introduced="fp32")
+    ] = Field(
         None,
         description="precision of matrix products; weights and optimizer state are fp32. auto: "
         "bf16 where the device "
         "has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
     )
-    deterministic: bool = Field(
+    deterministic: Annotated[bool, NOT_IN_ID] = Field(
         False,
         description="sum in a fixed order on a GPU, so that a resumed run has the bits of an "
         "uninterrupted one; slower",
@@ -139,14 +146,14 @@ class TrainingConfig(Section):
     checkpoint_every: int = Field(
         1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints"
     )
-    checkpoint_minutes: float = Field(
+    checkpoint_minutes: Annotated[float, NOT_IN_ID] = Field(
         10.0,
         gt=0.0,
         le=100_000.0,
         description="also save a checkpoint after so many minutes, to resume from; averaging does "
         "not use it",
     )
-    micro_batch_tokens: int | None = Field(
+    micro_batch_tokens: Annotated[int | None, NOT_IN_ID] = Field(
         None,
         ge=1,
         le=100_000_000,

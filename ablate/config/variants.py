@@ -61,12 +61,10 @@ class Sizes(Protocol):
 class Variant:
     """Facts about any variant.
 
-    fields: fields that have an effect only with this variant.
     error: returns why a configuration cannot have this variant, or None.
     exports: export formats that can represent it.
     """
 
-    fields: tuple[str, ...] = ()
     error: Callable[[Sizes], str | None] = lambda sizes: None
     exports: frozenset[str] = frozenset()
 
@@ -133,14 +131,12 @@ class Norm(Variant):
 class Mixer(Variant):
     """Facts about the mixing of tokens within a sequence.
 
-    replaces: fields of self-attention that have no effect with it.
     parameters: trained parameters of one layer, by (sizes, causal); None: of self-attention.
     multiplications: per token, by (sizes, causal); None: of self-attention.
     kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of
         self-attention.
     """
 
-    replaces: tuple[str, ...] = ()
     parameters: Callable[[Sizes, bool], int] | None = None
     multiplications: Callable[[Sizes, bool], int] | None = None
     kept: Callable[[Sizes, bool], int] | None = None
@@ -233,7 +229,6 @@ POSITIONAL_ENCODINGS = {
         parameters=_relative_parameters,
         score_factor=2,  # its vectors are multiplied as keys and values are
         kept=lambda s: s.n_heads * s.d_k,  # Q in another order
-        fields=("relative_clip",),
         exports=_CTRANSLATE2,
     ),
     "t5": PositionalEncoding(
@@ -248,7 +243,7 @@ POSITIONAL_ENCODINGS = {
 }
 ATTENTIONS = {
     "full": Attention(exports=_ALL),
-    "local": Attention(fields=("attention_window",)),
+    "local": Attention(),
     "linear": Attention(
         forms_scores=False,
         multiplications=_linear_multiplications,
@@ -267,7 +262,6 @@ NORMS = {
 MIXERS = {
     "attention": Mixer(exports=_ALL),
     "lstm": Mixer(
-        replaces=("attention", "attention_window"),
         error=_odd_halves,
         parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
         multiplications=_lstm_weights,

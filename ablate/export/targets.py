@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ablate.config import ModelConfig
+from ablate.config.fields import facts_of
 from ablate.config.plugins import without_digest
 from ablate.config.variants import BERT, GENERATOR, GPT2, LLAMA, MARIAN, TRANSLATOR, exportable
 from ablate.errors import listed
@@ -32,6 +33,9 @@ Rules = Iterator[tuple[bool, str]]  # whether the rule is violated, and the viol
 class Target:
     """A model of another library.
 
+    A field of the model that is neither in `supported` nor declared as exported (`Facts`) is
+    supported at its default only, so that a new field is refused until a target takes it.
+
     name: of the model in that library.
     supported: for each restricted field, the supported values.
     rules: the restrictions that concern sizes or several fields.
@@ -48,7 +52,12 @@ class Target:
     def violations(self, config: ModelConfig) -> list[str]:
         """Return every reason why a model of this configuration cannot be exported."""
         reasons = []
-        for name, values in self.supported.items():
+        defaults = {
+            name: (ModelConfig.model_fields[name].default,)
+            for name, facts in facts_of(ModelConfig).items()
+            if not facts.is_exported
+        }
+        for name, values in {**defaults, **self.supported}.items():
             value = getattr(config, name)
             if value not in values:
                 reasons.append(

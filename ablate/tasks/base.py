@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ablate.config import DataConfig, RowConfig
 from ablate.config.data import CorpusConfig
+from ablate.config.fields import facts_of
 from ablate.config.metrics import PPL, Metric
 from ablate.paper import PaperTable
 from ablate.store.records import Measurement, Score
@@ -57,11 +58,7 @@ class OutputTerms(NamedTuple):
 
 
 # Fields of a row that only some tasks use; a task names its own in `row_fields`.
-TASK_FIELDS = (
-    "beam", "alpha", "max_extra_length", "early_stopping", "constrained",
-    "context", "stride", "eval_context", "eval_stride", "temperature", "top_k", "generated_tokens",
-    "mask_rate", "mask_split", "whole_word", "eval_mask_rate", "eval_whole_word", "eval_mask_seed",
-)  # fmt: skip
+TASK_FIELDS = tuple(name for name, facts in facts_of(RowConfig).items() if facts.of_tasks)
 
 
 @dataclass(frozen=True)

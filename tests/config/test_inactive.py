@@ -13,10 +13,10 @@ OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 
 # (field, value, other settings, the reason why it has no effect)
 INACTIVE = [
-    ("attention_window", 4, {}, "attention other than local"),
-    ("attention_window", 4, {"attention": "linear"}, "attention other than local"),
-    ("relative_clip", 4, {}, "positional_encoding other than relative"),
-    ("relative_clip", 4, {"positional_encoding": "t5"}, "positional_encoding other than relative"),
+    ("attention_window", 4, {}, "attention=full"),
+    ("attention_window", 4, {"attention": "linear"}, "attention=linear"),
+    ("relative_clip", 4, {}, "positional_encoding=sinusoidal"),
+    ("relative_clip", 4, {"positional_encoding": "t5"}, "positional_encoding=t5"),
     ("norm", "rmsnorm", {"norm_position": "none"}, "norm_position=none"),
     ("norm", "module:Class", {"norm_position": "none"}, "norm_position=none"),
     ("attention", "local", {"mixer": "lstm"}, "mixer=lstm"),

@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from ablate.config import ModelConfig, field_names, resolve_row
+from ablate.config import ModelConfig, resolve_row
 from ablate.config.plugins import VariantName, plugin_fields
 from ablate.config.variants import (
     ACTIVATIONS,
@@ -42,17 +42,6 @@ def test_the_fields_accept_exactly_the_variants_of_their_table():
 @pytest.mark.parametrize(("field", "name"), EVERY)
 def test_every_variant_can_be_set_alone(field, name):
     assert getattr(resolve_row({field: name}, written=[field]), field) == name
-
-
-@pytest.mark.parametrize(("field", "name"), EVERY)
-def test_fields_of_a_variant_exist_and_have_an_effect_only_with_it(field, name):
-    for own in VARIANTS[field][name].fields:
-        assert own in field_names()
-        assert getattr(resolve_row({field: name, own: 5}, written=[own]), own) == 5
-        others = [other for other in VARIANTS[field] if own not in VARIANTS[field][other].fields]
-        assert {getattr(resolve_row({field: other, own: 5}), own) for other in others} == {
-            ModelConfig.model_fields[own].default
-        }
 
 
 def test_an_export_format_names_the_variants_that_it_can_represent():

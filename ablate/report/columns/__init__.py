@@ -7,7 +7,7 @@ explain them; `layouts.py` lists them. The csv file comes from `analysis/frames.
 file from `analysis/table.py`.
 """
 
-from ablate.paper import SETTINGS
+from ablate.config.resolve import SETTINGS
 from ablate.report.columns.layouts import by_labels, paper_layout, terminal_layout
 
 __all__ = ["SETTINGS", "by_labels", "paper_layout", "terminal_layout"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ablate.analysis.table import Table
-from ablate.paper import Setting
+from ablate.config.resolve import Setting
 from ablate.report.layout import Column
 
 Mark = Callable[[str], str]  # marks the cell of a best value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ablate.analysis.table import Table
-from ablate.paper import SETTINGS
+from ablate.config.resolve import SETTINGS
 from ablate.report.columns.cost import COST, MATCHED, PARAMETERS, TUNED
 from ablate.report.columns.differences import DIFFERENCES, VERDICTS
 from ablate.report.columns.form import Form, Mark

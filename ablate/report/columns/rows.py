@@ -9,8 +9,8 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import without_digest
+from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
-from ablate.paper import SETTING_FIELDS, SETTINGS, Setting
 from ablate.report.columns.form import Form, Section
 from ablate.report.columns.settings import changes
 from ablate.report.layout import ROW, SETTING, Column

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ablate.analysis.table import Table
-from ablate.paper import SETTINGS, Setting
+from ablate.config.resolve import SETTINGS, Setting
 
 
 def varied_settings(table: Table) -> tuple[Setting, ...]:

@@ -1,0 +1,81 @@
+"""Every field of a run is declared once, and every place that has to know it reads the
+declaration.
+"""
+
+from typing import get_args
+
+import pytest
+
+from ablate.config import DecodingConfig, ModelConfig, RowConfig, TrainingConfig
+from ablate.config.fields import facts_of
+from ablate.config.identity import INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY
+from ablate.config.inactive import canonical_values
+from ablate.config.resolve import SETTING_FIELDS, SYMBOLS
+from ablate.config.variants import VARIANTS
+from ablate.export.targets import LANGUAGE_MODELS, MASKED_LANGUAGE_MODELS, TARGETS
+from ablate.paper import TABLE_3
+from ablate.tasks import TASKS
+
+FACTS = facts_of(RowConfig)
+EXPORTS = [
+    target
+    for table in (*LANGUAGE_MODELS.values(), *MASKED_LANGUAGE_MODELS.values())
+    for target in table
+] + [target for library in TARGETS.values() for target in library.values()]
+
+
+def test_every_field_has_bounds_and_a_meaning():
+    for name, field in RowConfig.model_fields.items():
+        assert field.description, name
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_the_id_of_a_run_knows_every_field_with_the_default_of_its_introduction(name):
+    places = [name in table for table in (INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY)]
+    assert sum(places) == 1
+    assert (name in DecodingConfig.model_fields) == (name in INTRODUCED_DECODING)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_what_a_field_needs_exists(name):
+    for selector, values in FACTS[name].needs.items():
+        field = RowConfig.model_fields[selector]
+        allowed = VARIANTS.get(selector) or get_args(field.annotation)
+        assert set(values) < set(allowed), (selector, values)
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer")
+@pytest.mark.parametrize("name", [*ModelConfig.model_fields, *TrainingConfig.model_fields])
+def test_a_field_without_effect_gets_its_default_or_is_declared_to_keep_its_value(name):
+    field = RowConfig.model_fields[name]
+    value = "another value"
+    config = RowConfig(d_k=64, d_v=64).model_copy(update={name: value})
+    settled = canonical_values(config, {name: "a reason"})[name]
+    kept = field.is_required() or name == "n_heads"
+    if name != "n_layers":  # which becomes the depth of a stack
+        assert settled == (value if kept else field.default)
+
+
+@pytest.mark.parametrize("name", ModelConfig.model_fields)
+@pytest.mark.parametrize("target", EXPORTS, ids=lambda target: target.name)
+def test_an_export_refuses_another_value_of_a_field_that_it_does_not_know(target, name):
+    if FACTS[name].is_exported:
+        return
+    config = RowConfig(d_k=64, d_v=64).model_copy(update={name: "unknown"})
+    assert any(text.startswith(f"{name}=unknown") for text in target.violations(config))
+
+
+def test_the_symbols_are_those_of_the_papers_table():
+    assert set(TABLE_3.base) - {"positional_encoding"} | {"train_steps"} == SETTING_FIELDS
+    assert SYMBOLS == {
+        "N": "n_layers",
+        "h": "n_heads",
+        "P_drop": "dropout",
+        "eps_ls": "label_smoothing",
+    }
+
+
+def test_a_task_names_only_fields_that_are_declared_as_those_of_tasks():
+    of_tasks = {name for name, facts in FACTS.items() if facts.of_tasks}
+    used = {name for task in TASKS.values() for name in task.row_fields}
+    assert used == of_tasks
