@@ -4,6 +4,7 @@ and follow it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -14,8 +15,7 @@ from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 
 if TYPE_CHECKING:
-    from ablate.cluster.profiles import Profile
-    from ablate.cluster.submission import Submitted
+    from ablate.cluster.engine import Engine
     from ablate.launch.executor import Device
     from ablate.plan.plan import Plan
     from ablate.store import Results
@@ -167,36 +167,34 @@ class ClusterOptions:
     gpus_per_node: int | None = None
     sbatch: tuple[str, ...] = ()
 
-    def profile(self) -> Profile | None:
+    def profile(self) -> Engine | None:
         """The profile with these options over it; None without --on.
 
         Raises:
             StudyError: the file of profiles has errors.
             UsageError: there is no such profile, or an option is wrong.
         """
-        named: dict[str, Setting] = {
-            "partition": self.partition, "time": self.time, "gpus-per-node": self.gpus_per_node,
-        }  # fmt: skip
-        options = {name: value for name, value in named.items() if value is not None}
+        options: dict[str, Setting] = {}
+        named = (("partition", self.partition), ("time", self.time))
+        for name, value in (*named, ("gpus-per-node", self.gpus_per_node)):
+            if value is not None:
+                options[name] = value
         if self.on is None:
-            given = [
-                *options,
-                *(["workers"] if self.workers else []),
-                *(["sbatch"] if self.sbatch else []),
-            ]
+            others = (("workers", self.workers), ("sbatch", self.sbatch))
+            given = [*options, *(name for name, value in others if value)]
             if given:
                 raise UsageError(f"--{given[0]} has an effect only with --on")
             return None
         from ablate.cluster.profiles import find_profile
 
         for text in self.sbatch:
-            name, equals, value = text.partition("=")
-            options[name.strip().removeprefix("--")] = value.strip() if equals else True
+            name, equals, text_value = text.partition("=")
+            options[name.strip().removeprefix("--")] = text_value.strip() if equals else True
         return find_profile(self.on, self.workers, options)
 
 
 def check(
-    profile: Profile, study: Study, processes: int | None = 1, device: Device = "auto"
+    profile: Engine, study: Study, processes: int | None = 1, device: Device = "auto"
 ) -> None:
     """Check that the cluster can give what a profile asks for, and that its pilots have the GPUs of
     a run.
@@ -204,39 +202,18 @@ def check(
     Raises:
         UsageError: it cannot; a line for each reason.
     """
-    from ablate.cluster.slurm import asked_gpus, partitions, refusals, require_slurm
-    from ablate.launch.devices import SMALLEST_MICRO_BATCH, sizing_memory
-
-    if profile.engine == "manual":
-        return
-    gpus = asked_gpus(profile)
-    if device == "cuda" and (processes or 1) > gpus:
-        option = "gpus-per-node" if profile.engine == "slurm" else "each: {gpus: N} in its profile"
+    if device == "cuda" and profile.gpus_setting and (processes or 1) > profile.gpus:
         raise UsageError(
-            f"--gpus-per-run {processes}: a pilot has {plural(gpus, 'GPU')}; set {option}"
+            f"--gpus-per-run {processes}: a pilot has {plural(profile.gpus, 'GPU')}; set "
+            f"{profile.gpus_setting}"
         )
-    if profile.engine == "ray":
-        from ablate.cluster.ray_cluster import needed_memory, require_ray
-
-        require_ray()
-        needed_memory(profile, study)
-        return
-    require_slurm()
-    needed = max(
-        sizing_memory(run.config, run.data.vocab_size, SMALLEST_MICRO_BATCH)
-        for run in study.all_runs()
-    )
-    faults = refusals(profile, partitions(), needed)
-    if faults:
-        raise UsageError(*faults)
+    profile.check(study)
 
 
 def describe(
-    name: str, profile: Profile, plan: Plan, results: Results, processes: int | None = 1
+    name: str, profile: Engine, plan: Plan, results: Results, processes: int | None = 1
 ) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""
-    from ablate.cluster.profiles import sbatch_arguments
-    from ablate.cluster.slurm import asked_gpus
     from ablate.launch.devices import gpus_for_run, runs_of_pilot
     from ablate.plan.plan import seconds_elsewhere
 
@@ -245,23 +222,17 @@ def describe(
     pilots = min(profile.workers, max(tuning, missing - tuning))
     if not pilots:
         return f"--on {name}: nothing to submit"
-    options = " ".join(sbatch_arguments(profile.sbatch)) or f"{profile.engine}, default options"
-    if profile.engine == "ray":
-        each = f"{plural(profile.each.cpus, 'core')}, {plural(profile.each.gpus, 'GPU')} each"
-        options = f"ray at {profile.address}, {each}"
+    gpus = profile.gpus
+    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
+    runs = plural(missing, "run")
+    if per_run > 1:
+        runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"
+    time = "time unknown until a run has finished there"
     estimate = seconds_elsewhere(plan, results)
-    gpus = asked_gpus(profile)
-    if estimate is None:
-        time = "time unknown until a run has finished there"
-    else:
+    if estimate is not None:
         seconds, processor = estimate
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
-    per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
-    together = f", {per_run} {'GPUs' if gpus else 'processes'} for each run" if per_run > 1 else ""
-    return (
-        f"--on {name}: {plural(pilots, 'pilot')} ({options}) for "
-        f"{plural(missing, 'run')}{together}, {time}"
-    )
+    return f"--on {name}: {plural(pilots, 'pilot')} ({profile.options_text()}) for {runs}, {time}"
 
 
 def submit_study(
@@ -269,7 +240,7 @@ def submit_study(
     results: Results,
     selection: Selection,
     options: ClusterOptions,
-    profile: Profile,
+    profile: Engine,
     *,
     device: Device,
     jobs: int | None,
@@ -282,7 +253,7 @@ def submit_study(
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
-    from ablate.cluster.submission import freeze, submit
+    from ablate.cluster.submission import close_finished, freeze, submit
     from ablate.launch.missing import missing_in_stages, stages_of
     from ablate.launch.preparation import prepare
     from ablate.store.jobs import open_jobs
@@ -294,59 +265,30 @@ def submit_study(
     if retry_failed:
         for id in missing_in_stages(study, results, retry_failed=True).ids:
             results.run(id).failure.unlink(missing_ok=True)
+    close_finished(results, study.name)
     if not missing_in_stages(study, results).ids:
         log("nothing to submit: every run has ended")
         return None
-    for other in open_jobs(results, study.name):
-        log(f"note: job {other.id} of this study is open, too; both work on the same runs")
+    for note in profile.notes():
+        log(note)
+    for earlier in open_jobs(results, study.name):
+        log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
     assert options.on is not None
-    folder = freeze(
-        study,
-        results,
-        selection,
-        options.on,
-        profile,
-        device=device,
-        slots=jobs,
-        processes=processes,
-    )
+    folder = freeze(study, results, selection, options.on, profile, device, jobs, processes)
     try:
-        submitted = submit(folder, folder.read_job(), study)
+        submission = submit(folder, folder.read_job(), study)
     except BaseException as error:
         folder.close(f"not submitted: {error}")
         raise
-    assert submitted is not None
-    for line in submission_lines(submitted, options.on, study, folder):
-        log(line)
-    return folder
-
-
-def _arrays(ids: tuple[str, ...]) -> str:
-    return f"{'array' if len(ids) == 1 else 'arrays'} {', '.join(ids)}"
-
-
-def submission_lines(
-    submitted: Submitted, profile: str, study: Study, folder: JobFolder
-) -> list[str]:
-    """Lines printed after a submission."""
-    if not submitted.ids:
-        return [
-            f"job {folder.id}: ready for {plural(submitted.pilots, 'pilot')}; start them with",
-            f"ablate work --job {folder.path}",
-        ]
-    if submitted.closing is None:
-        cluster = f"driver {submitted.ids[0]} on this host prints the table at the end"
-    else:
-        cluster = (
-            f"{_arrays(submitted.ids)} of Slurm; job {submitted.closing} prints the table at the "
-            f"end"
-        )
-    return [
-        f"job {folder.id}: {plural(submitted.pilots, 'pilot')} on {profile}, {cluster}",
-        f"logs: {folder.logs}",
+    assert submission is not None
+    pilots, text = plural(submission.pilots, "pilot"), profile.submitted_text(folder, submission)
+    log(f"job {folder.id}: {pilots} on {options.on}, {text}")
+    log(f"logs: {folder.logs}")
+    log(
         f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and "
-        f"ends it",
-    ]
+        f"ends it"
+    )
+    return folder
 
 
 def job_lines(results: Results, study: str) -> list[str]:
@@ -358,26 +300,38 @@ def job_lines(results: Results, study: str) -> list[str]:
     lines: list[str] = []
     jobs = jobs_of(results, study)
     for folder in jobs:
-        if folder.is_closed and folder is not jobs[-1]:
-            continue
-        try:
-            job, end = folder.read_job(), folder.read_end()
-        except StoreError as error:
-            lines += error.lines
-            continue
-        pilots = folder.read_pilots()
-        alive = [report for report in pilots if report.is_alive]
-        state = f"closed: {end.reason}" if end else f"{plural(len(alive), 'pilot')} working"
-        stopping = ", asked to stop" if folder.stop.exists() and not end else ""
-        lines.append(f"job {folder.id} on {job.profile}: {state}{stopping}")
-        for report in pilots:
-            starts = f", started {report.starts} times" if report.starts > 1 else ""
-            if report.is_alive:
-                what = f"{report.phase}, {', '.join(report.running) or 'no run'}"
-            else:
-                what = f"left: {report.reason}" if report.phase == "left" else "lost"
-            lines.append(
-                f"  {report.name} on {report.host}: {what}; {plural(report.ended, 'run')} "
-                f"ended{starts}"
-            )
+        if folder is jobs[-1] or not folder.is_closed:
+            try:
+                lines += _lines_of(folder)
+            except StoreError as error:
+                lines += error.lines
+    return lines
+
+
+def _lines_of(folder: JobFolder) -> list[str]:
+    """A job, and each of its pilots."""
+    job, end, pilots = folder.read_job(), folder.read_end(), folder.read_pilots()
+    counts = Counter(report.phase for report in pilots if report.is_alive)
+    working = counts["working"] + counts["saving"]
+    if end is not None:
+        state = f"closed: {end.reason}"
+    else:
+        state = f"{plural(working, 'pilot')} working"
+        if counts["starting"]:
+            state += f", {counts['starting']} starting"
+        if waiting := folder.awaited():
+            state += f", {waiting} in the queue or about to start"
+        if folder.stop.exists():
+            state += ", asked to stop"
+    lines = [f"job {folder.id} on {job.profile}: {state}"]
+    for report in pilots:
+        what = "lost"
+        if report.is_alive:
+            what = f"{report.phase}, {', '.join(report.running) or 'no run'}"
+        elif report.phase == "left":
+            what = f"left: {report.reason}"
+        ended = f"{plural(report.ended, 'run')} ended"
+        if report.starts > 1:
+            ended += f", started {report.starts} times"
+        lines.append(f"  {report.name} on {report.host}: {what}; {ended}")
     return lines

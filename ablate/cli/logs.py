@@ -30,36 +30,29 @@ def command(
 ) -> None:
     """Show the last lines of the logs of pilots, or of a row's runs."""
     from ablate.store.jobs import jobs_of
+    from ablate.store.status import last_lines
     from ablate.study.select import find_row
 
     content, root = study_and_results(study, results, None, None, None)
+    logs: list[tuple[str, Path]] = []
     if row is not None:
-        found = find_row(content, row)
-        logs = [
-            (f"{found.label} seed {run.seed}", root.run(run.id).log)
-            for run in content.runs_of(found)
-        ]
+        named = find_row(content, row)
+        for run in content.runs_of(named):
+            logs.append((f"{named.label} seed {run.seed}", root.run(run.id).log))
     else:
-        logs = [
-            (f"job {job.id}", log)
-            for job in jobs_of(root, content.name)
-            for log in sorted(job.logs.glob("*.log"), key=_changed)
-        ]
-    shown = [_show(title, log, lines) for title, log in logs]
-    if not any(shown):
+        for job in jobs_of(root, content.name):
+            for log in sorted(job.logs.glob("*.log"), key=_changed):
+                logs.append((f"job {job.id}", log))
+    is_empty = True
+    for title, log in logs:
+        end = last_lines(log, lines)
+        if end:
+            is_empty = False
+            echo(f"{title}: {log}")
+            echo("\n".join(f"  {line}" for line in end))
+    if is_empty:
         echo(f"{content.name}: no logs yet under {root.root}")
 
 
 def _changed(log: Path) -> float:
-    return log.stat().st_mtime
-
-
-def _show(title: str, log: Path, count: int) -> bool:
-    """Print the end of a log, and return whether the log has a line."""
-    from ablate.store.status import last_lines
-
-    found = last_lines(log, count)
-    if found:
-        echo(f"{title}: {log}")
-        echo("\n".join(f"  {line}" for line in found))
-    return bool(found)
+    return log.lstat().st_mtime  # of a link itself, whose target may be missing

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.cli.live import LiveView
-    from ablate.cluster.profiles import Profile
+    from ablate.cluster.engine import Engine
     from ablate.launch import Launch
     from ablate.loggers import Logger
     from ablate.plan.budget import Budget
@@ -233,7 +233,7 @@ class _Launcher:
             )
 
     def submit_and_watch(
-        self, cluster: ClusterOptions, profile: Profile, selection: Selection, detach: bool
+        self, cluster: ClusterOptions, profile: Engine, selection: Selection, detach: bool
     ) -> Launch:
         """Submit the study to a cluster and follow its job to the end; with `detach`, exit after
         the submission.

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, study_and_results
-from ablate.errors import UsageError
+from ablate.errors import AblateError, UsageError
 from ablate.formatting import plural
 from ablate.streams import echo
 
@@ -22,33 +22,33 @@ def command(
     ] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""
-    from ablate.cluster import slurm
+    from ablate.cluster.profiles import engine_of
     from ablate.store.jobs import STOPPED, open_jobs
 
     content, root = study_and_results(study, results, None, None, None)
     jobs = open_jobs(root, content.name)
     if not jobs:
         echo(f"{content.name}: no job is open under {root.root}")
-    refused: list[str] = []
     for job in jobs:  # all of them, before anything is read that may be damaged
-        job.request_stop("ablate stop")
+        job.request_stop()
+    refused: list[str] = []
     for job in jobs:
         alive = sum(report.is_alive for report in job.read_pilots())
         echo(f"job {job.id}: {plural(alive, 'pilot')} asked to save and leave")
-        if job.read_job().engine != "slurm":
-            if (
-                not alive
-            ):  # the last pilot closes the job, or the driver of Ray, which may be gone, too
-                job.close(STOPPED)
+        try:
+            engine, submissions = engine_of(job.read_job()), job.read_submissions()
+        except AblateError as error:
+            refused += error.lines
             continue
-        submissions = job.read_submissions()
-        if now and submissions:
-            ids = [*submissions[-1].ids, *filter(None, [submissions[-1].closing])]
-            reason = slurm.cancel(ids)
-            if reason:  # the job stays open, so that the command can be given again
-                refused.append(f"job {job.id}: scancel: {reason}; give the command again")
+        if engine.queues:
+            if not now or not submissions:
+                continue  # the closing job follows
+            if reason := engine.cancel(submissions[-1]):
+                refused.append(f"job {job.id}: {reason}; give the command again")
                 continue
-            echo(f"job {job.id}: cancelled Slurm job {', '.join(ids)}")
+            echo(f"job {job.id}: cancelled {', '.join(submissions[-1].all_ids)}")
+            job.close(STOPPED)
+        elif not alive:  # the last pilot or the driver closes the job, and may be gone
             job.close(STOPPED)
     if refused:
         raise UsageError(*refused)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli.options import score_missing
-from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, UsageError
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
@@ -55,13 +55,15 @@ def command(
     if pilots is not None:
         _drive(folder, pilots)
         return
-    from ablate.cluster.pilot import work
+    from ablate.cluster.pilot import is_last_pilot, work
     from ablate.cluster.ray_cluster import leave_with_input
 
     if attached:
         threading.Thread(target=leave_with_input, name="input", daemon=True).start()
 
     code = work(folder, index, _log)
+    if is_last_pilot(folder):
+        _close(folder)
     if code:
         raise typer.Exit(code)
 
@@ -73,9 +75,14 @@ def _log(line: str) -> None:
 
 def _drive(folder: JobFolder, pilots: int) -> None:
     """Run pilots on Ray, and close the job unless somebody has ended this driver."""
-    from ablate.cluster.ray_cluster import drive
+    from ablate.cluster.profiles import engine_of
+    from ablate.cluster.ray_cluster import Ray, drive
 
-    if drive(folder, pilots, _log):
+    job = folder.read_job()
+    profile = engine_of(job)
+    if not isinstance(profile, Ray):
+        raise UsageError(f"--drive: the pilots of job {job.id} do not run on Ray")
+    if drive(profile, folder, job.python, pilots, _log):
         _close(folder)
     else:
         folder.close("the driver was ended by a signal")
@@ -83,10 +90,13 @@ def _drive(folder: JobFolder, pilots: int) -> None:
 
 
 def _close(folder: JobFolder) -> None:
-    """Print the table, submit again if runs are missing, and publish the table."""
+    """Print the table, submit again if runs are missing, and publish the table.
+
+    The job is closed last, so that whoever waits for its end finds the table.
+    """
     from ablate.analysis.looks import record_judgment
     from ablate.analysis.table import table_of
-    from ablate.cluster.submission import open_job, submit_again
+    from ablate.cluster.submission import close_finished, open_job, submit_again
     from ablate.plan.plan import plan_of
     from ablate.report import render
 
@@ -94,9 +104,15 @@ def _close(folder: JobFolder) -> None:
     score_missing(study, folder.results)
     table = table_of(study, folder.results)
     render.print_rich(table, new_console(width=160), against_paper=False)
-    submit_again(folder, _log)
-    if not study.is_modified:  # last, because it may be refused
-        render.publish(table, folder.results)
-        record_judgment(study, folder.results)
+    reason = submit_again(folder, _log)
+    try:
+        if not study.is_modified:  # which may be refused
+            render.publish(table, folder.results)
+            record_judgment(study, folder.results)
+    finally:
+        if reason is not None:
+            folder.close(reason)
+            _log(f"closed: {reason}")
+    close_finished(folder.results, study.name)
     if any(state != "done" for _, state in plan_of(table.study, folder.results).runs.values()):
         raise typer.Exit(EXIT_RUN_FAILED)

@@ -18,22 +18,25 @@ from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ablate.analysis.looks import has_ended, position_of
+from ablate.analysis import looks
+from ablate.analysis.looks import position_of
 from ablate.analysis.results import RunResult
 from ablate.analysis.settle import settle
-from ablate.cluster.slurm import START_SECONDS, Task
-from ablate.cluster.submission import CANCELLED, open_job
+from ablate.cluster.engine import START_SECONDS, Allocation
+from ablate.cluster.profiles import engine_of
+from ablate.cluster.submission import CANCELLED, is_over, open_job
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
 from ablate.launch.launch import Launch, Share, launch
-from ablate.launch.missing import missing_in_stages
 from ablate.launch.scheduler import Control
 from ablate.launch.stages import launch_stages
 from ablate.plan.progress import ENDED, run_labels
 from ablate.store import Results, State
 from ablate.store.jobs import (
+    NOTHING_LEFT,
     REPORT_SECONDS,
+    REQUEUED,
     STOPPED,
     ClusterJob,
     JobFolder,
@@ -63,28 +66,27 @@ class Pilot(Control):
         self, folder: JobFolder, job: ClusterJob, study: Study, log: Callable[[str], None]
     ) -> None:
         self.folder, self.job, self.log = folder, job, log
+        self.engine = engine_of(job)
         # Pilots of Ray may run in an allocation of Slurm, too, which is then that of the whole
         # cluster.
-        self.task = Task.here() if job.engine == "slurm" else None
+        self.task = self.engine.allocation()
         self.results, self.labels = folder.results, run_labels(study)
-        self.idle_seconds = float(job.idle)
+        self.idle_seconds = float(self.engine.idle)
         self.name = self.task.name if self.task else f"{socket.gethostname()}-{os.getpid()}"
-        self.begun: dict[
-            str, tuple[float, int]
-        ] = {}  # runs in a slot: when they were started, and their step
+        # Runs in a slot: when they were started, and their step then.
+        self.begun: dict[str, tuple[float, int]] = {}
         self.received: list[int] = []
         self.quick: set[str] = set()
         self.reason = ""  # for which it is to leave
         self.has_progress = self.is_draining = False
         self.next_stop = self.next_limit = self.next_report = 0.0
         self.deadline = float("inf")
-        starts = self.task.restarts + 1 if self.task else 1
         self.report = PilotReport(
             **process_mark().model_dump(),
             name=self.name,
             phase="starting",
             time=time.time(),
-            starts=starts,
+            starts=1 + (self.task.restarts if self.task else 0),
         )
         self.write()
 
@@ -98,7 +100,7 @@ class Pilot(Control):
             left = self.task.seconds_left()
             if left is not None:  # else the last answer counts
                 self.deadline = now + left
-        drains = self.deadline - now < self.job.grace + START_SECONDS
+        drains = self.task is not None and self.deadline - now < self.task.grace + START_SECONDS
         if drains and not self.is_draining:
             self.log(
                 f"{duration(self.deadline - now)} until the time limit: no further run is started"
@@ -111,8 +113,10 @@ class Pilot(Control):
         now = time.monotonic()
         if not self.reason and now >= self.next_stop:
             self.next_stop = now + STOP_SECONDS
-            if self.folder.stop.exists():
-                self.leave_for(STOPPED)
+            if not self.folder.job.exists():
+                self.leave_for(f"{self.folder.path} is gone")
+            elif reason := self.folder.stop_reason():
+                self.leave_for(reason)
             elif len(self.quick) >= MAX_QUICK_FAILURES:
                 self.leave_for(
                     f"{len(self.quick)} runs in a row failed at once on {socket.gethostname()}"
@@ -193,55 +197,71 @@ class Pilot(Control):
             "reason": reason,
         }
         self.report = self.report.model_copy(update=update)
+        if not self.folder.job.exists():  # somebody has removed the results: leave nothing there
+            return
         with suppress(OSError):  # a full disk must not end a pilot over a report
             self.report.write(self.folder.pilot(self.name), durable=False)
 
     # The end
 
     def leave(self, states: Counter[State] | None) -> int:
-        """Requeue this pilot's allocation if the cluster has ended it and work is left; the exit
-        code.
+        """Requeue this pilot's allocation if the cluster has ended it and work is left.
 
         Args:
             states: of all runs; None if a signal came, or a reason to stop.
+
+        Returns:
+            The exit code: 0 if this pilot has done all that it can, whatever the runs' outcomes,
+            because whoever has started it may start it again otherwise.
         """
         for number in self.signals:
             signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
-        has_progress = self.has_progress or any(
-            self.step_of(run) > step for run, (_, step) in self.begun.items()
-        )
+        has_progress = self.has_progress
+        for run, (_, step) in self.begun.items():
+            has_progress = has_progress or self.step_of(run) > step
         self.begun.clear()
-        reason, code = self.reason, EXIT_INTERRUPTED
-        left = None if states is None else states.total() - sum(states[state] for state in ENDED)
-        if states is not None and (left == 0 or not self.is_draining):
-            reason = (
-                f"{plural(left, 'run')} left to other pilots" if left else "nothing is left to do"
-            )
-            code = EXIT_RUN_FAILED if states["failed"] or states["diverged"] else 0
-        elif not reason:
+        left = 0
+        if states is not None:
+            left = states.total() - sum(states[state] for state in ENDED)
+        reason, code = self.reason, 0
+        if states is not None and not left:
+            reason = NOTHING_LEFT
+        elif states is not None and not self.is_draining:
+            reason = f"{plural(left, 'run')} left to other pilots"
+        elif reason:
+            code = 0 if reason in (STOPPED, NOTHING_LEFT) else EXIT_RUN_FAILED
+        else:
             reason = self._requeue(self.task, has_progress) if self.task else "interrupted"
-        elif not self.folder.stop.exists():
-            code = EXIT_RUN_FAILED
+            code = EXIT_INTERRUPTED
         self.write("left", reason)
         self.log(f"left: {reason}")
         return code
 
-    def _requeue(self, task: Task, has_progress: bool) -> str:
+    def _requeue(self, task: Allocation, has_progress: bool) -> str:
         """Put the allocation back into the queue unless somebody has cancelled it; the reason for
         people.
         """
         state, restarts = task.state()
         if restarts > task.restarts:
-            return "requeued by Slurm"
+            return f"{REQUEUED} by Slurm"
         warned = signal.SIGUSR1 in self.received or self.is_draining
         if not warned and state not in ("RUNNING", ""):
             return CANCELLED
         if not has_progress:
             left = task.seconds_left()
-            if self.is_draining or (left is not None and left < self.job.grace):
+            if self.is_draining or (left is not None and left < task.grace):
                 return "not requeued: its time limit came before any step was made"
         refused = task.requeue()
-        return f"not requeued: {refused}" if refused else "requeued"
+        return f"not requeued: {refused}" if refused else REQUEUED
+
+    def release_waiting(self) -> None:
+        """Take the pilots of this job out of the queue if no pilot has anything left to do: the
+        closing job waits for them.
+        """
+        submissions = self.folder.read_submissions()
+        if submissions and self.folder.job.exists():
+            self.folder.request_stop(NOTHING_LEFT)
+            self.engine.cancel(submissions[-1], waiting_only=True)
 
 
 def has_ended_everywhere(results: Results, run: RunResult) -> bool:
@@ -249,7 +269,7 @@ def has_ended_everywhere(results: Results, run: RunResult) -> bool:
     failure.
     """
     if run.state != "failed":
-        return has_ended(run)
+        return looks.has_ended(run)
     failure = read_failure(results.run(run.run.id))
     return failure is not None and not failure.may_succeed_elsewhere
 
@@ -274,9 +294,7 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
 
     def before_launch(number: int, frame: FrameType | None) -> None:
         pilot.on_signal(number)
-        if (
-            len(pilot.received) == 1
-        ):  # later ones must not interrupt the end that the first one began
+        if len(pilot.received) == 1:  # later ones must not interrupt the end that it began
             raise Interrupted
 
     for number in pilot.signals:
@@ -297,11 +315,11 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
             log=log,
         )
 
-    is_over = partial(has_ended_everywhere, folder.results)
+    has_ended = partial(has_ended_everywhere, folder.results)
     try:
-        outcome = launch_stages(study, folder.results, execute, log, is_over)
+        outcome = launch_stages(study, folder.results, execute, log, has_ended)
         if study.looks is not None:
-            log(position_of(settle(study, folder.results), folder.results, is_over).text)
+            log(position_of(settle(study, folder.results), folder.results, has_ended).text)
     except Interrupted:
         code = pilot.leave(None)
     except AblateError as error:
@@ -309,21 +327,15 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         raise
     else:
         code = pilot.leave(outcome.states)
-    if job.engine == "manual":
-        _close_if_over(folder, settle(study, folder.results))
+    if not pilot.reason and is_over(study, folder.results):
+        pilot.release_waiting()
     return code
 
 
-def _close_if_over(folder: JobFolder, study: Study) -> None:
-    """Close a job that no closing job follows, if it was stopped and all pilots have left, or no
-    pilot can do more.
+def is_last_pilot(folder: JobFolder) -> bool:
+    """Whether this process, whose pilot has left, is to close the job: no closing job follows, and
+    no other pilot works.
     """
-    if folder.stop.exists():
-        if not any(report.is_alive for report in folder.read_pilots()):
-            folder.close(STOPPED)
-        return
-    failures = (read_failure(folder.results.run(run.id)) for run in study.all_runs())
-    if not missing_in_stages(study, folder.results).ids and not any(
-        failure.may_succeed_elsewhere for failure in failures if failure is not None
-    ):
-        folder.close("nothing is left to do")
+    if not folder.job.exists() or folder.is_closed or engine_of(folder.read_job()).submits_again:
+        return False
+    return not any(report.is_alive for report in folder.read_pilots())

@@ -17,27 +17,100 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any
+from typing import Any, ClassVar, Literal
 
-from ablate.cluster.profiles import Profile
+from pydantic import Field
+from typing_extensions import override
+
+from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
+from ablate.config.fields import Section
 from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import UsageError
 from ablate.formatting import plural, size
-from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING, SMALLEST_MICRO_BATCH, sizing_memory
-from ablate.store.jobs import ClusterJob, JobFolder
+from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
 from ablate.streams import echo
 from ablate.study import Study
 
 CONNECTED = "connected"  # a line of a driver, once it has found a cluster that fits its pilots
-SYSTEM_RETRIES = (
-    3  # of a task whose worker or node has died; a pilot that has ended is not started again
-)
+SYSTEM_RETRIES = 3  # of a task whose worker or node has died; a pilot that has ended stays so
 WAIT_SECONDS = 1.0
-LIBRARY_BYTES = (
-    500_000_000  # of the interpreter and its libraries in a process; assumed, not measured
-)
 CONNECT_SECONDS = 10.0
+
+
+class Resources(Section):
+    """Resources of a pilot on Ray."""
+
+    cpus: int = Field(1, ge=1, le=4096, description="cores")
+    gpus: int = Field(0, ge=0, le=64, description="GPUs")
+    memory: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d{0,9}[MGT]$",
+        description="memory such as 32G; unset: the memory of the largest run",
+    )
+
+    @property
+    def memory_bytes(self) -> int | None:
+        """`memory` in bytes."""
+        if self.memory is None:
+            return None
+        return int(self.memory[:-1]) << 10 * " KMGT".index(self.memory[-1])
+
+
+class Ray(Engine):
+    """Pilots are tasks of Ray Core, which a driver on this host keeps running."""
+
+    engine: Literal["ray"] = "ray"
+    address: str = Field(
+        "auto", min_length=1, description="of the Ray cluster: auto, local, or as ray.init takes it"
+    )
+    each: Resources = Field(
+        default_factory=Resources, description="resources of a pilot: cpus, gpus, memory"
+    )
+    node_wait: int = Field(
+        0,
+        ge=0,
+        le=86_400,
+        description="seconds in which an autoscaler must start a node that fits a pilot",
+    )
+
+    gpus_setting: ClassVar[str] = "each: {gpus: N} in its profile"
+
+    @property
+    @override
+    def gpus(self) -> int:
+        return self.each.gpus
+
+    @override
+    def options_text(self) -> str:
+        cores, gpus = plural(self.each.cpus, "core"), plural(self.each.gpus, "GPU")
+        return f"ray at {self.address}, {cores}, {gpus} each"
+
+    @override
+    def check(self, study: Study) -> None:
+        require_ray()
+        given = self.each.memory_bytes
+        if given is not None and not self.gpus:
+            refuse_too_little_memory("each: memory", self.each.memory, given, study)
+
+    @override
+    def resolved(self, study: Study) -> Ray:
+        if self.each.memory is not None or self.gpus:
+            return self
+        # For the micro-batches that a machine with enough memory would choose, on all cores.
+        needed = self.each.cpus * least_memory(study, CPU_MICRO_BATCH)
+        each = self.each.model_copy(update={"memory": f"{-(-needed // 2**20)}M"})
+        return self.model_copy(update={"each": each})
+
+    @override
+    def submit(
+        self, folder: JobFolder, job: ClusterJob, pilots: int
+    ) -> tuple[tuple[str, ...], str | None]:
+        return (start_driver(folder, job.python, pilots),), None
+
+    @override
+    def submitted_text(self, folder: JobFolder, submission: Submission) -> str:
+        return f"driver {submission.ids[0]} on this host prints the table at the end"
 
 
 def require_ray() -> None:
@@ -50,45 +123,7 @@ def require_ray() -> None:
         raise UsageError("Ray is not installed: pip install 'ablate-transformer[ray]'")
 
 
-def needed_memory(profile: Profile, study: Study) -> int | None:
-    """Bytes of memory to request for a pilot: the profile's, else the need of runs on all its
-    cores; None with GPUs.
-
-    Raises:
-        UsageError: the profile's are fewer than the largest run needs.
-    """
-    given = profile.each.memory_bytes
-    if profile.each.gpus:
-        return given
-    if given is None:  # for the micro-batches that a machine with enough memory would choose
-        return profile.each.cpus * _bytes_per_slot(study, CPU_MICRO_BATCH)
-    least = _bytes_per_slot(study, SMALLEST_MICRO_BATCH)
-    if given < least:
-        raise UsageError(
-            f"each: memory: {profile.each.memory} is less than the {size(least)} of the largest run"
-        )
-    return given
-
-
-def _bytes_per_slot(study: Study, micro_batch_tokens: int) -> int:
-    """Bytes of memory for any run of a study on a CPU, such that estimates fill the usual share of
-    it.
-    """
-    peaks = (
-        sizing_memory(
-            run.config,
-            run.data.vocab_size,
-            min(micro_batch_tokens, PADDING * run.config.batch_tokens),
-        )
-        for run in study.all_runs()
-    )
-    return LIBRARY_BYTES + int(max(peaks) / CPU_MEMORY_SHARE)
-
-
-# Submission
-
-
-def start_driver(folder: JobFolder, job: ClusterJob, pilots: int) -> str:
+def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
     """Start the driver in a session of its own, so that it survives this process and its shell; its
     process id.
 
@@ -97,25 +132,14 @@ def start_driver(folder: JobFolder, job: ClusterJob, pilots: int) -> str:
     """
     require_ray()
     log, (read, write) = folder.logs / "driver.log", os.pipe()
-    command = [
-        job.python,
-        "-m",
-        "ablate",
-        "work",
-        "--job",
-        str(folder.path),
-        "--drive",
-        str(pilots),
-    ]
+    command = [*folder.work_command(python), "--drive", str(pilots)]
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
     actions = [
         (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
         (os.POSIX_SPAWN_DUP2, write, 1),
         (os.POSIX_SPAWN_OPEN, 2, str(log), append, 0o644),
     ]
-    process = os.posix_spawn(
-        job.python, command, dict(os.environ), file_actions=actions, setsid=True
-    )
+    process = os.posix_spawn(python, command, dict(os.environ), file_actions=actions, setsid=True)
     os.close(write)
     with os.fdopen(read) as output:
         if any(
@@ -130,11 +154,15 @@ def start_driver(folder: JobFolder, job: ClusterJob, pilots: int) -> str:
 # The driver
 
 
-def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
+def drive(
+    profile: Ray, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
+) -> bool:
     """Run pilots as tasks of Ray until all have ended; False if a signal has ended them.
 
     Args:
+        profile: of the job.
         folder: of the job.
+        python: path of the interpreter.
         pilots: their number.
         log: receives a line for each event.
 
@@ -142,27 +170,25 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
         UsageError: there is no cluster at the job's address, or no node there fits a pilot, at once
             or, with an autoscaler, in `node_wait` seconds.
     """
-    job, signals = folder.read_job(), list[int]()
+    signals: list[int] = []
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         signals.append(number)
 
-    ray = _connect(job.address)
+    ray = _connect(profile.address)
     try:
-        if not job.node_wait:
-            refuse_too_large(job, _nodes(ray))
+        if not profile.node_wait:
+            refuse_too_large(profile, _nodes(ray))
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, on_signal)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         echo(CONNECTED)
         os.dup2(2, 1)  # the submitting process has closed the pipe
-        log(f"{plural(pilots, 'pilot')} on Ray at {job.address}")
-        waiting = _submit(ray, folder, job, pilots)  # which is what an autoscaler starts nodes for
-        has_node, deadline, is_cancelled = (
-            not job.node_wait,
-            time.monotonic() + job.node_wait,
-            False,
-        )
+        log(f"{plural(pilots, 'pilot')} on Ray at {profile.address}")
+        # Before a node is there, because an autoscaler starts nodes for tasks that wait.
+        waiting = _submit(ray, profile, folder, python, pilots)
+        has_node, is_cancelled = not profile.node_wait, False
+        deadline = time.monotonic() + profile.node_wait
         while waiting:
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
             for task in done:
@@ -173,7 +199,8 @@ def drive(folder: JobFolder, pilots: int, log: Callable[[str], None]) -> bool:
                 for task in waiting:
                     ray.cancel(task)
             if not has_node and not is_cancelled:
-                has_node = _has_node(folder, job, _nodes(ray), is_last=time.monotonic() >= deadline)
+                is_last = time.monotonic() >= deadline
+                has_node = _has_node(folder, profile, _nodes(ray), is_last)
     finally:
         ray.shutdown()
     return not signals
@@ -185,7 +212,7 @@ def _nodes(ray: Any) -> list[Mapping[str, float]]:
 
 
 def _has_node(
-    folder: JobFolder, job: ClusterJob, nodes: Sequence[Mapping[str, float]], is_last: bool
+    folder: JobFolder, profile: Ray, nodes: Sequence[Mapping[str, float]], is_last: bool
 ) -> bool:
     """Whether some node fits a pilot by now. After the last look, a job without one is closed.
 
@@ -193,11 +220,11 @@ def _has_node(
         UsageError: it was the last look, and no node fits.
     """
     try:
-        refuse_too_large(job, nodes)
+        refuse_too_large(profile, nodes)
     except UsageError as error:
         if not is_last:
             return False
-        folder.close(f"{error}; waited {job.node_wait} s")
+        folder.close(f"{error}; waited {profile.node_wait} s")
         raise
     return True
 
@@ -233,57 +260,61 @@ def _check_reachable(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
 
 
-def refuse_too_large(job: ClusterJob, nodes: Sequence[Mapping[str, float]]) -> None:
+def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None:
     """Check that a pilot fits a node, because Ray would let its task wait forever.
 
     Args:
-        job: whose pilots are to run.
+        profile: with the resources of a pilot.
         nodes: resources of each node, as Ray names them: CPU, GPU, and memory in bytes.
 
     Raises:
         UsageError: no node has the resources of a pilot.
     """
-    asked = {"CPU": job.cpus, "GPU": job.gpus, "memory": job.memory or 0}
-    if any(all(node.get(name, 0) >= count for name, count in asked.items()) for node in nodes):
-        return
-    largest = max(
-        nodes, key=lambda node: [node.get(name, 0) for name in ("GPU", "CPU", "memory")], default={}
-    )
+    each = profile.each
+    asked = {"CPU": each.cpus, "GPU": each.gpus, "memory": each.memory_bytes or 0}
+    largest: Mapping[str, float] = {}
+    for node in nodes:
+        if all(node.get(name, 0) >= count for name, count in asked.items()):
+            return
+        largest = max(largest, node, key=_size_of_node)
+    hint = "" if profile.node_wait else "; for an autoscaler, set node_wait"
     raise UsageError(
-        f"Ray: no node at {job.address} has {_resources(asked)} for a pilot; the largest has "
-        f"{_resources(largest)}"
-        f"{'' if job.node_wait else '; for an autoscaler, set node_wait'}"
+        f"Ray: no node at {profile.address} has {_resources(asked)} for a pilot; the largest has "
+        f"{_resources(largest)}{hint}"
     )
+
+
+def _size_of_node(node: Mapping[str, float]) -> tuple[float, ...]:
+    return node.get("GPU", 0), node.get("CPU", 0), node.get("memory", 0)
 
 
 def _resources(of: Mapping[str, float]) -> str:
-    parts = [plural(int(of.get("CPU", 0)), "core"), plural(int(of.get("GPU", 0)), "GPU")]
-    return ", ".join([*parts, f"{size(of['memory'])} of memory"] if of.get("memory") else parts)
+    text = f"{plural(int(of.get('CPU', 0)), 'core')}, {plural(int(of.get('GPU', 0)), 'GPU')}"
+    return f"{text}, {size(of['memory'])} of memory" if of.get("memory") else text
 
 
-def _submit(ray: Any, folder: JobFolder, job: ClusterJob, pilots: int) -> dict[Any, int]:
+def _submit(ray: Any, profile: Ray, folder: JobFolder, python: str, pilots: int) -> dict[Any, int]:
     """Submit a task for each pilot; the pilots by task."""
-    environment = {CPUS_VARIABLE: str(job.cpus)}
-    if job.memory is not None:
-        environment[MEMORY_VARIABLE] = str(job.memory)
+    each, memory = profile.each, profile.each.memory_bytes
+    environment = {CPUS_VARIABLE: str(each.cpus)}
+    if memory is not None:
+        environment[MEMORY_VARIABLE] = str(memory)
     if "PYTHONPATH" in os.environ:
         environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
-    pilot = ray.remote(pilot_task()).options(
-        num_cpus=job.cpus,
-        num_gpus=job.gpus,
-        memory=job.memory,
+    task = ray.remote(pilot_task()).options(
+        num_cpus=each.cpus,
+        num_gpus=each.gpus,
+        memory=memory,
         max_retries=SYSTEM_RETRIES,
         retry_exceptions=False,
         scheduling_strategy="SPREAD",
-        name=f"ablate-{job.study}",
+        name=f"ablate-{folder.id}",
     )
-    program = [job.python, "-m", "ablate", "work", "--job", str(folder.path), "--attached"]
-    return {
-        pilot.remote(
-            [*program, "--index", str(i)], environment, str(folder.logs / f"pilot-{i}.log")
-        ): i
-        for i in range(pilots)
-    }
+    pilot_of = {}
+    for i in range(pilots):
+        command = [*folder.work_command(python), "--attached", "--index", str(i)]
+        pilot_of[task.remote(command, environment, str(folder.logs / f"pilot-{i}.log"))] = i
+    return pilot_of
 
 
 def _outcome(ray: Any, task: Any) -> str:

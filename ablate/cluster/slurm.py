@@ -15,17 +15,21 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import ClassVar, Literal, Self
 
-from ablate.cluster.profiles import Profile, sbatch_arguments, slurm_time
-from ablate.errors import UsageError, did_you_mean, listed
-from ablate.formatting import duration, plural, size
+from pydantic import Field, ValidationError, field_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing_extensions import override
+
+from ablate.cluster.engine import START_SECONDS, Engine, refuse_too_little_memory
+from ablate.errors import UsageError, did_you_mean
+from ablate.formatting import duration
 from ablate.store.files import write_bytes
-from ablate.store.jobs import ClusterJob, JobFolder
+from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.records import Setting
+from ablate.study import Study
 
 COMMAND_SECONDS = 60.0  # a controller under load answers slowly
-START_SECONDS = 60.0  # a run that has less than this before the warning is not started
 REQUEUE_TRIES = 4
 REQUEUE_PAUSE = 3.0
 # The closing job runs for seconds; it needs no GPU, but the accounting of the pilots.
@@ -33,16 +37,321 @@ CLOSING_TIME = "30min"
 CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
 # With one of these, the pilots' cores are chosen. Otherwise a pilot on CPUs takes its whole node.
 _CHOOSES_CORES = {
-    "cpus-per-task",
-    "mincpus",
-    "exclusive",
-    "gpus",
-    "gpus-per-node",
-    "gpus-per-task",
-    "gres",
+    *("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"),
 }
 _HAS_ENDED = re.compile("Invalid job id|already completing or completed")  # of scancel
-_SIZES = {"K": 1 / 1024, "M": 1, "G": 1024, "T": 1024**2}
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_TIMES = ("time", "time-min")
+_TIME_UNITS = {"d": 1440, "h": 60, "min": 1, "m": 1}
+_TIME_PART = r"(\d+)\s*(d|h|min|m)"
+_SLURM_TIME = re.compile(
+    r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE
+)
+
+# Long options of sbatch that a profile may set.
+_OPTIONS = """
+    account acctg-freq batch bb bbf begin comment constraint contiguous core-spec cores-per-socket
+    cpu-freq cpus-per-gpu cpus-per-task deadline delay-boot exclude exclusive extra-node-info
+    get-user-env gpu-bind gpu-freq gpus gpus-per-node gpus-per-socket gpus-per-task gres gres-flags
+    hint hold licenses mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus
+    network nice no-requeue nodefile nodelist oversubscribe partition power priority profile
+    propagate qos reboot reservation sockets-per-node spread-job switches threads-per-core time
+    time-min tmp tres-per-task use-min-nodes wckey
+"""
+SBATCH_OPTIONS = frozenset(_OPTIONS.split())
+# Options that ablate sets itself, and why.
+RESERVED = {
+    "array": "`workers` is the number of pilots",
+    "chdir": "pilots work in the folder of their job",
+    "dependency": "the closing job depends on the pilots",
+    "error": "logs are in the folder of the job",
+    "export": "pilots get the environment of the submission; use `setup` for more",
+    "input": "pilots read nothing",
+    "job-name": "the name of the study is used",
+    "nodes": "each pilot has one node; `workers` is their number",
+    "ntasks": "each pilot is one task",
+    "ntasks-per-node": "each pilot is one task",
+    "open-mode": "logs are appended to",
+    "output": "logs are in the folder of the job",
+    "parsable": "it is always set",
+    "requeue": "pilots are requeued unless no-requeue is set",
+    "signal": "`grace` sets the time of the warning",
+    "wrap": "pilots have a script",
+}
+# Variables of sbatch that are not named like their option.
+_OPTION_OF_VARIABLE = {"SBATCH_TIMELIMIT": "time", "SBATCH_MEM_PER_NODE": "mem"}
+
+
+def option_fault(name: str, value: object) -> str:
+    """The fault of an option of sbatch; empty if there is none."""
+    if name in RESERVED:
+        return f"is set by ablate: {RESERVED[name]}"
+    if name not in SBATCH_OPTIONS:
+        return f"not an option of sbatch{did_you_mean(name, SBATCH_OPTIONS)}"
+    if isinstance(value, (dict, list)):
+        return "must be a single value"
+    if name in _TIMES:
+        try:
+            slurm_time(value)
+        except ValueError as error:
+            return str(error)
+    return ""
+
+
+def slurm_time(value: object) -> str:
+    """A time limit as sbatch reads it: `4h`, `90min` and `1d 12h` in minutes; Slurm's own forms
+    unchanged.
+
+    Raises:
+        ValueError: another text.
+    """
+    text = str(value).strip().lower()
+    if re.fullmatch(rf"({_TIME_PART}\s*)+", text):
+        parts = re.findall(_TIME_PART, text)
+        return str(sum(int(count) * _TIME_UNITS[unit] for count, unit in parts))
+    if _SLURM_TIME.fullmatch(text):
+        return str(value).strip()
+    raise ValueError(f'"{value}" is not a time such as 4h, 90min, 1d 12h or 1-12:00:00')
+
+
+def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
+    """Options as arguments of sbatch: `true` is an option without a value, `false` and nothing
+    leave it out.
+    """
+    arguments = []
+    for name, value in options.items():
+        if value is True:
+            arguments.append(f"--{name}")
+        elif value is not False and value is not None:  # `mem: 0` is all memory of a node
+            text = slurm_time(value) if name in _TIMES else value
+            arguments.append(f"--{name}={text}")
+    return arguments
+
+
+def site_options() -> tuple[dict[str, Setting], list[str]]:
+    """The SBATCH_ variables of a site, which sbatch takes for options.
+
+    Returns:
+        (Options for the profile, names of the variables that have no effect.)
+    """
+    options: dict[str, Setting] = {}
+    unused = []
+    for variable, value in sorted(os.environ.items()):
+        if variable.startswith("SBATCH_"):
+            name = variable.removeprefix("SBATCH_").lower().replace("_", "-")
+            name = _OPTION_OF_VARIABLE.get(variable, name)
+            if option_fault(name, value):
+                unused.append(variable)
+            else:
+                options[name] = value or True
+    return options, unused
+
+
+class Slurm(Engine):
+    """Pilots are an array of sbatch; a closing job after them prints the table."""
+
+    engine: Literal["slurm"] = "slurm"
+    sbatch: dict[str, Setting] = Field(
+        default_factory=dict, description="options of sbatch for the pilots"
+    )
+    closing: dict[str, Setting] = Field(
+        default_factory=dict, description="options of sbatch for the closing job"
+    )
+    setup: list[str] = Field(default_factory=list, description="lines of shell before the program")
+    grace: int = Field(
+        120, ge=10, le=3600, description="seconds before the end at which pilots save"
+    )
+
+    gpus_setting: ClassVar[str] = "gpus-per-node"
+    queues: ClassVar[bool] = True
+
+    @field_validator("sbatch", "closing", mode="before")
+    @classmethod
+    def _known_options(cls, options: object) -> object:
+        """Refuse options one by one, so that each fault has the position of its option."""
+        faults = []
+        for name, value in options.items() if isinstance(options, dict) else ():
+            text = option_fault(name, value)
+            if text:
+                error = PydanticCustomError("option", "{text}", {"text": f"{name}: {text}"})
+                faults.append(InitErrorDetails(type=error, loc=(name,), input=value))
+        if faults:
+            raise ValidationError.from_exception_data(cls.__name__, faults)
+        return options
+
+    @property
+    @override
+    def gpus(self) -> int:
+        for option in ("gpus-per-node", "gpus-per-task", "gpus"):
+            value = self.sbatch.get(option)
+            if value is not None and value is not False:
+                return sum(_count(part) for part in str(value).split(",") if part)
+        kinds = str(self.sbatch.get("gres") or "").split(",")
+        return sum(_count(kind) for kind in kinds if re.match(r"gpu\b", kind))
+
+    @override
+    def with_options(self, options: Mapping[str, Setting]) -> Self:
+        faults = []
+        for name, value in options.items():
+            if text := option_fault(name, value):
+                faults.append(f"--sbatch {name}: {text}")
+        if faults:
+            raise UsageError(*faults)
+        # As sbatch orders them: the environment, the script (here the profile), the command line.
+        return self.model_copy(update={"sbatch": {**site_options()[0], **self.sbatch, **options}})
+
+    @override
+    def options_text(self) -> str:
+        return " ".join(sbatch_arguments(self.sbatch)) or super().options_text()
+
+    @override
+    def notes(self) -> list[str]:
+        return [
+            f"note: {variable} is not used; see `ablate run --help` for the options of pilots"
+            for variable in site_options()[1]
+        ]
+
+    @override
+    def check(self, study: Study) -> None:
+        if shutil.which("sbatch") is None:
+            raise UsageError("sbatch not found: submit from a login node of the cluster")
+        self._check_time()
+        memory = self._memory_bytes()
+        if memory is not None and not self.gpus:
+            refuse_too_little_memory(*memory, study)
+        for options in (self._pilots(1), self._closing()):
+            done = slurm("sbatch", "--test-only", *options, "--output=/dev/null", "--wrap=true")
+            if done.returncode:
+                raise UsageError(f"sbatch: {_reason(done)}")
+
+    def _check_time(self) -> None:
+        """Refuse a time limit in which no run would begin, or with which Slurm would let the pilots
+        wait forever.
+        """
+        given = self.sbatch.get("time")
+        if given is None:
+            return
+        seconds = _seconds(given)
+        if seconds <= self.grace + START_SECONDS:
+            need = f"{START_SECONDS:.0f} s to start and {self.grace} s (grace) to save"
+            raise UsageError(f"time: {given} is too short: {need}")
+        # By default, Slurm accepts a longer time than a partition has, and never starts the job.
+        name = self.sbatch.get("partition")
+        listed = slurm("sinfo", "-h", "-o", "%P|%l", *([f"--partition={name}"] if name else []))
+        limits = [line.split("|") for line in listed.stdout.splitlines()]
+        longest = [parse_seconds(limit) for title, limit in limits if name or title.endswith("*")]
+        if longest and seconds > max(longest):
+            raise UsageError(
+                f"time: {given} is longer than the limit of partition {name or 'default'}, "
+                f"{duration(max(longest))}"
+            )
+
+    def _memory_bytes(self) -> tuple[str, Setting, float] | None:
+        """(Option, its value, bytes of memory of a pilot); None without a limit."""
+        if (given := _bytes(self.sbatch.get("mem"))) is not None:
+            return "mem", self.sbatch["mem"], given
+        cores = str(self.sbatch.get("cpus-per-task") or 1)
+        if (given := _bytes(self.sbatch.get("mem-per-cpu"))) is not None and cores.isdecimal():
+            return "mem-per-cpu", self.sbatch["mem-per-cpu"], given * int(cores)
+        return None
+
+    @override
+    def submit(
+        self, folder: JobFolder, job: ClusterJob, pilots: int
+    ) -> tuple[tuple[str, ...], str | None]:
+        """Submit pilots as one array, or as several if the cluster limits arrays, and the closing
+        job after them.
+        """
+        write_scripts(folder, self.setup, job.python)
+        logs = str(folder.logs).replace("%", "%%")  # in which sbatch replaces %j and the like
+        chdir = f"--chdir={folder.path}"
+        largest = max_array_size()
+        ids: list[str] = []
+        try:
+            for first in range(0, pilots, largest):
+                options = self._pilots(min(largest, pilots - first), job.study)
+                output = f"--output={logs}/pilot-%A_%a.log"
+                ids.append(_sbatch(*options, output, chdir, f"{folder.path}/pilot.sh", f"{first}"))
+            # afterany: the closing job must also follow pilots that failed or were cancelled.
+            after = f"--dependency=afterany:{':'.join(ids)}"
+            output = f"--output={logs}/closing-%j.log"
+            options = self._closing(job.study)
+            return tuple(ids), _sbatch(*options, after, output, chdir, f"{folder.path}/closing.sh")
+        except BaseException:  # an interruption too: nobody would know the ids of these pilots
+            cancel(ids)
+            raise
+
+    def _pilots(self, count: int, study: str = "study") -> list[str]:
+        """The options of sbatch for an array of pilots."""
+        options = [
+            f"--job-name=ablate-{study}",
+            f"--array=0-{count - 1}",
+            # B: to the process of the batch script, which `exec` has replaced by the pilot.
+            f"--signal=B:USR1@{self.grace}",
+            # A requeued pilot goes on in the same log file instead of replacing it.
+            "--open-mode=append",
+            "--nodes=1",
+            "--ntasks=1",
+        ]
+        if not self.sbatch.get("no-requeue"):
+            options.append("--requeue")
+        if not _CHOOSES_CORES & self.sbatch.keys():
+            options.append("--exclusive")
+        return [*options, *sbatch_arguments(self.sbatch)]
+
+    def _closing(self, study: str = "study") -> list[str]:
+        """The options of sbatch for the closing job."""
+        inherited = {name: self.sbatch[name] for name in CLOSING_INHERITS if name in self.sbatch}
+        return [
+            f"--job-name=ablate-{study}-close",
+            "--nodes=1",
+            "--ntasks=1",
+            "--requeue",
+            *sbatch_arguments({"time": CLOSING_TIME, **inherited, **self.closing}),
+        ]
+
+    @override
+    def submitted_text(self, folder: JobFolder, submission: Submission) -> str:
+        arrays = "array" if len(submission.ids) == 1 else "arrays"
+        return (
+            f"{arrays} {', '.join(submission.ids)} of Slurm; job {submission.closing} prints the "
+            f"table at the end"
+        )
+
+    @override
+    def cancel(self, submission: Submission, waiting_only: bool = False) -> str:
+        if waiting_only:  # the closing job waits, too, and is to follow
+            return cancel(submission.ids, "--state=PENDING")
+        return cancel(submission.all_ids)
+
+    @override
+    def allocation(self) -> Task | None:
+        return Task.here(self.grace)
+
+
+# Commands
+
+
+def write_scripts(folder: JobFolder, setup: Sequence[str], python: str) -> None:
+    """Write the batch scripts of the pilots and of the closing job."""
+    program = shlex.join(folder.work_command(python))
+    pilot = [
+        "#!/bin/bash",
+        # A pilot without its modules would train on the wrong device, or fail every run.
+        """trap 'echo "setup failed: $BASH_COMMAND" >&2' ERR""",
+        "set -eE",
+        *setup,
+        "set +eE",
+        "trap - ERR",
+        # `exec`: Slurm signals the script's own process. USR1 would end it before the program
+        # handles that signal.
+        "trap '' USR1",
+        f"exec {program} --index $((${{1:-0}} + ${{SLURM_ARRAY_TASK_ID:-0}}))",
+    ]
+    # Closing needs Python alone, and closes a job whose pilots could not be set up.
+    closing = ["#!/bin/bash", *setup, f"exec {program} --close"]
+    for name, lines in (("pilot.sh", pilot), ("closing.sh", closing)):
+        write_bytes(folder.path / name, "".join(f"{line}\n" for line in lines).encode())
 
 
 def slurm(*command: str) -> subprocess.CompletedProcess[str]:
@@ -87,109 +396,13 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
     return "; ".join(reasons) or f"exit code {done.returncode}"
 
 
-def require_slurm() -> None:
-    """Check that Slurm's commands are here.
-
-    Raises:
-        UsageError: they are not.
-    """
-    if shutil.which("sbatch") is None:
-        raise UsageError("sbatch not found: submit from a login node of the cluster")
-
-
-# Submission
-
-
-def submit_pilots(folder: JobFolder, job: ClusterJob, pilots: int) -> tuple[tuple[str, ...], str]:
-    """Submit pilots, as one array or as several if the cluster limits arrays, and the closing job
-    after them.
-
-    Returns:
-        (Ids of the arrays, id of the closing job.)
-
-    Raises:
-        UsageError: sbatch refuses.
-    """
-    write_scripts(folder, job)
-    largest = max_array_size()
-    ids: list[str] = []
-    for first in range(0, pilots, largest):
-        count = min(largest, pilots - first)
-        arguments = pilot_arguments(folder, job, count)
-        try:
-            ids.append(sbatch(arguments, folder.path / "pilot.sh", str(first)))
-        except BaseException:  # an interruption too: nobody would know the ids of these pilots
-            cancel(ids)
-            raise
-    options: dict[str, Setting] = {
-        name: job.sbatch[name] for name in CLOSING_INHERITS if name in job.sbatch
-    }
-    arguments = [
-        f"--job-name=ablate-{job.study}-close",
-        # afterany, because the closing job must also follow pilots that failed or were canceled.
-        f"--dependency=afterany:{':'.join(ids)}",
-        f"--output={_literal(folder.logs)}/closing-%j.log",
-        f"--chdir={folder.path}",
-        "--nodes=1",
-        "--ntasks=1",
-        "--requeue",
-        *sbatch_arguments({"time": CLOSING_TIME, **options, **job.closing}),
-    ]
-    try:
-        return tuple(ids), sbatch(arguments, folder.path / "closing.sh")
-    except BaseException:
-        cancel(ids)
-        raise
-
-
-def _literal(path: Path) -> str:
-    """A path for `--output`, in which sbatch replaces `%j` and the like."""
-    return str(path).replace("%", "%%")
-
-
-def pilot_arguments(folder: JobFolder, job: ClusterJob, count: int) -> list[str]:
-    """The options of sbatch for an array of pilots."""
-    fills_node = [] if _CHOOSES_CORES & job.sbatch.keys() else ["--exclusive"]
-    return [
-        f"--job-name=ablate-{job.study}",
-        f"--array=0-{count - 1}",
-        # B: to the process of the batch script, which `exec` has replaced by the pilot.
-        f"--signal=B:USR1@{job.grace}",
-        *([] if job.sbatch.get("no-requeue") else ["--requeue"]),
-        # A requeued pilot goes on in the same log file instead of replacing it.
-        "--open-mode=append",
-        f"--output={_literal(folder.logs)}/pilot-%A_%a.log",
-        f"--chdir={folder.path}",
-        "--nodes=1",
-        "--ntasks=1",
-        *fills_node,
-        *sbatch_arguments(job.sbatch),
-    ]
-
-
-def write_scripts(folder: JobFolder, job: ClusterJob) -> None:
-    """Write the batch scripts of the pilots and of the closing job."""
-    program = f"{shlex.quote(job.python)} -m ablate work --job {shlex.quote(str(folder.path))}"
-    head = ["#!/bin/bash", *job.setup]
-    # `exec`: Slurm signals the script's own process. USR1 would end it before the program handles
-    # that signal.
-    pilot = [
-        *head,
-        "trap '' USR1",
-        f"exec {program} --index $((${{1:-0}} + ${{SLURM_ARRAY_TASK_ID:-0}}))",
-    ]
-    closing = [*head, f"exec {program} --close"]
-    for name, lines in (("pilot.sh", pilot), ("closing.sh", closing)):
-        write_bytes(folder.path / name, "".join(f"{line}\n" for line in lines).encode())
-
-
-def sbatch(arguments: Sequence[str], script: object, *rest: str) -> str:
+def _sbatch(*arguments: str) -> str:
     """Submit a script; the id of its job.
 
     Raises:
         UsageError: sbatch refuses; with its reason.
     """
-    done = slurm("sbatch", "--parsable", *arguments, str(script), *rest)
+    done = slurm("sbatch", "--parsable", *arguments)
     if done.returncode:
         raise UsageError(f"sbatch: {_reason(done)}")
     # With several clusters, --parsable prints `id;cluster`.
@@ -204,18 +417,18 @@ def max_array_size() -> int:
     return max(1, int(found[1])) if found else 1000
 
 
-def cancel(ids: Sequence[str]) -> str:
+def cancel(ids: Sequence[str], *options: str) -> str:
     """Cancel jobs; the reason if Slurm refuses, else empty. Jobs that have ended already are no
     reason.
     """
     if not ids:
         return ""
-    done = slurm("scancel", *ids)
+    done = slurm("scancel", *options, "--", *ids)
     lines = [
         line for line in done.stderr.splitlines() if line.strip() and not _HAS_ENDED.search(line)
     ]
     done.stderr = "\n".join(lines)
-    return _reason(done) if lines else ""
+    return f"scancel: {_reason(done)}" if lines else ""
 
 
 # This allocation
@@ -223,18 +436,18 @@ def cancel(ids: Sequence[str]) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """The allocation that this process runs in.
+    """The allocation that this process runs in; see `Allocation`.
 
     name: as Slurm's commands take it: `12_3` for a task of an array, whose SLURM_JOB_ID may be the
         array's.
-    restarts: how often it was requeued before.
     """
 
     name: str
     restarts: int
+    grace: int
 
     @staticmethod
-    def here() -> Task | None:
+    def here(grace: int) -> Task | None:
         """The allocation of this process; None outside of Slurm."""
         id = os.environ.get("SLURM_JOB_ID")
         if id is None:
@@ -243,6 +456,7 @@ class Task:
         return Task(
             f"{array}_{index}" if array and index else id,
             int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+            grace,
         )
 
     def seconds_left(self) -> float | None:
@@ -288,129 +502,7 @@ def parse_seconds(text: str) -> float:
     return 86_400.0 * days + 3600 * hours + 60 * minutes + seconds
 
 
-# Limits of the partition
-
-
-@dataclass(frozen=True)
-class Partition:
-    """The limits of a partition: seconds, and the most cores, GPUs and memory (bytes) of one of its
-    nodes.
-    """
-
-    name: str
-    seconds: float
-    nodes: int
-    cores: int
-    gpus: int
-    memory: float
-
-
-def partitions() -> dict[str, Partition]:
-    """The partitions of this cluster, by name. The default one is also under the name "".
-
-    Raises:
-        UsageError: Slurm does not answer.
-    """
-    done = slurm("sinfo", "-h", "-o", "%P|%l|%D|%c|%G|%m")
-    if done.returncode:
-        raise UsageError(
-            f"Slurm does not answer (sinfo: {_reason(done)}): submit from a login node of the "
-            f"cluster"
-        )
-    found: dict[str, Partition] = {}
-    for line in done.stdout.splitlines():
-        name, limit, nodes, cores, gres, memory = (part.strip() for part in line.split("|"))
-        one = Partition(
-            name=name.rstrip("*"),
-            seconds=parse_seconds(limit),
-            nodes=int(nodes),
-            cores=int(re.sub(r"\D", "", cores) or 0),
-            gpus=sum(int(count) for count in re.findall(r"gpu(?::[^:,(]+)?:(\d+)", gres)),
-            memory=float(re.sub(r"\D", "", memory) or 0) * 1024**2,
-        )
-        keys = [one.name, ""] if name.endswith("*") else [one.name]
-        for key in keys:
-            # sinfo prints a line for each kind of node in a partition.
-            found[key] = _widest(found[key], one) if key in found else one
-    return found
-
-
-def _widest(one: Partition, other: Partition) -> Partition:
-    """The larger of each limit, for a partition with different nodes."""
-    return Partition(
-        one.name,
-        max(one.seconds, other.seconds),
-        one.nodes + other.nodes,
-        max(one.cores, other.cores),
-        max(one.gpus, other.gpus),
-        max(one.memory, other.memory),
-    )
-
-
-def refusals(profile: Profile, found: Mapping[str, Partition], needed: float) -> list[str]:
-    """Why a partition cannot give what a profile asks for; a line each, empty if it can.
-
-    Args:
-        profile: with the options of the command line.
-        found: the partitions of the cluster.
-        needed: bytes of memory of the largest run.
-    """
-    options = profile.sbatch
-    name = str(options.get("partition") or "")
-    if name not in found:
-        names = [each for each in found if each]
-        nearest = did_you_mean(name, names) or (f"; partitions: {listed(names)}" if names else "")
-        return [
-            f'partition: no partition "{name}"{nearest}'
-            if name
-            else "partition: the cluster has no default one"
-        ]
-    limits = found[name]
-    faults = []
-    if (wanted := _seconds(options.get("time"))) is not None and wanted > limits.seconds:
-        faults.append(
-            f"time: {options['time']} is longer than the limit of {limits.name}, "
-            f"{duration(limits.seconds)}"
-        )
-    if wanted is not None and wanted <= profile.grace + START_SECONDS:
-        need = f"{START_SECONDS:.0f} s to start and {profile.grace} s (grace) to save"
-        faults.append(f"time: {options['time']} is too short: {need}")
-    for option, most in (("cpus-per-task", limits.cores), ("mincpus", limits.cores)):
-        if (count := _number(options.get(option))) is not None and count > most:
-            faults.append(
-                f"{option}: {count} is more than the {plural(most, 'core')} of a node of "
-                f"{limits.name}"
-            )
-    gpus = asked_gpus(profile)
-    if gpus > limits.gpus:
-        faults.append(
-            f"gpus-per-node: {gpus} is more than the {plural(limits.gpus, 'GPU')} of a node of "
-            f"{limits.name}"
-        )
-    memory = _megabytes(options.get("mem"))
-    # A node without a configured memory is reported with 1 MB, which says nothing.
-    if memory is not None and limits.memory > 1024**2 and memory > limits.memory:
-        faults.append(
-            f"mem: {options['mem']} is more than the {size(limits.memory)} of a node of "
-            f"{limits.name}"
-        )
-    elif memory and not gpus and needed > memory:
-        faults.append(
-            f"mem: {options['mem']} is less than the {size(needed)} that the largest run needs"
-        )
-    return faults
-
-
-def asked_gpus(profile: Profile) -> int:
-    """Number of GPUs of each pilot."""
-    if profile.engine == "ray":
-        return profile.each.gpus
-    for option in ("gpus-per-node", "gpus-per-task", "gpus"):
-        value = profile.sbatch.get(option)
-        if value is not None and value is not False:
-            return sum(map(_count, filter(None, str(value).split(","))))
-    kinds = str(profile.sbatch.get("gres") or "").split(",")
-    return sum(_count(kind) for kind in kinds if re.match(r"gpu\b", kind))
+# Amounts
 
 
 def _count(part: str) -> int:
@@ -419,9 +511,8 @@ def _count(part: str) -> int:
     return int(number) if number.isdecimal() else 1
 
 
-def _seconds(value: Setting) -> float | None:
-    if value is None:
-        return None
+def _seconds(value: Setting) -> float:
+    """Seconds of a time limit."""
     text = slurm_time(value)
     if text.isdecimal():
         return 60.0 * int(text)
@@ -430,15 +521,11 @@ def _seconds(value: Setting) -> float | None:
     return parse_seconds(text)
 
 
-def _number(value: Setting) -> int | None:
-    return int(str(value)) if str(value).isdecimal() else None
-
-
-def _megabytes(value: Setting) -> float | None:
+def _bytes(value: Setting) -> float | None:
     """Bytes of an amount of memory as sbatch takes it: `8G`, or a number of MiB; None for 0, the
     whole node.
     """
-    found = re.fullmatch(r"(\d+)([KMGT]?)", str(value).upper().removesuffix("B"))
-    if found is None or not int(found[1]):
+    amount = re.fullmatch(r"(\d+)([KMGT]?)", str(value).upper().removesuffix("B"))
+    if amount is None or not int(amount[1]):
         return None
-    return int(found[1]) * _SIZES[found[2] or "M"] * 1024**2
+    return int(amount[1]) * _SIZES[amount[2] or "M"]

@@ -7,12 +7,12 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from ablate.analysis.settle import settle
-from ablate.cluster import ray_cluster, slurm
-from ablate.cluster.profiles import Profile
+from ablate.cluster.engine import Engine
+from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.launch.disk_space import check_disk_space_of
@@ -20,23 +20,19 @@ from ablate.launch.executor import Device
 from ablate.launch.missing import MissingRuns, missing_in_stages, stages_of
 from ablate.store import Results
 from ablate.store.files import write_bytes
-from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission, new_job
-from ablate.store.status import read_progress
+from ablate.store.jobs import (
+    NOTHING_LEFT,
+    STOPPED,
+    ClusterJob,
+    JobFolder,
+    Submission,
+    new_job,
+    open_jobs,
+)
+from ablate.store.status import read_failure, read_progress
 from ablate.study import Selection, Study, read_study
 
 CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """A job that was submitted: its folder, number of pilots, ids of the arrays or driver, id of
-    the closing job.
-    """
-
-    folder: JobFolder
-    pilots: int
-    ids: tuple[str, ...]
-    closing: str | None
 
 
 def freeze(
@@ -44,7 +40,7 @@ def freeze(
     results: Results,
     selection: Selection,
     profile: str,
-    settings: Profile,
+    engine: Engine,
     device: Device = "auto",
     slots: int | None = None,
     processes: int | None = 1,
@@ -57,7 +53,7 @@ def freeze(
         results: root of the results.
         selection: of the command line.
         profile: its name.
-        settings: its content.
+        engine: its content.
         device: of the pilots.
         slots: jobs at once of each pilot; None for one on each GPU or core.
         processes: for each run; see `ClusterJob`.
@@ -65,21 +61,14 @@ def freeze(
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.text.encode())
     plugins = {plugin for run in study.all_runs() for plugin in study.plugins_of(run)}
-    _write_modules(
-        folder.study.parent, {one.module: study.plugin_sources[str(one.digest)] for one in plugins}
-    )
+    sources = {plugin.module: study.plugin_sources[str(plugin.digest)] for plugin in plugins}
+    _write_modules(folder.study.parent, sources)
     job = ClusterJob(
         id=folder.id,
         study=study.name,
-        engine=settings.engine,
         profile=profile,
-        workers=settings.workers,
-        sbatch=settings.sbatch,
-        closing=settings.closing,
-        setup=tuple(settings.setup),
-        grace=settings.grace,
-        idle=settings.idle,
-        resubmissions=settings.resubmissions,
+        settings=engine.resolved(study).model_dump(mode="json"),
+        workers=engine.workers,
         # A node's PATH may have another Python first.
         python=sys.executable,
         origin=str(study.path.absolute()),
@@ -89,16 +78,11 @@ def freeze(
         # The frozen study is in another folder than its data.
         data_folder=study.data.folder and str(study.data_folder.absolute()),
         # A node whose driver is broken must not train on its CPU.
-        device="cuda" if device == "auto" and slurm.asked_gpus(settings) else device,
+        device="cuda" if device == "auto" and engine.gpus else device,
         slots=slots,
         processes=processes,
         runs=_fixed_runs(study),
         time=time.time(),
-        address=settings.address,
-        cpus=settings.each.cpus,
-        gpus=settings.each.gpus,
-        memory=ray_cluster.needed_memory(settings, study) if settings.engine == "ray" else None,
-        node_wait=settings.node_wait,
     )
     # Last: a folder without job.json is not a job, so a pilot never sees half of one.
     job.write(folder.job, once=True)
@@ -140,14 +124,14 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
     return job, replace(study, path=Path(job.origin))  # relative paths of its data begin there
 
 
-def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None:
+def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | None:
     """Submit pilots for the missing runs, at most one for each; None if no run is missing.
 
     Raises:
         StoreError: the disk is too small.
         UsageError: the cluster refuses.
     """
-    missing = missing_in_stages(study, folder.results)
+    missing, engine = missing_in_stages(study, folder.results), engine_of(job)
     if not missing.ids:
         return None
     pilots = min(job.workers, missing.at_once)
@@ -156,29 +140,31 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submitted | None
         if of_stage:
             check_disk_space_of(stage, folder.results, of_stage, pilots)
     work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
-    ids: tuple[str, ...]
-    closing: str | None
-    if job.engine == "slurm":
-        ids, closing = slurm.submit_pilots(folder, job, pilots)
-    else:
-        ids, closing = (
-            (() if job.engine == "manual" else (ray_cluster.start_driver(folder, job, pilots),)),
-            None,
-        )
-    record = Submission(ids=ids, closing=closing, work=work, time=time.time())
+    ids, closing = engine.submit(folder, job, pilots)
+    record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
     try:
         record.write(folder.submission(number), once=True)
     except BaseException:  # `ablate stop --now` could not cancel pilots whose ids are not recorded
-        if job.engine == "slurm":
-            slurm.cancel([*ids, *filter(None, [closing])])
+        engine.cancel(record)
         raise
-    return Submitted(folder, pilots, ids, closing)
+    return record
+
+
+def is_over(study: Study, results: Results) -> bool:
+    """Whether no pilot on any host has something to do."""
+    if missing_in_stages(study, results).ids:
+        return False
+    for run in study.all_runs():
+        failure = read_failure(results.run(run.id))
+        if failure is not None and failure.may_succeed_elsewhere:
+            return False
+    return True
 
 
 def _nothing_left(missing: MissingRuns) -> str:
     """Why nothing is left to do."""
     if not missing.waiting:
-        return "nothing is left to do"
+        return NOTHING_LEFT
     return (
         f"tuning runs have failed, and {plural(missing.waiting, 'run')} cannot begin; see `ablate "
         f"status`"
@@ -197,47 +183,52 @@ def work_done(study: Study, results: Results) -> int:
     return total
 
 
-def submit_again(folder: JobFolder, log: Callable[[str], None]) -> None:
+def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     """After all pilots have ended: submit again if runs are missing, work was done and the bound is
     not reached.
+
+    Returns:
+        Why the job is to be closed, else None.
     """
     job, study = open_job(folder)
-    submissions, found = folder.read_submissions(), missing_in_stages(study, folder.results)
-    missing = found.ids
-    here = slurm.Task.here()
+    engine, missing = engine_of(job), missing_in_stages(study, folder.results)
+    submissions = folder.read_submissions()
+    if folder.stop.exists() and missing.ids:
+        return STOPPED
+    if not engine.submits_again and not is_over(study, folder.results):
+        log("runs are left for further pilots")
+        return None
+    if not missing.ids:
+        return _nothing_left(missing)
+    here = engine.allocation()
     if here is not None and any(here.name == before.closing for before in submissions[:-1]):
-        log(
-            "submitted again already"
-        )  # Slurm repeats this closing job, such as after a failure of its node
-        return
-    reason = ""
-    if not missing:
-        reason = _nothing_left(found)
-    elif folder.stop.exists():
-        reason = STOPPED
-    elif job.engine == "manual":
-        log(f"{plural(len(missing), 'run')} left for further pilots")
-        return
-    elif any(report.reason == CANCELLED for report in folder.read_pilots()):
-        reason = "the job was cancelled"
-    elif len(submissions) > job.resubmissions:
-        reason = (
-            f"submitted {plural(len(submissions), 'time')}, which is the bound of the profile "
-            f"(resubmissions)"
-        )
-    elif submissions and work_done(study, folder.results) <= submissions[-1].work:
-        reason = "no step was made since the last submission; see the logs of the pilots"
-    if not reason:
+        # Slurm repeats this closing job, such as after a failure of its node.
+        log("submitted again already")
+        return None
+    if any(report.reason == CANCELLED for report in folder.read_pilots()):
+        return "the job was cancelled"
+    if len(submissions) > engine.resubmissions:
+        times = plural(len(submissions), "time")
+        return f"submitted {times}, which is the bound of the profile (resubmissions)"
+    if submissions and work_done(study, folder.results) <= submissions[-1].work:
+        return "no step was made since the last submission; see the logs of the pilots"
+    try:
+        submit(folder, job, study)
+    except AblateError as error:
+        return f"not submitted again: {error}"
+    left = plural(engine.resubmissions - len(submissions), "more time")
+    log(f"{plural(len(missing.ids), 'run')} left: submitted again, {left} at most")
+    return None
+
+
+def close_finished(results: Results, study: str) -> None:
+    """Close the jobs of a study that have nothing left to do and no pilot, such as one of Ray whose
+    driver has died.
+    """
+    for folder in open_jobs(results, study):
         try:
-            submitted = submit(folder, job, study)
-            assert submitted is not None
-            left = job.resubmissions - len(submissions)
-            log(
-                f"{plural(len(missing), 'run')} left: submitted again, {plural(left, 'more time')} "
-                f"at most"
-            )
-            return
-        except AblateError as error:
-            reason = f"not submitted again: {error}"
-    folder.close(reason)
-    log(f"closed: {reason}")
+            has_pilots = any(report.is_alive for report in folder.read_pilots())
+            if not has_pilots and is_over(open_job(folder)[1], results):
+                folder.close(NOTHING_LEFT)
+        except AblateError:  # a damaged job; `ablate status` shows it
+            continue

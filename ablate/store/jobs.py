@@ -14,36 +14,35 @@ results/<study>/jobs/<id>/
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, JsonValue
 
 from ablate.errors import StoreError, UsageError
-from ablate.store.files import write_bytes
+from ablate.store.files import read_bytes, write_bytes
 from ablate.store.layout import Results
 from ablate.store.machine import is_working
-from ablate.store.records import ProcessMark, Record, Setting
+from ablate.store.records import ProcessMark, Record
 
 REPORT_SECONDS = 10.0  # between two reports of a pilot
+MOST_IN_A_SECOND = 99
 STOPPED = "stopped on request"  # reason of a pilot, and of a job, that `ablate stop` has ended
+NOTHING_LEFT = "nothing is left to do"
+REQUEUED = "requeued"  # reason of a pilot that the cluster starts once more
 
+# Only digits, because the ids are arguments of scancel.
+ClusterId = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
 PilotPhase = Literal["starting", "working", "saving", "left"]
 
 
 class ClusterJob(Record):
     """job.json: a submission with everything that its pilots need.
 
-    engine: `slurm`, `ray`, or `manual` for pilots that something else starts.
-    profile: name of the profile, for people.
+    profile: its name, for people; settings: its content, as `cluster.profiles` reads it.
     workers: number of pilots.
-    sbatch: options of the pilots' array; closing: those of the closing job.
-    setup: lines of shell before the program, such as `module load cuda`.
-    grace: seconds before the end of the allocation at which pilots save.
-    idle: seconds that a pilot waits with nothing to do before it leaves.
-    resubmissions: how often the closing job may submit again.
     python: absolute path of the interpreter.
     origin: path of the study file at submission.
     overrides, rows, seeds: the selection, as given on the command line.
@@ -52,21 +51,13 @@ class ClusterJob(Record):
     processes: for each run, on a device each; None for as many as leave no device idle.
     runs: ids of the runs of the study.
     time: of the submission, in seconds since the epoch.
-    address: of the Ray cluster; cpus, gpus, memory (bytes): of each pilot there.
-    node_wait: seconds in which a node that fits a pilot must start there.
     """
 
     id: str
     study: str
-    engine: Literal["slurm", "ray", "manual"]
     profile: str
+    settings: dict[str, JsonValue]
     workers: int
-    sbatch: dict[str, Setting] = Field(default_factory=dict)
-    closing: dict[str, Setting] = Field(default_factory=dict)
-    setup: tuple[str, ...] = ()
-    grace: int = 120
-    idle: int = 90
-    resubmissions: int = 3
     python: str = ""
     origin: str = ""
     overrides: tuple[str, ...] = ()
@@ -78,25 +69,27 @@ class ClusterJob(Record):
     processes: int | None = 1
     runs: tuple[str, ...]
     time: float
-    address: str = "auto"
-    cpus: int = 1
-    gpus: int = 0
-    memory: int | None = None
-    node_wait: int = 0
 
 
 class Submission(Record):
     """submission-<n>.json: pilots that were submitted together.
 
+    pilots: their number.
     ids: of the arrays, as the cluster names them, or of the driver of Ray; closing: of the closing
         job.
     work: steps made by the study's runs so far, from which progress is measured.
     """
 
-    ids: tuple[str, ...]
-    closing: str | None = None
+    pilots: int = 0
+    ids: tuple[ClusterId, ...]
+    closing: ClusterId | None = None
     work: int
     time: float
+
+    @property
+    def all_ids(self) -> tuple[str, ...]:
+        """Those of the pilots, and that of the closing job if there is one."""
+        return self.ids if self.closing is None else (*self.ids, self.closing)
 
 
 class PilotReport(ProcessMark):
@@ -143,7 +136,7 @@ class JobFolder:
 
     @property
     def id(self) -> str:
-        """The job's id."""
+        """The id of the job: the name of its folder."""
         return self.path.name
 
     @property
@@ -155,7 +148,7 @@ class JobFolder:
 
     @property
     def job(self) -> Path:
-        """The submission: a `ClusterJob`."""
+        """The file of a `ClusterJob`."""
         return self.path / "job.json"
 
     @property
@@ -175,8 +168,12 @@ class JobFolder:
 
     @property
     def closed(self) -> Path:
-        """The end of the job and its reason: a `JobEnd`."""
+        """The file of a `JobEnd`."""
         return self.path / "closed.json"
+
+    def work_command(self, python: str) -> list[str]:
+        """The command that starts a pilot of the job."""
+        return [python, "-m", "ablate", "work", "--job", str(self.path)]
 
     def submission(self, number: int) -> Path:
         """The n-th `Submission`, from 1."""
@@ -200,10 +197,10 @@ class JobFolder:
 
     def read_submissions(self) -> list[Submission]:
         """All submissions, in their order."""
-        found: list[Submission] = []
-        while (submission := Submission.read(self.submission(len(found) + 1))) is not None:
-            found.append(submission)
-        return found
+        submissions: list[Submission] = []
+        while (last := Submission.read(self.submission(len(submissions) + 1))) is not None:
+            submissions.append(last)
+        return submissions
 
     def read_pilots(self) -> list[PilotReport]:
         """The last report of each pilot; unreadable ones are left out."""
@@ -214,8 +211,20 @@ class JobFolder:
                 report = PilotReport.read(path)
             except StoreError:
                 continue
-            reports += [report] if report is not None else []
+            if report is not None:
+                reports.append(report)
         return reports
+
+    def awaited(self) -> int:
+        """Number of pilots that are in the queue, or about to write their first report."""
+        submissions = self.read_submissions()
+        if self.is_closed or not submissions:
+            return 0
+        last = submissions[-1]
+        started = 0
+        for report in self.read_pilots():
+            started += report.time >= last.time and not report.reason.startswith(REQUEUED)
+        return max(0, last.pilots - started)
 
     @property
     def is_closed(self) -> bool:
@@ -226,9 +235,19 @@ class JobFolder:
         """The end of the job; None if a further submission may follow."""
         return JobEnd.read(self.closed)
 
-    def request_stop(self, reason: str) -> None:
+    def request_stop(self, reason: str = STOPPED) -> None:
         """Ask all pilots to save and leave."""
         write_bytes(self.stop, f"{reason}\n".encode())
+
+    def stop_reason(self) -> str | None:
+        """Why the pilots are to leave; None if nobody has asked them to."""
+        try:
+            text = read_bytes(self.stop)
+        except StoreError:
+            text = b""
+        if text is None:
+            return None
+        return NOTHING_LEFT if text.decode(errors="replace").strip() == NOTHING_LEFT else STOPPED
 
     def close(self, reason: str) -> None:
         """Record the end of the job; the first reason is kept."""
@@ -249,6 +268,18 @@ def open_jobs(results: Results, study: str) -> list[JobFolder]:
     return [job for job in jobs_of(results, study) if not job.is_closed]
 
 
+def starting_pilots(results: Results, study: str) -> int:
+    """Number of pilots of a study that are in a cluster's queue, or begin; they execute no run."""
+    count = 0
+    for folder in open_jobs(results, study):
+        with suppress(StoreError):  # which `job_lines` reports
+            count += folder.awaited()
+            count += sum(
+                report.is_alive and report.phase == "starting" for report in folder.read_pilots()
+            )
+    return count
+
+
 def new_job(results: Results, study: str) -> JobFolder:
     """Create the folder of a job. Its id is the time, and a number if several are made in one
     second.
@@ -256,17 +287,12 @@ def new_job(results: Results, study: str) -> JobFolder:
     parent = results.study(study).absolute() / "jobs"
     parent.mkdir(parents=True, exist_ok=True)
     now = time.strftime("%Y%m%d-%H%M%S")
-    for name in _names(now):
+    for number in range(1, MOST_IN_A_SECOND + 1):
+        path = parent / (now if number == 1 else f"{now}-{number}")
         try:
-            # mkdir fails if the folder exists: of two submissions in one second, each gets a
-            # folder.
-            (parent / name).mkdir()
+            path.mkdir()  # fails if the folder exists: it is that of another submission
         except FileExistsError:
             continue
-        (parent / name / "logs").mkdir()
-        return JobFolder(parent / name)
+        (path / "logs").mkdir()
+        return JobFolder(path)
     raise StoreError(f"{parent}: too many jobs in one second")
-
-
-def _names(first: str) -> Iterable[str]:
-    return (first, *(f"{first}-{number}" for number in range(2, 100)))

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import time
 from collections import Counter
-from pathlib import Path
 from types import MappingProxyType
 
 import pytest
@@ -18,22 +17,19 @@ import pytest
 from ablate.cluster import pilot as module
 from ablate.cluster import slurm
 from ablate.cluster.pilot import Pilot
-from ablate.cluster.profiles import Profile
-from ablate.cluster.slurm import Task, pilot_arguments
+from ablate.cluster.profiles import ENGINES
+from ablate.cluster.slurm import Task
 from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.launch.launch import Launch
 from ablate.launch.missing import missing_runs
 from ablate.store import Results
 from ablate.store.jobs import (
-    ClusterJob,
-    JobEnd,
     JobFolder,
     PilotReport,
     Submission,
     jobs_of,
     new_job,
-    open_jobs,
 )
 from ablate.store.machine import process_mark
 from ablate.store.records import Failure, Progress
@@ -63,7 +59,7 @@ def job(tmp_path):
         path.write_text(text)
         selection = selection or Selection()
         study = read_study(path, selection)
-        profile = Profile(**{"engine": "slurm", **settings})
+        profile = ENGINES[settings.get("engine", "slurm")](**settings)
         return freeze(study, Results(tmp_path / "results"), selection, "gpu", profile), study
 
     return job
@@ -101,16 +97,6 @@ def test_a_job_reads_the_folder_of_its_data_however_it_is_named(job, tmp_path, n
         selection = Selection((f"data.folder={folder}",))
         frozen = open_job(job(STUDY, selection)[0])[1]
     assert frozen.data_folder == folder
-
-
-def test_a_percent_sign_in_the_results_root_is_no_pattern_of_sbatch():
-    folder = JobFolder(Path("/x/100%j/results/tiny/jobs/1"))
-    job = ClusterJob(
-        id="1", study="tiny", engine="slurm", profile="slurm", workers=1, runs=(), time=0.0
-    )
-    assert "--output=/x/100%%j/results/tiny/jobs/1/logs/pilot-%A_%a.log" in pilot_arguments(
-        folder, job, 1
-    )
 
 
 def test_a_job_keeps_the_selection_of_the_command_line(job):
@@ -226,9 +212,9 @@ def pilot(job, monkeypatch):
 
     def pilot(in_slurm=True, **answers):
         folder, study = job(grace=30)
-        task = FakeTask("7_0", 0) if in_slurm else None
+        task = FakeTask("7_0", 0, 30) if in_slurm else None
         monkeypatch.setattr(FakeTask, "answers", {**FakeTask.answers, **answers})
-        monkeypatch.setattr(module.Task, "here", staticmethod(lambda: task))
+        monkeypatch.setattr(Task, "here", staticmethod(lambda grace: task))
         made = Pilot(folder, folder.read_job(), study, lambda line: None)
         made.runs = [run.id for run in study.runs()]
         return made
@@ -310,7 +296,7 @@ def test_a_pilot_that_was_asked_to_stop_is_not_requeued(pilot):
     assert one.must_stop()
     one.started(one.runs[0])
     progress(one.results, one.runs[0], 5)
-    assert one.leave(None) == 130
+    assert one.leave(None) == 0  # it has done what it was asked to: nobody is to start it again
     assert (report_of(one).reason, "requeued" in FakeTask.answers) == ("stopped on request", False)
 
 
@@ -359,7 +345,7 @@ def test_a_pilot_with_nothing_left_to_do_is_not_requeued_however_near_its_time_l
     one = pilot(left=80.0)
     assert not one.may_start()
     one.has_progress = True
-    assert one.leave(Counter(done=3, diverged=1)) == 1
+    assert one.leave(Counter(done=3, diverged=1)) == 0
     assert (report_of(one).reason, "requeued" in FakeTask.answers) == (
         "nothing is left to do",
         False,
@@ -419,14 +405,11 @@ def test_a_pilot_of_a_closed_job_does_no_work(job, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("hosts", "reason"),
-    [
-        ((), "nothing is left to do"),
-        (("here",), None),
-        (("here", "there"), "nothing is left to do"),
-    ],
+    ("hosts", "is_closed"), [((), True), (("here",), False), (("here", "there"), True)]
 )
-def test_the_last_pilot_of_a_job_without_a_closing_job_closes_it(job, monkeypatch, hosts, reason):
+def test_the_last_pilot_of_a_manual_job_publishes_its_table_and_closes_it(
+    job, monkeypatch, hosts, is_closed
+):
     """Once each run is done, has diverged, or has failed on as many hosts as may try it."""
     folder, study = job(engine="manual")
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
@@ -435,17 +418,25 @@ def test_the_last_pilot_of_a_job_without_a_closing_job_closes_it(job, monkeypatc
         a_result(id=run.id, outcome="diverged").write(run.result)
     if hosts:
         Failure(reason="sick", time=0.0, hosts=hosts).write(first.failure)
-    states = Counter(diverged=len(others), failed=1) if hosts else Counter(diverged=4)
-    monkeypatch.setattr(module, "launch_stages", lambda *arguments: Launch(4, states))
-    assert module.work(folder, 0, lambda line: None) == 1
-    end = folder.read_end()
-    assert (end and end.reason) == reason
+    published = folder.results.study("tiny") / "table.md"
+    seen = []
+    close = JobFolder.close
+    monkeypatch.setattr(
+        JobFolder, "close", lambda *given: seen.append(published.exists()) or close(*given)
+    )
+    handlers = {number: signal.getsignal(number) for number in Pilot.signals}
+    inside("work", "--job", folder.path)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+    assert published.exists()
+    assert folder.is_closed is is_closed
+    assert seen == [True] * is_closed  # whoever waits for the end of a job finds its table
 
 
 @pytest.mark.parametrize("others", [0, 1])
-def test_the_last_pilot_of_a_stopped_job_without_a_closing_job_closes_it(job, monkeypatch, others):
+def test_the_last_pilot_of_a_stopped_manual_job_closes_it(job, monkeypatch, others):
     folder, _ = job(engine="manual")
-    folder.request_stop("a test")
+    folder.request_stop()
     if others:
         PilotReport(
             host="there", pid=1, born=0.0, name="b", phase="working", time=time.time()
@@ -455,8 +446,51 @@ def test_the_last_pilot_of_a_stopped_job_without_a_closing_job_closes_it(job, mo
         raise Interrupted
 
     monkeypatch.setattr(module, "launch_stages", launch_stages)
-    assert module.work(folder, 0, lambda line: None) == 130
+    inside("work", "--job", folder.path)
     assert folder.is_closed is not bool(others)
+
+
+def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
+    job, submissions, monkeypatch
+):
+    """The closing job waits for all of them. It is not taken out itself."""
+    folder, study = job(workers=3)
+    submit(folder, folder.read_job(), study)
+    asked = []
+
+    def answer(*command):
+        asked.append(command)
+        return subprocess.CompletedProcess(command, 0, "", "")
+
+    monkeypatch.setattr(slurm, "slurm", answer)
+    monkeypatch.setattr(module, "launch_stages", lambda *arguments: Launch(4, Counter(done=4)))
+    runs = [folder.results.run(run.id) for run in study.runs()]
+    for ended in (runs[:-1], runs):
+        for run in ended:
+            a_result(id=run.id, outcome="diverged").write(run.result)
+        assert module.work(folder, 0, lambda line: None) == 0
+        cancelled = [command for command in asked if command[0] == "scancel"]
+        assert cancelled == [("scancel", "--state=PENDING", "--", "1")] * (ended is runs)
+
+
+def test_the_end_of_a_job_closes_others_that_have_nothing_left_to_do(job, submissions):
+    """Such as a job of Ray whose driver has died."""
+    orphan, study = job(engine="ray")
+    folder, _ = job(engine="manual")
+    busy, _ = job(engine="ray", selection=Selection(seeds="3"))
+    for run in study.runs():
+        a_result(id=run.id, outcome="diverged").write(folder.results.run(run.id).result)
+    inside("work", "--job", folder.path, "--close")
+    assert (folder.is_closed, orphan.is_closed, busy.is_closed) == (True, True, False)
+
+
+def test_a_pilot_leaves_nothing_where_its_results_root_was_removed(pilot):
+    one = pilot()
+    root = one.folder.results.root
+    shutil.rmtree(root)
+    assert one.must_stop()
+    assert one.leave(None) == 1
+    assert not root.exists()
 
 
 def test_outside_of_slurm_a_pilot_only_saves(pilot):
@@ -477,11 +511,11 @@ def submissions(monkeypatch):
     """Replace Slurm by a list of (number of pilots)."""
     asked = []
 
-    def submit_pilots(folder, job, pilots):
+    def submit_pilots(self, folder, job, pilots):
         asked.append(pilots)
-        return (str(len(asked)),), f"{len(asked)}c"
+        return (str(len(asked)),), f"{len(asked)}00"
 
-    monkeypatch.setattr(slurm, "submit_pilots", submit_pilots)
+    monkeypatch.setattr(slurm.Slurm, "submit", submit_pilots)
     return asked
 
 
@@ -506,7 +540,7 @@ def test_an_interrupted_submission_leaves_no_pilots_in_the_queue(job, monkeypatc
     monkeypatch.setattr(slurm, "slurm", fake)
     with pytest.raises(Interrupted):
         submit(folder, folder.read_job(), study)
-    assert asked[-1] == (("scancel", "2") if at == "second array" else ("scancel", "2", "3"))
+    assert asked[-1] == ("scancel", "--", *(("2",) if at == "second array" else ("2", "3")))
 
 
 def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(
@@ -514,7 +548,7 @@ def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(
 ):
     folder, study = job()
     cancelled = []
-    monkeypatch.setattr(slurm, "cancel", cancelled.extend)
+    monkeypatch.setattr(slurm, "cancel", lambda ids: cancelled.extend(ids))
 
     def refused(*arguments, **options):
         raise Interrupted
@@ -522,7 +556,7 @@ def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(
     monkeypatch.setattr(Submission, "write", refused)
     with pytest.raises(Interrupted):
         submit(folder, folder.read_job(), study)
-    assert (submissions, cancelled) == ([1], ["1", "1c"])
+    assert (submissions, cancelled) == ([1], ["1", "100"])
 
 
 def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions):
@@ -531,16 +565,12 @@ def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions)
     ids = [run.id for run in study.runs()]
     for step in (3, 6):
         progress(folder.results, ids[0], step)
-        submit_again(folder, lambda line: None)
-    assert (submissions, folder.is_closed) == ([2, 2, 2], False)
-    progress(folder.results, ids[0], 9)
-    submit_again(folder, lambda line: None)
+        assert submit_again(folder, lambda line: None) is None
     assert submissions == [2, 2, 2]
-    assert (
-        folder.read_end().reason
-        == "submitted 3 times, which is the bound of the profile (resubmissions)"
-    )
-    assert open_jobs(folder.results, "tiny") == []
+    progress(folder.results, ids[0], 9)
+    reason = submit_again(folder, lambda line: None)
+    assert reason == "submitted 3 times, which is the bound of the profile (resubmissions)"
+    assert submissions == [2, 2, 2]
 
 
 def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_new_pilots(
@@ -552,11 +582,10 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
     progress(folder.results, next(study.runs()).id, 3)
     monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[0].closing)
     for _ in range(2):
-        submit_again(folder, lambda line: None)
-        assert (submissions, folder.is_closed) == ([2, 2], False)
+        assert submit_again(folder, lambda line: None) is None
+        assert submissions == [2, 2]
     monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[1].closing)
-    submit_again(folder, lambda line: None)
-    assert folder.is_closed
+    assert submit_again(folder, lambda line: None).startswith("no step was made")
 
 
 def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
@@ -572,12 +601,8 @@ def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_agai
 def test_the_closing_job_ends_without_progress(job, submissions):
     folder, study = job()
     submit(folder, folder.read_job(), study)
-    lines = []
-    submit_again(folder, lines.append)
-    assert lines == [
-        "closed: no step was made since the last submission; see the logs of the pilots"
-    ]
-    assert JobEnd.read(folder.closed).reason == lines[0].removeprefix("closed: ")
+    inside("work", "--job", folder.path, "--close")
+    assert folder.read_end().reason.startswith("no step was made since the last submission")
 
 
 @pytest.mark.parametrize(
@@ -594,5 +619,4 @@ def test_the_closing_job_respects_who_ended_the_pilots(job, submissions, end, re
         PilotReport(**mark, name="7_0", phase="left", time=0.0, reason=CANCELLED).write(
             folder.pilot("7_0")
         )
-    submit_again(folder, lambda line: None)
-    assert (submissions, folder.read_end().reason) == ([1], reason)
+    assert (submit_again(folder, lambda line: None), submissions) == (reason, [1])

@@ -17,14 +17,17 @@ import psutil
 import pytest
 
 from ablate.cluster import ray_cluster
-from ablate.cluster.profiles import Profile, Resources, find_profile, read_profiles
+from ablate.cluster import ray_cluster
+from ablate.cluster.engine import least_memory
+from ablate.cluster.profiles import find_profile, read_profiles
+from ablate.cluster.ray_cluster import Ray, Resources
 from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
 from ablate.launch import launch
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results
-from ablate.store.jobs import jobs_of
+from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import read_progress
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -168,8 +171,8 @@ def test_without_ray_one_line_says_how_to_install_it(here, monkeypatch):
 def test_a_profile_of_ray_has_resources(here):
     profile = find_profile("cluster")
     assert (profile.each.gpus, profile.each.cpus, profile.each.memory_bytes) == (1, 8, 32 * 1024**3)
-    assert find_profile("ray") == Profile(engine="ray")
-    with pytest.raises(UsageError, match="not started by Slurm"):
+    assert find_profile("ray") == Ray()
+    with pytest.raises(UsageError, match="does not start pilots by Slurm"):
         find_profile("lab", options={"time": "4h"})
 
 
@@ -177,10 +180,10 @@ def test_a_profile_of_ray_has_resources(here):
     ("text", "message"),
     [
         ("{engine: ray, each: {gpu: 1}}", 'unknown field "gpu"; did you mean "gpus"?'),
-        ("{engine: ray, each: {memory: lots}}", 'each: "lots" is not allowed'),
-        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with the engine ray"),
-        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with the engine slurm"),
-        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with the engine manual"),
+        ("{engine: ray, each: {memory: lots}}", 'each: memory: "lots" is not allowed'),
+        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with this engine"),
+        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with this engine"),
+        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with this engine"),
     ],
 )
 def test_faults_of_a_profile_have_their_line(here, text, message):
@@ -193,19 +196,18 @@ def test_faults_of_a_profile_have_their_line(here, text, message):
 def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
     """With it, the runs get the micro-batches that they get on a machine with enough memory."""
     study = read_study(here / "dummy.yaml")
-    one, four = (
-        ray_cluster.needed_memory(Profile(engine="ray", each={"cpus": n}), study) for n in (1, 4)
-    )
-    assert four == pytest.approx(4 * one)
-    assert ray_cluster.needed_memory(Profile(engine="ray", each={"gpus": 1}), study) is None
-    with pytest.raises(UsageError, match="memory: 1M is less than"):
-        ray_cluster.needed_memory(Profile(engine="ray", each={"memory": "1M"}), study)
+    single, four = (Ray(each={"cpus": n}).resolved(study).each.memory_bytes for n in (1, 4))
+    assert four == pytest.approx(4 * single, rel=0.01)
+    assert Ray(each={"gpus": 1}).resolved(study).each.memory is None
+    monkeypatch.setattr(ray_cluster, "require_ray", lambda: None)
+    with pytest.raises(UsageError, match=r"^each: memory: 1M is less than .*; give \d+M or more"):
+        Ray(each={"memory": "1M"}).check(study)
     monkeypatch.setenv("ABLATE_CPUS", "1")
     big = read_study(here / "dummy.yaml", Selection(("d_model=128", "batch_tokens=4000")))
     configs = tuple(row.config for row in big.rows)
     found = {}
     for name, bytes_of_pilot in (
-        ("pilot", ray_cluster.needed_memory(Profile(engine="ray"), big)),
+        ("pilot", Ray().resolved(big).each.memory_bytes),
         ("large", 10**13),
     ):
         monkeypatch.setenv("ABLATE_MEMORY", str(bytes_of_pilot))
@@ -216,13 +218,13 @@ def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
 
 def test_the_memory_of_a_pilot_covers_the_tuning_runs(here):
     """The largest candidate needs more than base, and any may be chosen."""
-    text, profile = (here / "dummy.yaml").read_text(), Profile(engine="ray")
+    text = (here / "dummy.yaml").read_text()
     (here / "tuned.yaml").write_text(
         f"{text}\ntune: {{grid: {{batch_tokens: [1000, 4000]}}, seeds: [101]}}\n"
     )
     tuned = read_study(here / "tuned.yaml")
     largest = read_study(here / "dummy.yaml", Selection(("batch_tokens=4000",)))
-    assert ray_cluster.needed_memory(profile, tuned) == ray_cluster.needed_memory(profile, largest)
+    assert least_memory(tuned) == least_memory(largest)
 
 
 NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}]
@@ -232,20 +234,20 @@ NODES = [{"CPU": 16.0, "memory": 64e9}, {"CPU": 8.0, "GPU": 2.0, "memory": 32e9}
     ("each", "fits"),
     [
         ({"cpus": 16}, True),
-        ({"cpus": 8, "gpus": 2, "memory": 32 * 10**9}, True),
+        ({"cpus": 8, "gpus": 2, "memory": "30000M"}, True),
         ({"cpus": 17}, False),
         ({"cpus": 9, "gpus": 1}, False),  # each of them fits a node, but no node has both
         ({"cpus": 1, "gpus": 3}, False),
-        ({"cpus": 1, "memory": 65 * 10**9}, False),
+        ({"cpus": 1, "memory": "65G"}, False),
     ],
 )
 def test_a_pilot_must_fit_a_node(each, fits):
-    job = SimpleNamespace(**{"address": "a:1", "gpus": 0, "memory": None, "node_wait": 0, **each})
+    profile = Ray(address="a:1", each=each)
     if fits:
-        ray_cluster.refuse_too_large(job, NODES)
+        ray_cluster.refuse_too_large(profile, NODES)
         return
     with pytest.raises(UsageError) as error:
-        ray_cluster.refuse_too_large(job, NODES)
+        ray_cluster.refuse_too_large(profile, NODES)
     asked, largest = str(error.value).split(" for a pilot; the largest has ")
     assert asked.startswith(f"Ray: no node at a:1 has {each['cpus']} core")
     assert largest == "8 cores, 2 GPUs, 32.0 GB of memory; for an autoscaler, set node_wait"
@@ -289,12 +291,12 @@ def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, 
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     if end == "left":
-        assert ray_cluster.drive(folder, 1, lines.append)
+        assert ray_cluster.drive(profile, folder, "python", 1, lines.append)
         assert lines[-1] == "pilot 0: left"
         assert ray.looks == start
     else:
         with pytest.raises(UsageError, match="no node at local has 1 core, 1 GPU"):
-            ray_cluster.drive(folder, 1, lines.append)
+            ray_cluster.drive(profile, folder, "python", 1, lines.append)
         assert (bool(submitted), folder.is_closed) == (bool(wait), bool(wait))
         assert ray.looks == (1 if not wait else 10)
         assert not wait or folder.read_end().reason.endswith("; waited 1 s")
@@ -329,12 +331,10 @@ def test_a_driver_may_print_lines_before_it_is_connected(
     program = tmp_path / "python"
     program.write_text(f"#!/bin/sh\nprintf '{lines}\\n'\necho the reason >&2\n")
     program.chmod(0o755)
-    folder, job = (
-        SimpleNamespace(path=tmp_path, logs=tmp_path),
-        SimpleNamespace(python=str(program)),
-    )
+    folder = JobFolder(tmp_path)
+    folder.logs.mkdir()
     if is_connected:
-        end_of(int(ray_cluster.start_driver(folder, job, 1)))
+        end_of(int(ray_cluster.start_driver(folder, str(program), 1)))
         return
     with pytest.raises(UsageError, match="the reason"):
-        ray_cluster.start_driver(folder, job, 1)
+        ray_cluster.start_driver(folder, str(program), 1)

@@ -1,6 +1,4 @@
-"""What is asked of Slurm and what it can give, without a Slurm: durations, partitions, scripts,
-refusals.
-"""
+"""What is asked of Slurm, without a Slurm: durations, options, scripts, refusals."""
 
 import math
 import shlex
@@ -9,20 +7,16 @@ import subprocess
 import pytest
 
 from ablate.cluster import slurm
-from ablate.cluster.profiles import Profile
-from ablate.cluster.slurm import (
-    Partition,
-    Task,
-    asked_gpus,
-    parse_seconds,
-    partitions,
-    pilot_arguments,
-    refusals,
-)
+from ablate.cluster.slurm import Slurm, Task, parse_seconds, write_scripts
+from ablate.errors import UsageError
 from ablate.store.jobs import ClusterJob, JobFolder
+from ablate.study import read_study
 
-GB = 1024**3
-FOUND = {name: Partition("gpu", 4 * 3600.0, 3, 64, 4, 256.0 * GB) for name in ("gpu", "")}
+STUDY = """\
+study: tiny
+data: {corpus: toy, vocab_size: 100}
+base: {train_steps: 20, n_layers: 1, d_model: 16, d_ff: 32, n_heads: 2}
+"""
 
 
 @pytest.fixture
@@ -54,44 +48,67 @@ def test_durations_are_read_as_slurm_prints_them(text, seconds):
     assert parse_seconds(text) == seconds
 
 
-def test_partitions_are_read_with_the_most_of_their_different_nodes(answers):
-    answers(sinfo=(0, "gpu*|1-00:00:00|4|32|gpu:a100:4(S:0-1)|128000\ngpu*|1-00:00:00|2|64+|(null)|512000\n"
-                   "cpu|infinite|10|16|(null)|64000\n"))  # fmt: skip
-    found = partitions()
-    assert found[""] == found["gpu"] == Partition("gpu", 86400.0, 6, 64, 4, 512000.0 * 1024**2)
-    assert found["cpu"] == Partition("cpu", math.inf, 10, 16, 0, 64000.0 * 1024**2)
+@pytest.fixture
+def study(tmp_path, monkeypatch):
+    monkeypatch.setattr(slurm.shutil, "which", lambda name: name)
+    (tmp_path / "tiny.yaml").write_text(STUDY)
+    return read_study(tmp_path / "tiny.yaml")
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("options", "place", "figure"),
     [
-        ({}, None),
-        (
-            {
-                "partition": "gpu",
-                "time": "4h",
-                "gpus-per-node": 4,
-                "cpus-per-task": 64,
-                "mem": "200G",
-            },
-            None,
-        ),
-        ({"partition": "gup"}, 'partition: no partition "gup"; did you mean "gpu"?'),
-        ({"time": "5h"}, "time: 5h is longer than the limit of gpu, 4 h 00 min"),
-        ({"time": "0-5"}, "time: 0-5 is longer than the limit of gpu"),
-        ({"time": "1min"}, "time: 1min is too short: 60 s to start and 120 s (grace) to save"),
-        ({"gpus-per-node": "a100:8"}, "gpus-per-node: 8 is more than the 4 GPUs of a node of gpu"),
-        ({"gres": "gpu:5"}, "gpus-per-node: 5 is more than the 4 GPUs"),
-        ({"cpus-per-task": 65}, "cpus-per-task: 65 is more than the 64 cores of a node of gpu"),
-        ({"mem": "300G"}, "mem: 300G is more than the"),
-        ({"mem": 512}, "mem: 512 is less than the"),
-        ({"mem": 0}, None),
+        ({}, None, ""),
+        ({"partition": "gpu", "time": "4h", "mem": "200G"}, None, ""),
+        ({"time": "5h"}, "time: 5h", "4 h 00 min"),
+        ({"partition": "short,gpu", "time": "4h"}, None, ""),  # one of them is enough
+        ({"time": "0-5"}, "time: 0-5", "4 h 00 min"),
+        ({"time": "3min"}, "time: 3min", "60 s to start and 120 s (grace) to save"),
+        ({"mem": "50M"}, "mem: 50M", "give 480M"),
+        ({"mem-per-cpu": 100, "cpus-per-task": 2}, "mem-per-cpu: 100", "give 480M"),
+        ({"mem-per-cpu": 500, "cpus-per-task": 2}, None, ""),
+        ({"mem": 0}, None, ""),
+        ({"mem": "50M", "gpus-per-node": 1}, None, ""),  # weights are on the GPU
     ],
 )
-def test_what_a_partition_cannot_give_is_refused_with_the_reason(options, reason):
-    faults = refusals(Profile(engine="slurm", sbatch=options), FOUND, needed=1.0 * GB)
-    assert len(faults) == (reason is not None)
-    assert reason is None or faults[0].startswith(reason)
+def test_what_slurm_would_let_wait_for_ever_is_refused_with_the_figure_needed(
+    answers, study, options, place, figure
+):
+    answers(sinfo=(0, "short|1:00\ngpu*|4:00:00\n"), sbatch=(0, ""))
+    if place is None:
+        Slurm(sbatch=options).check(study)
+        return
+    with pytest.raises(UsageError) as error:
+        Slurm(sbatch=options).check(study)
+    assert str(error.value).startswith(place)
+    assert figure in str(error.value)
+
+
+def test_slurm_itself_is_asked_whether_it_takes_the_pilots_and_the_closing_job(answers, study):
+    asked = answers(
+        sbatch=[
+            (0, ""),
+            (1, "sbatch: error: invalid partition specified: tiny\nallocation failure"),
+        ]
+    )
+    profile = Slurm(sbatch={"partition": "low", "qos": "q"}, closing={"partition": "tiny"})
+    with pytest.raises(UsageError, match=r"^sbatch: invalid partition specified: tiny; alloc"):
+        profile.check(study)
+    pilots, closing = (set(line.split()) for line in asked)
+    assert {"--test-only", "--partition=low", "--array=0-0", "--exclusive"} <= pilots
+    assert {"--test-only", "--partition=tiny", "--qos=q"} <= closing
+
+
+def test_variables_of_a_site_are_kept_as_options_or_named(monkeypatch):
+    for name in [name for name in slurm.os.environ if name.startswith("SBATCH_")]:
+        monkeypatch.delenv(name)
+    given = {"PARTITION": "low", "TIMELIMIT": "4h", "MEM_PER_NODE": "8G", "ACCOUNT": "nlp"}
+    for name, value in {**given, "EXPORT": "NONE", "ARRAY_INX": "1", "WAIT": "1"}.items():
+        monkeypatch.setenv(f"SBATCH_{name}", value)
+    profile = Slurm(sbatch={"account": "cv"}).with_options({"time": "2h"})
+    assert profile.sbatch == {"partition": "low", "time": "2h", "mem": "8G", "account": "cv"}
+    unused = [note.split()[1] for note in profile.notes()]
+    assert unused == ["SBATCH_ARRAY_INX", "SBATCH_EXPORT", "SBATCH_WAIT"]
 
 
 @pytest.mark.parametrize(
@@ -111,36 +128,38 @@ def test_what_a_partition_cannot_give_is_refused_with_the_reason(options, reason
     ],
 )
 def test_the_gpus_of_a_pilot_are_counted(options, gpus):
-    assert asked_gpus(Profile(engine="slurm", sbatch=options)) == gpus
+    assert Slurm(sbatch=options).gpus == gpus
 
 
-def a_job(**fields):
-    given = {
-        "id": "j",
-        "study": "tiny",
-        "engine": "slurm",
-        "profile": "p",
-        "workers": 9,
-        "runs": (),
-        "time": 0.0,
-    }
-    return ClusterJob(**{**given, "python": "/opt/python", **fields})
+def submit(folder, pilots, **settings):
+    profile = Slurm(**settings)
+    job = ClusterJob(
+        id="j", study="tiny", profile="p", workers=9, runs=(), time=0.0, python="/opt/python",
+        settings=profile.model_dump(),
+    )  # fmt: skip
+    return profile.submit(folder, job, pilots)
 
 
-def test_a_pilot_on_cpus_takes_its_node_unless_its_cores_are_chosen(tmp_path):
-    folder = JobFolder(tmp_path / "tiny" / "jobs" / "j")
-    assert "--exclusive" in pilot_arguments(folder, a_job(), 3)
-    assert "--exclusive" not in pilot_arguments(folder, a_job(sbatch={"cpus-per-task": 2}), 3)
-    assert "--exclusive" not in pilot_arguments(folder, a_job(sbatch={"gpus-per-node": 2}), 3)
-    arguments = pilot_arguments(folder, a_job(grace=77), 3)
-    assert {
-        "--array=0-2",
-        "--signal=B:USR1@77",
-        "--requeue",
-        "--nodes=1",
-        "--open-mode=append",
-    } <= {*arguments}
-    assert "--requeue" not in pilot_arguments(folder, a_job(sbatch={"no-requeue": True}), 3)
+@pytest.mark.parametrize(
+    ("settings", "is_there", "is_absent"),
+    [
+        ({}, {"--exclusive", "--array=0-2", "--requeue", "--nodes=1", "--open-mode=append"}, set()),
+        ({"sbatch": {"cpus-per-task": 2}}, set(), {"--exclusive"}),
+        ({"sbatch": {"gpus-per-node": 2}}, set(), {"--exclusive"}),
+        ({"grace": 77}, {"--signal=B:USR1@77"}, set()),
+        ({"sbatch": {"no-requeue": True}}, {"--no-requeue"}, {"--requeue"}),
+    ],
+)
+def test_a_pilot_on_cpus_takes_its_node_unless_its_cores_are_chosen(
+    tmp_path, answers, settings, is_there, is_absent
+):
+    asked = answers(scontrol=(0, ""), sbatch=[(0, "1"), (0, "2")])
+    submit(JobFolder(tmp_path / "100%j" / "jobs" / "j"), 3, **settings)
+    words = set(asked[1].split())
+    assert is_there <= words
+    assert not is_absent & words
+    # A percent sign of a path is no pattern of sbatch.
+    assert f"--output={tmp_path}/100%%j/jobs/j/logs/pilot-%A_%a.log" in words
 
 
 def test_arrays_are_no_larger_than_the_cluster_allows(tmp_path, answers):
@@ -148,14 +167,11 @@ def test_arrays_are_no_larger_than_the_cluster_allows(tmp_path, answers):
     asked = answers(
         scontrol=(0, "MaxArraySize            = 4\n"), sbatch=[(0, f"{n}\n") for n in (7, 8, 9, 10)]
     )
-    assert slurm.submit_pilots(folder, a_job(), 9) == (("7", "8", "9"), "10")
+    assert submit(folder, 9) == (("7", "8", "9"), "10")
     arrays = [word for line in asked for word in line.split() if word.startswith("--array")]
     assert arrays == ["--array=0-3", "--array=0-3", "--array=0-0"]
     assert [line.split()[-1] for line in asked if "--array" in line] == ["0", "4", "8"]
     assert "--dependency=afterany:7:8:9" in asked[-1]
-    script = (folder.path / "pilot.sh").read_text()
-    assert "\nexec /opt/python -m ablate work --job " in script
-    assert subprocess.run(["bash", "-n", folder.path / "pilot.sh"], check=False).returncode == 0
 
 
 def test_a_refused_array_takes_back_those_before_it(tmp_path, answers):
@@ -164,29 +180,55 @@ def test_a_refused_array_takes_back_those_before_it(tmp_path, answers):
         sbatch=[(0, "7"), (1, "sbatch: error: QOSMaxSubmit\n")],
         scancel=(0, ""),
     )
-    with pytest.raises(slurm.UsageError, match="sbatch: QOSMaxSubmit"):
-        slurm.submit_pilots(JobFolder(tmp_path / "tiny" / "jobs" / "j"), a_job(), 4)
-    assert asked[-1] == "scancel 7"
+    with pytest.raises(UsageError, match="sbatch: QOSMaxSubmit"):
+        submit(JobFolder(tmp_path / "tiny" / "jobs" / "j"), 4)
+    assert asked[-1] == "scancel -- 7"
+
+
+@pytest.mark.parametrize(
+    ("setup", "pilot", "closing"),
+    [
+        (["true", "X=there"], "work --job", "work --job"),
+        (["module load cuda"], "setup failed: module load cuda", "work --job"),
+        (["if false; then", "no", "fi"], "work --job", "work --job"),
+        (["false || true"], "work --job", "work --job"),
+    ],
+)
+def test_a_failing_line_of_the_setup_ends_a_pilot_but_not_the_closing_job(
+    tmp_path, setup, pilot, closing
+):
+    program = tmp_path / "a python"
+    program.write_text('#!/bin/sh\necho "$@" $X\n')
+    program.chmod(0o755)
+    folder = JobFolder(tmp_path / "tiny" / "jobs" / "j")
+    write_scripts(folder, ["export X", *setup], str(program))
+    for name, expected in (("pilot.sh", pilot), ("closing.sh", closing)):
+        done = subprocess.run(
+            ["bash", folder.path / name, "4"], capture_output=True, text=True, check=False
+        )
+        assert expected in done.stdout + done.stderr
+        assert (done.returncode == 0) is expected.startswith("work")
+        assert ("--index 4" in done.stdout) is (expected.startswith("work") and name == "pilot.sh")
 
 
 def test_the_task_of_an_array_is_named_as_slurms_commands_take_it(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert Task.here() is None
+    assert Task.here(9) is None
     monkeypatch.setenv("SLURM_JOB_ID", "12")
-    assert Task.here() == Task("12", 0)
+    assert Task.here(9) == Task("12", 0, 9)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")  # the last task of an array has the array's id
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    assert Task.here() == Task("12_3", 2)
+    assert Task.here(9) == Task("12_3", 2, 9)
 
 
 def test_requeueing_waits_for_a_controller_that_restarts(answers, monkeypatch):
     monkeypatch.setattr(slurm, "REQUEUE_PAUSE", 0.0)
     lost = (1, "Unable to contact slurm controller (connect failure)")
     answers(scontrol=[lost, lost, (0, "")])
-    assert Task("7_0", 0).requeue() == ""
+    assert Task("7_0", 0, 9).requeue() == ""
     answers(scontrol=[(1, "Requested operation is presently disabled\n")])
-    assert Task("7_0", 0).requeue() == "Requested operation is presently disabled"
+    assert Task("7_0", 0, 9).requeue() == "Requested operation is presently disabled"
 
 
 def test_commands_do_not_inherit_the_variables_of_an_allocation(monkeypatch, tmp_path):

@@ -9,7 +9,11 @@ import pytest
 
 from ablate.errors import StoreError, UsageError
 from ablate.store import Results
+from ablate.store.files import write_json
 from ablate.store.jobs import (
+    NOTHING_LEFT,
+    REQUEUED,
+    STOPPED,
     ClusterJob,
     JobFolder,
     PilotReport,
@@ -17,6 +21,7 @@ from ablate.store.jobs import (
     jobs_of,
     new_job,
     open_jobs,
+    starting_pilots,
 )
 from ablate.store.machine import HEARTBEAT_SECONDS, process_mark
 from ablate.store.records import ProcessMark
@@ -36,8 +41,8 @@ def a_job(**changed):
     needed = {
         "id": "j",
         "study": "s",
-        "engine": "manual",
         "profile": "p",
+        "settings": {"engine": "manual"},
         "workers": 2,
         "runs": ("r",),
         "time": 5.0,
@@ -70,13 +75,10 @@ def test_paths_are_the_documented_ones(results):
 
 
 def test_settings_that_are_not_given_are_those_of_the_documentation():
-    left = a_job().model_dump(
-        exclude={"id", "study", "engine", "profile", "workers", "runs", "time"}
-    )
-    assert left == {
-        "sbatch": {}, "closing": {}, "setup": (), "grace": 120, "idle": 90, "resubmissions": 3, "python": "",
-        "origin": "", "overrides": (), "rows": (), "seeds": None, "device": "auto", "slots": None, "processes": 1,
-        "address": "auto", "cpus": 1, "gpus": 0, "memory": None, "node_wait": 0,
+    given = {"id", "study", "profile", "settings", "workers", "runs", "time"}
+    assert a_job().model_dump(exclude=given) == {
+        "python": "", "origin": "", "overrides": (), "rows": (), "seeds": None, "data_folder": None,
+        "device": "auto", "slots": None, "processes": 1,
     }  # fmt: skip
     report = a_report()
     assert (report.slots, report.device, report.running, report.ended) == (0, "", (), 0)
@@ -126,8 +128,10 @@ def test_a_folder_without_a_job_is_refused(tmp_path):
 def test_a_request_to_stop_holds_its_reason(results):
     job = new_job(results, "s")
     assert not job.stop.exists()
-    job.request_stop("by hand")
-    assert job.stop.read_text() == "by hand\n"
+    assert job.stop_reason() is None
+    for reason, expected in (("by hand", STOPPED), (NOTHING_LEFT, NOTHING_LEFT)):
+        job.request_stop(reason)
+        assert (job.stop.read_text(), job.stop_reason()) == (f"{reason}\n", expected)
 
 
 def test_submissions_are_read_in_their_order_up_to_the_first_that_is_missing(results):
@@ -137,7 +141,44 @@ def test_submissions_are_read_in_their_order_up_to_the_first_that_is_missing(res
     for number in (2, 1, 4):
         written[number - 1].write(job.submission(number))
     assert job.read_submissions() == written[:2]
-    assert written[0].closing is None
+    assert (written[0].closing, written[0].all_ids) == (None, ("1",))
+
+
+@pytest.mark.parametrize("id", ["--user=root", "--me", "1 2", "", "1;2", "١"])
+def test_an_id_that_scancel_would_take_for_an_option_is_refused(results, id):
+    job = new_job(results, "s")
+    for ids, closing in (((id,), None), (("1",), id)):
+        content = {"ids": ids, "closing": closing, "work": 0, "time": 0.0}
+        write_json(job.submission(1), content)
+        with pytest.raises(StoreError, match=r"submission-1.json"):
+            job.read_submissions()
+
+
+def test_pilots_are_awaited_until_their_first_report_and_after_a_requeueing(results):
+    job = new_job(results, "s")
+    assert job.awaited() == 0
+    now = time.time()
+    Submission(pilots=2, ids=("1",), work=0, time=now - 100).write(job.submission(1))
+    a_report("before", age=50).write(job.pilot("before"))
+    Submission(pilots=4, ids=("2",), work=0, time=now - 10).write(job.submission(2))
+    assert job.awaited() == 4
+    for name, changed in (("a", {}), ("b", {"phase": "left", "reason": "x"}), ("c", {"phase": "left", "reason": REQUEUED})):  # fmt: skip
+        a_report(name, **changed).write(job.pilot(name))
+    assert job.awaited() == 2
+    job.close("a reason")
+    assert job.awaited() == 0
+
+
+def test_starting_pilots_are_those_in_the_queue_and_those_that_begin(results):
+    job = new_job(results, "s")
+    assert starting_pilots(results, "s") == 0
+    a_job(id=job.id).write(job.job)
+    Submission(pilots=3, ids=("1",), work=0, time=0.0).write(job.submission(1))
+    a_report("a", phase="starting").write(job.pilot("a"))
+    a_report("b").write(job.pilot("b"))
+    assert starting_pilots(results, "s") == 2
+    job.submission(1).write_text("{")
+    assert starting_pilots(results, "s") == 0
 
 
 def test_unreadable_reports_of_pilots_are_left_out(results):

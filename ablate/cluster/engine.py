@@ -1,0 +1,160 @@
+"""What `ablate` asks of any cluster, and the settings that a submission to any of them has.
+
+An engine is its profile: the settings of clusters.yaml with the methods that carry them out. A new
+kind of cluster is a subclass in a file of its own, and an entry in `profiles.ENGINES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, Self
+
+from pydantic import Field
+
+from ablate.config.fields import Section
+from ablate.errors import UsageError
+from ablate.formatting import size
+from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING, SMALLEST_MICRO_BATCH, sizing_memory
+from ablate.store.jobs import ClusterJob, JobFolder, Submission
+from ablate.store.records import Setting
+from ablate.study import Study
+
+START_SECONDS = 60.0  # a run that has less than this before the warning is not started
+LIBRARY_BYTES = 500_000_000  # of a pilot, its worker and their libraries; importing takes 300 MB
+
+
+class Allocation(Protocol):
+    """What a cluster has allotted to this pilot until a time limit, and may give once more.
+
+    name: as the commands of the cluster take it.
+    restarts: how often it was requeued before.
+    grace: seconds between the cluster's warning and the end.
+    """
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
+    def restarts(self) -> int: ...  # noqa: D102
+
+    @property
+    def grace(self) -> int: ...  # noqa: D102
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the time limit: infinite if there is none, None if no answer comes."""
+
+    def state(self) -> tuple[str, int]:
+        """(State, number of restarts); empty and this one's if no answer comes."""
+
+    def requeue(self) -> str:
+        """Put this pilot back into the queue; the cluster then ends it. The reason of a refusal."""
+
+
+class Engine(Section):
+    """The settings that every profile has. These defaults are right where nothing is submitted."""
+
+    engine: str
+    workers: int = Field(1, ge=1, le=10_000, description="number of pilots, each on one node")
+    idle: int = Field(
+        90, ge=1, le=86_400, description="seconds that a pilot waits for runs of other pilots"
+    )
+    resubmissions: int = Field(
+        3, ge=0, le=100, description="how often the job may be submitted again at its end"
+    )
+
+    gpus_setting: ClassVar[str] = ""  # which gives a pilot its GPUs, for messages
+    submits_again: ClassVar[bool] = True  # at the end of the job, if runs are missing
+    queues: ClassVar[bool] = False  # a closing job follows all pilots, and `cancel` ends them
+
+    @property
+    def gpus(self) -> int:
+        """Number of GPUs of each pilot."""
+        return 0
+
+    def with_options(self, options: Mapping[str, Setting]) -> Self:
+        """These settings with options of sbatch over them.
+
+        Raises:
+            UsageError: an option is wrong, or Slurm does not start the pilots.
+        """
+        if options:
+            raise UsageError(
+                f"--{next(iter(options))}: {self.engine} does not start pilots by Slurm"
+            )
+        return self
+
+    def resolved(self, study: Study) -> Self:
+        """These settings with those that follow from the study."""
+        return self
+
+    def options_text(self) -> str:
+        """The settings that a plan shows."""
+        return f"{self.engine}, default options"
+
+    def check(self, study: Study) -> None:
+        """Check that the cluster can give what these settings ask for.
+
+        Raises:
+            UsageError: it cannot; a line for each reason.
+        """
+
+    def notes(self) -> list[str]:
+        """What a person should know before a submission."""
+        return []
+
+    def submit(
+        self, folder: JobFolder, job: ClusterJob, pilots: int
+    ) -> tuple[tuple[str, ...], str | None]:
+        """Submit pilots.
+
+        Returns:
+            (Ids under which the cluster knows them, id of a closing job.)
+
+        Raises:
+            UsageError: the cluster refuses.
+        """
+        return (), None
+
+    def submitted_text(self, folder: JobFolder, submission: Submission) -> str:
+        """What was submitted, and what prints the table at the end."""
+        return f"which you start; the last one prints the table:\nablate work --job {folder.path}"
+
+    def cancel(self, submission: Submission, waiting_only: bool = False) -> str:
+        """Cancel what was submitted, or only the pilots that have not started; the reason of a
+        refusal.
+        """
+        return ""
+
+    def allocation(self) -> Allocation | None:
+        """What this process has from the cluster; None if nobody ends it at a limit of time."""
+        return None
+
+
+def least_memory(study: Study, micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -> int:
+    """Bytes of memory for any run of a study on a CPU, with micro-batches of this size, such that
+    estimates fill the usual share of it.
+    """
+    peaks = (
+        sizing_memory(
+            run.config,
+            run.data.vocab_size,
+            min(micro_batch_tokens, PADDING * run.config.batch_tokens),
+        )
+        for run in study.all_runs()
+    )
+    return LIBRARY_BYTES + int(max(peaks) / CPU_MEMORY_SHARE)
+
+
+def refuse_too_little_memory(setting: str, given: Setting, bytes: float, study: Study) -> None:
+    """Refuse an amount of memory that is too small for a run of a study on a CPU.
+
+    Raises:
+        UsageError: names the setting and the least amount.
+    """
+    least = least_memory(study)
+    if bytes < least:
+        needed = f"{-(-least // 2**20)}M"
+        raise UsageError(
+            f"{setting}: {given} is less than the {size(least)} that the largest run and its "
+            f"libraries need; give {needed} or more"
+        )
