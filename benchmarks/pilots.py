@@ -12,6 +12,7 @@ those of a machine that is busier than any node of a cluster.
 from __future__ import annotations
 
 import argparse
+import math
 import multiprocessing
 import os
 import queue
@@ -99,7 +100,8 @@ class SleepingExecutor:
 class Leaving(Control):
     """A pilot leaves after a while with nothing to do, as those of a cluster do."""
 
-    idle_seconds = 10.0
+    def __init__(self, seconds: float) -> None:
+        self.idle_seconds = min(10.0, 10 * seconds)
 
 
 class Timing:
@@ -112,6 +114,9 @@ class Timing:
     def started(self, run: str) -> None:
         if self.free_since:
             self.waits.append(time.monotonic() - self.free_since.pop(0))
+
+    def held(self, run: str) -> None:
+        self.free_since.append(time.monotonic())
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         self.free_since.append(time.monotonic())
@@ -153,7 +158,7 @@ def pilot(
         return "done" if results.run(id).result.exists() else None
 
     began = time.monotonic()
-    Scheduler(executor, job_for, results.run, outcome_of, timing, Leaving()).run(own)
+    Scheduler(executor, job_for, results.run, outcome_of, timing, Leaving(seconds)).run(own)
     reports.put(
         (executor.published, executor.busy, executor.refused, sum(operations.values()), dict(operations),
          time.monotonic() - began, timing.waits)
@@ -208,6 +213,7 @@ def main() -> None:
         f"{operations / given.runs:.1f} a run)"
     )
     print(", ".join(f"{name} {count:,}" for name, count in kinds.most_common()))
+    waits = waits or [math.nan]  # a slot that has one run waits for none
     middle, last = statistics.median(waits), waits[int(0.99 * len(waits))]
     print(
         f"from a free slot to the next run: median {1000 * middle:.1f} ms, 99 % below "

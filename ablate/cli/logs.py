@@ -41,8 +41,9 @@ def command(
             logs.append((f"{named.label} seed {run.seed}", root.run(run.id).log))
     else:
         for job in jobs_of(root, content.name):
-            for log in sorted(job.logs.glob("*.log"), key=_changed):
-                logs.append((f"job {job.id}", log))
+            files = [log for log in job.logs.glob("*.log") if log.is_file()]
+            files.sort(key=lambda log: log.stat().st_mtime)
+            logs += [(f"job {job.id}", log) for log in files]
     is_empty = True
     for title, log in logs:
         end = last_lines(log, lines)
@@ -52,7 +53,3 @@ def command(
             echo("\n".join(f"  {line}" for line in end))
     if is_empty:
         echo(f"{content.name}: no logs yet under {root.root}")
-
-
-def _changed(log: Path) -> float:
-    return log.lstat().st_mtime  # of a link itself, whose target may be missing

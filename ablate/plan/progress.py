@@ -16,6 +16,7 @@ from ablate.errors import StoreError
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, precision_here
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
+from ablate.store.jobs import starting_pilots
 from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
 from ablate.store.status import STATES, read_progress
 from ablate.study import Row, Study
@@ -78,6 +79,7 @@ class StudyProgress:
     share: of the FLOPs that are done.
     seconds_left: None if nothing runs, or the pace is not known yet.
     memory: by device: bytes held by workers, and bytes in total.
+    starting: number of pilots in a cluster's queue, or about to start.
     """
 
     study: Study
@@ -86,6 +88,7 @@ class StudyProgress:
     share: float
     seconds_left: float | None
     memory: dict[str, tuple[int, int]]
+    starting: int = 0
 
     @property
     def main(self) -> Metric:
@@ -161,7 +164,9 @@ class ProgressReader:
         )
         states, reports = _by_run(self.study, rows)
         share, left = self._estimate(states, reports)
-        return StudyProgress(self.study, rows, states, share, left, _memory(states, reports))
+        starting = starting_pilots(self.results, self.study.name)
+        memory = _memory(states, reports)
+        return StudyProgress(self.study, rows, states, share, left, memory, starting)
 
     def _row(self, row: Row) -> RowProgress:
         states: dict[int, State] = {}
@@ -348,7 +353,8 @@ def counts_text(progress: StudyProgress) -> str:
     if progress.seconds_left is not None:
         parts.append(f"about {duration(progress.seconds_left)} left")
     elif progress.ended < len(progress.states) and not counts["running"]:
-        parts.append("no process is running this study")
+        waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"
+        parts.append(waiting if progress.starting else "no process is running this study")
     return ", ".join(parts)
 
 

@@ -16,6 +16,7 @@ from ablate.store.records import Machine, ProcessMark
 DEVICE_FILES = Path("/dev")
 CPU_INFO = Path("/proc/cpuinfo")  # Linux only
 CGROUPS = Path("/sys/fs/cgroup")
+PID_NAMESPACE = Path("/proc/self/ns/pid")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
 VMSTAT = Path("/proc/vmstat")
 # Limits that a launcher sets for a pilot where no control group does: cores, and bytes.
@@ -218,7 +219,24 @@ def processor_has_bf16() -> bool:
 
 def process_mark() -> ProcessMark:
     """Identify this process among all processes, here and on other hosts."""
-    return ProcessMark(host=socket.gethostname(), pid=os.getpid(), born=start_time(os.getpid()))
+    pid = os.getpid()
+    return ProcessMark(
+        host=socket.gethostname(), pid=pid, born=start_time(pid), namespace=_pid_namespace()
+    )
+
+
+def _pid_namespace() -> int | None:
+    """Number of the namespace of this process's id; None where there are none (not Linux)."""
+    # Containers may share the name of their host, and each has its own process 1.
+    try:
+        return PID_NAMESPACE.stat().st_ino
+    except OSError:
+        return None
+
+
+def is_here(process: ProcessMark) -> bool:
+    """Whether the id of a process can be looked up: it is of this host, and of this container."""
+    return process.host == socket.gethostname() and process.namespace in (None, _pid_namespace())
 
 
 def start_time(pid: int) -> float | None:
@@ -234,14 +252,14 @@ def start_time(pid: int) -> float | None:
 
 
 def is_working(process: ProcessMark, last_report: float) -> bool:
-    """Whether a process still works: on this host by its start time, on another by the age of its
-    last report.
+    """Whether a process still works: by its start time if it can be looked up here, else by the age
+    of its last report.
 
     Args:
         process: as it marked itself.
         last_report: time of its last report, in seconds since the epoch.
     """
-    if process.host != socket.gethostname():
+    if not is_here(process):
         return time.time() - last_report < HEARTBEAT_SECONDS
     # The system reuses ids: a process that started at another time is another process.
     born = start_time(process.pid)

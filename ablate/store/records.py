@@ -181,11 +181,15 @@ class Memory(Record):
 
 
 class ProcessMark(Record):
-    """A process: its host, id and start time in seconds since the epoch."""
+    """A process: its host, id and start time in seconds since the epoch.
+
+    namespace: of the id, on Linux; containers on one host have different ones.
+    """
 
     host: str
     pid: int
     born: float | None
+    namespace: int | None = None
 
 
 class Progress(ProcessMark):

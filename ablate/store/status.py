@@ -11,7 +11,7 @@ from typing import Literal
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import printable
 from ablate.store.layout import RunFolder
-from ablate.store.machine import is_working
+from ablate.store.machine import is_here, is_working
 from ablate.store.records import Failure, Progress, Provenance
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
@@ -112,6 +112,8 @@ def read_provenance(folder: RunFolder) -> Provenance | None:
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, without unprintable characters; empty if there is no log."""
     size, lines = _BLOCK_BYTES, list[str]()
+    if not log.is_file():  # opening a pipe would wait for somebody who writes into it
+        return []
     try:
         with log.open("rb") as file:
             end = os.fstat(file.fileno()).st_size
@@ -136,7 +138,7 @@ def _renews_lease(folder: RunFolder, progress: Progress) -> bool:
     """Whether a process on another host still holds the lease: an evaluation may take long, and
     reports nothing.
     """
-    if progress.phase == "left" or progress.host == socket.gethostname():
+    if progress.phase == "left" or is_here(progress):
         return False
     try:
         return is_working(progress, folder.lease.stat().st_mtime)

@@ -15,7 +15,9 @@ from ablate.cluster import slurm
 from ablate.cluster.ray_cluster import Ray
 from ablate.errors import UsageError
 from ablate.plan.plan import plan_of
+from ablate.plan.progress import ProgressReader, summary_line
 from ablate.store import Results, machine
+from ablate.store.files import write_json
 from ablate.store.jobs import ClusterJob, PilotReport, Submission, jobs_of, new_job
 from ablate.store.machine import process_mark
 from ablate.study import Selection, read_study
@@ -30,6 +32,18 @@ seeds: [1]
 rows:
   A: {each: {h: [1]}}
 """
+
+
+def a_job(folder, engine="slurm"):
+    ClusterJob(
+        id=folder.id,
+        study="small",
+        profile="x",
+        settings={"engine": engine},
+        workers=1,
+        runs=(),
+        time=0.0,
+    ).write(folder.job)
 
 
 @pytest.fixture
@@ -211,6 +225,8 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert f"job {job.id}: 2 pilots on manual, which you start" in done.out
     assert f"\nablate work --job {job.path}" in done.out
     assert "2 in the queue or about to start" in inside("status", "small.yaml").out
+    progress = ProgressReader(read_study(here / "small.yaml"), job.results).read()
+    assert summary_line(progress) == "small: 0 of 2 runs, 2 pilots in the queue or starting"
     (here / "small.yaml").write_text(
         STUDY.replace("train_steps: 10", "train_steps: 7")
     )  # the job is frozen
@@ -250,6 +266,17 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert (here / "results" / "small" / "table.md").exists()
 
 
+def test_nothing_of_a_damaged_file_is_passed_to_slurm(here, monkeypatch):
+    job = new_job(Results(here / "results"), "small")
+    a_job(job)
+    content = {"pilots": 1, "ids": ["--user=root", "--me"], "work": 0, "time": 0.0}
+    write_json(job.submission(1), content)
+    monkeypatch.setattr(slurm, "slurm", lambda *command: pytest.fail(f"asked Slurm: {command}"))
+    done = inside("stop", "small.yaml", "--now")
+    assert (done.code, job.stop.exists()) == (2, True)
+    assert "submission-1.json: " in done.err
+
+
 def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert inside("run", "small.yaml", "--on", "manual", "--workers", "2", "--detach").code == 0
     job = jobs_of(Results(here / "results"), "small")[0]
@@ -263,20 +290,23 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert "asked to stop" in inside("status", "small.yaml").out
 
 
+def test_a_log_that_leads_nowhere_keeps_the_others_from_no_one(here):
+    job = new_job(Results(here / "results"), "small")
+    a_job(job)
+    (job.logs / "a.log").symlink_to("missing")
+    os.mkfifo(job.logs / "b.log")
+    (job.logs / "c.log").write_text("a line\n")
+    out = inside("logs", "small.yaml").out
+    assert out.endswith("logs/c.log\n  a line\n")
+    assert len(out.splitlines()) == 2
+
+
 def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_nor_from_being_stopped(
     here,
 ):
     bad, good = (new_job(Results(here / "results"), "small") for _ in range(2))
     for job in (bad, good):
-        ClusterJob(
-            id=job.id,
-            study="small",
-            settings={"engine": "slurm"},
-            profile="x",
-            workers=1,
-            runs=(),
-            time=0.0,
-        ).write(job.job)
+        a_job(job)
     bad.job.write_text("{")
     done = inside("status", "small.yaml")
     assert done.code == 0
@@ -290,15 +320,7 @@ def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_no
 @pytest.mark.parametrize("engine", ["manual", "slurm"])
 def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(here, engine):
     job = new_job(Results(here / "results"), "small")
-    ClusterJob(
-        id=job.id,
-        study="small",
-        settings={"engine": engine},
-        profile="x",
-        workers=1,
-        runs=(),
-        time=0.0,
-    ).write(job.job)
+    a_job(job, engine)
     assert inside("stop", "small.yaml").code == 0
     assert (job.stop.exists(), job.is_closed) == (True, engine == "manual")
 
@@ -314,15 +336,7 @@ def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(her
 )
 def test_a_job_stays_open_until_slurm_has_cancelled_it(here, monkeypatch, error, code):
     job = new_job(Results(here / "results"), "small")
-    ClusterJob(
-        id=job.id,
-        study="small",
-        settings={"engine": "slurm"},
-        profile="x",
-        workers=1,
-        runs=(),
-        time=0.0,
-    ).write(job.job)
+    a_job(job)
     Submission(ids=("1",), closing="2", work=0, time=0.0).write(job.submission(1))
     answer = subprocess.CompletedProcess(["scancel"], int(bool(error)), "", error)
     monkeypatch.setattr(slurm, "slurm", lambda *command: answer)

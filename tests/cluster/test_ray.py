@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from ablate.cluster import ray_cluster
-from ablate.cluster import ray_cluster
 from ablate.cluster.engine import least_memory
 from ablate.cluster.profiles import find_profile, read_profiles
 from ablate.cluster.ray_cluster import Ray, Resources

@@ -1,8 +1,10 @@
 """A study on a real Slurm of one node gives the files of a local run, undisturbed and preempted."""
 
+import re
+
 import pytest
 
-from tests.slurm.faults import preemption
+from tests.slurm.faults import again, preemption, time_limit
 from tests.slurm.one_node import OneNodeSlurm, why_not
 from tests.slurm.trials import Trial
 
@@ -62,18 +64,63 @@ def test_a_preempted_pilot_saves_is_requeued_and_loses_nothing(slurm, local, tmp
     assert (trial.lost(), trial.wrong(local), trial.twice()) == (0, 0, 0)
 
 
+def test_a_pilot_at_its_time_limit_saves_and_goes_on_in_a_new_allocation(slurm, local, tmp_path):
+    trial = Trial(slurm, tmp_path / "t")
+    trial.share_corpus(local)
+    time_limit(trial)
+    assert (trial.lost(), trial.wrong(local), trial.twice()) == (0, 0, 0)
+    assert any(report.starts > 1 for report in trial.job.read_pilots())
+
+
+def test_pilots_that_work_save_and_leave_when_they_are_asked_to_stop(slurm, local, tmp_path):
+    trial = Trial(slurm, tmp_path / "t")
+    trial.share_corpus(local)
+    trial.submit()
+    trial.wait_until_training()
+    alive = [report.name for report in trial.job.read_pilots() if report.is_alive]
+    assert f"{len(alive)} pilot" in trial.ablate("stop", "small.yaml")
+    trial.let_end()
+    reasons = {report.name: report.reason for report in trial.job.read_pilots()}
+    assert alive
+    assert {reasons[name] for name in alive} == {"stopped on request"}
+    assert (trial.job.read_end().reason, trial.lost() > 0) == ("stopped on request", True)
+    again(trial)
+    assert (trial.lost(), trial.wrong(local), trial.twice()) == (0, 0, 0)
+
+
+def test_a_pilot_in_the_queue_with_nothing_to_do_is_not_waited_for(slurm, local, tmp_path):
+    """Two of three have a core. The third would start once they have left."""
+    trial = Trial(slurm, tmp_path / "t")
+    trial.share_corpus(local)
+    job = trial.submit(workers=3)
+    trial.wait_until_training()
+    assert re.search(r"[12] in the queue or about to start", trial.ablate("status", "small.yaml"))
+    trial.let_end()
+    assert len(job.read_pilots()) == 2
+    assert job.read_end().reason == "nothing is left to do"
+    assert (job.results.study("small") / "table.md").exists()
+
+
+def test_a_list_of_partitions_is_slurms_to_judge(slurm, tmp_path):
+    trial = Trial(slurm, tmp_path / "t")
+    options = ("plan", "small.yaml", "--on", "slurm", "--partition")
+    assert "1 pilot (--partition=low,high)" in trial.ablate(*options, "low,high")
+    both = trial.ablate(*options[:-1], SBATCH_PARTITION="high", SBATCH_WAIT="1")
+    assert "(--partition=high)" in both
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--partition", "lo"], 'partition: no partition "lo"; did you mean "low"?'),
+        (["--partition", "lo"], "invalid partition specified: lo"),
         (
             ["--partition", "low", "--time", "2h"],
-            "time: 2h is longer than the limit of low, 60 min",
+            "time: 2h is longer than the limit of partition low, 60 min",
         ),
-        (["--gpus-per-node", "1"], "gpus-per-node: 1 is more than the 0 GPUs of a node of low"),
+        (["--gpus-per-node", "1"], "sbatch: Invalid generic resource"),
         (
             ["--sbatch", "cpus-per-task=3"],
-            "cpus-per-task: 3 is more than the 2 cores of a node of low",
+            "sbatch: allocation failure: Requested node configuration is not available",
         ),
     ],
 )

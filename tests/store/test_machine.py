@@ -250,7 +250,10 @@ def test_a_process_works_by_its_start_here_and_by_its_report_elsewhere(
 def test_a_process_is_marked_by_its_host_id_and_start():
     started = psutil.Process().create_time()
     assert module.process_mark() == ProcessMark(
-        host=socket.gethostname(), pid=os.getpid(), born=started
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        born=started,
+        namespace=module.PID_NAMESPACE.stat().st_ino,
     )
     assert module.start_time(os.getpid()) == started
     assert module.start_time(2**22 + 1) is None

@@ -142,6 +142,19 @@ def test_on_another_host_a_long_evaluation_shows_by_the_lease_that_its_process_r
     assert state_of(folder, BEAM) == "interrupted"
 
 
+def test_a_process_of_another_container_on_this_host_is_not_looked_up(folder):
+    """Its id may be that of any process here, and its start, too."""
+    ours = process_mark()
+    assert ours.namespace is None or ours.namespace > 0
+    elsewhere = ours.model_copy(update={"namespace": (ours.namespace or 0) + 1})
+    gone = elsewhere.model_copy(update={"pid": 2**22 + 1})
+    for mark in (elsewhere, gone):
+        write(folder, a_progress(mark, time=time.time()))
+        assert state_of(folder, BEAM) == "running"
+        write(folder, a_progress(mark, time=time.time() - 2 * HEARTBEAT_SECONDS))
+        assert state_of(folder, BEAM) == "interrupted"
+
+
 def test_on_this_host_an_old_report_of_a_living_process_counts(folder):
     write(folder, a_progress(time=time.time() - 1e6))
     assert state_of(folder, BEAM) == "running"
@@ -256,6 +269,11 @@ def test_a_provenance_that_cannot_be_read_counts_as_none(folder):
     assert read_provenance(folder) == a_provenance()
     folder.provenance.write_text("{")
     assert read_provenance(folder) is None
+
+
+def test_a_pipe_in_the_place_of_a_log_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "log")
+    assert last_lines(tmp_path / "log", 3) == []
 
 
 def test_the_end_of_a_log_is_read_without_its_beginning(tmp_path):
