@@ -1,9 +1,8 @@
 """The Transformer core, one mechanism a file.
 
 Shapes everywhere: B sentences in the batch, S source tokens, T target tokens, K hypotheses of a
-    sentence, h heads of
-queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary. Where an attention is not
-over the source, S counts its keys and T its queries.
+sentence, h heads of queries, g heads of keys and values, d_k and d_v head sizes, V vocabulary.
+Where an attention is not over the source, S counts its keys and T its queries.
 """
 
 from __future__ import annotations

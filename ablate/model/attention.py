@@ -191,7 +191,7 @@ class MultiHeadAttention(TokenMixer):
         Q, K, V = self._project(x, self.W_Q, self.W_K, self.W_V)
         new = KeyValues(self._rotate(K, context), V)
         key_values = new if past is None else past.append(new)
-        return self._attend(self._rotate(Q, context), key_values, context), key_values
+        return self._attend(x, self._rotate(Q, context), key_values, context), key_values
 
     def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
         """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
@@ -203,7 +203,7 @@ class MultiHeadAttention(TokenMixer):
     ) -> Tensor:
         """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
         (Q,) = self._project(x, self.W_Q)
-        return self._attend(self._rotate(Q, context), memory, context)
+        return self._attend(x, self._rotate(Q, context), memory, context)
 
     def _project(self, x: Tensor, *projections: Linear) -> list[Tensor]:
         """X (B, T, d_model) -> heads (B, h or g, T, d) of each projection."""
@@ -220,12 +220,16 @@ class MultiHeadAttention(TokenMixer):
         return context.positional_encoding.rotate(heads, context.query_positions).to(heads.dtype)
 
     def _attend(
-        self, Q: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
+        self,
+        x: Tensor,
+        Q: Tensor,
+        memory: KeyValues | GrowingKeyValues,
+        context: AttentionContext,
     ) -> Tensor:
-        """Queries (B, h, T, d_k) attend to the memory -> (B, T, d_model)."""
+        """Queries (B, h, T, d_k) of x (B, T, d_model) attend to the memory -> (B, T, d_model)."""
         K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
         context = replace(
-            context, scale=self.scale, dropout=self.dropout, on_weights=self.on_weights
+            context, x=x, scale=self.scale, dropout=self.dropout, on_weights=self.on_weights
         )
         heads = _apply(self.mechanism, Q, K, V, context)  # (B, h, T, d_v)
         if self.gate is not None:

@@ -35,6 +35,8 @@ class AttentionContext:
         dropout: of the attention weights; None for no dropout.
         on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed
             where possible.
+        x: the input of the sub-layer (B, T, d_model), of which Q are the queries; in the attention
+            of a model never None.
     """
 
     query_positions: Tensor
@@ -48,6 +50,7 @@ class AttentionContext:
     dropout: Dropout | None = None
     on_weights: Callable[[Tensor], None] | None = None
     lengths: Tensor | None = None
+    x: Tensor | None = None
 
     @property
     def is_plain(self) -> bool:

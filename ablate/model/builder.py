@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,8 +15,9 @@ from ablate.errors import StudyError
 from ablate.model.attention import MECHANISMS, AttentionMechanism, FullAttention, MultiHeadAttention
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed_forward
 from ablate.model.layers import Dropout, Embedding
-from ablate.model.norms import NORMS, PostNorm, PreNorm
+from ablate.model.norms import NORMS
 from ablate.model.positions import POSITIONS, PositionalEncoding
+from ablate.model.residual import RESIDUALS, Residual
 from ablate.model.token_mixer import LSTM, TokenMixer
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -43,13 +44,17 @@ class ModelBuilder:
             random: draws dropout masks; on the device that the model will run on.
             sources: folder with the sources of plug-in classes.
         """
-        self.config, self.vocab_size, self.init, self.random, self.sources = (
-            config,
-            vocab_size,
-            init,
-            random,
-            sources,
-        )
+        self.config, self.vocab_size = config, vocab_size
+        self.init, self.random, self.sources = init, random, sources
+
+    def of_layer(self, config: ModelConfig) -> ModelBuilder:
+        """A builder of parts by a layer's own configuration, which draws after this one."""
+        return ModelBuilder(config, self.vocab_size, self.init, self.random, self.sources)
+
+    def layers(self, depth: int) -> Iterator[ModelBuilder]:
+        """A builder for each layer of a stack. All layers have the configuration of the model."""
+        for _ in range(depth):
+            yield self.of_layer(self.config)
 
     def embedding(self) -> Embedding:
         """A matrix (V, d_model)."""
@@ -108,14 +113,14 @@ class ModelBuilder:
         """The activation function, without the gate of a gated one."""
         return self._variant("activation", ACTIVATIONS, Activation)
 
-    def residual(self) -> PostNorm:
-        """Residual connection, dropout and norm around a sub-layer."""
-        cls = PreNorm if self.config.norm_position == "pre" else PostNorm
-        return cls(self.norm(), self.config.residual, self.config.dropout, self.random)
+    def residual(self) -> Residual:
+        """The residual stream around a sub-layer."""
+        c = self.config
+        return RESIDUALS[c.norm_position](self.norm(), c.residual, c.dropout, self.random)
 
     def final_norm(self) -> nn.Module:
-        """The norm at the end of a stack of pre-norm layers; else the identity."""
-        return self.norm() if self.config.norm_position == "pre" else nn.Identity()
+        """The norm at the end of a stack, where its layers need one; else the identity."""
+        return self.norm() if RESIDUALS[self.config.norm_position].final_norm else nn.Identity()
 
     def _variant(
         self,

@@ -67,7 +67,8 @@ class DecoderOnly(Transformer):
         super().__init__(builder)
         self.positions = builder.positions(causal=True)
         self.decoder = Stack(
-            Layer(builder, self.positions, causal=True) for _ in range(builder.config.depths[1])
+            Layer(layer, self.positions, causal=True)
+            for layer in builder.layers(builder.config.depths[1])
         )
         self.decoder_norm = builder.final_norm()
 

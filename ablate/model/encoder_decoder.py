@@ -65,10 +65,12 @@ class EncoderDecoder(Transformer):
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
         self.encoder = Stack(
-            Layer(builder, self.source_positions, causal=False) for _ in range(n_encoder)
+            Layer(layer, self.source_positions, causal=False) for layer in builder.layers(n_encoder)
         )
         self.encoder_norm = builder.final_norm()
-        self.decoder = Stack(DecoderLayer(builder, self.target_positions) for _ in range(n_decoder))
+        self.decoder = Stack(
+            DecoderLayer(layer, self.target_positions) for layer in builder.layers(n_decoder)
+        )
         self.decoder_norm = builder.final_norm()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

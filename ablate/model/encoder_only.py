@@ -55,7 +55,7 @@ class EncoderOnly(Transformer):
         c = builder.config
         self.positions = builder.positions(causal=False)
         self.encoder = Stack(
-            Layer(builder, self.positions, causal=False) for _ in range(c.depths[0])
+            Layer(layer, self.positions, causal=False) for layer in builder.layers(c.depths[0])
         )
         self.encoder_norm = builder.final_norm()
         self.token_types = (

@@ -11,7 +11,8 @@ from ablate.kernels.cross_entropy import loss_and_gradient
 from ablate.kernels.dropout_add import dropout_add as dropout_add_of_cpu
 from ablate.model import layers, norms
 from ablate.model.layers import Dropout
-from ablate.model.norms import LayerNorm, PostNorm, PreNorm
+from ablate.model.norms import LayerNorm
+from ablate.model.residual import PostNorm, PreNorm
 
 SHAPE, D = (3, 5, 7), 7
 

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from ablate.model.norms import EPS, LayerNorm, PostNorm, PreNorm, RMSNorm
+from ablate.model.norms import EPS, LayerNorm, RMSNorm
+from ablate.model.residual import PostNorm, PreNorm
 from tests.model.small import normal, parts, small_model
 
 D_MODEL = 26

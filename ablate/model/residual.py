@@ -1,0 +1,94 @@
+"""The residual stream: how a sub-layer reads it and writes to it (sections 3.1 and 5.4).
+
+To add a way, such as norms on both sides, write a class here and name it in RESIDUALS.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ablate.kernels.device import on_gpu
+from ablate.kernels.dropout_add import fused_dropout_add_norm
+from ablate.model.layers import Dropout
+from ablate.model.norms import LayerNorm
+
+
+class Residual(nn.Module):
+    """Base: the residual stream around one sub-layer, with its norm and its dropout.
+
+    Attributes:
+        final_norm: whether a stack of such layers ends with a norm of its own.
+    """
+
+    final_norm = False
+
+    def __init__(
+        self, norm: nn.Module, residual: bool, rate: float, random: torch.Generator
+    ) -> None:
+        """Keep the parts.
+
+        Args:
+            norm: of vectors of d_model entries; the identity for none.
+            residual: whether the output of the sub-layer is added to the stream, or replaces it.
+            rate: of dropout of the sub-layer's output.
+            random: draws dropout masks.
+        """
+        super().__init__()
+        self.dropout = Dropout(rate, random)
+        self.norm = norm
+        self.residual = residual
+
+    def before(self, x: Tensor) -> Tensor:
+        """The input of the sub-layer, read from the stream: (B, T, d_model) -> (B, T, d_model)."""
+        raise NotImplementedError
+
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """The stream x and the output of the sub-layer -> the new stream; all (B, T, d_model)."""
+        raise NotImplementedError
+
+    def add(self, x: Tensor, output: Tensor) -> Tensor:
+        """X + Dropout(output); without residual Dropout(output)."""
+        total: Tensor = self.dropout(output, residual=x if self.residual else None)
+        return total
+
+
+class PostNorm(Residual):
+    """Norm(x + Dropout(Sublayer(x))), as in the paper (3.1, 5.4); without residual,
+    Norm(Dropout(Sublayer(x))).
+    """
+
+    def before(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> the same."""
+        return x
+
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        norm, dropout = self.norm, self.dropout
+        if on_gpu(output) and self.residual and dropout.is_active and isinstance(norm, LayerNorm):
+            words = dropout.draw(output)
+            with torch.autocast(output.device.type, enabled=False):
+                return fused_dropout_add_norm(
+                    x, output, words, dropout.dropped, norm.weight, norm.bias, norm.eps
+                )
+        return norm(self.add(x, output))
+
+
+class PreNorm(Residual):
+    """x + Dropout(Sublayer(Norm(x))); the stack then ends with one more norm (Xiong et al.,
+    2020).
+    """
+
+    final_norm = True
+
+    def before(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> (B, T, d_model)."""
+        return self.norm(x)
+
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        return self.add(x, output)
+
+
+# By `norm_position`; with `none`, the norm is the identity.
+RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm, "none": PostNorm}

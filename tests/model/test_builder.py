@@ -1,0 +1,49 @@
+"""Layers are made from their own configurations, and a mechanism sees the input of its sub-layer."""
+
+import torch
+
+from ablate.model.attention import FullAttention
+from ablate.model.attention_context import AttentionContext
+from ablate.model.residual import PostNorm, PreNorm
+from ablate.model.stack import Layer
+from tests.model.small import parts, places, shape, small_model
+
+
+def test_a_layer_has_its_own_configuration_and_draws_after_the_layer_before():
+    builder = parts()
+    positions = builder.positions(causal=True)
+    other = shape(d_ff=17, activation="gelu", norm_position="pre", n_kv_heads=1)
+    first = Layer(builder, positions, causal=True)
+    second = Layer(builder.of_layer(other), positions, causal=True)
+    third = Layer(builder, positions, causal=True)
+    assert [layer.feed_forward.W_1.weight.shape[0] for layer in (first, second, third)] == [
+        19,
+        17,
+        19,
+    ]
+    assert [layer.mixer.g for layer in (first, second, third)] == [3, 1, 3]
+    assert [type(layer.around_mixer) for layer in (first, second)] == [PostNorm, PreNorm]
+    assert not torch.equal(first.mixer.W_Q.weight, third.mixer.W_Q.weight)
+    x, context = torch.randn(2, 5, 26), AttentionContext(places(5), places(5), causal=True)
+    for layer in (first, second, third):
+        x, _ = layer.apply_mixer(x, None, context)
+        x = layer.apply_feed_forward(x)
+    assert x.shape == (2, 5, 26)
+
+
+def test_a_mechanism_sees_the_input_of_its_sub_layer(monkeypatch):
+    seen = []
+
+    def forward(self, Q, K, V, context, plain=FullAttention.forward):
+        seen.append((Q, context.x))
+        return plain(self, Q, K, V, context)
+
+    monkeypatch.setattr(FullAttention, "forward", forward)
+    model = small_model(norm_position="pre")
+    model(torch.tensor([[4, 5, 6, 3]]), torch.tensor([[2, 7, 8]]))
+    projections = [layer.mixer.W_Q for layer in model.encoder]
+    for layer in model.decoder:
+        projections += [layer.mixer.W_Q, layer.cross_attention.W_Q]
+    assert len(seen) == len(projections) == 6
+    for (Q, x), W_Q in zip(seen, projections, strict=True):
+        torch.testing.assert_close(W_Q(x), Q.transpose(1, 2).flatten(2))
