@@ -9,7 +9,8 @@ import torch.nn.functional as F
 from ablate.kernels import cross_entropy, device, dropout_add
 from ablate.kernels.cross_entropy import loss_and_gradient
 from ablate.kernels.dropout_add import dropout_add as dropout_add_of_cpu
-from ablate.model import layers, norms
+from ablate.model import layers
+from ablate.model import residual as residuals
 from ablate.model.layers import Dropout
 from ablate.model.norms import LayerNorm
 from ablate.model.residual import PostNorm, PreNorm
@@ -78,7 +79,7 @@ def test_the_path_of_a_gpu_draws_the_same_masks_and_gives_the_same_values(
         module = residual(LayerNorm(D).double(), True, 0.3, torch.Generator().manual_seed(5)).train(
             training
         )
-        for where in (norms, layers):
+        for where in (residuals, layers):
             monkeypatch.setattr(where, "on_gpu", lambda tensor, gpu=gpu: gpu)
         found.append([module.after(x, output), module.dropout.random.get_state()])
     torch.testing.assert_close(found[0][0], found[1][0], rtol=1e-12, atol=1e-12)
