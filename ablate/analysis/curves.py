@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from ablate.analysis.results import log_of
 from ablate.analysis.table import Table, TableRow
+from ablate.errors import StoreError
 from ablate.formatting import plural
 from ablate.stats.significance import paired_t_test
 from ablate.store import Results
@@ -127,7 +129,10 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
 
 def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     """The learning curve of one row."""
-    logs = {run.run.seed: log_of(results.run(run.run.id), run.result) for run in row.runs}
+    logs: dict[int, list[MetricsLine]] = {}
+    for run in row.runs:
+        with suppress(StoreError):  # a curve without this seed; the table names the damaged file
+            logs[run.run.seed] = log_of(results.run(run.run.id), run.result)
     by_seed = {seed: evaluations(log) for seed, log in logs.items()}
     tokens = {
         seed: {line.step: line.tokens for line in log if line.dev_perplexity is not None}

@@ -13,9 +13,9 @@ if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
     import pandas as pd
 
     from ablate.analysis.results import RunResult
+    from ablate.analysis.scores import Scores
     from ablate.analysis.table import Table, TableRow
-    from ablate.store import Results, RunFolder
-    from ablate.store.records import Result
+    from ablate.store import Results
     from ablate.study import Row, Study
 
 PER = ("row", "run", "step")
@@ -29,8 +29,8 @@ def load(
 ) -> pd.DataFrame:
     """Load the results that a study has so far.
 
-    Missing scores of finished runs are computed first and cached, as by `ablate table`. Missing
-    numbers are NaN or NA. A warning says if the results root does not exist.
+    Missing scores of finished runs are computed first and cached, as by `ablate table`. The numbers
+    of runs that are not finished are NaN or NA. A warning says if the results root does not exist.
 
     Args:
         study: the study file.
@@ -63,7 +63,8 @@ def load(
         ValueError: `per` or `against` has another value, or `against` is used with other lines than
             rows.
         StudyError: the study file has errors.
-        StoreError: a result is damaged, or cannot be read.
+        StoreError: a file whose numbers belong into the frame is damaged or cannot be read, or new
+            scores cannot be written.
 
     Example:
         >>> import ablate
@@ -96,20 +97,30 @@ def load(
         frame.attrs["study"] = content.name
         return frame
     faults = score_missing(content, root)
-    for fault in faults:
-        warnings.warn(fault, stacklevel=2)
     if per == "row":
         table = table_of(content, root)
+        _refuse(faults, [run for row in table.rows for run in row.runs])
         frame = rows_frame(table, with_paper=against is not None)
-        others = _varied_settings(content).drop(columns=frame.columns, errors="ignore")
-        for name in others:
-            frame.insert(list(frame).index("changed"), name, others[name])
+        for name in _varied(content):
+            if name not in frame:
+                values = [getattr(row.config, name) for row in content.rows]
+                frame.insert(list(frame).index("changed"), name, values)
         frame.attrs |= {"study": content.name, "signatures": table.signatures}
     else:
         runs = read_runs(content, root)
+        _refuse(faults, runs)
         frame = runs_frame(content, runs)
         frame.attrs |= {"study": content.name, "signatures": signatures(content, runs)}
     return frame
+
+
+def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
+    """Refuse numbers of a part of the runs: their means would be others."""
+    from ablate.errors import StoreError
+
+    lines = dict.fromkeys([*(line for run in runs for line in run.damage), *faults])
+    if lines:
+        raise StoreError(*lines)
 
 
 def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.DataFrame:
@@ -122,84 +133,64 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     """
     import pandas as pd
 
-    from ablate.analysis.results import aggregate, differences, measured_metrics
+    from ablate.analysis.results import measured_metrics
+    from ablate.analysis.scores import Scores
     from ablate.analysis.table import paper_metrics
 
-    scores, deltas = (
-        aggregate(table.results),
-        aggregate(differences(table.results, {row.row.label: row.row.base for row in table.rows})),
-    )
-    lines = [
-        {
-            "row": row.row.label,
-            "group": row.row.group,
-            **_settings(row.row),
-            "params": row.params,
-            "steps": row.steps,
-            "state": row.state,
-        }
-        for row in table.rows
-    ]
-    # Int64 is pandas' integer with missing values; int64 would turn into floats.
-    parts: list[Any] = [
-        pd.DataFrame(lines).astype({"train_steps": "Int64", "steps": "Int64"}).set_index("row")
-    ]
-    index = parts[0].index
-    for name in measured_metrics(table.study):
-        parts.append(scores.xs(name, level="metric").add_prefix(f"{name}_"))
-        parts.append(deltas.xs(name, level="metric").add_prefix(f"delta_{name}_"))
-        verdicts = pd.DataFrame([_verdict(row, name) for row in table.rows], index=index)
-        # A column of nothing but None would keep the type object.
-        parts.append(
-            verdicts.astype({column: float for column in verdicts if column != f"verdict_{name}"})
-        )
+    metrics = measured_metrics(table.study)
     paper = paper_metrics(table) if with_paper else []
-    numbers = [_cost(row, timed) | _paper(row, paper) for row in table.rows]
-    parts.append(pd.DataFrame(numbers, index=index, dtype=float))
-    frame: pd.DataFrame = pd.concat(parts, axis=1)
-    return frame
+    lines = []
+    for row in table.rows:
+        line = {"row": row.row.label, "group": row.row.group, **_settings(row.row)}
+        line |= {"params": row.params, "steps": row.steps, "state": row.state}
+        for name in metrics:
+            line |= _statistics(name, row.scores[name])
+            line |= _statistics(f"delta_{name}", row.deltas.get(name, Scores()))
+            line |= _verdict(row, name)
+        lines.append(line | _cost(row, timed) | _paper(row, paper))
+    frame = pd.DataFrame(lines).set_index("row")
+    # Int64 is pandas' integer with missing values; int64 would turn into floats. A column of
+    # nothing but None would keep the type object.
+    types: dict[str, Any] = {"train_steps": "Int64", "steps": "Int64"}
+    names = [str(name) for name in frame]
+    measured = names[names.index("state") + 1 :]
+    types |= {
+        name: float for name in measured if not name.endswith("_n") and "verdict_" not in name
+    }
+    typed: pd.DataFrame = frame.astype(types)
+    return typed
+
+
+def _statistics(name: str, scores: Scores) -> dict[str, Any]:
+    return {f"{name}_mean": scores.mean, f"{name}_std": scores.std, f"{name}_n": scores.n}
 
 
 def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     """One line for each row and seed, which are its index; see `load`."""
     import pandas as pd
 
-    from ablate.analysis.results import measured_metrics, results_frame
+    from ablate.analysis.results import measured_metrics
 
-    metrics, index = measured_metrics(study), ["row", "seed"]
-    tidy = results_frame(runs, metrics)
-    values = tidy.pivot(index=index, columns="metric", values="value")
-    lines = [{"row": row.label, **_settings(row)} for row in study.rows]
-    settings = pd.DataFrame(lines).astype({"train_steps": "Int64"}).set_index("row")
-    settings = settings.join(
-        _varied_settings(study).drop(columns=settings.columns, errors="ignore")
-    )
-    runs_only = tidy.drop_duplicates(index).set_index(index)
-    columns = [
-        "group",
-        "run",
-        "state",
-        *settings,
-        "params",
-        "steps",
-        *metrics,
-        "seconds",
-        "tokens_per_second",
-    ]
-    frame: pd.DataFrame = runs_only.join(settings, on="row").join(values)[columns]
+    metrics = measured_metrics(study)
+    varied = _varied(study)
+    lines = []
+    for run in runs:
+        line = {"row": run.row.label, "seed": run.run.seed, "group": run.row.group}
+        line |= {"run": run.run.id, "state": run.state, **_settings(run.row)}
+        line |= {name: getattr(run.row.config, name) for name in varied}
+        line |= {"params": run.params, "steps": run.steps}
+        for name in metrics:
+            line[name] = run.scores[name].value if name in run.scores else None
+        lines.append(line | {"seconds": run.seconds, "tokens_per_second": run.tokens_per_second})
+    numbers = dict.fromkeys((*metrics, "seconds", "tokens_per_second"), "float64")
+    numbers |= {"train_steps": "Int64", "steps": "Int64"}
+    frame: pd.DataFrame = pd.DataFrame(lines).astype(numbers).set_index(["row", "seed"])
     return frame
 
 
-def _varied_settings(study: Study) -> pd.DataFrame:
-    """The value of every field that some row changes, for each row."""
-    import pandas as pd
-
-    varied = dict.fromkeys(name for row in study.rows for name in row.changed)
-    lines = [{name: getattr(row.config, name) for name in varied} for row in study.rows]
-    settings: pd.DataFrame = pd.DataFrame(
-        lines, index=pd.Index([row.label for row in study.rows], name="row")
-    )
-    return settings
+def _varied(study: Study) -> list[str]:
+    """Every field that some row changes."""
+    return list(dict.fromkeys(name for row in study.rows for name in row.changed))
 
 
 def steps_frame(study: Study, results: Results) -> pd.DataFrame:
@@ -216,7 +207,7 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
         {"row": row.label, "seed": run.seed, "run": run.id, **line.model_dump()}
         for row in study.rows
         for run in study.runs_of(row)
-        for line in log_of(results.run(run.id), _result(results.run(run.id)))
+        for line in log_of(results.run(run.id), results.run(run.id).read_result())
     ]
     numbers: dict[str, Any] = {
         "seed": "int64",
@@ -278,10 +269,3 @@ def _cost(row: TableRow, timed: bool) -> dict[str, Any]:
 
 def _paper(row: TableRow, metrics: Sequence[str]) -> dict[str, Any]:
     return {f"paper_{name}": row.paper.scores.get(name) if row.paper else None for name in metrics}
-
-
-def _result(folder: RunFolder) -> Result | None:
-    """The result of a run; None if there is none, or if it cannot be read."""
-    from ablate.store.status import damage_of
-
-    return None if damage_of(folder) else folder.read_result()

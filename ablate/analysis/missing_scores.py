@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from ablate.analysis.results import measured_metrics
@@ -13,8 +14,8 @@ from ablate.store.records import Decoding, Measurement
 from ablate.store.score_cache import (
     damage_of_predictions,
     is_archived,
+    read_measurements,
     read_predictions,
-    read_scores,
     source,
     write_scores,
 )
@@ -84,7 +85,9 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             has_predictions = decoding.sha256 is not None and not is_archived(folder, row.decoding)
             if not has_predictions or not results.has_corpus(decoding.corpus):
                 continue
-            cached = read_scores(folder, row.decoding, decoding)
+            cached = dict[str, Measurement]()
+            with suppress(StoreError):  # a damaged cache is made again
+                cached = read_measurements(folder, row.decoding, decoding)
             metrics = tuple(name for name in wanted if name not in cached)
             if metrics:
                 found[run.id, row.decoding] = _Unscored(

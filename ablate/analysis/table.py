@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.analysis.looks import (
     Position,
@@ -19,11 +19,9 @@ from ablate.analysis.looks import (
 from ablate.analysis.provenance_diff import ProvenanceDiff
 from ablate.analysis.results import (
     RunResult,
-    differences,
     measured_metrics,
     read_runs,
-    results_frame,
-    scores_by_row,
+    scores_of,
     signatures,
     vocabularies_of,
 )
@@ -41,9 +39,6 @@ from ablate.store import Results, State
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
 from ablate.store.records import Provenance
 from ablate.study import Row, Study
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -154,7 +149,6 @@ class TableRow:
 class Table:
     """A study's table.
 
-    results: the tidy frame that the scores are from.
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
     remarks: differences in how the runs were made, and test text that occurs in the training data.
@@ -167,7 +161,6 @@ class Table:
 
     study: Study
     rows: tuple[TableRow, ...]
-    results: pd.DataFrame = field(repr=False, compare=False)
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
@@ -256,7 +249,7 @@ class Table:
             for row in self.rows
             if row is not base and (row is other or row.row.base == other.row.base)
         ]
-        judged = _against(self.study, self.results, base, others, 1, self.position)
+        judged = _against(self.study, base, others, 1, self.position)
         return judged[others.index(other)]
 
     def as_judged(self) -> Table:
@@ -300,14 +293,11 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
     position = position_of_runs(study, runs) if study.looks else None
     if position is not None:
         study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
-    frame = results_frame(runs, measured_metrics(study))
-    scores = scores_by_row(frame)
-    rows = [_row(study, row, runs, scores[row.label], results) for row in study.rows]
+    rows = [_row(study, row, runs, results) for row in study.rows]
     corpora = tuple(sorted({run.decoding.corpus for run in runs if run.decoding}))
     return Table(
         study,
-        tuple(_against_bases(study, frame, rows, position)),
-        frame,
+        tuple(_against_bases(study, rows, position)),
         signatures(study, runs),
         corpora,
         (*_remarks(study, runs), *changed, *_overlaps(results, corpora)),
@@ -315,7 +305,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         tuple(
             dict.fromkeys(
                 [
-                    *(line for run in runs for line in run.faults),
+                    *(line for run in runs for line in (*run.damage, *run.faults)),
                     *_corpus_faults(runs, results),
                     *damage,
                     *faults,
@@ -333,25 +323,19 @@ def paper_metrics(table: Table) -> list[str]:
     return list(dict.fromkeys(name for row in paper.rows for name in row.scores)) if paper else []
 
 
-def _row(
-    study: Study,
-    row: Row,
-    runs: Sequence[RunResult],
-    scores: Mapping[str, Scores],
-    results: Results,
-) -> TableRow:
+def _row(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> TableRow:
     ours = tuple(run for run in runs if run.row is row)
     return TableRow(
         row,
         ours,
-        scores,
+        {metric: scores_of(ours, metric) for metric in measured_metrics(study)},
         _cost(study, row, ours, results),
         paper_row(study.task.paper, row, study.base_of(row)),
     )
 
 
 def _against_bases(
-    study: Study, frame: pd.DataFrame, rows: Sequence[TableRow], position: Position | None
+    study: Study, rows: Sequence[TableRow], position: Position | None
 ) -> list[TableRow]:
     """The rows, each compared with its base; the corrections of the verdicts cover the rows of one
     base.
@@ -359,14 +343,13 @@ def _against_bases(
     compared: dict[str, TableRow] = {}
     for base in (row for row in rows if row.row.is_base):
         others = [row for row in rows if row.row.base == base.row.label and row is not base]
-        judged = _against(study, frame, base, others, study.family(base.row), position)
+        judged = _against(study, base, others, study.family(base.row), position)
         compared |= {row.row.label: row for row in judged}
     return [compared.get(row.row.label, row) for row in rows]
 
 
 def _against(
     study: Study,
-    frame: pd.DataFrame,
     base: TableRow,
     others: Sequence[TableRow],
     family: int,
@@ -375,22 +358,20 @@ def _against(
     """The rows with their differences from base and verdicts, corrected for a family of rows."""
     if not others:
         return []
-    deltas = scores_by_row(differences(frame, base.row.label))
-    judged: list[dict[str, Verdict]] = [{} for _ in others]
-    for name in base.scores:
-        found = verdicts_of_rows(
-            study,
-            name,
-            base.runs,
-            [row.runs for row in others],
-            family,
-            position.judged if position else None,
-        )
-        for row_verdicts, verdict in zip(judged, found, strict=True):
-            row_verdicts[name] = verdict
+    looks = position.judged if position else None
+    runs = [row.runs for row in others]
+    verdicts: list[dict[str, Verdict]] = [{} for _ in others]
+    for metric in base.scores:
+        judged = verdicts_of_rows(study, metric, base.runs, runs, family, looks)
+        for of_row, verdict in zip(verdicts, judged, strict=True):
+            of_row[metric] = verdict
     return [
-        replace(row, deltas=deltas[row.row.label], verdicts=row_verdicts)
-        for row, row_verdicts in zip(others, judged, strict=True)
+        replace(
+            row,
+            deltas={name: row.scores[name].minus(scores) for name, scores in base.scores.items()},
+            verdicts=of_row,
+        )
+        for row, of_row in zip(others, verdicts, strict=True)
     ]
 
 

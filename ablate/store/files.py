@@ -12,10 +12,11 @@ import os
 import re
 import secrets
 import shutil
+import stat
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from ablate.errors import Damaged, StoreError
 
@@ -28,6 +29,7 @@ _NO_FILE = {
     errno.EISDIR: "a folder in place of a file",
     errno.ENOTDIR: "a file in place of its folder",
     errno.ELOOP: "a link that leads to itself",
+    errno.ENXIO: "a pipe or a device in place of a file",
 }
 _NO_LINKS = {
     errno.EPERM,
@@ -136,16 +138,34 @@ def sealed(content: Mapping[str, Any]) -> bytes:
     return body + _CHECK + hashlib.sha256(body).hexdigest().encode() + b'"\n}\n'
 
 
+def open_file(path: Path) -> BinaryIO:
+    """Open a file for reading, and nothing else: opening a named pipe would wait for a writer.
+
+    Raises:
+        OSError: the path cannot be opened, or is no file; see `unreadable`.
+    """
+    file = open(path, "rb", opener=_open_at_once)  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.ENXIO, os.strerror(errno.ENXIO), str(path))
+    return file
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_bytes(path: Path) -> bytes | None:
     """Read a file; None if it does not exist.
 
     Raises:
-        Damaged: the path is not a file: a folder, a link to itself, or inside of a file in place of
-            its folder.
+        Damaged: the path is not a file: a folder, a pipe, a link to itself, or inside of a file in
+            place of its folder.
         StoreError: the file cannot be read.
     """
     try:
-        return path.read_bytes()
+        with open_file(path) as file:
+            return file.read()
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -219,7 +239,7 @@ def sync_folder(folder: Path) -> None:
 def sha256(path: Path) -> str:
     """SHA-256 of a file, in hexadecimal."""
     digest = hashlib.sha256()
-    with path.open("rb") as file:
+    with open_file(path) as file:
         while block := file.read(_BLOCK):
             digest.update(block)
     return digest.hexdigest()

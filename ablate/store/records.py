@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -27,7 +28,7 @@ from pydantic import (
 from ablate.config import RowConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import StoreError
-from ablate.store.files import read_json, write_json
+from ablate.store.files import read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
 RESULT_FORMAT = (
@@ -677,22 +678,22 @@ class MetricsLine(Record):
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
     """Dev perplexity in a metrics log at a step; None if the log has none."""
-    values = [
-        value
-        for line in read_metrics(path)
-        if line.step == step and (value := line.dev_perplexity or 0.0) > 0
-    ]
-    return values[-1] if values else None
+    found = None
+    with suppress(StoreError):
+        for line in read_metrics(path):
+            if line.step == step and (line.dev_perplexity or 0.0) > 0:
+                found = line.dev_perplexity
+    return found
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
     """The whole lines of a metrics log; those that are not a record, such as one being written, are
     left out.
+
+    Raises:
+        StoreError: the log cannot be read.
     """
-    try:
-        return parse_metrics(path.read_bytes())
-    except OSError:
-        return []
+    return parse_metrics(read_bytes(path) or b"")
 
 
 def parse_metrics(content: bytes) -> list[MetricsLine]:

@@ -2,8 +2,8 @@
 test sets.
 
 Scores follow from the predictions and the corpus. Both are compared with their recorded hashes
-before anything is scored, and a cache that is damaged, or that was made from predictions or a
-corpus with another hash, counts as empty.
+before anything is scored, and a cache that was made from predictions or a corpus with another hash
+counts as empty.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hashlib
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_bytes
 from ablate.store.layout import RunFolder
-from ablate.store.records import Decoding, Measurement, ScoreCache, ScoreSource
+from ablate.store.records import Decoding, Measurement, Score, ScoreCache, ScoreSource
 
 # Raised when the same predictions would get other scores, so that cached ones no longer count.
 FORMAT = 2  # before 2, the text was not compared with its hash first
@@ -79,18 +79,25 @@ def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str
     return None
 
 
-def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Measurement]:
-    """The cached scores of the predictions, by metric; arguments as in `read_predictions`."""
-    try:
-        cache = ScoreCache.read(folder.scores(id))
-    except StoreError:
+def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Score]:
+    """The scores of a decoding, by metric: a `Measurement` for each with resampled test sets.
+
+    result.json has the scores that the run made itself, and the file in scores/ their resamples and
+    the metrics that were asked for later. The file counts only for the predictions and the corpus
+    that it names. Arguments as in `read_predictions`.
+
+    Raises:
+        StoreError: the file in scores/ is damaged, or cannot be read.
+    """
+    return {**decoding.scores, **read_measurements(folder, id, decoding)}
+
+
+def read_measurements(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Measurement]:
+    """The scores of predictions in scores/; arguments and errors as in `read_scores`."""
+    cache = ScoreCache.read(folder.scores(id))
+    if cache is None or decoding.sha256 is None:
         return {}
-    known = (
-        cache is not None
-        and decoding.sha256 is not None
-        and cache.of == source(decoding.sha256, decoding.corpus)
-    )
-    return cache.metrics if cache is not None and known else {}
+    return cache.metrics if cache.of == source(decoding.sha256, decoding.corpus) else {}
 
 
 def write_scores(

@@ -10,6 +10,7 @@ from typing import Literal
 
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import printable
+from ablate.store.files import open_file
 from ablate.store.layout import RunFolder
 from ablate.store.machine import is_here, is_working
 from ablate.store.records import Failure, Progress, Provenance
@@ -115,7 +116,7 @@ def last_lines(log: Path, count: int) -> list[str]:
     if not log.is_file():  # opening a pipe would wait for somebody who writes into it
         return []
     try:
-        with log.open("rb") as file:
+        with open_file(log) as file:
             end = os.fstat(file.fileno()).st_size
             while True:
                 start = file.seek(max(0, end - size))

@@ -1,6 +1,7 @@
 """Results as pandas frames: the tidy frame, its aggregation, and `ablate.load`."""
 
 import math
+import os
 import statistics
 import subprocess
 import sys
@@ -9,13 +10,7 @@ import pandas as pd
 import pytest
 
 import ablate
-from ablate.analysis.results import (
-    aggregate,
-    differences,
-    measured_metrics,
-    read_runs,
-    results_frame,
-)
+from ablate.errors import StoreError
 from ablate.report.render import comma_separated
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
 
@@ -28,78 +23,71 @@ def results(tmp_path):
     return results
 
 
-def tidy(results):
-    return results_frame(read_runs(results.study, results.results), measured_metrics(results.study))
-
-
 def load(results, **options):
     return ablate.load(results.study.path, results.results.root, **options)
 
 
-def line(frame, row, seed, metric):
-    (found,) = frame[
-        (frame["row"] == row) & (frame["seed"] == seed) & (frame["metric"] == metric)
-    ].to_dict("records")
-    return found
-
-
-def test_tidy_frame_has_a_line_for_each_row_seed_and_metric(results):
-    frame = tidy(results)
-    assert list(frame.columns) == [
-        "row", "group", "seed", "run", "state", "params", "steps", "seconds", "tokens_per_second", "metric", "value",
-    ]  # fmt: skip
-    assert len(frame) == 5 * 3 * len(measured_metrics(results.study))
-    assert not frame.duplicated(["row", "seed", "metric"]).any()
-    done = line(frame, "A h=1", 2, "bleu")
+def test_runs_have_their_scores_steps_and_times(results):
+    runs = load(results, per="run")
+    done = runs.loc[("A h=1", 2)]
     assert (done["group"], done["run"], done["state"]) == (
         "A",
         results.folder("A h=1", 2).id,
         "done",
     )
     assert (done["steps"], done["seconds"]) == (100, 60.0)
-    assert done["value"] == pytest.approx(25.0 - 1 / 10 - 2 / 100, abs=1e-3)
-    pending = line(frame, "D dropout=0.3", 2, "bleu")
+    assert done["bleu"] == pytest.approx(25.0 - 1 / 10 - 2 / 100, abs=1e-3)
+    pending = runs.loc[("D dropout=0.3", 2)]
     assert pending["state"] == "pending"
-    assert pd.isna(pending["steps"])
-    assert pd.isna(pending["value"])
-
-
-def test_aggregation_is_exact(results):
-    values = [25.03, 25.84, 25.43]  # last digits of pandas' own mean and std differ
-    for seed, value in zip((1, 2, 3), values, strict=True):
-        results.done("base", seed, 5.0, value)
-    summary = aggregate(tidy(results)).loc[("base", "bleu")]
-    assert (summary["mean"], summary["std"]) == (statistics.fmean(values), statistics.stdev(values))
-    assert (pd.Series(values).mean(), pd.Series(values).std()) != (summary["mean"], summary["std"])
-    assert summary["n"] == 3
-
-
-def test_aggregation_leaves_out_missing_values(results):
-    results.folder("D dropout=0.3", 3).result.unlink()
-    summary = aggregate(tidy(results))
-    one = summary.loc[("D dropout=0.3", "bleu")]
-    assert one["n"] == 1
-    assert one["mean"] == pytest.approx(25.0 - 3 / 10 - 1 / 100, abs=1e-3)
-    assert math.isnan(one["std"])
-    results.folder("D dropout=0.3", 1).result.unlink()
-    none = aggregate(tidy(results)).loc[("D dropout=0.3", "bleu")]
-    assert none["n"] == 0
-    assert math.isnan(none["mean"])
+    assert math.isnan(pending["bleu"])
 
 
 def test_differences_are_paired_by_seed(results):
     results.folder("base", 1).result.unlink()
-    frame = tidy(results)
-    paired = differences(frame, "base")
-    for row in ("A h=1", "A h=2"):
-        assert math.isnan(line(paired, row, 1, "bleu")["value"])
-        for seed in (2, 3):
-            expected = (
-                line(frame, row, seed, "bleu")["value"] - line(frame, "base", seed, "bleu")["value"]
-            )
-            assert line(paired, row, seed, "bleu")["value"] == expected
-    assert math.isnan(line(paired, "D dropout=0.3", 2, "bleu")["value"])
-    assert paired[paired["row"] == "base"]["value"].isna().all()
+    runs, rows = load(results, per="run")["bleu"], load(results)
+    for row, seeds in (("A h=1", (2, 3)), ("A h=2", (2, 3)), ("D dropout=0.3", (3,))):
+        differences = [runs[(row, seed)] - runs[("base", seed)] for seed in seeds]
+        assert rows.loc[row, "delta_bleu_n"] == len(seeds)
+        assert rows.loc[row, "delta_bleu_mean"] == pytest.approx(statistics.fmean(differences))
+    assert rows.loc["base", "delta_bleu_n"] == 0
+
+
+def damaged_file(results, which):
+    folder, id = results.folder("base", 2), results.row("base").decoding
+    path = {
+        "result": folder.result,
+        "scores": folder.scores(id),
+        "metrics": folder.metrics,
+    }[which]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(path.read_bytes()[:-9] if path.exists() else b"{")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("which", "per"),
+    [
+        ("result", "row"), ("result", "run"), ("result", "step"), ("scores", "row"),
+        ("scores", "run"), ("metrics", "step"),
+    ],
+)  # fmt: skip
+def test_load_refuses_numbers_without_those_of_a_damaged_file(results, which, per):
+    results.logged("base", 2, {"step": 10, "tokens": 1000, "loss": 5.0, "lr": 0.25})
+    load(results, per=per)
+    path = damaged_file(results, which)
+    with pytest.raises(StoreError) as caught:
+        load(results, per=per)
+    assert str(path) in str(caught.value)
+
+
+def test_a_pipe_in_the_place_of_a_result_is_damage(results):
+    path = results.folder("base", 2).result
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(StoreError, match="a pipe or a device in place of a file"):
+        load(results)
+    (fault,) = results.table().faults
+    assert str(path) in fault
 
 
 def test_load_by_row_has_the_numbers_of_the_table(results):
