@@ -50,6 +50,7 @@ def an_execution(**fields: object) -> Execution:
             "device": "cpu",
             "threads": 1,
             "micro_batch_tokens": 1024,
+            "precision": "fp32",
             **fields,
         },
     )

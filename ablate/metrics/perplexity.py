@@ -14,6 +14,7 @@ from torch import Tensor
 from ablate.kernels.cross_entropy import negative_log_likelihood
 from ablate.metrics.evaluation import score_batches
 from ablate.model import Transformer
+from ablate.store.records import LARGEST
 
 
 def nats_per_token(
@@ -50,8 +51,8 @@ def nats_per_token(
 
 
 def perplexity_of(nats: float) -> float:
-    """Exp of a mean negative log-likelihood in nats; infinite if it does not fit a float."""
-    return math.exp(nats) if nats < 700 else math.inf
+    """Exp of a mean negative log-likelihood in nats; infinite above the bound of stored numbers."""
+    return math.exp(nats) if nats < math.log(LARGEST) else math.inf
 
 
 def per_character(perplexity: float, tokens: int, characters: int) -> float:

@@ -63,8 +63,6 @@ def execution_of(
             f"{kind}; "
             f"use --device {execution.device}, or another --results"
         )
-    if execution.precision is None:  # a record from before there was a choice
-        execution = execution.model_copy(update={"precision": config.precision or "fp32"})
     if config.deterministic != execution.deterministic and not folder.result.exists():
         log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
     # The study sets another size than the run began with: it applies as it is, without the halvings

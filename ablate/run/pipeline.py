@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -399,7 +398,7 @@ class _Pipeline:
     @staticmethod
     def _refuse_infinite(scores: Mapping[str, Score]) -> None:
         for name, score in scores.items():
-            if not math.isfinite(score.value):
+            if not score.is_storable:
                 raise ValueError(f"metric {name} is {score.value}, not a finite number")
 
     def _between_batches(self, phase: Phase) -> None:

@@ -7,13 +7,12 @@ newer version may add some; a missing or mistyped one is refused with the file a
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
-    AliasChoices,
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -22,19 +21,16 @@ from pydantic import (
     ValidationError,
     field_serializer,
     model_serializer,
-    model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from ablate.config import RowConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.errors import StoreError
+from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
-RESULT_FORMAT = (
-    4  # 1 had no hash, 2 did not say which test set was decoded, 3 had one field per metric
-)
-_READABLE = (3, RESULT_FORMAT)
+RESULT_FORMAT = 4
 
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
@@ -43,6 +39,14 @@ FileName = Annotated[
     str, Field(pattern=r"^[\w-]*$")
 ]  # an id: `..` or a slash would leave the results root
 R = TypeVar("R", bound="Record")
+S = TypeVar("S", bound="Score")
+
+# Numbers of files, which anybody may have written: no calculation with them overflows, as the
+# squares of scores in a variance.
+LARGEST = 1e100
+Number = Annotated[float, Field(ge=-LARGEST, le=LARGEST, allow_inf_nan=False)]
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+_BOUNDS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"}
 
 
 class Record(BaseModel):
@@ -66,6 +70,8 @@ class Record(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "record"
+            if first["type"] in _BOUNDS:
+                raise Damaged(f"{path}: is damaged ({field}: {first['msg']})") from None
             raise StoreError(
                 f"{path}: written by another version of ablate ({field}: {first['msg']})"
             ) from None
@@ -89,7 +95,7 @@ class RunRecord(Record):
     """
 
     id: str
-    seed: int
+    seed: Count
     task: str = "translation"
     config: RowConfig
     data: dict[str, JsonValue]
@@ -108,8 +114,7 @@ class Execution(Record):
     device: `cpu` or `cuda`, without an index.
     micro_batch_tokens: the first micro-batch, in padded tokens.
     halvings: how often the micro-batch was halved since, after running out of memory.
-    precision: of matrix products; None in records from before it was chosen by device, when
-        run.json had it.
+    precision: of matrix products.
     deterministic: whether a GPU sums in a fixed order.
     parts: into which each batch is divided, so that so many processes may train the run; left out
         of the file if 1.
@@ -117,12 +122,12 @@ class Execution(Record):
 
     training: str
     device: str
-    threads: int
-    micro_batch_tokens: int
-    halvings: int = 0
-    precision: Literal["bf16", "tf32", "fp32"] | None = None
+    threads: Count
+    micro_batch_tokens: Count
+    halvings: Count = 0
+    precision: Literal["bf16", "tf32", "fp32"]
     deterministic: bool = False
-    parts: int = 1
+    parts: Count = 1
 
     @model_serializer(mode="wrap")
     def _without_one_part(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -142,7 +147,7 @@ class Machine(Record):
     """A machine, without anything that names a host, a person or a path."""
 
     processor: str
-    cores: int
+    cores: Count
     system: str
 
 
@@ -165,9 +170,9 @@ class Provenance(Record):
     packages: dict[str, str | None] = Field(default_factory=dict)
     machine: Machine
     device: str
-    threads: int
+    threads: Count
     precision: str | None = None
-    processes: int = 1
+    processes: Count = 1
 
     @model_serializer(mode="wrap")
     def _without_one_process(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -177,8 +182,8 @@ class Provenance(Record):
 class Memory(Record):
     """Bytes in use and bytes in total, of a host or a GPU."""
 
-    held: int
-    total: int
+    held: Count
+    total: Count
 
 
 class ProcessMark(Record):
@@ -188,9 +193,9 @@ class ProcessMark(Record):
     """
 
     host: str
-    pid: int
-    born: float | None
-    namespace: int | None = None
+    pid: Count
+    born: Number | None
+    namespace: Count | None = None
 
 
 class Progress(ProcessMark):
@@ -205,17 +210,17 @@ class Progress(ProcessMark):
     """
 
     phase: Phase
-    time: float = 0.0
-    threads: int = 1
+    time: Number = 0.0
+    threads: Count = 1
     device: str = "cpu"
-    seconds: float = 0.0
+    seconds: Number = 0.0
     memory: Memory | None = None
-    peak_memory: int | None = None
-    step: int | None = None
-    steps: int | None = None
-    loss: float | None = None
-    perplexity: float | None = None
-    tokens_per_second: float | None = None
+    peak_memory: Count | None = None
+    step: Count | None = None
+    steps: Count | None = None
+    loss: Number | None = None
+    perplexity: Number | None = None
+    tokens_per_second: Number | None = None
 
 
 class Failure(Record):
@@ -227,7 +232,7 @@ class Failure(Record):
     """
 
     reason: str
-    time: float
+    time: Number
     killed: bool = False
     hosts: tuple[str, ...] = ()
 
@@ -256,6 +261,18 @@ class Score(Record):
     value: float
     signature: str = ""
 
+    @property
+    def is_storable(self) -> bool:
+        """Whether the value is finite and within the bounds of numbers in files."""
+        return abs(self.value) <= LARGEST  # false for NaN
+
+
+def _storable(score: S) -> S:
+    # Here and not in the field: a task may measure any number, and is told so by the metric's name.
+    if not score.is_storable:
+        raise PydanticCustomError("finite_number", f"the score {score.value} is out of bounds")
+    return score
+
 
 class Decoding(Record):
     """The evaluation of a trained run with one set of decoding settings, on one test set.
@@ -271,15 +288,15 @@ class Decoding(Record):
 
     test: str
     corpus: FileName
-    beam: int
-    alpha: float
-    max_extra_length: int
-    average_checkpoints: int
-    averaged: int
-    scores: dict[str, Score]
-    predictions: int | None
+    beam: Count
+    alpha: Number
+    max_extra_length: Count
+    average_checkpoints: Count
+    averaged: Count
+    scores: dict[str, Annotated[Score, AfterValidator(_storable)]]
+    predictions: Count | None
     sha256: str | None
-    seconds: float
+    seconds: Number
     generated: tuple[str, ...] = ()
 
     @model_serializer(mode="wrap")
@@ -309,74 +326,41 @@ class Result(Record):
     decodings: by decoding id.
     """
 
-    format: int = RESULT_FORMAT
+    format: Count = RESULT_FORMAT
     id: str
     corpus: FileName
     outcome: Outcome
-    steps: int
-    params: int
-    seconds: float
-    micro_batch_tokens: int
-    halvings: int
+    steps: Count
+    params: Count
+    seconds: Number
+    micro_batch_tokens: Count
+    halvings: Count
     metrics_sha256: str
     reason: str | None = None
-    chosen_step: int | None = None
-    checkpoints_made: int = 0
-    tokens: int | None = None
+    chosen_step: Count | None = None
+    checkpoints_made: Count = 0
+    tokens: Count | None = None
     weights: FileHash | None = None
-    kept_steps: tuple[int, ...] = ()
+    kept_steps: tuple[Count, ...] = ()
     decodings: dict[FileName, Decoding] = Field(default_factory=dict)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _upgrade(cls, content: Any) -> Any:
-        """Read format 3, which had one field for each metric."""
-        if not isinstance(content, Mapping) or content.get("format") != 3:
-            return content
-        decodings = content.get("decodings", {})
-        try:
-            return {
-                **content,
-                "format": RESULT_FORMAT,
-                "metrics_sha256": content["metrics"]["sha256"],
-                "decodings": {
-                    id: _decoding_of_format_3(decoding) for id, decoding in decodings.items()
-                },
-            }
-        # Of a validator's exceptions, pydantic reports only a ValueError as a fault of the file.
-        except KeyError as error:
-            raise ValueError(f"field {error} is required in format 3") from None
 
     @classmethod
     def read(cls, path: Path) -> Result | None:
-        """Read a result of this format, or of the one before it.
+        """Read a result of this format.
 
         Raises:
             Damaged: the file does not match its hash.
-            StoreError: the file cannot be read, or its format is not known.
+            StoreError: the file cannot be read, or has another format.
         """
         content = read_json(path)
         # Before validation, which would report the first field that another format lacks instead of
         # the format.
-        if content is not None and content.get("format") not in _READABLE:
+        if content is not None and content.get("format") != RESULT_FORMAT:
             raise StoreError(
-                f"{path}: has format {content.get('format')}, and this ablate reads {_READABLE[0]} "
-                f"to {_READABLE[-1]}; "
-                "use the version that wrote it, or another --results"
+                f"{path}: has format {content.get('format')}, and this ablate reads "
+                f"{RESULT_FORMAT}; use the version that wrote it, or another --results"
             )
         return super().read(path)
-
-
-def _decoding_of_format_3(decoding: Mapping[str, Any]) -> dict[str, Any]:
-    scores = {name: {"value": decoding[name]} for name in ("ppl", "ppl_char") if name in decoding}
-    scores["bleu"] = {"value": decoding["bleu"], "signature": decoding["signature"]}
-    averaged = decoding.get("averaged", decoding["average_checkpoints"])
-    return {
-        **decoding,
-        "scores": scores,
-        "predictions": decoding["sentences"],
-        "averaged": averaged,
-    }
 
 
 class TrainingState(Record):
@@ -387,13 +371,13 @@ class TrainingState(Record):
     metrics_bytes, metrics_sha256: the metrics log at this step.
     """
 
-    step: int
-    tokens: int
-    best_perplexity: float | None
-    best_step: int
-    evaluations_since_best: int
-    loss_tokens: int
-    metrics_bytes: int
+    step: Count
+    tokens: Count
+    best_perplexity: Number | None
+    best_step: Count
+    evaluations_since_best: Count
+    loss_tokens: Count
+    metrics_bytes: Count
     metrics_sha256: str
 
 
@@ -409,7 +393,7 @@ class CheckpointManifest(Record):
     averaging may use it.
     """
 
-    step: int
+    step: Count
     scheduled: bool
     sha256: CheckpointHashes
     info: TrainingState
@@ -418,7 +402,7 @@ class CheckpointManifest(Record):
 class Measurement(Score):
     """A score of predictions, and the scores on resampled test sets."""
 
-    resamples: tuple[float, ...]
+    resamples: tuple[Number, ...]
 
 
 class ScoreSource(Record):
@@ -426,7 +410,7 @@ class ScoreSource(Record):
     references.
     """
 
-    format: int
+    format: Count
     translations: str
     corpus: str
 
@@ -437,7 +421,7 @@ class ScoreCache(Record):
     """
 
     of: ScoreSource
-    metrics: dict[str, Measurement]
+    metrics: dict[str, Annotated[Measurement, AfterValidator(_storable)]]
 
 
 class Overlap(Record):
@@ -447,8 +431,8 @@ class Overlap(Record):
     records: the number of test records that occur there with all their fields together.
     """
 
-    fields: dict[str, int]
-    records: int
+    fields: dict[str, Count]
+    records: Count
 
     def shares(self, test: int) -> dict[str, float]:
         """Shares of the `test` records, by text field; with several fields also of `whole
@@ -471,12 +455,12 @@ class CorpusCounts(Record):
         and formerly.
     """
 
-    pairs: dict[str, int]
-    left_out: dict[str, int]
-    repaired: dict[str, dict[str, int]] = Field(default_factory=dict)
+    pairs: dict[str, Count]
+    left_out: dict[str, Count]
+    repaired: dict[str, dict[str, Count]] = Field(default_factory=dict)
     noticed: list[str] = Field(default_factory=list)
-    longest: int
-    lengths: dict[str, int]
+    longest: Count
+    lengths: dict[str, Count]
     overlap: Overlap | None = None
 
 
@@ -500,8 +484,8 @@ class Origin(Record):
     commit: str | None = None
     licence: str | None = None
     files: tuple[str, ...] | None = None
-    part: tuple[float, float] | None = None
-    max_bytes: int | None = None
+    part: tuple[Number, Number] | None = None
+    max_bytes: Count | None = None
     sha256: tuple[str, ...] | None = None
 
     def updated(self, **fields: Any) -> Origin:
@@ -533,14 +517,14 @@ class CorpusManifest(CorpusCounts):
     files, sizes: SHA-256 and bytes of each file.
     """
 
-    format: int
+    format: Count
     training: str
     data: dict[str, JsonValue]
     fields: tuple[str, ...] | None = None
     sources: dict[str, Origin] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)
     files: dict[str, str]
-    sizes: dict[str, int] = Field(default_factory=dict)
+    sizes: dict[str, Count] = Field(default_factory=dict)
 
     def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
         """Write the manifest. Its keys keep their first order, so that equal corpora have equal
@@ -595,9 +579,9 @@ class TrainingText(Record):
     left_out, repaired, noticed: as in `CorpusCounts`.
     """
 
-    pairs: int
-    left_out: dict[str, int]
-    repaired: dict[str, dict[str, int]]
+    pairs: Count
+    left_out: dict[str, Count]
+    repaired: dict[str, dict[str, Count]]
     noticed: list[str]
 
 
@@ -611,12 +595,10 @@ class EncodingState(Record):
     left_out: records left out for their length, by reason.
     """
 
-    done: int = Field(
-        0, validation_alias=AliasChoices("done", "read")
-    )  # earlier versions wrote `read`
-    ends: tuple[tuple[int, int] | None, ...]
-    sums: dict[str, int] = Field(default_factory=dict)
-    left_out: dict[str, int] = Field(default_factory=dict)
+    done: Count = 0
+    ends: tuple[tuple[Count, Count] | None, ...]
+    sums: dict[str, Count] = Field(default_factory=dict)
+    left_out: dict[str, Count] = Field(default_factory=dict)
 
 
 class HubFile(Record):
@@ -629,10 +611,10 @@ class HubFile(Record):
         hash.
     """
 
-    size: int | None
+    size: Count | None
     sha256: str | None
     git: str | None
-    verified: tuple[int, int] | None = None
+    verified: tuple[Count, int] | None = None
 
 
 class HubRevision(Record):
@@ -654,7 +636,7 @@ class JudgedSeeds(Record):
     base_runs: ids of base's runs.
     """
 
-    plan: tuple[int, ...]
+    plan: tuple[Count, ...]
     base_runs: tuple[str, ...]
 
 
@@ -669,11 +651,11 @@ class Judgments(Record):
 class MetricsLine(Record):
     """A line of metrics.jsonl."""
 
-    step: int
-    tokens: int
-    loss: float | None = None
-    lr: float | None = None
-    dev_perplexity: float | None = None
+    step: Count
+    tokens: Count
+    loss: Number | None = None
+    lr: Number | None = None
+    dev_perplexity: Number | None = None
 
 
 def evaluation_at(path: Path, step: int | None) -> float | None:

@@ -35,7 +35,7 @@ from ablate.kernels.device import (
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
-from ablate.store.records import CheckpointManifest, TrainingState
+from ablate.store.records import LARGEST, CheckpointManifest, TrainingState
 from ablate.tasks import Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, SavingThread, Snapshot, is_due
 from ablate.training.context import (
@@ -292,8 +292,9 @@ class Trainer:
         """Measure the dev perplexity, and update early stopping."""
         progress, value = self.progress, self.task.perplexity(self.model, self.dev, self.device)
         self.last_perplexity = value
-        if not math.isfinite(value):
-            raise Diverged(progress.step, "the dev perplexity is not a finite number")
+        if not value <= LARGEST:  # NaN is not, either
+            limit = math.log(LARGEST)
+            raise Diverged(progress.step, f"the dev loss is not below {limit:.0f} nats a token")
         # Strictly smaller: of equal perplexities the earliest step stays the best.
         if value < progress.best_perplexity:
             progress.best_perplexity, progress.best_step, progress.evaluations_since_best = (

@@ -9,7 +9,7 @@ from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.table import table_of
 from ablate.metrics import sacrebleu
 from ablate.store.records import ScoreCache
-from ablate.store.score_cache import read_scores
+from ablate.store.score_cache import read_measurements
 from tests.records import CORPUS
 from tests.report.fakes import SMALL, Fake, study_from
 
@@ -42,7 +42,7 @@ def results(tmp_path):
 
 def cached(results, label, seed=1):
     folder, id = results.folder(label, seed), results.row(label).decoding
-    return read_scores(folder, id, folder.read_result().decodings[id])
+    return read_measurements(folder, id, folder.read_result().decodings[id])
 
 
 def test_predictions_are_scored_in_every_metric_of_the_study(results):

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import Damaged, StoreError
+from ablate.store import files
 from ablate.store.files import (
     quarantine,
     read_json,
@@ -417,7 +418,7 @@ def test_a_file_is_verified_by_its_hash_and_one_that_cannot_be_read_is_not_calle
     path.mkdir()
     with pytest.raises(Damaged, match="a folder in place of a file"):
         verify(path, "")
-    monkeypatch.setattr(Path, "open", Failing(Path.open, 1, BROKEN))
+    monkeypatch.setattr(files, "open_file", Failing(files.open_file, 1, BROKEN))
     with pytest.raises(StoreError, match=f"^{path}: cannot be read: Input/output error$") as caught:
         verify(path, "")
     assert not isinstance(caught.value, Damaged)

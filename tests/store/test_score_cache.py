@@ -4,18 +4,17 @@ predictions.
 
 import hashlib
 import re
-from pathlib import Path
 
 import pytest
 
 from ablate.errors import Damaged
-from ablate.store import RunFolder
+from ablate.store import RunFolder, files
 from ablate.store.records import ScoreSource
 from ablate.store.score_cache import (
     damage_of_predictions,
     is_archived,
+    read_measurements,
     read_predictions,
-    read_scores,
     source,
     verified_predictions,
     write_scores,
@@ -70,20 +69,21 @@ def test_predictions_that_cannot_be_read_are_no_reason_to_decode_again(run, monk
     def refuse(path):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(files, "open_file", refuse)
     expected = f"{run.predictions(ID)}: cannot be read: Permission denied"
     assert damage_of_predictions(run, ID, DECODING) == expected
 
 
 def test_scores_are_those_of_the_predictions_and_the_corpus(run):
     scores = {"bleu": a_measurement()}
-    assert read_scores(run, ID, DECODING) == {}
+    assert read_measurements(run, ID, DECODING) == {}
     write_scores(run, ID, source(DECODING.sha256, DECODING.corpus), scores)
-    assert read_scores(run, ID, DECODING) == scores
+    assert read_measurements(run, ID, DECODING) == scores
     for other in ({"sha256": "0" * 64}, {"corpus": "f" * 12}, {"sha256": None}):
-        assert read_scores(run, ID, DECODING.model_copy(update=other)) == {}
+        assert read_measurements(run, ID, DECODING.model_copy(update=other)) == {}
     run.scores(ID).write_text("{")
-    assert read_scores(run, ID, DECODING) == {}
+    with pytest.raises(Damaged):
+        read_measurements(run, ID, DECODING)
 
 
 @pytest.mark.parametrize(("format", "counts"), [(1, False), (2, True), (3, False)])
@@ -91,7 +91,7 @@ def test_scores_count_if_they_are_of_this_format(run, format, counts):
     """Published archives have format 2."""
     of = ScoreSource(format=format, translations=DECODING.sha256, corpus=DECODING.corpus)
     write_scores(run, ID, of, {"bleu": a_measurement()})
-    assert bool(read_scores(run, ID, DECODING)) is counts
+    assert bool(read_measurements(run, ID, DECODING)) is counts
 
 
 def test_an_archived_run_has_scores_and_neither_predictions_nor_checkpoints(run):
