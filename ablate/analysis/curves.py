@@ -1,9 +1,10 @@
 """Learning curves and effective speed-up, by step, tokens, FLOPs or time.
 
-A curve is the dev perplexity of every run at each evaluation. The effective speed-up is how much
-less than base a row needs to reach base's final perplexity. A row of a study with learning-rate
-decay is still at a high learning rate when it crosses it, so its speed-up is rather under- than
-overstated.
+A curve is the dev perplexity of every run at each evaluation. The effective speed-up is the cost at
+which base first reaches its final perplexity, divided by the cost at which the row first reaches
+it. Base's is 1, even if base overfits and has passed its final perplexity long before the end. A
+row of a study with learning-rate decay is still at a high learning rate when it crosses it, so its
+speed-up is rather under- than overstated.
 """
 
 from __future__ import annotations
@@ -162,8 +163,8 @@ def evaluations(log: Iterable[MetricsLine]) -> tuple[tuple[int, float], ...]:
 
 @dataclass(frozen=True)
 class SpeedUp:
-    """Base's cost divided by the row's cost at base's final score, by seed; 2 if the row needs
-    half.
+    """Base's cost divided by the row's, each up to base's final perplexity, by seed; 2 if the row
+    needs half.
 
     ratios: for the seeds with which the row reaches it.
     missed: number of seeds with which it does not.
@@ -231,12 +232,12 @@ def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:
         ours, theirs = curve.along(axis, seed), base.along(axis, seed)
         if not ours or not theirs:
             continue
-        total, target = theirs[-1]
-        cost = cost_at(ours, target)
-        if cost is None:
+        target = theirs[-1][1]
+        cost, of_base = cost_at(ours, target), cost_at(theirs, target)
+        if cost is None or of_base is None:  # base reaches its own
             missed += 1
         else:
-            ratios[seed] = total / cost
+            ratios[seed] = of_base / cost
     # Sorted, because the common seeds above are a set.
     return SpeedUp(dict(sorted(ratios.items())), missed)
 

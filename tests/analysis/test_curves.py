@@ -53,6 +53,14 @@ def test_the_mean_curve_is_that_of_the_loss_at_the_steps_of_every_seed():
     assert dict(row.mean) == pytest.approx({100: 4.0, 200: 1.0})
 
 
+def test_a_base_that_overfits_is_as_fast_as_itself():
+    points = ((100, 9.0), (200, 3.0), (300, 2.0), (400, 3.5))
+    base = Curve("base", "base", {1: points})
+    assert speed_up(base, base, "step").mean == 1.0
+    twice = Curve("A", "A", {1: tuple((step / 2, value) for step, value in points)})
+    assert speed_up(twice, base, "step").mean == pytest.approx(2.0)
+
+
 def test_a_row_that_never_reaches_the_score_has_no_ratio():
     base = curve("base", {1: 0.004, 2: 0.002})
     found = speed_up(curve("A", {1: 0.003, 2: 0.003}), base, "step")

@@ -170,13 +170,6 @@ def test_the_precision_is_chosen_by_the_device_recorded_and_kept(
     assert executed(folder, config).precision == precision
 
 
-def test_a_record_from_before_precisions_were_chosen_has_the_precision_of_its_settings(folder):
-    an_execution(training=TEXT).write(folder.execution)
-    assert folder.read_execution().precision is None
-    assert executed(folder, resolve_row({"precision": "bf16"})).precision == "bf16"
-    assert executed(folder).precision == "fp32"
-
-
 def test_a_run_keeps_the_determinism_that_it_began_with(folder):
     lines = []
     assert executed(folder, resolve_row({"deterministic": True})).deterministic

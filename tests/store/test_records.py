@@ -113,7 +113,7 @@ def test_a_record_cannot_be_changed(name):
 # mean then.
 ABSENT = {
     "run": {"task": "translation"},
-    "execution": {"halvings": 0, "precision": None, "deterministic": False, "parts": 1},
+    "execution": {"halvings": 0, "deterministic": False, "parts": 1},
     "provenance": {"ablate": None, "packages": {}, "precision": None, "processes": 1},
     "progress": {
         "time": 0.0,

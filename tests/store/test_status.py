@@ -216,7 +216,7 @@ def test_a_result_of_another_format_is_not_done_and_its_line_says_why(folder):
     write(folder, result=DONE)
     write_json(folder.result, {**read_json(folder.result), "format": 1})
     assert state_of(folder, BEAM) == "interrupted"
-    assert "has format 1, and this ablate reads 3 to 4; use the version that wrote it" in damage_of(
+    assert "has format 1, and this ablate reads 4; use the version that wrote it" in damage_of(
         folder
     )
 
