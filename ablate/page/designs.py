@@ -183,9 +183,9 @@ def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
         yield DesignSection(
             "speed-up",
             "Effective speed-up",
-            "The cost at which base first reaches its final dev perplexity, divided by the cost at "
-            "which a row first reaches it with the same seed: 2 if the row needs half. Geometric mean over seeds with its 95 % interval, "
-            "uncorrected.",
+            "The cost at which base first reaches its final dev perplexity, divided by the cost "
+            "at which a row first reaches it with the same seed: 2 if the row needs half. "
+            "Geometric mean over seeds with its 95 % interval, uncorrected.",
             [Listing("Effective speed-up by cost", ("row", *AXES.values()), rows)],
             [
                 _ratio_drawing(axis, ratios)
