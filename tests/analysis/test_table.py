@@ -6,7 +6,6 @@ import statistics
 from ablate.analysis.table import paper_row
 from ablate.paper import TABLE_3
 from ablate.report.render import as_json
-from ablate.store.files import read_json, write_json
 from ablate.study import Selection, read_study
 from tests.records import SIGNATURE
 from tests.report.fakes import STUDIES
@@ -244,26 +243,3 @@ def test_a_row_with_any_other_change_has_no_counterpart(tmp_path):
         "same h=1": (5.29, 24.9),
         "written out h=16 d_k=4 d_v=4": (4.91, 25.8),
     }
-
-
-def test_a_table_over_results_of_format_3_is_the_table_over_those_of_today(fake):
-    results = fake().all_done()
-    results.folder("D dropout=0.3", 2).result.unlink()
-    results.diverged("D dropout=0.3", 2, 50, "the loss exploded")
-    today = results.table()
-    for id in results.results.run_ids():
-        path = results.results.run(id).result
-        content = read_json(path)
-        content.pop("check", None)
-        content["format"], content["metrics"] = 3, {"sha256": content.pop("metrics_sha256")}
-        for decoding in content["decodings"].values():
-            scores = decoding.pop("scores")
-            decoding |= {name: scores[name]["value"] for name in ("ppl", "ppl_char", "bleu")}
-            decoding |= {
-                "signature": scores["bleu"]["signature"],
-                "sentences": decoding.pop("predictions"),
-            }
-        write_json(path, content)
-        assert b'"predictions"' not in path.read_bytes()
-    assert results.table() == today
-    assert as_json(results.table()) == as_json(today)

@@ -235,7 +235,11 @@ def test_a_run_of_another_device_is_left_as_it_is_for_other_launchers(job):
     one = job()
     folder = RunFolder(one.run.folder)
     begun = Execution(
-        training=Corpus(one.run.corpus).training, device="cuda", threads=1, micro_batch_tokens=1000
+        training=Corpus(one.run.corpus).training,
+        device="cuda",
+        threads=1,
+        micro_batch_tokens=1000,
+        precision="fp32",
     )
     begun.write(folder.execution)
     event = forked(lambda: execute_if_free(one, never, {}).model_dump())
