@@ -583,13 +583,14 @@ def test_the_live_table_in_the_guide_has_the_current_legend():
     assert f"\n{LEGEND}\n" in (ROOT / "docs/getting-started.md").read_text()
 
 
-def test_the_kubernetes_manifest_fits_the_schema_of_kubernetes():
-    text = (ROOT / "docs/clusters.md").read_text()
-    (manifest,) = [
-        block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "kind: Job" in block
-    ]
-    job = yaml.safe_load(manifest)
-    kubernetes_validate.validate(job, KUBERNETES, strict=True)
+def test_the_kubernetes_manifests_fit_the_schema_of_kubernetes():
+    blocks = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
+    manifests = [yaml.safe_load(block) for block in blocks if "apiVersion:" in block]
+    for manifest in manifests:
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+    claim, job = manifests
+    (volume,) = job["spec"]["template"]["spec"]["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == claim["metadata"]["name"]
     job["spec"]["completion_mode"] = job["spec"].pop("completionMode")
     with pytest.raises(kubernetes_validate.ValidationError):
         kubernetes_validate.validate(job, KUBERNETES, strict=True)

@@ -1,6 +1,7 @@
 """A tuned study from its tuning runs to its table."""
 
 import json
+import re
 import shutil
 
 import pytest
@@ -71,10 +72,10 @@ def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
     assert submitted.code == 0, submitted.err
     results = Results(tuned.root)
     (job,) = jobs_of(results, "tiny")
-    assert f"job {job.id}: ready for 4 pilots" in submitted.out  # 4 tuning runs, then 2 runs
+    assert f"job {job.id}: 4 pilots on manual" in submitted.out  # 4 tuning runs, then 2 runs
     pilot = inside("work", "--job", job.path)
     assert pilot.code == 0, pilot.err
-    lines = [line.split(" ", 2)[2] for line in pilot.out.splitlines()]
+    lines = re.findall(r"^[\d-]+ [\d:]+ (.*)$", pilot.out, re.MULTILINE)
     ends = [line.removeprefix("done     ") for line in lines if line.startswith("done")]
     assert sorted(ends[:4]) == [
         "A norm_position=pre: learning_rate=0.05",
@@ -83,7 +84,7 @@ def test_pilots_tune_and_then_train_the_chosen_rows(tuned):
         "base: learning_rate=1e-05",
     ]
     assert sorted(ends[4:]) == ["A norm_position=pre", "base"]
-    assert lines[-1] == "left: nothing is left to do"
+    assert lines[-2:] == ["left: nothing is left to do", "closed: nothing is left to do"]
     assert (
         inside("work", "--job", job.path, "--close").code == 0
     )  # the frozen study reads the same after the choice
