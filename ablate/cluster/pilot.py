@@ -106,7 +106,8 @@ class Pilot(Control):
                 f"{duration(self.deadline - now)} until the time limit: no further run is started"
             )
         self.is_draining = drains
-        return not drains
+        # A run that began after somebody has removed the results would make its folder anew.
+        return not drains and self.folder.job.exists()
 
     def must_stop(self) -> bool:
         """Whether to save and leave: somebody has asked for it, or this host is at fault."""

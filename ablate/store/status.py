@@ -95,6 +95,8 @@ def record_failure(
     Raises:
         OSError: the disk refused.
     """
+    if not folder.path.is_dir():  # somebody has removed the results: leave nothing there
+        return
     host = socket.gethostname()
     # Without repetition, because the number of different hosts decides whether a run is tried
     # elsewhere.

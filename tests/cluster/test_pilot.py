@@ -33,6 +33,7 @@ from ablate.store.jobs import (
 )
 from ablate.store.machine import process_mark
 from ablate.store.records import Failure, Progress
+from ablate.store.status import record_failure
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
 from tests.records import a_result
@@ -488,6 +489,8 @@ def test_a_pilot_leaves_nothing_where_its_results_root_was_removed(pilot):
     one = pilot()
     root = one.folder.results.root
     shutil.rmtree(root)
+    assert not one.may_start()
+    record_failure(one.results.run(one.runs[0]), "run.json: is missing", None)
     assert one.must_stop()
     assert one.leave(None) == 1
     assert not root.exists()
