@@ -95,12 +95,12 @@ def field_errors(
     for details in error.errors():
         name = str(details["loc"][0]) if details["loc"] else ""
         field = section.model_fields.get(name) if section else None
-        errors.append((name, _message(details, field.description if field else None)))
+        errors.append((name, error_message(details, field.description if field else None)))
     return errors
 
 
-def _message(error: Any, description: str | None) -> str:
-    """One line: the value given and the values allowed."""
+def error_message(error: Any, description: str | None = None) -> str:
+    """One line for an error of pydantic: the value given and the values allowed."""
     if (
         error["type"] == "value_error"
     ):  # raised by a validator of this package, with a complete message
@@ -115,7 +115,10 @@ def _message(error: Any, description: str | None) -> str:
             f"{value} is not allowed: must be "
             f"{error['ctx']['expected'].replace(chr(39), '')}{nearest}"
         )
+    if error["type"] == "too_short":
+        return f"{value} is not allowed: needs {error['ctx']['min_length']} or more entries"
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    allowed = allowed.replace("a valid list", "a list").replace("a valid dictionary", "a mapping")
     allowed = allowed.replace("must be a valid boolean", "must be true or false")
     return f"{value} is not allowed: {allowed}{_hint(error['type'], str(error['input']).strip())}"
 

@@ -10,15 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.cost import ASSUMED_LENGTH, Lengths, parameters, training_flops
+from ablate.config.fields import Section
 from ablate.config.model import MAX_SIZE
 from ablate.config.plugins import references
+from ablate.config.resolve import SYMBOLS
 from ablate.config.training import MAX_STEPS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import scaled
+from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 Cost = Literal["params", "flops"]
@@ -119,73 +124,61 @@ def signed_percent(share: float) -> str:
     return text[1:] if text[1:] == "0.0 %" else text
 
 
+def _free(cost: Cost) -> Any:
+    """The type of a free field of a cost, by name or by symbol."""
+    allowed = FREE_FIELDS[cost]
+
+    def check(value: Any) -> Any:
+        field = standard_name(value) if isinstance(value, str) else None
+        if field in allowed:
+            return field
+        if field in RANGES:
+            raise ValueError(f'"{value}" does not change {cost}; use {listed(allowed)}')
+        if isinstance(value, (dict, list)):
+            raise ValueError(f"takes a single free field: {listed(allowed)}")
+        raise ValueError(unknown_name("free field", str(value), allowed))
+
+    names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
+    return Annotated[Any, BeforeValidator(check), WithJsonSchema({"enum": names})]
+
+
+class MatchRule(Section):
+    """The key `match` as written: one free field, for one cost."""
+
+    params: _free("params") = None  # type: ignore[valid-type]
+    flops: _free("flops") = None  # type: ignore[valid-type]
+    within: float = Field(
+        DEFAULT_TOLERANCE,
+        ge=0,
+        le=0.5,
+        description="largest relative difference from base; unset: 0.01",
+    )
+    tokens: int = Field(
+        ASSUMED_LENGTH,
+        ge=1,
+        le=60_000,
+        description="tokens per sentence that FLOPs are counted with; unset: 30",
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_cost(cls, value: dict[str, Any]) -> dict[str, Any]:
+        costs = len(value.keys() & FREE_FIELDS.keys())
+        if costs != 1 and value.keys() <= cls.model_fields.keys():
+            keys = listed(FREE_FIELDS)
+            raise ValueError(f"match needs exactly one of the keys {keys}; got {costs or 'none'}")
+        return value
+
+
 def read_match(node: Node, report: Report) -> Match | None:
     """Read the key `match`, such as `{params: d_ff, within: 0.01}`; None for `false`, and after an
     error.
     """
-    if node.value is False:
+    rule = None if node.value is False else read_model(MatchRule, node, "match", report)
+    if rule is None:
         return None
-    if not isinstance(node.value, dict):
-        report(
-            node.mark,
-            f"match must be a mapping such as {{params: d_ff, within: 0.01}}, or false; got "
-            f"{node.kind}",
-        )
-        return None
-    keys = (*FREE_FIELDS, "within", "tokens")
-    for key, mark, _ in node.items():
-        if key not in keys:
-            report(mark, unknown_name("key", key, keys))
-    costs = [key for key in node.value if key in FREE_FIELDS]
-    if len(costs) != 1:
-        report(
-            node.mark,
-            f"match needs exactly one of the keys {listed(FREE_FIELDS)}; got "
-            f"{len(costs) or 'none'}",
-        )
-        return None
-    within = _number(node, "within", DEFAULT_TOLERANCE, report)
-    tokens = _number(node, "tokens", ASSUMED_LENGTH, report)
-    field = _free_field(costs[0], node.value[costs[0]][1], report)
-    if field is None or within is None or tokens is None:
-        return None
-    return Match(
-        "flops" if costs[0] == "flops" else "params", field, node.mark, within, int(tokens)
-    )
-
-
-def _free_field(kind: str, node: Node, report: Report) -> str | None:
-    field = standard_name(node.value) if isinstance(node.value, str) else None
-    if field in FREE_FIELDS[kind]:
-        return field
-    if isinstance(node.value, (dict, list)):
-        report(
-            node.mark,
-            f"{kind} takes a single free field: {listed(FREE_FIELDS[kind])}; got {node.kind}",
-        )
-    elif field in RANGES:
-        report(node.mark, f'"{node.value}" does not change {kind}; use {listed(FREE_FIELDS[kind])}')
-    else:
-        report(node.mark, unknown_name("free field", str(node.to_python()), FREE_FIELDS[kind]))
-    return None
-
-
-def _number(node: Node, key: str, default: float, report: Report) -> float | None:
-    """`within`, a share of up to 1/2, or `tokens`, a whole number."""
-    if key not in node.value:
-        return default
-    value = node.value[key][1]
-    number = value.value
-    if key == "within" and type(number) in (int, float) and 0 <= number <= 0.5:
-        return float(number)
-    if key == "tokens" and type(number) is int and 1 <= number <= 60_000:
-        return number
-    allowed = {
-        "within": "a number from 0 to 0.5, such as 0.01",
-        "tokens": "a whole number from 1 to 60,000",
-    }
-    report(value.mark, f"{key}: {value.kind} is not allowed: must be {allowed[key]}")
-    return None
+    cost: Cost = "params" if rule.params else "flops"
+    return Match(cost, rule.params or rule.flops, node.mark, rule.within, rule.tokens)
 
 
 class NoMatch(ValueError):  # noqa: N818

@@ -17,10 +17,10 @@ from ablate.config.resolve import SYMBOLS
 from ablate.config.training import MAX_SEEDS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.designs import RESOLUTIONS
-from ablate.study.matching import FREE_FIELDS
+from ablate.study.matching import FREE_FIELDS, MatchRule
 from ablate.study.rows import MAX_LABEL
 from ablate.study.settings import MAX_SIZES
-from ablate.study.tuning import TUNED
+from ablate.study.tuning import TUNED, TuneSection
 from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, Parsing, Task, Translation
 
 Schema = dict[str, Any]
@@ -47,32 +47,22 @@ _NOT = {"description": "false: not for this group", "const": False}
 
 def _match() -> Schema:
     """Schema of `match`, one rule for each cost."""
-    options = {
-        "within": {
-            "description": "largest relative difference from base; unset: 0.01",
-            "type": "number",
-            "minimum": 0,
-            "maximum": 0.5,
-        },
-        "tokens": {
-            "description": "tokens per sentence that FLOPs are counted with; unset: 30",
-            "type": "integer",
-            "minimum": 1,
-            "maximum": 60_000,
-        },
+    fields = {
+        name: _untitled(field)
+        for name, field in MatchRule.model_json_schema()["properties"].items()
     }
-    rules = [
-        {
-            "type": "object",
-            "additionalProperties": False,
-            "required": [cost],
-            "properties": {
-                cost: {"enum": [*fields, *(s for s, name in SYMBOLS.items() if name in fields)]},
-                **options,
-            },
-        }
-        for cost, fields in FREE_FIELDS.items()
-    ]
+    rules = []
+    for cost in FREE_FIELDS:
+        others = FREE_FIELDS.keys() - {cost}
+        properties = {name: field for name, field in fields.items() if name not in others}
+        rules.append(
+            {
+                "type": "object",
+                "additionalProperties": False,
+                "required": [cost],
+                "properties": properties,
+            }
+        )
     return {
         "description": "each row gets the value of a free field that gives it the cost of base",
         "anyOf": [*rules, _NOT],
@@ -85,6 +75,10 @@ def _tune() -> Schema:
     lists = {
         name: {"$ref": f"#/definitions/lists/properties/{name}"} for name in (*letters, *TUNED)
     }
+    fields = {
+        name: _untitled(field)
+        for name, field in TuneSection.model_json_schema()["properties"].items()
+    }
     return {
         "description": "each row gets values of its own for these fields, chosen by dev loss on "
         "other seeds",
@@ -92,20 +86,9 @@ def _tune() -> Schema:
         "additionalProperties": False,
         "required": ["grid", "seeds"],
         "properties": {
-            "grid": {
-                "description": "values of each field; every combination is tried",
-                "type": "object",
-                "minProperties": 1,
-                "additionalProperties": False,
-                "properties": lists,
-            },
-            "seeds": _seeds("seeds of the tuning runs; none of them may be a seed of the study"),
-            "steps": {
-                "description": "share of each row's train_steps; unset: 1",
-                "type": "number",
-                "exclusiveMinimum": 0,
-                "maximum": 1,
-            },
+            "grid": {**fields["grid"], "additionalProperties": False, "properties": lists},
+            "seeds": {**fields["seeds"], **_seeds(fields["seeds"]["description"])},
+            "steps": fields["steps"],
         },
     }
 

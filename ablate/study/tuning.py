@@ -11,18 +11,21 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
 
 from ablate.config import DecodingConfig, RowConfig, field_names, standard_name
 from ablate.config.data import RowDataConfig
+from ablate.config.fields import Section
 from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
 from ablate.study.seeds import read_seeds
+from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
-KEYS = ("grid", "seeds", "steps")
 MAX_CANDIDATES = 1000  # for each row
 # Fields that end the training or say how it is followed: a row must not win because it was trained
 # for longer.
@@ -35,6 +38,27 @@ _UNTUNED = {
     ),
 }
 TUNED = tuple(name for name in field_names() if name not in _UNTUNED)
+
+
+def _tunable(key: str) -> str:
+    name = standard_name(key)
+    if name is None:
+        raise ValueError(unknown_name("field", key, TUNED))
+    if name in _UNTUNED:
+        raise ValueError(f"{key} cannot be tuned: {_UNTUNED[name]}")
+    return key
+
+
+class TuneSection(Section):
+    """The section `tune` as written."""
+
+    grid: dict[
+        Annotated[str, AfterValidator(_tunable)], Annotated[list[Any], Field(min_length=2)]
+    ] = Field(min_length=1, description="values of each field; every combination is tried")
+    seeds: Any = Field(
+        description="seeds of the tuning runs; none of them may be a seed of the study"
+    )
+    steps: float = Field(1.0, gt=0, le=1, description="share of each row's train_steps; unset: 1")
 
 
 @dataclass(frozen=True)
@@ -180,67 +204,47 @@ def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
         seeds: of the study, which the tuning must not use.
         report: receives the errors; None is returned after one.
     """
-    if not isinstance(node.value, dict):
-        example = "{grid: {learning_rate: [1e-3, 3e-3]}, seeds: [101], steps: 0.5}"
-        report(node.mark, f"tune must be a mapping such as {example}; got {node.kind}")
+    section = read_model(TuneSection, node, "tune", report)
+    own: tuple[int, ...] = ()
+    if isinstance(node.value, dict) and "seeds" in node.value:
+        written = node.value["seeds"][1]
+        own = read_seeds(written, report)
+        for seed in written.value if own else ():
+            if seed.value in seeds:
+                report(
+                    seed.mark,
+                    f"seed {seed.value} is a seed of the study; tuning needs seeds that no "
+                    f"verdict uses",
+                )
+    grid = _read_grid(node.value["grid"][1], report) if section else {}
+    if section is None or not grid or not own or set(own) & set(seeds):
         return None
-    for key, mark, _ in node.items():
-        if key not in KEYS:
-            report(mark, unknown_name("key", key, KEYS))
-    missing = [key for key in ("grid", "seeds") if key not in node.value]
-    for key in missing:
-        report(node.mark, f"tune needs {key}")
-    grid = _read_grid(node.value["grid"][1], report) if "grid" in node.value else {}
-    own = read_seeds(node.value["seeds"][1], report) if "seeds" in node.value else ()
-    for seed in node.value["seeds"][1].value if own else ():
-        if seed.value in seeds:
-            report(
-                seed.mark,
-                f"seed {seed.value} is a seed of the study; tuning needs seeds that no verdict "
-                f"uses",
-            )
-    share = _read_share(node, report)
-    if not grid or not own or share is None or set(own) & set(seeds):
-        return None
-    return Tune(grid, own, share, node.mark)
+    return Tune(grid, own, section.steps, node.mark)
 
 
 def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
     """The values of each field; empty after an error."""
-    if not isinstance(node.value, dict) or not node.value:
-        report(node.mark, f"grid must be a mapping of fields to lists of values; got {node.kind}")
-        return {}
-    found: dict[str, tuple[Node, ...]] = {}
+    grid: dict[str, tuple[Node, ...]] = {}
     valid = True
     for key, mark, values in node.items():
-        name = standard_name(key)
-        if name is None:
-            report(mark, unknown_name("field", key, TUNED))
-        elif name in _UNTUNED:
-            report(mark, f"{key} cannot be tuned: {_UNTUNED[name]}")
-        elif name in found:
+        name = standard_name(key) or key
+        again = _repeated(values)
+        if name in grid:
             report(mark, f'"{key}" is given twice')
-        elif not isinstance(values.value, list) or not values.value:
-            report(values.mark, f'"{key}" needs a list of values; got {values.kind}')
-        elif len(values.value) == 1:
-            report(
-                values.mark,
-                f'"{key}" needs two or more values to choose from; one value belongs to base',
-            )
-        elif (again := _repeated(values)) is not None:
+        elif again is not None:
             report(again.mark, f'"{key}" has the value {again.kind} twice')
         else:
-            found[name] = tuple(values.value)
+            grid[name] = tuple(values.value)
             continue
         valid = False
-    count = math.prod(len(values) for values in found.values())
+    count = math.prod(len(values) for values in grid.values())
     if count > MAX_CANDIDATES:
         report(
             node.mark,
             f"makes {count:,} candidates for each row; at most {MAX_CANDIDATES:,} are allowed",
         )
         valid = False
-    return found if valid else {}
+    return grid if valid else {}
 
 
 def _repeated(values: Node) -> Node | None:
@@ -253,15 +257,4 @@ def _repeated(values: Node) -> Node | None:
         if not isinstance(node.value, (dict, list)) and key in seen:
             return node  # type: ignore[no-any-return]
         seen.append(key)
-    return None
-
-
-def _read_share(node: Node, report: Report) -> float | None:
-    if "steps" not in node.value:
-        return 1.0
-    share = node.value["steps"][1]
-    if type(share.value) in (int, float) and 0 < share.value <= 1:
-        return float(share.value)
-    allowed = "a share of each row's train_steps, above 0 and at most 1"
-    report(share.mark, f"steps: {share.kind} is not allowed: must be {allowed}")
     return None

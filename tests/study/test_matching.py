@@ -144,19 +144,19 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
 @pytest.mark.parametrize(
     ("match", "fault"),
     [
-        ("{params: dff}", '5:39: unknown free field "dff"; did you mean "d_ff"?'),
+        ("{params: dff}", '5:39: params: unknown free field "dff"; did you mean "d_ff"?'),
         (
             "{params: train_steps}",
-            '5:39: "train_steps" does not change params; use d_ff, d_model or n_layers',
+            '5:39: params: "train_steps" does not change params; use d_ff, d_model or n_layers',
         ),
         ("{parms: d_ff}", '5:31: unknown key "parms"; did you mean "params"?'),
         (
             "{params: d_ff, within: 2}",
-            '5:53: within: "2" is not allowed: must be a number from 0 to 0.5, such as 0.01',
+            "5:53: within: 2 is not allowed: must be less than or equal to 0.5",
         ),
         (
             "{flops: d_ff, tokens: 0}",
-            '5:52: tokens: "0" is not allowed: must be a whole number from 1 to 60,000',
+            "5:52: tokens: 0 is not allowed: must be greater than or equal to 1",
         ),
         (
             "{params: d_ff, flops: d_ff}",
@@ -164,14 +164,13 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
         ),
         (
             "params",
-            "5:30: match must be a mapping such as {params: d_ff, within: 0.01}, or false; got "
-            '"params"',
+            '5:30: match must be a mapping of params, flops, within, tokens; got "params"',
         ),
         (
             "{params: [d_ff]}",
-            "5:39: params takes a single free field: d_ff, d_model or n_layers; got a list",
+            "5:39: params: takes a single free field: d_ff, d_model or n_layers",
         ),
-        ("{params: h}", '5:39: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
+        ("{params: h}", '5:39: params: unknown free field "h"; allowed: d_ff, d_model, n_layers'),
     ],
 )
 def test_a_fault_in_the_key_is_reported_at_its_place(faults, match, fault):
