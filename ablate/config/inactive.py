@@ -38,7 +38,8 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
         for selector, values in facts.needs.items():
             value = getattr(c if selector in type(c).model_fields else training, selector)
             if value not in values and not parse_reference(value):
-                yield name, f"{selector}={value}"
+                needed = f"{selector} other than {values[0]}"
+                yield name, needed if len(values) == 1 else f"{selector}={value}"
     if c.has_both_stacks:  # cross-attention uses the fields of attention
         yield from _of_depths(c)
         return

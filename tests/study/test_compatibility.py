@@ -96,8 +96,8 @@ def test_an_inactive_setting_of_a_row_is_reported_at_its_value(faults, name, val
 def test_inactive_settings_of_base_and_of_set_are_reported_at_their_positions(faults):
     text = HEAD + "base: {N: 2, attention_window: 3, relative_clip: 4}"
     window, clip = (
-        "attention_window: 3 has no effect with attention=full; remove it",
-        "relative_clip: 4 has no effect with positional_encoding=sinusoidal; remove it",
+        "attention_window: 3 has no effect with attention other than local; remove it",
+        "relative_clip: 4 has no effect with positional_encoding other than relative; remove it",
     )
     assert faults(text) == [f"table3.yaml:3:32: {window}", f"table3.yaml:3:50: {clip}"]
     assert faults(HEAD, overrides=("attention_window=3",)) == [

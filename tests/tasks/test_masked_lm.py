@@ -366,7 +366,10 @@ def test_resuming_gives_the_same_bytes(folder, trained):
             "{decoder_layers: 2}",
             "s:4:24: decoder_layers: 2 has no effect with architecture=encoder-only; remove it",
         ),
-        ("{n_cross_heads: 2}", "n_cross_heads: 2 has no effect with architecture=encoder-only"),
+        (
+            "{n_cross_heads: 2}",
+            "n_cross_heads: 2 has no effect with architecture other than encoder-decoder",
+        ),
         ("{tied_embeddings: decoder}", "tied_embeddings=decoder does not work without a decoder"),
         (
             "{architecture: decoder-only}",
