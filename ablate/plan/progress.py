@@ -16,6 +16,7 @@ from ablate.errors import StoreError
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, precision_here
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
+from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
 from ablate.store.status import STATES, read_progress
@@ -115,7 +116,7 @@ class _Evaluations:
 
     def update(self, folder: RunFolder) -> dict[int, float]:
         try:
-            with folder.metrics.open("rb") as file:
+            with open_file(folder.metrics) as file:
                 if file.seek(0, 2) < self.read:  # cut back to a checkpoint
                     self.by_step, self.read = {}, 0
                 file.seek(self.read)

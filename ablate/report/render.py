@@ -23,7 +23,7 @@ from ablate.report.conclusion import conclusion
 from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.layout import Layout, one_line_heads
 from ablate.store import Results
-from ablate.store.files import read_bytes, write_bytes
+from ablate.store.files import make_room, read_bytes, write_bytes
 from ablate.store.records import FileHash, Provenance
 from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
@@ -185,14 +185,15 @@ def claim(study: Study, results: Results) -> None:
     refuse_other_study(study, results)
     record, here = results.origin(study.name), study.path.resolve()
     if _origin(results, record) != here:
+        make_room(record)
         write_bytes(record, f"{os.path.relpath(here, results.root.resolve())}\n".encode())
 
 
 def _origin(results: Results, record: Path) -> Path | None:
     """The study file that a name belongs to; None if that is not known."""
     try:
-        recorded = record.read_text("utf-8").strip()
-    except (OSError, UnicodeDecodeError):
+        recorded = (read_bytes(record) or b"").decode().strip()
+    except (StoreError, UnicodeDecodeError):
         return None
     return (
         (results.root.resolve() / recorded).resolve() if recorded and "\0" not in recorded else None

@@ -18,6 +18,7 @@ from ablate.config.cost import Lengths
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
 from ablate.errors import Damaged, StoreError
+from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer
 
 MANIFEST = "corpus.json"
@@ -54,6 +55,7 @@ def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence
     """Record the corpus made from these settings and from files with this signature."""
     path, pointer = _pointer(data, corpora), CorpusPointer(corpus=corpus, signature=list(signature))
     if _read_pointer(path) != pointer:
+        make_room(path)
         pointer.write(path)
 
 

@@ -272,6 +272,22 @@ def quarantine(path: Path) -> None:
     path.rename(aside)
 
 
+def make_room(path: Path) -> bool:
+    """Quarantine a folder, a pipe or a broken link in the place of a file; whether there was one.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    try:
+        # Another process may remove or make the file meanwhile.
+        in_the_way = not path.is_file() and not stat.S_ISREG(path.lstat().st_mode)
+    except OSError:
+        return False
+    if in_the_way:
+        quarantine(path)
+    return in_the_way
+
+
 def remove(path: Path) -> None:
     """Remove a file, a link or a folder with all that it holds, if there is one."""
     # A link to a folder is removed itself; its target is not ours.

@@ -29,14 +29,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.errors import Damaged, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
-from ablate.store.files import quarantine
+from ablate.store.files import make_room, quarantine
 from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord
 
 SHARED_CORPORA = "ABLATE_CORPORA"
@@ -151,12 +150,11 @@ class RunFolder:
         wrong = [path for path in folders if os.path.lexists(path) and not path.is_dir()]
         for path in wrong:  # first, because the others may be in them
             quarantine(path)
-        found = [path for path in files if not path.is_file() and _is_no_file(path)]
-        inside = [path for folder in folders[2:4] if folder.is_dir() for path in folder.iterdir()]
-        found += [path for path in inside if path.is_dir() and path.suffix != ".damaged"]
-        for path in found:
-            quarantine(path)
-        return [*wrong, *found]
+        inside: list[Path] = []
+        for folder in (self.checkpoints, self.predictions("").parent, self.scores("").parent):
+            if folder.is_dir():
+                inside += [path for path in folder.iterdir() if path.suffix != ".damaged"]
+        return [*wrong, *filter(make_room, (*files, *inside))]
 
     def read_run(self) -> RunRecord | None:
         """Read run.json."""
@@ -189,16 +187,6 @@ class RunFolder:
         if result is not None and result.id != self.id:
             raise Damaged(f"{self.result}: is the result of run {result.id}")
         return result
-
-
-def _is_no_file(path: Path) -> bool:
-    """Whether something else than a file has this name; not if another process removes or makes the
-    file meanwhile.
-    """
-    try:
-        return not stat.S_ISREG(path.lstat().st_mode)
-    except OSError:
-        return False
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The published files of a study."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -99,6 +100,14 @@ A, B = (
     "study: s\ndata: {corpus: toy, vocab_size: 350}\n",
     "# other\nstudy: s\ndata: {corpus: toy, vocab_size: 200}\n",
 )
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_record_of_a_study_file_is_put_aside_for_one(studies, make):
+    Path("results/.origins").mkdir(parents=True)
+    make("results/.origins/s")
+    studies("a.yaml", A)
+    assert Path("results/.origins/s").read_text() == "../a.yaml\n"
 
 
 def test_a_second_file_with_the_name_of_a_study_is_refused(studies):

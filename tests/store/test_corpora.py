@@ -2,7 +2,10 @@
 
 import hashlib
 import json
+import os
 from dataclasses import asdict
+
+import pytest
 
 from ablate.config import resolve_data
 from ablate.config.cost import Lengths
@@ -64,6 +67,17 @@ def test_the_folder_of_the_files_is_not_part_of_the_settings(tmp_path):
 def test_a_removed_corpus_has_no_lengths(tmp_path):
     remember(DATA, tmp_path, "0123456789ab")
     assert known_lengths(DATA, tmp_path) is None
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_pointer_is_put_aside_for_one(tmp_path, make):
+    remember(DATA, tmp_path, prepared(tmp_path))
+    (pointer,) = tmp_path.glob("*.json")
+    pointer.unlink()
+    make(pointer)
+    assert known_lengths(DATA, tmp_path) is None
+    remember(DATA, tmp_path, "0123456789ab")
+    assert known_lengths(DATA, tmp_path) == LENGTHS
 
 
 def test_remembering_again_writes_nothing(tmp_path):

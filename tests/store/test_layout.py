@@ -1,11 +1,12 @@
 """Paths of a results root. None of them leads outside."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from ablate.errors import Damaged, UsageError
-from ablate.store import Results
+from ablate.store import Results, checkpoints
 from tests.records import a_failure, a_progress, a_provenance, a_result, a_run, an_execution
 
 ID = "0123456789ab"
@@ -128,6 +129,20 @@ def test_whatever_is_no_file_or_folder_of_its_name_is_put_aside(results):
     assert not any(path.exists() or path.is_symlink() for path in wrong)
     assert (run.predictions("abc").read_text(), run.log.read_text()) == ("kana\n", "a line\n")
     assert run.make_room() == []
+
+
+def test_pipes_in_the_place_of_files_are_put_aside_and_never_waited_for(results):
+    run = results.run(ID)
+    run.checkpoints.mkdir(parents=True)
+    pipes = [run.execution, run.result, run.checkpoints / "000000001.json"]
+    for path in pipes:
+        os.mkfifo(path)
+    for read in (run.read_execution, run.read_result):
+        with pytest.raises(Damaged):
+            read()
+    assert checkpoints.valid(run.checkpoints) == []
+    assert run.make_room() == pipes
+    assert not any(os.path.lexists(path) for path in pipes)
 
 
 def test_a_folder_among_the_sources_of_own_classes_stays(results):
