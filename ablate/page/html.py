@@ -39,9 +39,8 @@ def environment() -> Environment:
         keep_trailing_newline=True,
         finalize=_visible,
     )
-    found.filters["parts"] = lambda text: re.split(
-        r"(?<=[=_])", text
-    )  # where a narrow screen may break a label
+    # Where a narrow screen may break a label, beside its spaces.
+    found.filters["parts"] = lambda text: re.split(r"(?<=[=,])", text)
     found.filters["word_differences"] = word_differences
     found.tests["best"] = lambda cell: isinstance(cell, Best)
     return found
@@ -97,7 +96,7 @@ def table_context(
     Args:
         table: of the study.
         layout: of the table.
-        is_page: whether groups have headings and the legend can be folded, as on the page.
+        is_page: whether the legend can be folded, as on the page.
         links: by row label, the anchor of the row's runs.
     """
     cells = zip(*(column.cells for column in layout.columns), strict=True)
@@ -111,7 +110,6 @@ def table_context(
         "name": table.study.name,
         "columns": layout.columns,
         "groups": groups,
-        "has_headings": is_page and any(len(group) > 1 for group in groups),
         "legend": legend,
         "warnings": [line for line in legend if line.startswith("WARNING")],
         "is_page": is_page,

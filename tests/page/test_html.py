@@ -63,7 +63,7 @@ def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     assert [text for _, text in tags.all("li")] == [*conclusion(table), *legend]
 
 
-def test_a_label_under_a_heading_has_the_name_of_its_group_as_a_part_that_can_be_hidden(fake):
+def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     table = fake().all_done().table()
     links = {row.row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
     context = table_context(table, by_labels(table, Best), is_page=True, links=links)
@@ -71,11 +71,10 @@ def test_a_label_under_a_heading_has_the_name_of_its_group_as_a_part_that_can_be
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
     assert names == [
         row.row.label for row in table.rows
-    ]  # whole, for sorting, searching and without a style
-    assert [text for attributes, text in tags.all("span") if attributes["class"] == "prefix"] == [
-        f"{row.row.group} " for row in table.rows[1:]
     ]
-    assert "prefix" not in table_html(table)  # which brings no style
+    assert [attributes["href"] for attributes, _ in tags.all("a")] == [
+        f"#{link}" for link in links.values()
+    ]
 
 
 def test_best_values_are_strong_and_verdicts_have_their_class(fake):

@@ -40,13 +40,14 @@
         const empty = (row) => numeric && Number.isNaN(number(row.cells[column]));
         sorted.sort((a, b) => empty(a) - empty(b) || (way === "ascending" ? by(a, b) : by(b, a)));
       }
-      // Sorted rows are in one body without the headings of groups; otherwise each is in the body of its group.
+      // Sorted rows are in one body, without the rules between groups; otherwise each is in the body of its group.
       table.classList.toggle("sorted", way !== null);
       sorted.forEach((row) => (way ? table.tBodies[0] : home.get(row)).append(row));
       announcement.textContent = way ? `Sorted by ${button.textContent.trim()}, ${way}` : "Original order";
     });
   });
 
+  document.getElementById("help").hidden = false;  // without the script nothing can be sorted or hidden
   const restore = document.getElementById("restore");
   const setHidden = (element, hidden) => hidden ? element.setAttribute("hidden", "") : element.removeAttribute("hidden");
   const marked = (label) => Array.from(document.querySelectorAll("[data-row]")).filter((e) => e.dataset.row === label);
@@ -54,9 +55,6 @@
     const hidden = rows.filter((row) => row.hidden).length;
     restore.hidden = hidden === 0;
     restore.textContent = `Show ${hidden} hidden ${hidden === 1 ? "row" : "rows"}`;
-    table.querySelectorAll("tr.group").forEach((heading) => {  // a group without rows has no heading
-      setHidden(heading, ![...home].some(([row, body]) => body === heading.parentNode && !row.hidden));
-    });
   };
   const crossed = new Set();  // labels of rows hidden by their cross, which a search does not bring back
   rows.forEach((row) => {
