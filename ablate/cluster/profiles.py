@@ -11,22 +11,24 @@ to profiles:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from ablate.cluster.engine import Engine
 from ablate.cluster.manual import Manual
-from ablate.cluster.ray_cluster import Ray, Resources
+from ablate.cluster.ray_cluster import Ray
 from ablate.cluster.slurm import Slurm
-from ablate.config.fields import field_errors
-from ablate.errors import StoreError, StudyError, UsageError, did_you_mean, listed, unknown_name
+from ablate.errors import StoreError, StudyError, UsageError, did_you_mean, listed
 from ablate.paths import home_path
 from ablate.store.jobs import ClusterJob
 from ablate.store.records import Setting
-from ablate.study.yaml_nodes import Mark, Node, parse_yaml, read_file
+from ablate.study.error_list import ErrorList
+from ablate.study.typed import read_model
+from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
 
 ENGINES: dict[str, type[Engine]] = {"slurm": Slurm, "ray": Ray, "manual": Manual}
 FILE_VARIABLE = "ABLATE_CLUSTERS"
@@ -92,28 +94,25 @@ def read_profiles(path: Path) -> dict[str, Engine]:
     Raises:
         StudyError: all errors of the file, each with its line.
     """
-    root = parse_yaml(read_file(path), str(path))
+    text = read_file(path)
+    if not re.search(r"^\s*[^#\s]", text, re.MULTILINE):  # empty, or comments alone
+        return {}
+    root, errors = parse_yaml(text, str(path)), ErrorList(path)
     if not isinstance(root.value, dict):
         raise StudyError(
             root.mark.error_line(f"expected a mapping of names to profiles; got {root.kind}")
         )
-    faults: list[tuple[Mark, str]] = []
     profiles = {}
     for name, mark, node in root.items():
         if name in ENGINES:
-            taken = f'"{name}" is the name of an engine; choose another name for the profile'
-            faults.append((mark, taken))
-        if not isinstance(node.value, dict):
-            faults.append((node.mark, f'profile "{name}" must be a mapping; got {node.kind}'))
-            continue
-        engine = _engine_named(node)
-        try:
-            profiles[name] = engine.model_validate(node.to_python())
-        except ValidationError as error:
-            faults += _located(error, engine, node, mark)
-    if faults:
-        faults.sort(key=lambda fault: (fault[0].line, fault[0].column))
-        raise StudyError(*(mark.error_line(message) for mark, message in faults))
+            errors.report(
+                mark, f'"{name}" is the name of an engine; choose another name for the profile'
+            )
+        profile = _read_profile(name, node, errors.report)
+        if profile is not None:
+            profiles[name] = profile
+    if errors:
+        raise errors.as_error()
     return profiles
 
 
@@ -122,35 +121,22 @@ class Unknown(Engine):
 
     model_config = ConfigDict(extra="ignore")
 
-    engine: Literal["slurm", "ray", "manual"] = Field(description=listed(ENGINES))
+    engine: Literal["slurm", "ray", "manual"]
 
 
-def _engine_named(node: Node) -> type[Engine]:
-    _, name = node.value.get("engine", (None, node))
-    return ENGINES.get(name.value, Unknown) if isinstance(name.value, str) else Unknown
-
-
-def _located(
-    error: ValidationError, engine: type[Engine], node: Node, mark: Mark
-) -> Iterator[tuple[Mark, str]]:
-    """The position and the message of each error of a profile: at a key that is wrong itself, or
-    that is in a mapping of options, else at its value.
-    """
-    for details, (_, message) in zip(error.errors(), field_errors(error, engine), strict=True):
-        field, *inside = (str(part) for part in details["loc"])
-        if details["type"] == "extra_forbidden":
-            if inside:
-                message = unknown_name("field", inside[0], Resources.model_fields)
-            elif any(field in known.model_fields for known in ENGINES.values()):
-                message = f"{field}: has no effect with this engine"
+def _read_profile(name: str, node: Node, report: Report) -> Engine | None:
+    engine: type[Engine] = Unknown
+    named = ""
+    if isinstance(node.value, dict) and "engine" in node.value:
+        named = str(node.value["engine"][1].value)
+        engine = ENGINES.get(named, Unknown)
+    if engine is not Unknown:
+        fields = {}
+        for key, mark, value in node.items():
+            others = [known for known in ENGINES.values() if key in known.model_fields]
+            if others and engine not in others:
+                report(mark, f"{key}: has no effect with the engine {named}")
             else:
-                message = unknown_name("field", field, engine.model_fields)
-        elif details["type"] == "option":
-            message = details["msg"]
-        else:
-            message = f"{': '.join((field, *inside))}: {message}"
-        key, value = node.value.get(field, (mark, None))
-        if inside and inside[0] in value.value:
-            key, value = value.value[inside[0]]
-        at_key = value is None or details["type"] in ("extra_forbidden", "option")
-        yield key if at_key else value.mark, message
+                fields[key] = (mark, value)
+        node = Node(fields, node.mark)
+    return read_model(engine, node, f'profile "{name}"', report)

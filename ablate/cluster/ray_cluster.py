@@ -38,7 +38,7 @@ WAIT_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 
 
-class Resources(Section):
+class TaskResources(Section):
     """Resources of a pilot on Ray."""
 
     cpus: int = Field(1, ge=1, le=4096, description="cores")
@@ -64,8 +64,8 @@ class Ray(Engine):
     address: str = Field(
         "auto", min_length=1, description="of the Ray cluster: auto, local, or as ray.init takes it"
     )
-    each: Resources = Field(
-        default_factory=Resources, description="resources of a pilot: cpus, gpus, memory"
+    each: TaskResources = Field(
+        default_factory=TaskResources, description="resources of a pilot: cpus, gpus, memory"
     )
     node_wait: int = Field(
         0,

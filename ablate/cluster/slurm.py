@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
 from ablate.cluster.engine import START_SECONDS, Engine, refuse_too_little_memory
@@ -173,8 +173,9 @@ class Slurm(Engine):
         for name, value in options.items() if isinstance(options, dict) else ():
             text = option_fault(name, value)
             if text:
-                error = PydanticCustomError("option", "{text}", {"text": f"{name}: {text}"})
-                faults.append(InitErrorDetails(type=error, loc=(name,), input=value))
+                error = {"error": ValueError(text)}
+                fault = InitErrorDetails(type="value_error", loc=(name,), input=value, ctx=error)
+                faults.append(fault)
         if faults:
             raise ValidationError.from_exception_data(cls.__name__, faults)
         return options

@@ -112,7 +112,7 @@ def read_file(path: Path) -> str:
     except OSError as error:
         raise StudyError(mark.error_line(f"cannot be read: {error.strerror}")) from None
     if len(content) > MAX_BYTES:
-        raise StudyError(mark.error_line(f"is too large for a study; at most {MAX_BYTES:,} bytes"))
+        raise StudyError(mark.error_line(f"is too large; at most {MAX_BYTES:,} bytes"))
     try:
         if _is_utf16(content):
             raise StudyError(
@@ -206,7 +206,7 @@ class _Composer:
         self.loader.get_event()  # its end
         if not self.loader.check_event(yaml.StreamEndEvent):
             second = self.loader.get_event()
-            self.refuse(second, "a study is a single YAML document; a second one starts here")
+            self.refuse(second, "a second YAML document starts here; one is allowed")
         return node
 
     def node(self, depth: int) -> Node:

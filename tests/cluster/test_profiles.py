@@ -60,6 +60,20 @@ def test_a_profile_has_its_settings_and_the_command_line_takes_precedence(cluste
     assert (find_profile("cpu").workers, find_profile("cpu").sbatch) == (1, {})
 
 
+@pytest.mark.parametrize("text", ["", "\n", "# gpu: {engine: slurm}\n"])
+def test_an_empty_file_has_no_profiles(clusters, text):
+    clusters(text)
+    assert find_profile("slurm").engine == "slurm"
+    with pytest.raises(UsageError, match='no profile "gpu"'):
+        find_profile("gpu")
+
+
+def test_a_file_that_is_too_large_is_not_called_a_study(clusters):
+    clusters("# long\n" * 200_000)
+    with pytest.raises(StudyError, match=r"clusters.yaml: is too large; at most 1,048,576 bytes$"):
+        find_profile("gpu")
+
+
 def test_slurm_needs_no_file(tmp_path, monkeypatch):
     monkeypatch.setenv("ABLATE_CLUSTERS", str(tmp_path / "missing.yaml"))
     assert find_profile("slurm", workers=3).workers == 3
@@ -116,14 +130,14 @@ def test_other_times_are_refused(text):
     ("text", "lines"),
     [
         ("- gpu\n", [":1:1: expected a mapping of names to profiles; got a list"]),
-        ("gpu: 7\n", [':1:6: profile "gpu" must be a mapping; got "7"']),
+        ("gpu: 7\n", [':1:6: profile "gpu" must be a mapping of engine, workers']),
         (
             "slurm: {engine: slurm}\n",
             [':1:1: "slurm" is the name of an engine; choose another name for the profile'],
         ),
         (
             "gpu:\n  engine: slurm\n  wokers: 3\n",
-            [':3:3: unknown field "wokers"; did you mean "workers"?'],
+            [':3:3: unknown key "wokers"; did you mean "workers"?'],
         ),
         (
             "gpu: {engine: slrum}\n",
@@ -132,15 +146,15 @@ def test_other_times_are_refused(text):
                 '"slurm"?'
             ],
         ),
-        ("gpu: {workers: 2}\n", [":1:1: engine: must be given (slurm, ray or manual)"]),
+        ("gpu: {workers: 2}\n", [':1:6: profile "gpu" needs engine']),
         (
             "gpu:\n  engine: slurm\n  workers: 0\n  sbatch:\n    partitoin: x\n    time: soon\n    "
             "array: 0-3\n",
             [
                 ":3:12: workers: 0 is not allowed: must be greater than or equal to 1",
-                ':5:5: partitoin: not an option of sbatch; did you mean "partition"?',
-                ':6:5: time: "soon" is not a time such as 4h, 90min, 1d 12h or 1-12:00:00',
-                ":7:5: array: is set by ablate: `workers` is the number of pilots",
+                ':5:16: partitoin: not an option of sbatch; did you mean "partition"?',
+                ':6:11: time: "soon" is not a time such as 4h, 90min, 1d 12h or 1-12:00:00',
+                ":7:12: array: is set by ablate: `workers` is the number of pilots",
             ],
         ),
         (
@@ -149,7 +163,7 @@ def test_other_times_are_refused(text):
         ),
         (
             "gpu: {engine: manual, sbatch: {partition: x}}\n",
-            [":1:23: sbatch: has no effect with this engine"],
+            [":1:23: sbatch: has no effect with the engine manual"],
         ),
         ("gpu: {engine: slurm, grace: 1}\n", [":1:29: grace: 1 is not allowed"]),
     ],

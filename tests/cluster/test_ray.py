@@ -19,7 +19,7 @@ import pytest
 from ablate.cluster import ray_cluster
 from ablate.cluster.engine import least_memory
 from ablate.cluster.profiles import find_profile, read_profiles
-from ablate.cluster.ray_cluster import Ray, Resources
+from ablate.cluster.ray_cluster import Ray, TaskResources
 from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
 from ablate.launch import launch
@@ -178,11 +178,11 @@ def test_a_profile_of_ray_has_resources(here):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{engine: ray, each: {gpu: 1}}", 'unknown field "gpu"; did you mean "gpus"?'),
-        ("{engine: ray, each: {memory: lots}}", 'each: memory: "lots" is not allowed'),
-        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with this engine"),
-        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with this engine"),
-        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with this engine"),
+        ("{engine: ray, each: {gpu: 1}}", 'unknown key "gpu"; did you mean "gpus"?'),
+        ("{engine: ray, each: {memory: lots}}", 'memory: "lots" is not allowed'),
+        ("{engine: ray, sbatch: {time: 4h}}", "sbatch: has no effect with the engine ray"),
+        ("{engine: slurm, each: {cpus: 1}}", "each: has no effect with the engine slurm"),
+        ("{engine: manual, node_wait: 60}", "node_wait: has no effect with the engine manual"),
     ],
 )
 def test_faults_of_a_profile_have_their_line(here, text, message):
@@ -279,7 +279,9 @@ class FakeRay:
 )
 def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, wait, start, end):
     """A clock that goes on by a tenth of a second at each look stands for the waiting."""
-    profile = find_profile("lab").model_copy(update={"node_wait": wait, "each": Resources(gpus=1)})
+    profile = find_profile("lab").model_copy(
+        update={"node_wait": wait, "each": TaskResources(gpus=1)}
+    )
     study, results = read_study(here / "dummy.yaml"), Results(here / "results")
     folder = freeze(study, results, Selection(), "lab", profile)
     ray, lines, clock = FakeRay(start), [], itertools.count()

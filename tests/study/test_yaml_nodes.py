@@ -155,7 +155,7 @@ NO_REUSE = (
         ("a: !!python/object:os.system x",
          's.yaml:1:4: tag "tag:yaml.org,2002:python/object:os.system" is not supported'),
         ("a: !!int '3'", 's.yaml:1:4: tag "tag:yaml.org,2002:int" is not supported'),
-        ("--- {a: 1}\n--- {b: 2}\n", "s.yaml:2:1: a study is a single YAML document; a second one starts here"),
+        ("--- {a: 1}\n--- {b: 2}\n", "s.yaml:2:1: a second YAML document starts here; one is allowed"),
         ("? [a]\n: 1", "s.yaml:1:3: a key must be a single word, not a list or a mapping"),
         ("a: [1, .inf]", 's.yaml:1:8: ".inf" is not a finite number'),
         ("a: -.INF", 's.yaml:1:4: "-.INF" is not a finite number'),
