@@ -8,8 +8,9 @@ Each mutant is one change to one file: a comparison, an arithmetic operator, a c
 condition, the order of two arguments, a returned value, or a statement that is left out. The direct
 tests of the file (`TESTS`) run on a temporary copy of the repository. The mutant is killed if a
 test fails, or uses more processor time than the limit; the latter are also counted apart. The
-others survive: a test is missing, or the change has no effect. `EQUIVALENT` lists those without an
-effect, with the reason; they do not count in the score, which is the share of killed mutants.
+others survive: a test is missing, or the change has no effect. `equivalent.yaml`
+lists those without an effect, with the reason; they do not count in the score, which is the share
+of killed mutants. An entry that fits no mutant any more ends the run.
 
 Tests of a mutant run in a fork of a process that has collected them (`Server`), so that a mutant
 costs little beyond the tests up to the first that fails. Hypothesis does not simplify an example
@@ -40,7 +41,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import yaml
 
 if TYPE_CHECKING:
     import pytest
@@ -116,222 +119,9 @@ TESTS: dict[str, tuple[str, ...]] = {
                          "tests/training/test_checkpointing.py", "tests/training/test_ranks.py"),
 }  # fmt: skip
 
-# Mutants without an effect that a test could see: (file, its line, the mutant as it is printed) and
-# the reason.
-EQUIVALENT: dict[tuple[str, str, str], str] = {
-    ("stats/bootstrap", "RESAMPLES = 1000  # sacreBLEU's default", "1000 -> (1001)"): "any large number serves",
-    ("stats/bootstrap", "RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run",
-     "12345 -> (12346)"): "any seed of the test sets serves",
-    ("stats/bootstrap", "return zip(*(zip(row, base, strict=True) for row, base in pairs), strict=True)",
-     "zip(row, base, strict=True) -> (zip(base, row, strict=True))"): "deviations from the mean count by their size",
-    ("stats/distributions", "_MOST_TERMS = 10_000", "10_000 -> (10001)"): "the fraction has converged long before",
-    ("stats/distributions", "_MOST_STEPS = 100", "100 -> (101)"): "Newton's method has converged long before",
-    ("stats/comparison", "if excess(_SMALLEST_P) < 0:", "excess(_SMALLEST_P) < 0 -> (excess(_SMALLEST_P) <= 0)"):
-        "at 0 the bisection ends at the same level",
-    ("stats/comparison", "low, high = (middle, high) if excess(math.exp(middle)) > 0 else (low, middle)",
-     "excess(math.exp(middle)) > 0 -> (excess(math.exp(middle)) >= 0)"): "at 0 both halves end at the same level",
-    ("stats/comparison", "diverges_more = row.diverged > row.base_diverged",
-     "row.diverged > row.base_diverged -> (row.diverged >= row.base_diverged)"): "equal numbers have returned before",
-    ("stats/comparison",
-     "p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended) if "
-     "row.base_ended else 1.0",
-     "1.0 -> (2.0)"): "the other p value is at most 1",
-    ("stats/comparison", "low, high = high, min(2 * high, MAX_SEEDS)", "2 -> (3)"):
-        "the bisection finds the same seeds",
-    ("stats/power", "_DRAWS = 4000", "4000 -> (4001)"): "any large number serves",
-    ("stats/power", "alone = base + (max(row, pooled) if base > pooled else row)",
-     "base > pooled -> (base >= pooled)"): "equal only with one row, whose variance is then the pooled one",
-    ("stats/power", "low, high = 1, 2", "1 -> (2)"): "the lower bound is not used where 2 seeds are enough",
-    ("stats/power", "low, high = high, min(2 * high, MAX_SEEDS)", "2 -> (3)"): "the bisection finds the same seeds",
-    ("training/gradient_tree", "return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])",
-     "1 -> (2)"): "the first word of a state does not depend on their number",
-    ("store/machine", "quotas += [math.ceil(quota_us / period_us)] if quota_us > 0 and period_us > 0 else []",
-     "0 -> (1)"): "the least quota and period of Linux are 1,000 us",
-    ("training/gradient_tree", "height = 0", "0 -> (1)"): "heights are compared with each other only",
-    ("training/gradient_tree", "height += 1", "1 -> (2)"): "heights are compared with each other only",
-    ("training/checkpointing", "return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and "
-     "seconds > RETRY_SECONDS)", "seconds > 60 * self.config.checkpoint_minutes -> (seconds >= 60 * "
-     "self.config.checkpoint_minutes)"): "a clock does not stand at the limit exactly",
-    ("training/checkpointing", "return seconds > 60 * self.config.checkpoint_minutes or bool(self.waiting and "
-     "seconds > RETRY_SECONDS)", "seconds > RETRY_SECONDS -> (seconds >= RETRY_SECONDS)"):
-        "a clock does not stand at the limit exactly",
-    ("training/optimizer", "fused=True,", "True -> (False)"): "torch's other implementation gives the same update",
-    ("tasks/task_check", 'small = config.model_copy(update={"n_layers": 1, "encoder_layers": None, '
-     '"decoder_layers": None})', "1 -> (2)"): "a model of any size serves",
-    ("tasks/task_check", "_AMONG = 1000  # items of the training split, from which the two are taken",
-     "1000 -> (1001)"): "any number of items serves",
-    ("stats/significance", "for (x1, y1), (x2, y2) in itertools.combinations(zip(x, y, strict=True), 2):",
-     "zip(x, y, strict=True) -> (zip(y, x, strict=True))"): "Kendall's tau is symmetric",
-    ("stats/distributions", "if abs(c * d - 1) < _PRECISION:", "abs(c * d - 1) < _PRECISION -> "
-     "(abs(c * d - 1) <= _PRECISION)"): "a factor differs from 1 by 0 or by more than the limit",
-    ("stats/distributions", "return value if abs(value) > _TINY else _TINY", "abs(value) > _TINY -> "
-     "(abs(value) >= _TINY)"): "any number as small serves in the place of a zero",
-    ("stats/comparison", "while high - low > 1e-6:", "high - low > 1e-6 -> (high - low >= 1e-06)"):
-        "halves of an interval do not meet the limit exactly",
-    ("stats/power", "others = _variance(draw, (n - 1) * (rows - 1)) if rows > 1 else 0.0", "0.0 -> (1.0)"):
-        "without other rows it counts 0 times",
-    ("stats/power", "low, high = 1, 2", "2 -> (3)"): "the search between the two finds the same number",
-    ("stats/power", "draw, n = random.Random(0), seeds", "0 -> (1)"): "any seed of the draws serves",
-    ("stats/comparison", "return 1.0 if self.own is None else self.own.p(distance, self.n)", "1.0 -> (2.0)"):
-        "a p value above every level",
-    ("stats/comparison", "p = 1.0", "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
-    ("stats/judge", "return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]",
-     "1.0 -> (2.0)"): "Holm's method counts p values above 1 as 1",
-    ("stats/judge", "p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)", "1.0 -> (2.0)"):
-        "Holm's method counts p values above 1 as 1",
-    ("stats/noise", "is_base_noisier = base.value > self.pooled.value and index not in self.apart",
-     "base.value > self.pooled.value -> (base.value >= self.pooled.value)"):
-        "equal only with one row, whose variance is then the pooled one",
-    ("stats/noise", "self.values = np.array([[0.0] * self.seeds, *([row.get(seed, 0.0) for seed in names] "
-     "for row in rows)])", "0.0 -> (1.0)"): "a constant of base, or a score that is missing, does not count",
-    ("stats/noise", "self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2", "1.0 -> (2.0)"):
-        "any number as small serves",
-    ("stats/noise", "value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)",
-     "squares[row] < self.resolution * n -> (squares[row] <= self.resolution * n)"): "squares do not meet the limit",
-    ("stats/noise", "value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)",
-     "self.resolution * n -> (self.resolution / n)"): "any number as small serves",
-    ("stats/noise", "inverse = np.linalg.pinv(normal, hermitian=True)", "True -> (False)"):
-        "numpy's other method gives the same inverse",
-    ("stats/distributions",
-     "_LARGE_DF = 1e7  # t with more degrees of freedom equals the normal distribution to about "
-     "1e-7",
-     "1e7 -> (10000001.0)"): "any large number serves",
-    ("stats/distributions", "if df > _LARGE_DF:", "df > _LARGE_DF -> (df >= _LARGE_DF)"): "both forms serve there",
-    ("stats/distributions",
-     "if abs(t) < 1:  # p is near 1, where df / (df + t^2) would lose the digits of t",
-     "abs(t) < 1 -> (abs(t) <= 1)"): "both forms have all digits there",
-    ("stats/distributions",
-     "if abs(t) < 1:  # p is near 1, where df / (df + t^2) would lose the digits of t", "1 -> (2)"):
-        "both forms have enough digits there",
-    ("stats/distributions", "if f < 1:  # df2 / (df2 + df1 f) would lose the digits of a small f",
-     "f < 1 -> (f <= 1)"): "both forms have all digits there",
-    ("stats/distributions", "if f < 1:  # df2 / (df2 + df1 f) would lose the digits of a small f", "1 -> (2)"):
-        "both forms have enough digits there",
-    ("stats/distributions", "theta = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df))",
-     "-_NORMAL.inv_cdf(level / 2) -> (_NORMAL.inv_cdf(level / 2))"): "Newton's method converges from any start",
-    ("stats/distributions", "theta = math.atan(-_NORMAL.inv_cdf(level / 2) / math.sqrt(df))", "2 -> (3)"):
-        "Newton's method converges from any start",
-    ("stats/distributions", "if abs(step) < _STEP * theta:",
-     "abs(step) < _STEP * theta -> (abs(step) <= _STEP * theta)"):
-        "steps do not meet the limit",
-    ("stats/distributions", "if abs(step) < _STEP * theta:", "_STEP * theta -> (_STEP / theta)"):
-        "Newton's method has converged to more digits than that",
-    ("stats/distributions", "break", "break -> continue"): "further steps and terms change nothing",
-    ("stats/distributions", "if not 0 < x < 1:", "1 -> (2)"): "beyond 1 the reflected function gives the same",
-    ("stats/distributions", "if x > (a + 1) / (a + b + 2):", "1 -> (2)"): "both fractions converge near the limit",
-    ("stats/factorial", "cell[one.factor] = one.sign * math.prod(cell[name] for name in one.product)",
-     "one.sign * math.prod(cell[name] for name in one.product) -> "
-     "(one.sign / math.prod((cell[name] for name in one.product)))"): "both are 1 or -1",
-    ("stats/factorial", "words |= {word ^ other: one.sign * sign for other, sign in words.items()}",
-     "one.sign * sign -> (one.sign / sign)"): "both are 1 or -1",
-    ("stats/factorial", "for size in range(len(basic), resolution - 2, -1)", "2 -> (3)"):
-        "a shorter product makes a word shorter than the resolution",
-    ("stats/factorial", "if (fraction.resolution or 0) >= resolution:", "0 -> (1)"):
-        "with generators there is a resolution",
-    ("stats/factorial", "if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):",
-     "math.sqrt(squares / df) < rounding(itertools.chain(*scores)) -> "
-     "(math.sqrt(squares / df) <= rounding(itertools.chain(*scores)))"): "a spread does not meet the limit",
-    ("stats/factorial", "if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):",
-     "squares / df -> (squares * df)"): "any limit as small serves",
-    ("stats/significance", "if std < rounding(differences):",
-     "std < rounding(differences) -> (std <= rounding(differences))"): "a spread does not meet the limit",
-    ("stats/significance", "return 1e-12 * (1.0 + max(map(abs, values)))", "1.0 -> (2.0)"):
-        "any number as small serves",
-    ("stats/significance", "adjusted = [0.0] * len(p_values)", "0.0 -> (1.0)"): "every value is replaced",
-    ("store/cleaning", "lease.release()", "lease.release() -> pass"): "a lease that nothing refers to releases itself",
-    ("store/files", "_BLOCK = 1 << 20", "1 -> (2)"): "blocks of any size serve",
-    ("store/files", "_BLOCK = 1 << 20", "20 -> (21)"): "blocks of any size serve",
-    ("store/files", "with suppress(FileNotFoundError, NotADirectoryError):", "suppress(FileNotFoundError, "
-     "NotADirectoryError) -> (suppress(NotADirectoryError, FileNotFoundError))"): "the order has no meaning",
-    ("store/jobs", "REPORT_SECONDS = 10.0  # between two reports of a pilot", "10.0 -> (11.0)"):
-        "any time below the heartbeat serves",
-    ("store/filesystem", "MEET_SECONDS = 10.0  # in which the same command on another host takes part",
-     "10.0 -> (11.0)"): "any such time serves",
-    ("store/filesystem", 'while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:',
-     "time.monotonic() < end -> (time.monotonic() <= end)"): "a clock does not stand at the limit exactly",
-    ("store/filesystem", "reports.get(timeout=60)", "60 -> (61)"): "any time in which a process starts serves",
-    ("store/filesystem", "break", "break -> continue"): "a folder with another one in it is not removed either",
-    ("store/filesystem", "ROUNDS = 50", "50 -> (51)"): "any number of rounds serves",
-    ("store/filesystem", "end, number = time.monotonic() + seconds, 0", "0 -> (1)"): "larger numbers follow",
-    ("store/filesystem", "number += 1", "1 -> (2)"): "larger numbers follow",
-    ("store/filesystem", "while time.monotonic() < end:", "time.monotonic() < end -> (time.monotonic() <= end)"):
-        "a clock does not stand at the limit exactly",
-    ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3",
-     "seconds >= TEST_TERM / 3 -> (seconds > TEST_TERM / 3)"): "a clock does not stand at the limit exactly",
-    ("store/filesystem", "in_time = taken and seconds >= TEST_TERM / 3", "3 -> (4)"):
-        "a lease that is not waited for is taken at once, so any part of the term serves",
-    ("store/filesystem", "while not taken and time.monotonic() - began < 2 * TEST_TERM:",
-     "time.monotonic() - began < 2 * TEST_TERM -> (time.monotonic() - began <= 2 * TEST_TERM)"):
-        "a clock does not stand at the limit exactly",
-    ("store/filesystem", "while not taken and time.monotonic() - began < 10 * TEST_TERM:",
-     "time.monotonic() - began < 10 * TEST_TERM -> (time.monotonic() - began <= 10 * TEST_TERM)"):
-        "a clock does not stand at the limit exactly",
-    ("store/filesystem", "write_bytes(path, _block(0))", "0 -> (1)"): "any byte serves",
-    ("store/filesystem", "wrong += len(set(content)) != 1 or len(content) != len(_block(0))", "0 -> (1)"):
-        "all blocks have one length",
-    ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:", "0 -> (1)"):
-        "a log that is read whole is read again, with the same lines",
-    ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
-     "1 -> (2)"): "blocks of any size serve",
-    ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
-     "14 -> (15)"): "blocks of any size serve",
-    ("store/status", "_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end",
-     "24 -> (25)"): "blocks of any size serve",
-    ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:",
-     "len(lines) >= count -> (len(lines) > count)"): "a larger block has the same last lines",
-    ("store/status", "if start == 0 or len(lines) >= count or size >= _MOST_BYTES:",
-     "size >= _MOST_BYTES -> (size > _MOST_BYTES)"): "any limit serves",
-    ("store/filesystem", "write_bytes(ours, _beat(0))", "0 -> (1)"): "larger numbers follow",
-    ("store/lease", "_POLL_SECONDS = 0.2", "0.2 -> (1.2)"): "any short time serves",
-    ("store/lease", "_EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this "
-     "long", "0.05 -> (1.05)"): "any short time serves",
-    ("store/lease", "elif now - self._empty[1] >= self.term:", "now - self._empty[1] >= self.term -> (now - "
-     "self._empty[1] > self.term)"): "a clock does not stand at the limit exactly",
-    ("store/machine", 'return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", '
-     'CPUS_VARIABLE)]))', "_limits_in(\"SLURM_CPUS_ON_NODE\", CPUS_VARIABLE) -> (_limits_in(CPUS_VARIABLE, "
-     "'SLURM_CPUS_ON_NODE'))"): "the least of the limits does not depend on their order",
-    ("store/score_cache", "ScoreCache(of=of, metrics=metrics).write(folder.scores(id), durable=False)",
-     "False -> (True)"): "a cache that survives a loss of power serves as well",
-    ("store/status", "size *= 4", "4 -> (5)"): "blocks of any size serve",
-    ("store/filesystem", "write_bytes(ours, _beat(number), durable=False)", "False -> (True)"):
-        "a file that survives a loss of power serves as well",
-    ("store/records", 'done: int = Field(0, validation_alias=AliasChoices("done", "read"))  # earlier versions wrote '
-     '`read`', "AliasChoices(\"done\", \"read\") -> (AliasChoices('read', 'done'))"): "no file has both names",
-    ("tasks/masked_lm", "DEV_MASK_RATE, DEV_MASK_SEED = 0.15, 1", "1 -> (2)"): "any seed of the masks serves",
-    ("tasks/masked_lm", "contexts = contexts_of(corpus, split, context, context, score_once=True)", "True -> (False)"):
-        "contexts whose stride is their length do not overlap",
-    ("tasks/masked_lm", "return Masking(rate, 1.0, 0.0, whole_word)", "0.0 -> (1.0)"):
-        "all chosen tokens are read as masks already",
-    ("tasks/masked_lm", "return Masking(rate, 1.0, 0.0, whole_word)", "1.0 -> (2.0)"):
-        "all chosen tokens are read as masks already",
-    ("tasks/task_check", 'split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)', "1 -> (2)"):
-        "any seed and any step serve",
-    ("tasks/task_check",
-     "model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()", "1 -> (2)"):
-        "any seed serves",
-    ("tasks/task_check",
-     "if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault "
-     "too",
-     "abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)) -> "
-     "(abs(together.loss - total) < _TOLERANCE * max(1.0, abs(total)))"): "losses do not meet the limit",
-    ("training/context", "best_step: int = 0", "0 -> (1)"): "the first evaluation sets it",
-    ("training/trainer", "if loss > EXPLODED * math.log(self.vocab_size):", "loss > EXPLODED * "
-     "math.log(self.vocab_size) -> (loss >= EXPLODED * math.log(self.vocab_size))"):
-        "a loss is not at the limit exactly",
-    ("training/trainer", "self.stop_agreed = False", "False -> (True)"):
-        "several ranks set it in each step before it is read",
-    ("training/trainer", "stop = self.ranks.size > 1 and self.context.stop_requested()",
-     "self.ranks.size > 1 -> (self.ranks.size >= 1)"): "one process alone does not read what is agreed on",
-    ("training/metrics_log", "self._size = 0", "0 -> (1)"): "a log is cut before its first line, which sets the size",
-    ("training/metrics_log", "_CLOSED = -1  # in the place of a file descriptor", "1 -> (2)"):
-        "any negative number serves",
-    ("training/checkpointing", 'self._thread = ThreadPoolExecutor(1, "checkpoints") if background else None',
-     "1 -> (2)"): "a save waits for the one before it",
-    ("training/schedule", "if step < warmup:", "step < warmup -> (step <= warmup)"):
-        "both forms have the peak at the end of the warm-up",
-    ("training/trainer", "LOG_EVERY = 50  # steps between log lines; divergence is noticed this often", "50 -> (51)"):
-        "any such interval serves",
-}  # fmt: skip
+# Mutants without an effect that a test could see, each with its module, function, statement and the
+# reason.
+EQUIVALENT = Path(__file__).with_name("equivalent.yaml")
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -345,6 +135,21 @@ _SKIPPED_FIELDS = {"annotation", "returns", "decorator_list", "bases", "type_par
 _BLOCKED = (ast.JoinedStr, ast.Import, ast.ImportFrom, ast.Assert)
 
 
+class Place(NamedTuple):
+    """A mutant, by what reformatting its file does not change."""
+
+    module: str
+    function: str
+    statement: str
+    mutant: str
+
+
+def equivalent() -> dict[Place, str]:
+    """The mutants without an effect, and why."""
+    entries = yaml.safe_load(EQUIVALENT.read_text(encoding="utf-8"))
+    return {Place(*(entry[name] for name in Place._fields)): entry["reason"] for entry in entries}
+
+
 @dataclass(frozen=True)
 class Mutant:
     """One change: the text between two offsets of a file, in bytes of UTF-8, and its
@@ -355,12 +160,13 @@ class Mutant:
     line: int
     start: int
     end: int
-    before: str
+    before: str  # as `ast.unparse` writes it
     after: str
-    text: str  # of the line
+    function: str  # qualified; empty outside of functions and classes
+    statement: str  # its first line, as `ast.unparse` writes it
 
     def __str__(self) -> str:
-        return f"{' '.join(self.before.split())} -> {' '.join(self.after.split())}"
+        return f"{self.before} -> {self.after}"
 
     @property
     def tests(self) -> tuple[str, ...]:
@@ -368,9 +174,9 @@ class Mutant:
         return TESTS[self.module]
 
     @property
-    def equivalent(self) -> str | None:
-        """Why the mutant has no effect, where that is known."""
-        return EQUIVALENT.get((self.module, self.text, str(self)))
+    def place(self) -> Place:
+        """What finds the mutant again in a file whose lines have moved."""
+        return Place(self.module, self.function, self.statement, str(self))
 
     @property
     def module(self) -> str:
@@ -380,22 +186,23 @@ class Mutant:
 
 def mutants_of(file: str, source: str) -> Iterator[Mutant]:
     """Yield every mutant of a file, in the order of the text."""
-    starts, lines = [0], source.splitlines()
+    starts = [0]
     for line in source.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    for node in _nodes(ast.parse(source)):
+    for node, function, statement in _nodes(ast.parse(source)):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[node.end_lineno - 1] + node.end_col_offset
-        before = source.encode()[start:end].decode()
         for after in _changes(node):
             yield Mutant(
-                file, node.lineno, start, end, before, after, lines[node.lineno - 1].strip()
+                file, node.lineno, start, end, ast.unparse(node), after, function, statement
             )
 
 
-def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
-    """Yield the expressions and statements that may be changed; no annotations, docstrings,
-    messages or imports.
+def _nodes(
+    node: ast.AST, function: str = "", statement: str = ""
+) -> Iterator[tuple[ast.expr | ast.stmt, str, str]]:
+    """Yield the expressions and statements that may be changed, each with its function and its
+    statement; no annotations, docstrings, messages or imports.
 
     Assertions are not changed, nor is `zip(..., strict=True)`, which is one: they hold for every
     input. Nor are waits (`time.sleep`), because no test depends on time, and the text of log lines.
@@ -406,16 +213,20 @@ def _nodes(node: ast.AST) -> Iterator[ast.expr | ast.stmt]:
         return
     if (isinstance(node, ast.keyword) and node.arg == "strict") or _is_call(node, "time.sleep"):
         return
+    if isinstance(node, ast.stmt):
+        statement = ast.unparse(node).splitlines()[0]
     if isinstance(node, (ast.expr, ast.stmt)):
-        yield node
+        yield node, function, statement
     # Messages are not behavior.
     if isinstance(node, ast.Raise) or _is_call(node, "log.info", "log.warning"):
         return
+    if isinstance(node, (ast.ClassDef, ast.FunctionDef)):
+        function = f"{function}.{node.name}".removeprefix(".")
     for name, value in ast.iter_fields(node):
         if name not in _SKIPPED_FIELDS:
             for child in value if isinstance(value, list) else [value]:
                 if isinstance(child, ast.AST):
-                    yield from _nodes(child)
+                    yield from _nodes(child, function, statement)
 
 
 def _is_call(node: ast.AST, *names: str) -> bool:
@@ -825,7 +636,12 @@ def main() -> None:
         parser.error(f"{', '.join(unknown)}: no module with direct tests; packages: {packages}")
     modules = {module: None for name in options.names for module in modules_of(name)} or TESTS
     candidates = all_mutants(modules)
-    mutants = [mutant for mutant in candidates if mutant.equivalent is None]
+    known = equivalent()
+    found = {mutant.place for mutant in candidates}
+    for place in known:
+        if place.module in modules and place not in found:
+            parser.error(f"{EQUIVALENT.name}: fits no mutant: {' | '.join(place)}")
+    mutants = [mutant for mutant in candidates if mutant.place not in known]
     n_testable = len(mutants)
     if options.sample is not None and options.sample < len(mutants):
         mutants = random.Random(options.seed).sample(mutants, options.sample)
