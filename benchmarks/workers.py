@@ -1,6 +1,6 @@
 """Compare set-ups of workers on this machine: settings of the allocator, threads or processes.
 
-    python benchmarks/workers.py [--size XS|S] [--rounds 3]
+    python benchmarks/workers.py [--size XS|S] [--rounds 3] [--seconds 12]
 
 Every arrangement trains on the same synthetic batches (Multi30k's lengths, V = 8000) for the same
 time, one after another in every round. Reported is the median over rounds of target tokens per
@@ -25,8 +25,6 @@ SIZES = {
     "XS": {"n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 4},
     "S": {"n_layers": 3, "d_model": 256, "d_ff": 1024, "n_heads": 4},
 }
-SECONDS = 12.0  # of measured training
-WARM_UP = 3.0  # seconds of training before the measurement
 
 
 @dataclass(frozen=True)
@@ -47,7 +45,7 @@ def arrangements(cores: int) -> list[Arrangement]:
     ]
 
 
-def train(size: str, precision: str, threads: int) -> float:
+def train(size: str, precision: str, threads: int, seconds: float) -> float:
     """Measure target tokens per second of one process, without evaluation and checkpoints."""
     import numpy as np
     import torch
@@ -79,15 +77,15 @@ def train(size: str, precision: str, threads: int) -> float:
             device=torch.device("cpu"), micro_batch_tokens=4096, keep_checkpoints=1,
         )  # fmt: skip
         began = time.monotonic()
-        while time.monotonic() - began < WARM_UP:
+        while time.monotonic() - began < seconds / 4:  # warm-up
             trainer._step(trainer.progress.step + 1)
         start, tokens = time.monotonic(), trainer.progress.tokens
-        while time.monotonic() - start < SECONDS:
+        while time.monotonic() - start < seconds:
             trainer._step(trainer.progress.step + 1)
         return (trainer.progress.tokens - tokens) / (time.monotonic() - start)
 
 
-def measure(arrangement: Arrangement, size: str, cores: int) -> float:
+def measure(arrangement: Arrangement, size: str, cores: int, seconds: float) -> float:
     from ablate.launch.devices import allocator, worker_environment
 
     threads = cores // arrangement.processes
@@ -101,8 +99,8 @@ def measure(arrangement: Arrangement, size: str, cores: int) -> float:
         "--worker",
         arrangement.precision,
         str(threads),
-        "--size",
-        size,
+        f"--size={size}",
+        f"--seconds={seconds}",
     ]
     workers = [
         subprocess.Popen(
@@ -117,17 +115,21 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--size", choices=SIZES, default="XS")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=12.0, help="of one measurement")
     parser.add_argument("--worker", nargs=2, metavar=("PRECISION", "THREADS"))
     arguments = parser.parse_args()
     if arguments.worker:
-        print(json.dumps(train(arguments.size, arguments.worker[0], int(arguments.worker[1]))))
+        precision, threads = arguments.worker
+        print(json.dumps(train(arguments.size, precision, int(threads), arguments.seconds)))
         return
     cores = len(os.sched_getaffinity(0))
     contenders = arrangements(cores)
     found: dict[str, list[float]] = {a.name: [] for a in contenders}
     for _ in range(arguments.rounds):
         for arrangement in contenders:
-            found[arrangement.name].append(measure(arrangement, arguments.size, cores))
+            found[arrangement.name].append(
+                measure(arrangement, arguments.size, cores, arguments.seconds)
+            )
     first = statistics.median(found[contenders[0].name])
     print(f"{arguments.size}, batches of 4096 tokens, {arguments.rounds} rounds, {cores} cores")
     for name, values in found.items():

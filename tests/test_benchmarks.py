@@ -1,0 +1,50 @@
+"""Every benchmark still runs, with its smallest size; what it measures is not looked at."""
+
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+SMALLEST = {
+    "gpu": "--device cpu --only train --seconds 0.1 --sizes XS --tokens 256 --vocab 200 --precision fp32"
+    " --new-shapes 1",
+    "grid": "--runs 10",
+    "mutation": "training/schedule --sample 1",
+    "nanogpt_loop": "{text}/train.en --steps 1",
+    "ours": "curve XS fp32 --steps 1",
+    "pilots": "--pilots 2 --slots 2 --runs 6 --seconds 0.01",
+    "prepare": "--text {text} --pairs 1100 --vocab-size 300",
+    "speed": "--work start --sizes XS --rounds 1",
+    "verdicts": "--draws 10 --only complete",
+    "workers": "--rounds 1 --seconds 0.1",
+}
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    folder, draw = tmp_path_factory.mktemp("text"), random.Random(1)
+    words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("a", "ei", "o", "um")]
+    for language in ("en", "de"):
+        lines = (" ".join(draw.choices(words, k=8)) for _ in range(1100))
+        (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines))
+    return folder
+
+
+def test_every_benchmark_has_a_smallest_size():
+    scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
+    assert scripts == set(SMALLEST)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SMALLEST)
+def test_a_benchmark_runs(name, text):
+    words = SMALLEST[name].format(text=text).split()
+    script = ["-m", "benchmarks.mutation"] if name == "mutation" else [BENCHMARKS / f"{name}.py"]
+    done = subprocess.run(
+        [sys.executable, *script, *words], cwd=BENCHMARKS.parent, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout
