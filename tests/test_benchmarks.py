@@ -15,8 +15,7 @@ SMALLEST = {
     "mutation": "training/schedule --sample 1",
     "nanogpt_loop": "{text}/train.en --steps 1",
     "ours": "curve XS fp32 --steps 1",
-    "pilots": "--pilots 2 --slots 2 --runs 6 --seconds 0.01",
-    "prepare": "--text {text} --pairs 1100 --vocab-size 300",
+    "prepare": "--text {text} --pairs 3000 --vocab-size 120",
     "speed": "--work start --sizes XS --rounds 1",
     "verdicts": "--draws 10 --only complete",
     "workers": "--rounds 1 --seconds 0.1",
@@ -28,14 +27,14 @@ def text(tmp_path_factory):
     folder, draw = tmp_path_factory.mktemp("text"), random.Random(1)
     words = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("a", "ei", "o", "um")]
     for language in ("en", "de"):
-        lines = (" ".join(draw.choices(words, k=8)) for _ in range(1100))
+        lines = (" ".join(draw.choices(words, k=8)) for _ in range(3000))
         (folder / f"train.{language}").write_text("".join(f"{line}\n" for line in lines))
     return folder
 
 
 def test_every_benchmark_has_a_smallest_size():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts == set(SMALLEST)
+    assert scripts - {"pilots"} == set(SMALLEST)  # in tests/launch/test_pilots_benchmark.py
 
 
 @pytest.mark.slow

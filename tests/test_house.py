@@ -224,6 +224,8 @@ def test_every_path_and_name_in_contributing_exists():
         path.stem for path in (ROOT / "tests").rglob("*.py")
     }
     known |= {
+        "TESTS",
+        "pyproject",
         "git",
         "add",
         "pip",

@@ -3,12 +3,13 @@ outcomes.
 
 python -m tests.faults.sweep                 every file x damage x verb; some ten minutes
 python -m tests.faults.sweep --quick         a fixed part of it, which the tests run
+python -m tests.faults.sweep --task parsing  of another task
 python -m tests.faults.sweep result.json     only files whose path has one of these texts
 python -m tests.faults.sweep sweep.yaml --verbs run status
                                              only these verbs
 
 Each line of the table is a file, a damage, a verb and its outcome. The exit code is 1 if a verb
-shows a traceback, if an output differs from the undamaged one without naming the fault, or if a
+shows a traceback or never ends, if an output differs from the undamaged one without naming the fault, or if a
 study is lost to one file of one run.
 """
 
@@ -16,30 +17,64 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import shutil
+import signal
 import sys
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from ablate.errors import EXIT_INTERRUPTED
+import ablate
+from ablate.errors import EXIT_BAD_INPUT, EXIT_INTERRUPTED, AblateError
 from ablate.store.files import read_json, write_json
 from tests.cli.inside import Done, inside
 
 STUDY = """\
 study: sweep
-data: {corpus: toy, vocab_size: 200}
-base: {N: 1, d_model: 8, d_ff: 16, h: 2, train_steps: 4, batch_tokens: 512, warmup_steps: 2, eval_every: 2,
-       checkpoint_every: 2, beam: 1, max_extra_length: 2}
-metrics: [bleu, chrf]
-rows: {A: {each: {h: [1]}}}
+task: {task}
+data: {{{data}}}
+base: {{N: 1, d_model: 8, d_ff: 16, h: 2, train_steps: 4, batch_tokens: 512, warmup_steps: 2, eval_every: 2,
+       checkpoint_every: 2, {base}}}
+{more}rows: {{A: {{each: {{h: [1]}}}}}}
 """
+SEARCH = "beam: 1, max_extra_length: 2"
+STUDIES = {
+    "translation": STUDY.format(
+        task="translation",
+        data="corpus: toy, vocab_size: 200",
+        base=SEARCH,
+        more="metrics: [bleu, chrf]\n",
+    ),
+    "language-model": STUDY.format(
+        task="language-model", data="corpus: toy", base="context: 16, generated_tokens: 4", more=""
+    ),
+    "parsing": STUDY.format(
+        task="parsing", data="corpus: toy, leaves: words", base=SEARCH, more=""
+    ),
+    "masked-lm": STUDY.format(task="masked-lm", data="corpus: toy", base="context: 16", more=""),
+}
+# Commands that read a run, by task.
+OF_RUN = {
+    "translation": ("translate", "attention", "export"),
+    "language-model": ("generate", "attention", "export"),
+    "parsing": ("translate", "attention"),
+    "masked-lm": ("fill", "attention"),
+}
+PROMPTS = {"fill": b"a dog [MASK]\n"}
+HANG = 60  # processor-independent seconds after which a command counts as hanging
 # Outcomes that must not be.
-TRACEBACK, SILENT, LOST = "traceback", "silently wrong", "study lost"
+TRACEBACK, SILENT, LOST, HANGS = "traceback", "silently wrong", "study lost", "hangs"
+BAD = (TRACEBACK, SILENT, LOST, HANGS)
 FORMATS = ("rich", "markdown", "latex", "html", "csv", "json")
 RUN = "run"
+CHANGING = (RUN, "work", "stop")  # verbs that write; each gets a copy of its own
+LOADED = ("row", "run", "step")
 # Files with times of the clock: two trainings never write the same bytes.
 TIMED = (
     "result.json",
@@ -54,6 +89,7 @@ OF_STUDY = (
     "status",
     "report",
     "compare",
+    "logs",
     *(f"table {name}" for name in FORMATS),
 )  # verbs that show all runs
 QUICK_FILES = ("result.json", "metrics.jsonl", "translations/", "test.target.txt", "corpus.json")
@@ -115,6 +151,11 @@ def _other_version(path: Path) -> None:
         path.write_bytes(b"version 2\n" + path.read_bytes())
 
 
+def _pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "missing": lambda path: path.unlink(),
     "empty": lambda path: path.write_bytes(b""),
@@ -126,12 +167,44 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "other version": _other_version,
     "folder": _folder,
     "link loop": _link,
+    "pipe": _pipe,
 }
 
 
 def _content(path: Path) -> bytes | None:
     """The bytes of a file; None without one, as for a folder or a link loop."""
     return path.read_bytes() if path.is_file() else None
+
+
+class Hangs(Exception):
+    """A command has not ended in time."""
+
+
+@contextmanager
+def _in_time() -> Iterator[None]:
+    """Interrupt a command that waits for ever, such as for the other end of a pipe."""
+
+    def interrupt(*_: object) -> None:
+        raise Hangs
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.alarm(HANG)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _load(study: Path, root: Path) -> Done:
+    """`ablate.load` in its three forms; what it warns of is its standard error."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        try:
+            frames = [ablate.load(study, root, per).to_csv() for per in LOADED]
+        except AblateError as error:
+            return Done(EXIT_BAD_INPUT, "", "\n".join(error.lines))
+    return Done(0, "\n".join(frames), "\n".join(str(warning.message) for warning in warned))
 
 
 def _call(*words: object, stdin: bytes = b"") -> Done:
@@ -145,21 +218,35 @@ def _call(*words: object, stdin: bytes = b"") -> Done:
 
 
 class Sweep:
-    """A finished study, of which every case damages a copy."""
+    """A finished study, trained by a pilot, of which every case damages a copy."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, task: str = "translation") -> None:
+        self.folder, self.task = folder, task
         self.whole = folder / "whole"
         self.whole.mkdir(parents=True)
-        (self.whole / "sweep.yaml").write_text(STUDY)
-        done = _call("run", self.whole / "sweep.yaml", "--results", self.whole / "results")
+        (self.whole / "sweep.yaml").write_text(STUDIES[task])
+        done = self._call(
+            self.whole, RUN, "--on", "manual", "--workers", 1, "--device", "cpu", "--detach"
+        )
         assert done.code == 0, done.err
+        (job,) = (self.whole / "results/sweep/jobs").iterdir()
+        self.job = job.relative_to(self.whole)
+        for done in (_call("work", "--job", job), self._call(self.whole, RUN)):
+            assert done.code == 0, done.err
         plan = json.loads(self._call(self.whole, "plan", "--format", "json").out)
         self.run: str = plan["rows"][0]["runs"][0]["id"]  # of base
         self.verbs = self._verbs()
         self.expected = {
-            verb: self._outcome(self.whole, verb) for verb in self.verbs if verb != RUN
+            verb: self._outcome(self.whole, verb) for verb in self.verbs if verb not in CHANGING
         }
+        for verb in CHANGING[1:]:
+            self.expected[verb] = self._outcome(self._copy(), verb)
+
+    def _copy(self) -> Path:
+        copy = self.folder / "copy"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.whole, copy, symlinks=True)
+        return copy
 
     def files(self) -> list[Path]:
         """The study file, and every file of base's run, of the corpora and of the published
@@ -170,6 +257,8 @@ class Sweep:
             *(root / "runs" / self.run).rglob("*"),
             *(root / "corpora").rglob("*"),
             *(root / "sweep").rglob("*"),
+            *(root / ".origins").rglob("*"),
+            *(root / ".judged").rglob("*"),
         ]
         files = [
             path.relative_to(self.whole)
@@ -182,10 +271,8 @@ class Sweep:
         """Damage one file of a copy, and yield the outcome of each verb."""
         copy = self.folder / "copy"
         for verb in verbs:
-            if verb in (verbs[0], RUN):  # a run mends what it finds
-                shutil.rmtree(copy, ignore_errors=True)
-                shutil.copytree(self.whole, copy, symlinks=True)
-                DAMAGES[damage](copy / file)
+            if verb in (verbs[0], *CHANGING):  # a run mends what it finds
+                DAMAGES[damage](self._copy() / file)
             judged = self._judged_run(copy, file) if verb == RUN else self._judged(copy, file, verb)
             yield Outcome(str(file), damage, verb, judged)
 
@@ -195,8 +282,11 @@ class Sweep:
         """
         damaged = _content(copy / file)
         try:
-            done = self._call(copy, RUN)
-            after = self._outcome(copy, "table csv")
+            with _in_time():
+                done = self._call(copy, RUN)
+                after = self._outcome(copy, "table csv")
+        except Hangs:
+            return HANGS
         except Exception as error:
             return f"{TRACEBACK}: {type(error).__name__}: {str(error)[:100]}"
         if done.code == 0:
@@ -215,7 +305,10 @@ class Sweep:
 
     def _judged(self, copy: Path, file: Path, verb: str) -> str:
         try:
-            done = self._outcome(copy, verb)
+            with _in_time():
+                done = self._outcome(copy, verb)
+        except Hangs:
+            return HANGS
         except Exception as error:  # what a user would see as a traceback
             return f"{TRACEBACK}: {type(error).__name__}: {str(error)[:100]}"
         expected = self.expected[verb]
@@ -243,20 +336,34 @@ class Sweep:
             "verify": ("verify", "--stored"),
             "clean": ("clean",),
             "data show": ("data show",),
-            "translate": ("translate",),
-            "attention": ("attention", "--format", "json"),
-            "export": ("export", "exported", "--to", "huggingface"),
-            RUN: (RUN,),
+            **{name: (name,) for name in OF_RUN[self.task]},
+            "load": (),
+            "logs": ("logs",),
+            "publish": ("publish",),
+            **{name: (name,) for name in CHANGING},
         }
 
     def _outcome(self, folder: Path, verb: str) -> Done:
         words = self.verbs[verb]
-        if verb in ("translate", "attention", "export"):
-            arguments: list[object] = [words[0], self.run, *words[1:]]
-            if verb == "export":
-                shutil.rmtree(folder / "exported", ignore_errors=True)
-                arguments[2] = folder / "exported"
-            done = _call(*arguments, "--results", folder / "results", stdin=b"a dog\n")
+        root, out = folder / "results", folder / "out"
+        shutil.rmtree(out, ignore_errors=True)
+        if verb in OF_RUN[self.task]:
+            extra = {
+                "export": [out, "--to", "huggingface"],
+                "attention": ["--sentence", "a dog", "--format", "json"],
+                "generate": ["--prompt", "a dog"],
+            }.get(verb, [])
+            stdin = PROMPTS.get(verb, b"a dog\n")
+            done = _call(verb, self.run, *extra, "--results", root, stdin=stdin)
+        elif verb == "load":
+            done = _load(folder / "sweep.yaml", root)
+        elif verb == "work":
+            done = _call("work", "--job", folder / self.job)
+            done = Done(done.code, re.sub(r"(?m)^\S+ \S+ ", "", done.out), done.err)
+        elif verb == "publish":
+            done = self._call(folder, "publish", "--to", out)
+            if done.code == 0:
+                done = Done(done.code, done.out + (out / "table.json").read_text(), done.err)
         elif verb == "report":
             done = self._call(folder, "report", "--out", folder / "page.html")
             if done.code == 0:
@@ -301,19 +408,23 @@ def main() -> int:
     )
     parser.add_argument("--quick", action="store_true", help="a fixed part, which the tests run")
     parser.add_argument("files", nargs="*", help="only files whose path has one of these texts")
+    parser.add_argument("--task", choices=STUDIES, default="translation")
     parser.add_argument("--verbs", nargs="+", default=[], help="only these verbs")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for one in sweep(
-            Sweep(Path(folder)), arguments.quick, tuple(arguments.files), tuple(arguments.verbs)
+            Sweep(Path(folder), arguments.task),
+            arguments.quick,
+            tuple(arguments.files),
+            tuple(arguments.verbs),
         ):
             counts[one.outcome.partition(":")[0]] += 1
             print(" | ".join(one), flush=True)
     print()
     for outcome, count in sorted(counts.items()):
         print(f"{outcome}: {count}")
-    return int(any(counts[outcome] for outcome in (TRACEBACK, SILENT, LOST)))
+    return int(any(counts[outcome] for outcome in BAD))
 
 
 if __name__ == "__main__":
