@@ -229,7 +229,9 @@ def test_differences_stand_beside_a_narrow_table_and_below_a_wide_one(text, tmp_
     const [table, differences] = [box("table"), box("differences")];
     return [differences.left >= table.right && differences.top === table.top, differences.right];
     """
-    few = text.replace("</style>", ".scores :is(th, td):nth-child(n+5) { display: none }</style>", 1)
+    few = text.replace(
+        "</style>", ".scores :is(th, td):nth-child(n+5) { display: none }</style>", 1
+    )
     beside, right = framed(tmp_path, few, 1280, script)
     assert beside
     assert right > 1200  # nothing is left empty beside the table

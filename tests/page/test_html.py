@@ -69,9 +69,7 @@ def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     context = table_context(table, by_labels(table, Best), is_page=True, links=links)
     tags = Tags(environment().get_template("table.html").render(context))
     names = [text for attributes, text in tags.all("th") if attributes["scope"] == "row"]
-    assert names == [
-        row.row.label for row in table.rows
-    ]
+    assert names == [row.row.label for row in table.rows]
     assert [attributes["href"] for attributes, _ in tags.all("a")] == [
         f"#{link}" for link in links.values()
     ]
