@@ -267,8 +267,9 @@ def _hidden_matrices(c: RowConfig) -> int:
     def mixer(causal: bool) -> int:
         if c.mixer == "attention":
             return attention_weights(c, c.n_heads)
-        width, directions = (c.d_model, 1) if causal else (c.d_model // 2, 2)
-        return directions * 4 * width * (c.d_model + width)
+        matrices = MIXERS[c.mixer].matrices
+        assert matrices is not None
+        return matrices(c, causal)
 
     cross = attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
     transform = c.d_model**2 if c.output_transform else 0

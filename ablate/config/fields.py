@@ -60,7 +60,7 @@ class Facts:
     introduced: Any = UNSET
     in_id: bool = True
     needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    acts_in: Literal["", "attention", "attention scores"] = ""
+    acts_in: Literal["", "heads", "attention", "attention scores"] = ""
     is_reset: bool = True
     of_tasks: bool = False
     is_exported: bool = False

@@ -13,7 +13,7 @@ from ablate.config.fields import facts_of
 from ablate.config.model import ModelConfig
 from ablate.config.plugins import parse_reference, without_digest
 from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
-from ablate.config.variants import ATTENTIONS
+from ablate.config.variants import ATTENTIONS, MIXERS
 from ablate.formatting import setting_text
 
 _FACTS = {**facts_of(ModelConfig), **facts_of(TrainingConfig)}
@@ -46,6 +46,8 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
     left_out = f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention"
     attention = ATTENTIONS.get(c.attention)
     for name, facts in _FACTS.items():
+        if facts.acts_in == "heads" and MIXERS[c.mixer].has_heads:
+            continue
         if facts.acts_in and c.mixer != "attention":
             yield name, left_out
         elif facts.acts_in == "attention scores" and attention and not attention.forms_scores:

@@ -55,9 +55,7 @@ class ModelConfig(Section):
     )
     n_heads: Annotated[
         int,
-        Facts(
-            symbol="h", column=4, latex="$h$", acts_in="attention", is_exported=True, is_reset=False
-        ),
+        Facts(symbol="h", column=4, latex="$h$", acts_in="heads", is_exported=True, is_reset=False),
     ] = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
     n_kv_heads: Annotated[int | None, Facts(acts_in="attention", is_exported=True)] = Field(
         None,
@@ -76,11 +74,11 @@ class ModelConfig(Section):
     )
     d_k: Annotated[
         int,
-        Facts(column=5, latex="$d_k$", acts_in="attention", is_exported=True),
+        Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True),
     ] = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
     d_v: Annotated[
         int,
-        Facts(column=6, latex="$d_v$", acts_in="attention", is_exported=True),
+        Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True),
     ] = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
     dropout: Annotated[
         float, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
@@ -113,8 +111,19 @@ class ModelConfig(Section):
         le=MAX_SIZE,
         description="maximum sequence length in tokens; size of a learned position table",
     )
-    mixer: Literal["attention", "lstm"] = Field(
-        "attention", description="self-attention, or an LSTM in its place"
+    mixer: Literal[
+        "attention",
+        "lstm",
+        "retention",
+        "gated_linear_attention",
+        "mamba2",
+        "deltanet",
+        "gated_deltanet",
+        "short_convolution",
+    ] = Field(
+        "attention",
+        description="self-attention, or in its place an LSTM, a recurrence with a matrix as its "
+        "state, or a convolution",
     )
     attention: Annotated[
         str, VariantName(tuple(ATTENTIONS)), Facts(needs={"mixer": ("attention",)})

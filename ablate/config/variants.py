@@ -15,10 +15,19 @@ from typing import Protocol
 
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
+RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
+VECTOR_CHUNK = 16  # the same for one that has a decay for each row of its state
+CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of Mamba 2 and DeltaNet
+GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
+DECAY_RANK = 16  # of gated linear attention's decay
 
 
 class Sizes(Protocol):
     """The members of ModelConfig that costs and requirements depend on."""
+
+    @property
+    def mixer(self) -> str:
+        """Name of the token mixer."""
 
     @property
     def d_model(self) -> int:
@@ -131,13 +140,17 @@ class Norm(Variant):
 class Mixer(Variant):
     """Facts about the mixing of tokens within a sequence.
 
+    has_heads: whether it has h heads of the sizes d_k and d_v.
     parameters: trained parameters of one layer, by (sizes, causal); None: of self-attention.
+    matrices: those of them in matrices, which Muon trains; None: of self-attention.
     multiplications: per token, by (sizes, causal); None: of self-attention.
     kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of
         self-attention.
     """
 
+    has_heads: bool = False
     parameters: Callable[[Sizes, bool], int] | None = None
+    matrices: Callable[[Sizes, bool], int] | None = None
     multiplications: Callable[[Sizes, bool], int] | None = None
     kept: Callable[[Sizes, bool], int] | None = None
 
@@ -191,7 +204,10 @@ def _odd_d_model(s: Sizes) -> str | None:
 
 
 def _odd_d_k(s: Sizes) -> str | None:
-    return f"d_k={s.d_k} is odd, and rope rotates pairs of a head's entries" if s.d_k % 2 else None
+    rotating = "retention" if s.mixer == "retention" else "rope"
+    if s.d_k % 2:
+        return f"d_k={s.d_k} is odd, and {rotating} rotates pairs of a head's entries"
+    return None
 
 
 def _odd_halves(s: Sizes) -> str | None:
@@ -201,6 +217,70 @@ def _odd_halves(s: Sizes) -> str | None:
             f"direction"
         )
     return None
+
+
+def _one_causal_stack(s: Sizes) -> str | None:
+    if s.has_encoder:
+        return f"mixer={s.mixer} reads in one direction, and needs architecture=decoder-only"
+    return None
+
+
+def _recurrence(
+    *,
+    gated: bool = False,
+    convolved: bool = False,
+    shared: bool = False,
+    per_head: int = 0,
+    rank: int = 0,
+    vectors: Callable[[Sizes], int],
+    delta: bool = False,
+    error: Callable[[Sizes], str | None] = _one_causal_stack,
+) -> Mixer:
+    """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
+
+    Args:
+        gated: whether its output has a gate.
+        convolved: whether queries, keys and values pass a short convolution.
+        shared: whether all heads share queries and keys.
+        per_head: projections to one number for each head.
+        rank: of the projection to a decay for each row of the state; 0 for none.
+        vectors: parameters outside of its projections and convolutions.
+        delta: whether it has the delta rule.
+        error: why a configuration cannot have it.
+    """
+
+    def key_width(s: Sizes) -> int:
+        return s.d_k if shared else s.n_heads * s.d_k
+
+    def matrices(s: Sizes, causal: bool) -> int:
+        values = (3 if gated else 2) * s.n_heads * s.d_v
+        projections = s.d_model * (2 * key_width(s) + values + per_head * s.n_heads)
+        return projections + rank * (s.d_model + key_width(s))
+
+    def convolutions(s: Sizes) -> int:
+        channels = 2 * key_width(s) + s.n_heads * s.d_v
+        return CONVOLUTION_WIDTH * channels if convolved else 0
+
+    def multiplications(s: Sizes, causal: bool) -> int:
+        chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
+        products = 4 if delta else 2  # of a token with the others of its chunk
+        state = 3 if delta else 2  # products with the state: read, write, and what it holds
+        pairs = chunk * (s.d_k + s.d_v) * products // 2
+        return matrices(s, causal) + convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
+
+    def kept(s: Sizes, causal: bool) -> int:
+        chunk = VECTOR_CHUNK * s.d_k if rank else RECURRENCE_CHUNK
+        heads = 12 * s.d_k + (10 if gated else 7) * s.d_v + (4 if delta else 2) * chunk
+        return 2 * s.d_model + s.n_heads * heads
+
+    return Mixer(
+        has_heads=True,
+        error=error,
+        parameters=lambda s, causal: matrices(s, causal) + convolutions(s) + vectors(s),
+        matrices=matrices,
+        multiplications=multiplications,
+        kept=kept,
+    )
 
 
 MARIAN, LLAMA, GPT2, BERT = (
@@ -264,10 +344,42 @@ MIXERS = {
     "lstm": Mixer(
         error=_odd_halves,
         parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
+        matrices=_lstm_weights,
         multiplications=_lstm_weights,
         # Inputs, outputs, gates and cells of a packed batch; for a batch without padding, the
         # larger workspace of oneDNN, measured at d_model 48 to 512.
         kept=lambda s, causal: (19 if causal else 8) * s.d_model,
+    ),
+    "retention": _recurrence(
+        gated=True, vectors=lambda s: s.d_v, error=lambda s: _one_causal_stack(s) or _odd_d_k(s)
+    ),
+    "gated_linear_attention": _recurrence(
+        gated=True, rank=DECAY_RANK, vectors=lambda s: s.d_v + s.n_heads * s.d_k
+    ),
+    "mamba2": _recurrence(
+        gated=True,
+        convolved=True,
+        shared=True,
+        per_head=1,  # the step
+        # The biases of the convolutions, the norm of all heads, and step, rate and skip of each.
+        vectors=lambda s: 2 * s.d_k + 2 * s.n_heads * s.d_v + 3 * s.n_heads,
+    ),
+    "deltanet": _recurrence(convolved=True, per_head=1, delta=True, vectors=lambda s: s.d_v),
+    "gated_deltanet": _recurrence(
+        gated=True,
+        convolved=True,
+        per_head=2,
+        delta=True,
+        vectors=lambda s: s.d_v + 2 * s.n_heads,
+    ),
+    "short_convolution": Mixer(
+        error=_one_causal_stack,
+        parameters=lambda s, causal: 4 * s.d_model**2 + GATED_CONVOLUTION_WIDTH * s.d_model,
+        matrices=lambda s, causal: 4 * s.d_model**2,
+        multiplications=lambda s, causal: (
+            4 * s.d_model**2 + (GATED_CONVOLUTION_WIDTH + 2) * s.d_model
+        ),
+        kept=lambda s, causal: 7 * s.d_model,
     ),
 }
 # Field of ModelConfig -> name in a study -> facts.

@@ -17,6 +17,7 @@ from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed
 from ablate.model.layers import Dropout, Embedding
 from ablate.model.norms import NORMS
 from ablate.model.positions import POSITIONS, PositionalEncoding
+from ablate.model.recurrent_mixers import RECURRENT_MIXERS
 from ablate.model.residual import RESIDUALS, Residual
 from ablate.model.token_mixer import LSTM, TokenMixer
 
@@ -77,9 +78,11 @@ class ModelBuilder:
         )
 
     def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
-        """Self-attention with the positional encoding of its stack, or an LSTM."""
+        """Self-attention with the positional encoding of its stack, or the mixer in its place."""
         if self.config.mixer == "lstm":
             return LSTM(self.config.d_model, causal, self.init)
+        if self.config.mixer in RECURRENT_MIXERS:
+            return RECURRENT_MIXERS[self.config.mixer](self.config, self.init)
         mechanism = self._variant("attention", MECHANISMS, AttentionMechanism, self.config)
         if positions.acts_on_scores and not mechanism.supports_bias:
             raise StudyError(

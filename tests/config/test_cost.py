@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
-from ablate.config import resolve_row
+from ablate.config import resolve_row, variants
 from ablate.config.cost import (
     ASSUMED_LENGTH,
     Lengths,
@@ -118,6 +118,11 @@ ROUNDED = {
     for name, fields in (("linear", {"attention": "linear"}), ("lstm", {"mixer": "lstm"}))
     for architecture in ("encoder-decoder", "decoder-only")
 }
+MIXERS = {
+    name: {"architecture": "decoder-only", "mixer": name}
+    for name in variants.MIXERS
+    if name not in ("attention", "lstm")
+}
 EVEN = {
     **SIZES,
     "d_ff": 42,
@@ -126,10 +131,23 @@ EVEN = {
 }  # divisible, as shared heads and rotated pairs need
 
 
-@pytest.mark.parametrize("variant", VARIANTS | ROUNDED)
+@pytest.mark.parametrize("variant", VARIANTS | ROUNDED | MIXERS)
 def test_parameters_of_every_variant_match_the_model(variant):
-    config = resolve_row({**EVEN, **(VARIANTS | ROUNDED)[variant]})
+    config = resolve_row({**EVEN, **(VARIANTS | ROUNDED | MIXERS)[variant]})
     assert parameters(config, 97) == sum(p.numel() for p in build(config, 97, seed=1).parameters())
+
+
+@pytest.mark.parametrize("mixer", MIXERS)
+def test_flops_of_the_mixers_are_near_torchs_counter_in_long_sequences(mixer):
+    """The counter leaves out products that are no matrix products, such as a triangular system."""
+    config = resolve_row({**EVEN, **MIXERS[mixer], "max_positions": 400, "d_k": 16, "d_v": 16})
+    model = build(config, 100, seed=1).requires_grad_(False)
+    tokens = 4 + torch.arange(320)[None] % 90
+    with FlopCounterMode(display=False) as counter:
+        model.logits(model.read(tokens))
+    lengths = Lengths(1, 0, 320, 320, 0, 0, 320**2)
+    ratio = counter.get_total_flops() / forward_flops(config, 100, lengths)
+    assert 0.8 < ratio < 1.1
 
 
 # FLOPs

@@ -16,6 +16,7 @@ from ablate.config.variants import (
     exportable,
 )
 from ablate.model import attention, feed_forward, norms, positions
+from ablate.model.recurrent_mixers import RECURRENT_MIXERS
 
 EVERY = [(field, name) for field, variants in VARIANTS.items() for name in variants]
 
@@ -25,6 +26,7 @@ def test_every_variant_has_a_class_and_an_entry():
     assert feed_forward.ACTIVATIONS.keys() == ACTIVATIONS.keys()
     assert norms.NORMS.keys() == NORMS.keys()
     assert attention.MECHANISMS.keys() == ATTENTIONS.keys()
+    assert {"attention", "lstm", *RECURRENT_MIXERS} == MIXERS.keys()
 
 
 def test_the_fields_accept_exactly_the_variants_of_their_table():
@@ -41,7 +43,16 @@ def test_the_fields_accept_exactly_the_variants_of_their_table():
 
 @pytest.mark.parametrize(("field", "name"), EVERY)
 def test_every_variant_can_be_set_alone(field, name):
-    assert getattr(resolve_row({field: name}, written=[field]), field) == name
+    beside = {}
+    if name in RECURRENT_MIXERS:
+        beside["architecture"] = "decoder-only"
+    assert getattr(resolve_row({field: name, **beside}, written=[field]), field) == name
+
+
+@pytest.mark.parametrize("name", RECURRENT_MIXERS)
+def test_a_mixer_of_one_direction_is_refused_in_an_encoder(name):
+    with pytest.raises(ValueError, match=f"mixer={name} .* needs architecture=decoder-only"):
+        resolve_row({"mixer": name})
 
 
 def test_an_export_format_names_the_variants_that_it_can_represent():

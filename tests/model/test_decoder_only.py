@@ -4,13 +4,15 @@ import pytest
 import torch
 
 from ablate.model.attention_context import AttentionContext
+from ablate.model.recurrent_mixers import RECURRENT_MIXERS
 from tests.model.small import ENCODINGS, V, normal, places, sentences, small_model
 
 CLOSE = {"atol": 1e-5, "rtol": 1e-5}
-# Every kind of positional encoding, and the LSTM, which has none.
+# Every kind of positional encoding, and the mixers, which have none.
 VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"mixer": "lstm"},
+    *({"mixer": name} for name in RECURRENT_MIXERS),
     {"attention": "linear"},
     {"attention": "local", "attention_window": 3},
     {"norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu"},

@@ -390,6 +390,8 @@ def test_a_model_goes_on_from_the_state_of_its_optimizer_to_the_bit(settings):
     ids=str,
 )
 @pytest.mark.parametrize("shape", [{}, {"mixer": "lstm"}, {"architecture": "decoder-only", "n_kv_heads": 1},
+                                   {"architecture": "decoder-only", "mixer": "gated_deltanet"},
+                                   {"architecture": "decoder-only", "mixer": "mamba2"},
                                    {"activation": "swiglu", "positional_encoding": "relative"}], ids=str)  # fmt: skip
 def test_the_state_is_as_large_as_foretold(settings, bytes_each, shape):
     config = resolve_row({**SMALL, **settings, **shape})

@@ -120,6 +120,8 @@ VARIANTS = {
     "decoder-only": {"architecture": "decoder-only", **ROOMY},
     "lstm": {"mixer": "lstm"},
     "decoder-only lstm": {"architecture": "decoder-only", "mixer": "lstm", **ROOMY},
+    "mamba2": {"architecture": "decoder-only", "mixer": "mamba2", **ROOMY},
+    "gated deltanet": {"architecture": "decoder-only", "mixer": "gated_deltanet", **ROOMY},
     "relative": {"positional_encoding": "relative", "relative_clip": 3, "attention_dropout": 0.2},
     "t5": {"positional_encoding": "t5", "activation_dropout": 0.2, "n_kv_heads": 1},
     "adamw": {

@@ -1,0 +1,110 @@
+"""Linear recurrences over matrices, chunk by chunk: the state of retention, gated linear attention,
+Mamba 2, DeltaNet and gated DeltaNet.
+
+The state S (d_k, d_v) of a head follows, for the decay a_t = exp(g_t) of each row of S, the rule
+
+    S_t = a_t S_{t-1} + k_t u_t^T,   o_t = S_t^T q_t
+
+where u_t is the value v_t; or, with the delta rule, b_t (v_t - (a_t S_{t-1})^T k_t): the difference
+between the value and what the state already holds for the key.
+
+Sources: the chunked form is that of "Gated Linear Attention Transformers" (Yang et al., 2023),
+section 4; that of the delta rule, which solves one triangular system a chunk, of "Parallelizing
+Linear Transformers with the Delta Rule over Sequence Length" (Yang et al., 2024), section 3.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ablate.config.variants import RECURRENCE_CHUNK, VECTOR_CHUNK
+
+
+def linear_recurrence(
+    Q: Tensor,
+    K: Tensor,
+    V: Tensor,
+    log_decay: Tensor,
+    beta: Tensor | None = None,
+    state: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Apply the recurrence to a sequence.
+
+    Args:
+        Q: queries (B, h, T, d_k).
+        K: keys (B, h, T, d_k). A token with a key of 0, a decay of 1 and a beta of 0 leaves the
+            state as it is.
+        V: values (B, h, T, d_v).
+        log_decay: logarithms of the decay, at most 0: (B, h, T, 1) for one of a head, or (B, h, T,
+            d_k) for one of each row of its state.
+        beta: strength of the delta rule (B, h, T, 1); None to add values as they are.
+        state: (B, h, d_k, d_v) before the first token; None for 0.
+
+    Returns:
+        Outputs (B, h, T, d_v), and the state after the last token.
+    """
+    B, h, T, d_k = Q.shape
+    if state is None:
+        state = Q.new_zeros(B, h, d_k, V.shape[-1])
+    if T == 1:
+        return _step(Q, K, V, log_decay, beta, state)
+    # A decay for each row of the state needs a product for each pair of tokens and each row: short
+    # chunks cost least.
+    C = min(T, RECURRENCE_CHUNK if log_decay.shape[-1] == 1 else VECTOR_CHUNK)
+    Q, K, V, log_decay = (_chunks(x, C) for x in (Q, K, V, log_decay))  # (B, h, n, C, .)
+    G = log_decay.cumsum(-2)
+    pairs = _decayed_products(Q, K, G, diagonal=0)  # (B, h, n, C, C): query i with key j <= i
+    queries = Q * G.exp()  # read the state before the chunk
+    keys = K * (G[..., -1:, :] - G).exp()  # write the state after the chunk
+    kept = G[..., -1, :, None].exp()  # (B, h, n, d_k or 1, 1): what remains of the state
+    if beta is not None:
+        beta = _chunks(beta, C)
+        V, reads = _delta_rule(K, V, G, beta)
+    outputs = []
+    for n in range(Q.shape[2]):
+        U = V[:, :, n] if beta is None else V[:, :, n] - reads[:, :, n] @ state
+        outputs.append(queries[:, :, n] @ state + pairs[:, :, n] @ U)
+        state = kept[:, :, n] * state + keys[:, :, n].mT @ U
+    return torch.cat(outputs, dim=2)[:, :, :T], state
+
+
+def _step(
+    Q: Tensor, K: Tensor, V: Tensor, log_decay: Tensor, beta: Tensor | None, state: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The rule itself, for one token."""
+    state = log_decay.exp().mT * state
+    U = V if beta is None else beta * (V - K @ state)
+    state = state + K.mT @ U
+    return Q @ state, state
+
+
+def _chunks(x: Tensor, C: int) -> Tensor:
+    """(B, h, T, d) -> (B, h, n, C, d), filled up with zeros, which leave the state as it is."""
+    B, h, T, d = x.shape
+    return F.pad(x, (0, 0, 0, -T % C)).view(B, h, -1, C, d)
+
+
+def _decayed_products(Q: Tensor, K: Tensor, G: Tensor, diagonal: int) -> Tensor:
+    """q_i . k_j, decayed from token j to token i, for j <= i + diagonal; else 0: (..., C, C)."""
+    C = Q.shape[-2]
+    seen = torch.ones(C, C, dtype=torch.bool, device=Q.device).tril(diagonal)
+    # Masked before the exponential, which would overflow for a later j.
+    decay = (G[..., :, None, :] - G[..., None, :, :]).masked_fill(~seen[..., None], -torch.inf)
+    if G.shape[-1] == 1:
+        return Q @ K.mT * decay.squeeze(-1).exp()
+    return torch.einsum("...id,...jd,...ijd->...ij", Q, K, decay.exp())
+
+
+def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """The parts of u = values - reads @ state, of all chunks at once.
+
+    Within a chunk u_t depends on every u_j before it: (I + L) u = b (v - (a k)^T S), where L holds
+    the decayed products of keys.
+    """
+    L = beta * _decayed_products(K, K, G, diagonal=-1)
+    right = torch.cat([beta * V, beta * K * G.exp()], dim=-1)
+    solved = torch.linalg.solve_triangular(L, right, upper=False, unitriangular=True)
+    values, reads = solved.split([V.shape[-1], K.shape[-1]], dim=-1)
+    return values, reads

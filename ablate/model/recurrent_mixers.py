@@ -1,0 +1,387 @@
+"""Token mixers with a state of fixed size, in place of self-attention in a causal stack.
+
+Each projects x to queries, keys, values, and what its state forgets, and applies the recurrence of
+`ablate/kernels/linear_recurrence.py`. Training takes chunks of a sequence at once; decoding takes
+one token after another, with a state that does not grow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ablate.config import ModelConfig
+from ablate.config.variants import CONVOLUTION_WIDTH, DECAY_RANK, GATED_CONVOLUTION_WIDTH
+from ablate.kernels.linear_recurrence import linear_recurrence
+from ablate.model.attention_context import AttentionContext
+from ablate.model.layers import Linear
+from ablate.model.norms import RMSNorm
+from ablate.model.positions import RotaryPositions
+from ablate.model.token_mixer import TokenMixer
+
+GATE_TEMPERATURE = 16  # the root of the sigmoid that is its decay, so that little is forgotten
+
+
+@dataclass
+class MixerState:
+    """The state after the last token of each sentence.
+
+    Attributes:
+        memory: of the recurrence, (B, h, d_k, d_v); None in a mixer without one.
+        inputs: of each short convolution, its last inputs (B, width - 1, channels).
+    """
+
+    memory: Tensor | None
+    inputs: list[Tensor]
+
+    def select(self, rows: Tensor) -> MixerState:
+        """Rows (B') of the batch, in this order."""
+        memory = None if self.memory is None else self.memory.index_select(0, rows)
+        return MixerState(memory, [x.index_select(0, rows) for x in self.inputs])
+
+
+class ShortConvolution(nn.Module):
+    """A causal convolution of each channel over the last `width` tokens."""
+
+    def __init__(
+        self, channels: int, width: int, init: torch.Generator, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(channels, 1, width))
+        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+        bound = width**-0.5  # torch's own rule for a convolution
+        nn.init.uniform_(self.weight, -bound, bound, generator=init)
+
+    def forward(
+        self, x: Tensor, past: Tensor | None, tokens: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Convolve x with itself and its past.
+
+        Args:
+            x: (B, T, channels).
+            past: inputs before x (B, width - 1, channels); None for zeros.
+            tokens: (B, T), false at padding, which is at the end; None without padding.
+
+        Returns:
+            (B, T, channels), and the last width - 1 inputs that are no padding.
+        """
+        before = self.weight.shape[-1] - 1
+        past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past
+        inputs = torch.cat([past, x], dim=1)
+        bias = None if self.bias is None else self.bias.to(x.dtype)
+        out = F.conv1d(inputs.mT, self.weight.to(x.dtype), bias, groups=x.shape[2]).mT
+        if tokens is None:
+            return out, inputs[:, inputs.shape[1] - before :]
+        last = tokens.sum(1)[:, None] + torch.arange(before, device=x.device)  # (B, width - 1)
+        return out, inputs.gather(1, last[:, :, None].expand(-1, -1, x.shape[2]))
+
+
+class Projections(NamedTuple):
+    """What a recurrence reads of a sequence; see `linear_recurrence`.
+
+    `skip` (B, h, T, d_v) is added to what it gives.
+    """
+
+    Q: Tensor
+    K: Tensor
+    V: Tensor
+    log_decay: Tensor
+    beta: Tensor | None = None
+    skip: Tensor | None = None
+
+
+class RecurrentMixer(TokenMixer):
+    """Base of the mixers: projections, the recurrence, and the output.
+
+    A subclass defines `project` and, if its output has a gate, `gated`.
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__()
+        self.n_heads, self.d_k, self.d_v = config.n_heads, config.d_k, config.d_v
+        d, h = config.d_model, config.n_heads
+        self.query = Linear(d, self._width_of_keys(), init, bias=False)
+        self.key = Linear(d, self._width_of_keys(), init, bias=False)
+        self.value = Linear(d, h * self.d_v, init, bias=False)
+        self.output = Linear(h * self.d_v, d, init, bias=False)
+        self.norm = RMSNorm(self.d_v)
+        self.convolutions = nn.ModuleList()
+
+    def _width_of_keys(self) -> int:
+        return self.n_heads * self.d_k
+
+    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+        """The parts of the recurrence.
+
+        Args:
+            x: (B, T, d_model).
+            inputs: of the convolutions before x, empty at the beginning of a sequence; replaced by
+                those after x.
+            context: masks and positions.
+        """
+        raise NotImplementedError
+
+    def gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """The normalized output of the recurrence: (B, T, h, d_v) -> (B, T, h, d_v)."""
+        normed: Tensor = self.norm(out)
+        return normed
+
+    def forward(
+        self, x: Tensor, past: MixerState | None, context: AttentionContext
+    ) -> tuple[Tensor, MixerState]:
+        """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
+        state = MixerState(None, []) if past is None else past
+        inputs = list(state.inputs)
+        Q, K, V, log_decay, beta, skip = self.project(x, inputs, context)
+        tokens = tokens_of(x, context)
+        if tokens is not None:  # padding leaves the state as it is
+            real = tokens[:, None, :, None]
+            K, log_decay = K * real, log_decay * real
+            beta = None if beta is None else beta * real
+        # The recurrence adds up many products, whose errors in bf16 would grow with the length.
+        with torch.autocast(x.device.type, enabled=False):
+            Q, K, V, log_decay = map(full_precision, (Q, K, V, log_decay))
+            beta = None if beta is None else full_precision(beta)
+            out, memory = linear_recurrence(Q, K, V, log_decay, beta, state.memory)
+        out = out if skip is None else out + skip
+        mixed = self.gated(out.transpose(1, 2), x)  # (B, T, h, d_v)
+        return self.output(mixed.flatten(2)), MixerState(memory, inputs)
+
+    def _convolved(
+        self, parts: list[Tensor], inputs: list[Tensor], tokens: Tensor | None
+    ) -> list[Tensor]:
+        """Each part after its short convolution and SiLU."""
+        results = []
+        for i, (part, convolution) in enumerate(zip(parts, self.convolutions, strict=True)):
+            before = inputs[i] if i < len(inputs) else None
+            out, after = convolution(part, before, tokens)
+            inputs[i : i + 1] = [after]
+            results.append(F.silu(out))
+        return results
+
+    def _heads(self, x: Tensor) -> Tensor:
+        """(B, T, h * d) -> (B, h, T, d)."""
+        return x.unflatten(-1, (self.n_heads, -1)).transpose(1, 2)
+
+
+class Retention(RecurrentMixer):
+    """Queries and keys rotated as in RoPE, and a fixed decay for each head ("Retentive Network",
+    Sun et al., 2023, eq. 5 to 8).
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__(config, init)
+        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
+        self.rotary = RotaryPositions(config, True, init)
+        decay = 1 - 2.0 ** (-5 - torch.arange(self.n_heads))
+        self.register_buffer("log_decay", decay.log().view(-1, 1, 1), persistent=False)
+
+    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+        """Scaled and rotated queries and keys, and the decay of each head."""
+        places = context.query_positions
+        Q, K = (
+            self.rotary.rotate(self._heads(projection(x)), places)
+            for projection in (self.query, self.key)
+        )
+        log_decay: Tensor = self.log_decay  # type: ignore[assignment]
+        return Projections(
+            Q,
+            K * self.d_k**-0.5,
+            self._heads(self.value(x)),
+            log_decay.expand(x.shape[0], -1, x.shape[1], 1),
+        )
+
+    def gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """SiLU of a gate, times the normalized heads."""
+        return silu_gate(self.norm(out), self.gate(x))
+
+
+class GatedLinearAttention(RecurrentMixer):
+    """A decay for each row of the state that depends on the token ("Gated Linear Attention
+    Transformers", Yang et al., 2023, section 4.4).
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__(config, init)
+        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
+        self.decay_in = Linear(config.d_model, DECAY_RANK, init, bias=False)
+        self.decay_out = Linear(DECAY_RANK, self.n_heads * self.d_k, init)
+
+    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+        """Scaled queries, and the decay as the root of a sigmoid of low rank."""
+        decay = self.decay_out(self.decay_in(x))
+        return Projections(
+            self._heads(self.query(x)) * self.d_k**-0.5,
+            self._heads(self.key(x)),
+            self._heads(self.value(x)),
+            F.logsigmoid(full_precision(self._heads(decay))) / GATE_TEMPERATURE,
+        )
+
+    def gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """SiLU of a gate, times the normalized heads."""
+        return silu_gate(self.norm(out), self.gate(x))
+
+
+class DeltaNet(RecurrentMixer):
+    """The delta rule: a key's old value is replaced, to a degree that depends on the token
+    ("Parallelizing Linear Transformers with the Delta Rule", Yang et al., 2024).
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__(config, init)
+        self.strength = Linear(config.d_model, self.n_heads, init, bias=False)
+        for projection in (self.query, self.key, self.value):
+            channels = projection.weight.shape[0]
+            self.convolutions.append(ShortConvolution(channels, CONVOLUTION_WIDTH, init))
+
+    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+        """Convolved parts, with queries and keys of length 1, and no decay."""
+        parts = [self.query(x), self.key(x), self.value(x)]
+        Q, K, V = map(self._heads, self._convolved(parts, inputs, tokens_of(x, context)))
+        beta = self._heads(self.strength(x)).sigmoid()
+        return Projections(
+            unit_length(Q) * self.d_k**-0.5, unit_length(K), V, self.log_decay(x), beta
+        )
+
+    def log_decay(self, x: Tensor) -> Tensor:
+        """(B, h, T, 1): zeros, as nothing is forgotten but what is replaced."""
+        return x.new_zeros(x.shape[0], self.n_heads, x.shape[1], 1)
+
+
+class GatedDeltaNet(DeltaNet):
+    """DeltaNet with Mamba 2's decay and a gate ("Gated Delta Networks", Yang et al., 2024)."""
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__(config, init)
+        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
+        self.decay = StepDecay(config.d_model, self.n_heads, init)
+
+    def log_decay(self, x: Tensor) -> Tensor:
+        """(B, h, T, 1)."""
+        return self.decay(x)[1]
+
+    def gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """SiLU of a gate, times the normalized heads."""
+        return silu_gate(self.norm(out), self.gate(x))
+
+
+class Mamba2(RecurrentMixer):
+    """A state space with one decay for each head, whose queries and keys all heads share
+    ("Transformers are SSMs", Dao and Gu, 2024, section 7).
+
+    d_k is the size of its state, and h * d_v its inner width.
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__(config, init)
+        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
+        self.decay = StepDecay(config.d_model, self.n_heads, init)
+        self.skip = nn.Parameter(torch.ones(self.n_heads))
+        self.norm = RMSNorm(self.n_heads * self.d_v)
+        for projection in (self.query, self.key, self.value):
+            channels = projection.weight.shape[0]
+            self.convolutions.append(ShortConvolution(channels, CONVOLUTION_WIDTH, init, bias=True))
+
+    def _width_of_keys(self) -> int:
+        return self.d_k
+
+    def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
+        """Convolved parts, values times the step of each token, and the skip of the values."""
+        parts = [self.query(x), self.key(x), self.value(x)]
+        Q, K, V = self._convolved(parts, inputs, tokens_of(x, context))
+        step, log_decay = self.decay(x)
+        shared = (-1, self.n_heads, -1, -1)
+        V = self._heads(V)
+        return Projections(
+            Q[:, None].expand(shared),
+            K[:, None].expand(shared),
+            V * step,
+            log_decay,
+            skip=self.skip[:, None, None] * V,
+        )
+
+    def gated(self, out: Tensor, x: Tensor) -> Tensor:
+        """The heads times SiLU of a gate, normalized together."""
+        normed: Tensor = self.norm(silu_gate(out, self.gate(x)).flatten(2))
+        return normed.unflatten(2, (self.n_heads, -1))
+
+
+class StepDecay(nn.Module):
+    """The step of each token and head, and the decay that follows from it (Dao and Gu, 2024).
+
+    Steps begin between 0.001 and 0.1, and rates of decay between 1 and 16.
+    """
+
+    def __init__(self, d_model: int, n_heads: int, init: torch.Generator) -> None:
+        super().__init__()
+        self.step = Linear(d_model, n_heads, init, bias=False)
+        low, high = math.log(0.001), math.log(0.1)
+        step = torch.empty(n_heads).uniform_(low, high, generator=init).exp()
+        self.step_bias = nn.Parameter(step + torch.log(-torch.expm1(-step)))  # softplus's inverse
+        self.log_rate = nn.Parameter(torch.empty(n_heads).uniform_(1, 16, generator=init).log())
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, T, d_model) -> steps and logarithms of decays, both (B, h, T, 1)."""
+        step = F.softplus(full_precision(self.step(x)) + self.step_bias)
+        log_decay = -self.log_rate.exp() * step
+        return step.mT[..., None], log_decay.mT[..., None]
+
+
+class GatedConvolution(TokenMixer):
+    """A short convolution between two gates, as in LFM2 (Liquid AI, 2025): C * conv(B * x)."""
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__()
+        d = config.d_model
+        self.before = Linear(d, d, init, bias=False)
+        self.after = Linear(d, d, init, bias=False)
+        self.value = Linear(d, d, init, bias=False)
+        self.convolution = ShortConvolution(d, GATED_CONVOLUTION_WIDTH, init)
+        self.output = Linear(d, d, init, bias=False)
+
+    def forward(
+        self, x: Tensor, past: MixerState | None, context: AttentionContext
+    ) -> tuple[Tensor, MixerState]:
+        """(B, T, d_model) -> (B, T, d_model), and the last inputs of the convolution."""
+        inputs = None if past is None else past.inputs[0]
+        gated = self.before(x) * self.value(x)
+        out, inputs = self.convolution(gated, inputs, tokens_of(x, context))
+        return self.output(self.after(x) * out), MixerState(None, [inputs])
+
+
+def tokens_of(x: Tensor, context: AttentionContext) -> Tensor | None:
+    """(B, T), true at the tokens of x and false at padding; None where nothing is padded."""
+    if context.key_mask is None:
+        return None
+    return context.key_mask[:, 0, 0, -x.shape[1] :]
+
+
+def silu_gate(out: Tensor, gate: Tensor) -> Tensor:
+    """Heads (B, T, h, d_v) times SiLU of a gate (B, T, h * d_v)."""
+    return out * F.silu(gate).view_as(out)
+
+
+def unit_length(x: Tensor) -> Tensor:
+    """Each vector of the last axis divided by its length."""
+    return x * torch.rsqrt(x.square().sum(-1, keepdim=True) + 1e-6)
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """X in fp32, or fp64 if it is."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+# Facts about each, such as its number of parameters, are in ablate/config/variants.py.
+RECURRENT_MIXERS: dict[str, type[RecurrentMixer] | type[GatedConvolution]] = {
+    "retention": Retention,
+    "gated_linear_attention": GatedLinearAttention,
+    "mamba2": Mamba2,
+    "deltanet": DeltaNet,
+    "gated_deltanet": GatedDeltaNet,
+    "short_convolution": GatedConvolution,
+}

@@ -1,0 +1,79 @@
+"""The recurrence chunk by chunk: equal to its rule, token by token, in values and gradients."""
+
+import pytest
+import torch
+
+from ablate.config.variants import RECURRENCE_CHUNK as CHUNK
+from ablate.kernels.linear_recurrence import linear_recurrence
+
+B, H, D_K, D_V = 2, 3, 7, 5
+
+
+def by_the_rule(Q, K, V, log_decay, beta, S):
+    """S_t = a_t S_{t-1} + k_t u_t^T and o_t = S_t^T q_t, for each token."""
+    outputs = []
+    for t in range(Q.shape[2]):
+        q, k, u = Q[:, :, t], K[:, :, t], V[:, :, t]
+        S = log_decay[:, :, t].exp()[..., None] * S
+        if beta is not None:
+            u = beta[:, :, t] * (u - torch.einsum("bhkv,bhk->bhv", S, k))
+        S = S + torch.einsum("bhk,bhv->bhkv", k, u)
+        outputs.append(torch.einsum("bhkv,bhk->bhv", S, q))
+    return torch.stack(outputs, dim=2), S
+
+
+def drawn(T, decays, delta):
+    """Inputs in double precision; keys of length 1, so that the delta rule stays small."""
+    draw = torch.Generator().manual_seed(T)
+
+    def normal(*size):
+        return torch.randn(*size, generator=draw, dtype=torch.float64)
+
+    K = torch.nn.functional.normalize(normal(B, H, T, D_K), dim=-1)
+    log_decay = -normal(B, H, T, decays).abs()
+    beta = normal(B, H, T, 1).sigmoid() if delta else None
+    inputs = [normal(B, H, T, D_K), K, normal(B, H, T, D_V), log_decay, beta]
+    return [*inputs, normal(B, H, D_K, D_V)]
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["values", "delta rule"])
+@pytest.mark.parametrize("decays", [1, D_K], ids=["a decay for each head", "for each row"])
+@pytest.mark.parametrize("T", [1, 2, 5, CHUNK, CHUNK + 1, 2 * CHUNK + 2])
+def test_chunks_give_the_values_and_gradients_of_the_rule(T, decays, delta):
+    inputs = drawn(T, decays, delta)
+    leaves = [x.requires_grad_() for x in inputs if x is not None]
+    found, expected = linear_recurrence(*inputs), by_the_rule(*inputs)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-9)
+    gradients = []
+    for out, state in (found, expected):
+        loss = (out * torch.linspace(-1, 1, D_V)).sum() + (state**2).sum()
+        gradients.append(torch.autograd.grad(loss, leaves))
+    torch.testing.assert_close(*gradients, atol=1e-9, rtol=1e-8)
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["values", "delta rule"])
+def test_a_token_without_key_decay_and_strength_leaves_the_state(delta):
+    Q, K, V, log_decay, beta, S = drawn(6, 1, delta)
+    for part in (K, log_decay, *([beta] if delta else [])):
+        part[:, :, 2:4] = 0
+    kept = [0, 1, 4, 5]
+    parts = [x if x is None else x[:, :, kept] for x in (Q, K, V, log_decay, beta)]
+    out, state = linear_recurrence(Q, K, V, log_decay, beta, S)
+    expected = linear_recurrence(*parts, S)
+    torch.testing.assert_close((out[:, :, kept], state), expected)
+
+
+def test_a_strong_decay_over_a_long_sequence_stays_finite():
+    Q, K, V, log_decay, beta, S = drawn(3 * CHUNK, D_K, True)
+    out, state = linear_recurrence(Q, K, V, 300 * log_decay, beta, S)
+    assert bool(out.isfinite().all())
+    assert bool(state.isfinite().all())
+
+
+@pytest.mark.parametrize("split", [1, 3, 70])
+def test_a_sequence_continues_from_its_state(split):
+    *inputs, S = drawn(90, 1, True)
+    whole = linear_recurrence(*inputs, S)
+    first, between = linear_recurrence(*(x[:, :, :split] for x in inputs), S)
+    second, end = linear_recurrence(*(x[:, :, split:] for x in inputs), between)
+    torch.testing.assert_close((torch.cat([first, second], dim=2), end), whole)

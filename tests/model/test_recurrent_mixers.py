@@ -1,0 +1,132 @@
+"""Mixers with a state of fixed size: equal to published models, and to themselves token by token."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from ablate.model.attention_context import AttentionContext
+from ablate.model.recurrent_mixers import RECURRENT_MIXERS, GatedDeltaNet, Mamba2
+from tests.model.small import normal, places, real, shape
+
+D_MODEL, H, D_K, D_V, T = 26, 3, 10, 7, 9
+CLOSE = {"atol": 1e-9, "rtol": 1e-8}
+
+
+def mixer(name, **fields):
+    """A mixer in double precision, with random vectors in the place of its ones and zeros."""
+    draw = torch.Generator().manual_seed(2)
+    made = RECURRENT_MIXERS[name](shape(**fields), draw).double()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter += 0.1 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+    return made.requires_grad_(False)
+
+
+def context(T, first=0, mask=None):
+    return AttentionContext(places(T, first), places(first + T), mask, causal=True)
+
+
+def drawn(*size, seed=1):
+    return normal(*size, seed=seed).double()
+
+
+@pytest.mark.parametrize("name", RECURRENT_MIXERS)
+def test_a_sequence_is_mixed_as_its_tokens_one_by_one(name):
+    ours, x = mixer(name), drawn(2, T, D_MODEL)
+    whole, end = ours(x, None, context(T))
+    state, outputs = None, []
+    for t in range(T):
+        out, state = ours(x[:, t : t + 1], state, context(1, t))
+        outputs.append(out)
+    torch.testing.assert_close(torch.cat(outputs, dim=1), whole, **CLOSE)
+    torch.testing.assert_close(dataclasses.astuple(state), dataclasses.astuple(end), **CLOSE)
+
+
+@pytest.mark.parametrize("name", RECURRENT_MIXERS)
+def test_the_future_does_not_change_the_past(name):
+    ours, x = mixer(name), drawn(1, T, D_MODEL).requires_grad_()
+    out, _ = ours(x, None, context(T))
+    (gradient,) = torch.autograd.grad(out[0, 4] @ drawn(D_MODEL), x)
+    expected = list(range(5)) if name != "short_convolution" else [2, 3, 4]
+    assert gradient[0].abs().sum(1).nonzero().flatten().tolist() == expected
+
+
+@pytest.mark.parametrize("name", RECURRENT_MIXERS)
+def test_padding_changes_neither_outputs_nor_state(name):
+    lengths = (4, 9, 1)
+    ours, x = mixer(name), drawn(len(lengths), T, D_MODEL)
+    out, state = ours(x, None, context(T, mask=real(*lengths)))
+    for b, length in enumerate(lengths):
+        alone, end = ours(x[b : b + 1, :length], None, context(length))
+        torch.testing.assert_close(out[b : b + 1, :length], alone, **CLOSE)
+        one = dataclasses.astuple(state.select(torch.tensor([b])))
+        torch.testing.assert_close(one, dataclasses.astuple(end), **CLOSE)
+
+
+@pytest.mark.parametrize("name", RECURRENT_MIXERS)
+def test_gradients_of_the_weights_are_those_of_differences(name):
+    ours, x = mixer(name).requires_grad_(), drawn(1, 5, D_MODEL)
+    names, weights = zip(*ours.named_parameters(), strict=True)
+
+    def loss(*values):
+        out, _ = torch.func.functional_call(
+            ours, dict(zip(names, values, strict=True)), (x, None, context(5))
+        )
+        return out.square().sum()
+
+    assert torch.autograd.gradcheck(loss, weights, fast_mode=True)
+
+
+def test_gated_deltanet_is_that_of_qwen3_next():
+    from transformers import Qwen3NextConfig
+    from transformers.models.qwen3_next.modeling_qwen3_next import Qwen3NextGatedDeltaNet
+
+    ours = mixer("gated_deltanet")
+    assert isinstance(ours, GatedDeltaNet)
+    config = Qwen3NextConfig(
+        hidden_size=D_MODEL, linear_num_value_heads=H, linear_num_key_heads=H,
+        linear_key_head_dim=D_K, linear_value_head_dim=D_V, linear_conv_kernel_dim=4,
+        rms_norm_eps=1e-6, num_hidden_layers=1, layer_types=["linear_attention"],
+    )  # fmt: skip
+    theirs = Qwen3NextGatedDeltaNet(config, 0).double().requires_grad_(False)
+    heads = [
+        layer.weight.view(H, -1, D_MODEL) for layer in (ours.query, ours.key, ours.value, ours.gate)
+    ]
+    theirs.in_proj_qkvz.weight.copy_(torch.cat(heads, dim=1).flatten(0, 1))
+    by_head = torch.stack([ours.strength.weight, ours.decay.step.weight], dim=1)
+    theirs.in_proj_ba.weight.copy_(by_head.flatten(0, 1))
+    theirs.conv1d.weight.copy_(torch.cat([c.weight for c in ours.convolutions]))
+    theirs.dt_bias.copy_(ours.decay.step_bias)
+    theirs.A_log.copy_(ours.decay.log_rate)
+    theirs.norm.weight.copy_(ours.norm.weight)
+    theirs.out_proj.weight.copy_(ours.output.weight)
+    x = drawn(2, T, D_MODEL)
+    # The reference rounds its recurrence to fp32.
+    torch.testing.assert_close(ours(x, None, context(T))[0], theirs(x), atol=2e-5, rtol=1e-4)
+
+
+def test_mamba2_is_that_of_transformers():
+    from transformers import Mamba2Config
+    from transformers.models.mamba2.modeling_mamba2 import Mamba2Mixer
+
+    ours = mixer("mamba2", d_v=2 * D_MODEL // 4, n_heads=4)
+    assert isinstance(ours, Mamba2)
+    config = Mamba2Config(
+        hidden_size=D_MODEL, num_heads=4, head_dim=2 * D_MODEL // 4, expand=2, state_size=D_K,
+        n_groups=1, conv_kernel=4, use_bias=False, use_conv_bias=True, layer_norm_epsilon=1e-6,
+        num_hidden_layers=1, chunk_size=4,
+    )  # fmt: skip
+    theirs = Mamba2Mixer(config, 0).double().requires_grad_(False)
+    projections = (ours.gate, ours.value, ours.key, ours.query, ours.decay.step)
+    theirs.in_proj.weight.copy_(torch.cat([layer.weight for layer in projections]))
+    query, key, value = ours.convolutions
+    theirs.conv1d.weight.copy_(torch.cat([c.weight for c in (value, key, query)]))
+    theirs.conv1d.bias.copy_(torch.cat([c.bias for c in (value, key, query)]))
+    theirs.dt_bias.copy_(ours.decay.step_bias)
+    theirs.A_log.copy_(ours.decay.log_rate)
+    theirs.D.copy_(ours.skip)
+    theirs.norm.weight.copy_(ours.norm.weight)
+    theirs.out_proj.weight.copy_(ours.output.weight)
+    x = drawn(2, T, D_MODEL)
+    torch.testing.assert_close(ours(x, None, context(T))[0], theirs(x), atol=2e-5, rtol=1e-4)
