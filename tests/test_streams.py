@@ -297,7 +297,7 @@ def small(tmp_path_factory):
         ("ablate status study.yaml >&- 2>&- <&-", 0, ""),
         ("ablate table no.yaml 2>&-", 2, ""),
         ("ablate translate study.yaml <&-", 2,
-         "standard input is closed; sentences are read from it, such as `ablate translate ... < FILE`\n"),
+         "standard input is closed; text is read from it, as in `... < FILE`\n"),
     ],
 )  # fmt: skip
 def test_a_stream_that_is_closed_full_or_gone_gives_no_traceback(small, command, code, err):

@@ -64,4 +64,5 @@ def row_for_text(
     except AblateError as error:
         if row is None or (not isinstance(error, UsageError) and run.endswith((".yaml", ".yml"))):
             raise
-        raise UsageError(*error.lines, f'if "{row}" is a text: {option}') from None
+        *before, last = error.lines
+        raise UsageError(*before, f'{last}; if "{row}" is a text: {option}') from None

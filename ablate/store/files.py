@@ -284,7 +284,8 @@ def make_room(path: Path) -> bool:
     except OSError:
         return False
     if in_the_way:
-        quarantine(path)
+        with suppress(FileNotFoundError):  # another process has removed it
+            quarantine(path)
     return in_the_way
 
 

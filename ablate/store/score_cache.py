@@ -89,7 +89,14 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
     Raises:
         StoreError: the file in scores/ is damaged, or cannot be read.
     """
-    return {**decoding.scores, **read_measurements(folder, id, decoding)}
+    scores: dict[str, Score] = dict(read_measurements(folder, id, decoding))
+    for name, score in decoding.scores.items():
+        measured = scores.get(name)
+        # Its own value comes first, so that the table is that of the result.
+        scores[name] = (
+            score if measured is None else measured.model_copy(update={"value": score.value})
+        )
+    return scores
 
 
 def read_measurements(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Measurement]:

@@ -75,7 +75,7 @@ def lines_of(table):
 
 def test_the_table_has_the_means_and_the_largest_weight_of_each_head():
     head, *lines = lines_of(weights_table(WEIGHTS))
-    assert head == ["head", "entropy", "distance", "self", "prev", "next", "marks", "strongest"]
+    assert head == ["head", "entropy", "distance", "self", "prev", "marks", "strongest"]
     names = [" ".join(line[:2]) for line in lines]
     assert names == ["decoder 1.1", "decoder 1.2", "decoder 1.3", "cross 2.1", "cross 2.2"]
     measured = head_statistics(WEIGHTS.layers[1])[1]

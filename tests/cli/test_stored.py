@@ -21,6 +21,7 @@ def test_everything_known_about_a_run_is_shown(fake, given):
     })  # fmt: skip
     write_json(folder.execution, {
         "training": "0123456789ab", "device": "cpu", "threads": 1, "micro_batch_tokens": 1000, "halvings": 2,
+        "precision": "fp32",
     })  # fmt: skip
     folder.log.write_text("first\nlast\n")
     done = inside("status", folder.id[:6], *given[1:])

@@ -146,7 +146,9 @@ def test_fields_without_custom_classes_report_their_allowed_values(faults):
     text = HEAD + "base: {optimizer: 'mine:Mine', mixer: 'zzz:Mine'}"
     assert faults(text) == [
         'own.yaml:3:19: optimizer: "mine:Mine" is not allowed: must be adam, adamw, sgd or muon',
-        'own.yaml:3:39: mixer: "zzz:Mine" is not allowed: must be attention or lstm',
+        'own.yaml:3:39: mixer: "zzz:Mine" is not allowed: must be attention, '
+        "lstm, retention, gated_linear_attention, mamba2, deltanet, gated_deltanet or "
+        "short_convolution",
     ]
 
 
