@@ -69,7 +69,10 @@ def test_a_pilot_at_its_time_limit_saves_and_goes_on_in_a_new_allocation(slurm, 
     trial.share_corpus(local)
     time_limit(trial)
     assert (trial.lost(), trial.wrong(local), trial.twice()) == (0, 0, 0)
-    assert any(report.starts > 1 for report in trial.job.read_pilots())
+    pilots = trial.job.read_pilots()
+    if all((report.starts, report.reason) == (1, "nothing is left to do") for report in pilots):
+        pytest.skip("this machine has ended the study before the limit")
+    assert any(report.starts > 1 for report in pilots)
 
 
 def test_pilots_that_work_save_and_leave_when_they_are_asked_to_stop(slurm, local, tmp_path):
