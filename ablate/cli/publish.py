@@ -37,9 +37,9 @@ def command(
     """Write tables, figures and records, from which others recompute the results."""
     from ablate.analysis.curves import curves_of
     from ablate.analysis.table import table_of
-    from ablate.page.figures import write_figures
-    from ablate.report.archive import ARCHIVE, write_archive
-    from ablate.report.render import publish
+    from ablate.page.figures import figure_files
+    from ablate.report.archive import ARCHIVE, archive_of
+    from ablate.report.publish import publish
 
     content, root = study_and_results(study, results, None, None, None)
     warn_of_changed_data(content, root)
@@ -48,10 +48,7 @@ def command(
     if not any(run.result for row in table.rows for run in row.runs):
         raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
     print_faults(table)
-    names = [
-        *publish(table, root, to),
-        *write_figures(table, curves_of(table, root), to, kinds=("svg",)),
-        write_archive(content, root, to / ARCHIVE),
-    ]
-    for name in names:
+    more = figure_files(table, curves_of(table, root), kinds=("svg",))
+    more[ARCHIVE] = archive_of(content, root)
+    for name in publish(table, root, to, more):
         echo(f"Wrote {to / name}")

@@ -72,7 +72,7 @@ def command(
     from ablate.analysis.curves import curves_of
     from ablate.analysis.table import table_of
     from ablate.page.page import page
-    from ablate.report import render
+    from ablate.report.publish import claim
 
     content, root = study_and_results(study, results, set, rows, seeds)
     _refuse_undrawable(figures)
@@ -83,7 +83,7 @@ def command(
             "the study"
         )
     if out is None:
-        render.claim(content, root)
+        claim(content, root)
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)
@@ -97,9 +97,10 @@ def command(
     write_bytes(path, text.encode(), durable=False)
     echo(f"Wrote {path}")
     if figures is not None:
-        from ablate.page.figures import write_figures
+        from ablate.page.figures import figure_files
 
-        for name in write_figures(table, curves, figures):
+        for name, content in figure_files(table, curves).items():
+            write_bytes(figures / name, content, durable=False)
             echo(f"Wrote {figures / name}")
 
 

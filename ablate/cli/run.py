@@ -110,7 +110,7 @@ def command(
     from ablate.analysis.table import table_of
     from ablate.loggers import select_loggers
     from ablate.plan.budget import Budget
-    from ablate.report import render
+    from ablate.report import publish, render
     from ablate.store.machine import visible_gpus
     from ablate.study import Selection
 
@@ -127,7 +127,7 @@ def command(
     at_once = parse_jobs(jobs, processes, on_cluster=profile is not None)
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
-    render.refuse_other_study(content, root)
+    publish.refuse_other_study(content, root)
     print_notes(content)
     console = new_console()
     if content.custom_classes:
@@ -160,8 +160,8 @@ def command(
             soft_wrap=True,
         )
     else:
-        render.claim(content, root)
-        render.publish(table, root)
+        publish.claim(content, root)
+        publish.publish(table, root)
         record_judgment(content, root)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
@@ -240,9 +240,9 @@ class _Launcher:
         """
         from ablate.analysis.settle import settle
         from ablate.launch import outcome_of_launch
-        from ablate.report import render
+        from ablate.report import publish
 
-        render.claim(self.study, self.root)  # the closing job publishes
+        publish.claim(self.study, self.root)  # the closing job publishes
         first = self.study.pending_tuning or self.study
         with self._view(first) as view:
             job = submit_study(

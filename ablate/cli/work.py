@@ -99,6 +99,7 @@ def _close(folder: JobFolder) -> None:
     from ablate.cluster.submission import close_finished, open_job, submit_again
     from ablate.plan.plan import plan_of
     from ablate.report import render
+    from ablate.report.publish import publish
 
     _, study = open_job(folder)
     score_missing(study, folder.results)
@@ -107,7 +108,7 @@ def _close(folder: JobFolder) -> None:
     reason = submit_again(folder, _log)
     try:
         if not study.is_modified:  # which may be refused
-            render.publish(table, folder.results)
+            publish(table, folder.results)
             record_judgment(study, folder.results)
     finally:
         if reason is not None:

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from statistics import NormalDist
 from typing import Any
 
@@ -55,7 +54,6 @@ from ablate.plotting import (
     text_width,
     wrap,
 )
-from ablate.store.files import write_bytes
 
 EDGE = 0.06  # around a figure
 BELOW = 0.4  # ticks and title of a horizontal axis
@@ -69,20 +67,19 @@ SIZES_KEY = LEADING + 0.02  # of a line below a figure of sizes
 LEAST_EFFECTS = 7  # of a half-normal plot: those of 8 cells
 
 
-def write_figures(
-    table: Table, curves: Sequence[Curve], folder: Path, kinds: Sequence[str] = FORMATS
-) -> list[str]:
-    """Write every figure that has data in each of the formats, and return the names of the files.
+def figure_files(
+    table: Table, curves: Sequence[Curve], kinds: Sequence[str] = FORMATS
+) -> dict[str, bytes]:
+    """Every figure that has data, in each of the formats, by file name.
 
     The same results give the same bytes.
     """
-    names = []
+    files = {}
     for name, draw in _figures(table, curves).items():
         figure = draw()
         for kind in kinds:
-            write_bytes(folder / f"{name}.{kind}", render(figure, kind), durable=False)
-            names.append(f"{name}.{kind}")
-    return names
+            files[f"{name}.{kind}"] = render(figure, kind)
+    return files
 
 
 def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:

@@ -31,7 +31,8 @@ from ablate.page.points import (
 from ablate.plotting import PALETTE, ShortNumbers, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
-from ablate.report.render import TableProvenance, comma_separated, provenance
+from ablate.report.publish import TableProvenance, provenance
+from ablate.report.render import comma_separated
 from ablate.store import Results
 from ablate.store.records import Provenance
 

@@ -14,15 +14,15 @@ from pathlib import Path
 from ablate.errors import StoreError
 from ablate.store import Results
 from ablate.store.corpora import MANIFEST
-from ablate.store.files import read_bytes, write_bytes
+from ablate.store.files import read_bytes
 from ablate.study import Study
 
 ARCHIVE = "records.zip"
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make the same archive
 
 
-def write_archive(study: Study, results: Results, path: Path) -> str:
-    """Write the archive, and return its name.
+def archive_of(study: Study, results: Results) -> bytes:
+    """The bytes of the archive.
 
     It holds the settings, provenance, result, learning curve and scores of each run that has ended,
     the scores including those on the resampled test sets, custom classes, and the manifests of the
@@ -31,7 +31,6 @@ def write_archive(study: Study, results: Results, path: Path) -> str:
     Args:
         study: whose runs are archived, runs of `tune` included.
         results: the results root that has them.
-        path: of the archive. An archive of before is replaced.
 
     Raises:
         StoreError: a file that belongs into the archive is a symbolic link.
@@ -47,8 +46,7 @@ def write_archive(study: Study, results: Results, path: Path) -> str:
                 entry = zipfile.ZipInfo(name.as_posix(), _TIME)
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
-    write_bytes(path, buffer.getvalue(), durable=False)
-    return path.name
+    return buffer.getvalue()
 
 
 def _name(results: Results, file: Path) -> Path:

@@ -161,6 +161,7 @@ def differing_most(
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 40  # characters of a curve; longer ones are thinned out
+SHORTEST_CUT = 120  # characters; a prediction is never cut below
 STYLES = {"worse": "red", "better": "green"}
 
 
@@ -286,6 +287,17 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
         yield from _sentence(one, comparison)
 
 
+def _shown(text: str, item: ItemDifference) -> str:
+    """A prediction on one line, cut far beyond its reference: a model that has learned little may
+    repeat words without an end.
+    """
+    longest = max(len(given) for _, given in item.sample)
+    width = max(SHORTEST_CUT, 2 * longest)
+    if len(text) <= width:
+        return printable(text)
+    return f"{printable(text[:width])}… ({len(text) - width:,} more characters)"
+
+
 def _sentence(one: ItemDifference, comparison: Comparison) -> Iterator[Text]:
     metric = comparison.table.main
     names = (
@@ -304,6 +316,6 @@ def _sentence(one: ItemDifference, comparison: Comparison) -> Iterator[Text]:
     for label, text, score in zip(labels, one.predictions, one.scores, strict=True):
         yield Text.assemble(
             (f"{label:<{wide}}  ", "dim"),
-            printable(text) or "(empty)",
+            _shown(text, one) or "(empty)",
             (f"  {score:.{metric.digits}f}", "dim"),
         )

@@ -12,7 +12,7 @@ import pytest
 from ablate.errors import StoreError
 from ablate.launch.launch import outcome_of_launch
 from ablate.launch.missing import missing_runs
-from ablate.report.archive import write_archive
+from ablate.report.archive import archive_of
 from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit
 from ablate.store.records import Result
@@ -301,8 +301,7 @@ def test_a_link_in_the_results_of_a_stranger_publishes_no_file_of_the_reader(
     path.unlink(missing_ok=True)
     path.symlink_to(private if linked == "sources" else private / "0123456789ab.py")
     with pytest.raises(StoreError, match=f"{linked}: is a symbolic link, and is not published"):
-        write_archive(whole.study, whole.results, tmp_path / "records.zip")
-    assert not (tmp_path / "records.zip").exists()
+        archive_of(whole.study, whole.results)
 
 
 def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
@@ -328,9 +327,30 @@ def test_publishing_does_not_replace_another_study(whole, tmp_path, table):
     done = inside(
         "publish", whole.study.path, "--results", whole.results.root, "--to", tmp_path / "to"
     )
-    said = f"is another study, which would be replaced by {whole.study.path}; choose another folder"
-    assert (done.code, done.out, done.err) == (2, "", f"{tmp_path / 'to' / 'study.yaml'}: {said}\n")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"{tmp_path / 'to'}/")
+    assert done.err.endswith("choose another folder\n")
     assert {path.name: path.read_bytes() for path in (tmp_path / "to").iterdir()} == before
+
+
+@pytest.mark.parametrize("name", ["table.md", "records.zip", "against-base-bleu.svg"])
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_publishing_replaces_nothing_of_its_user_s_and_then_writes_nothing(
+    whole, tmp_path, name, kind
+):
+    taken = tmp_path / "to" / name
+    taken.parent.mkdir()
+    if kind == "file":
+        taken.write_text("mine")
+    else:
+        taken.mkdir()
+    done = inside(
+        "publish", whole.study.path, "--results", whole.results.root, "--to", taken.parent
+    )
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"{taken}: ")
+    assert list(taken.parent.iterdir()) == [taken]
+    assert kind == "folder" or taken.read_text() == "mine"
 
 
 def test_an_edited_study_is_published_to_the_same_folder_again(whole, tmp_path):

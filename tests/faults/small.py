@@ -21,7 +21,7 @@ import torch._dynamo  # as above: the optimizer loads it
 from ablate.config import DecodingConfig, resolve_data, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
-from ablate.report.render import publish
+from ablate.report.publish import publish
 from ablate.run import execution
 from ablate.run.job import Job, RunRequest
 from ablate.run.worker import execute_if_free

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from ablate.errors import StoreError, StudyError
-from ablate.report.render import as_json, claim, comma_separated, markdown, publish
+from ablate.report.publish import claim, publish
+from ablate.report.render import as_json, comma_separated, markdown
 from ablate.store import Results
 from ablate.store.records import Provenance
 from ablate.study import read_study

@@ -12,7 +12,7 @@ from ablate.config.plugins import without_digest
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
 from ablate.report.columns.form import Form, Section
-from ablate.report.columns.settings import changes
+from ablate.report.columns.settings import own_changes
 from ablate.report.layout import ROW, SETTING, Column
 from ablate.tasks import Task
 
@@ -36,7 +36,7 @@ def _ranks(table: Table, settings: Sequence[Setting]) -> list[int]:
     first.
     """
     # sorted() is stable: settings that as many rows change keep the order of Table 3.
-    order = sorted(settings, key=lambda one: -changes(table, one))
+    order = sorted(settings, key=lambda one: -own_changes(table, one))
     return [order.index(one) for one in settings]
 
 

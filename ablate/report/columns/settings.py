@@ -14,3 +14,15 @@ def varied_settings(table: Table) -> tuple[Setting, ...]:
 def changes(table: Table, setting: Setting) -> int:
     """Number of rows that change a setting."""
     return sum(setting.field in row.row.changed for row in table.rows)
+
+
+def own_changes(table: Table, setting: Setting) -> int:
+    """Number of rows that change a setting by itself: not head sizes that follow from h."""
+    rows = [row.row for row in table.rows if setting.field in row.row.changed]
+    if setting.field in ("d_k", "d_v"):
+        rows = [
+            row
+            for row in rows
+            if getattr(row.config, setting.field) * row.config.n_heads != row.config.d_model
+        ]
+    return len(rows)

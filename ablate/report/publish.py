@@ -1,0 +1,222 @@
+"""Publication: the folder of a study's files, its provenance, and the claim of a study's name."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ablate.analysis.table import Table
+from ablate.config.data import CorpusConfig
+from ablate.errors import StoreError, StudyError
+from ablate.report.render import as_json, comma_separated, markdown
+from ablate.store import Results
+from ablate.store.files import make_room, read_bytes, write_bytes
+from ablate.store.records import FileHash, Provenance
+from ablate.store.status import damage_of, read_provenance
+from ablate.study import Study
+from ablate.study.names import folded_name
+from ablate.study.yaml_nodes import parse_yaml, read_file
+
+
+def refuse_other_study(study: Study, results: Results) -> None:
+    """Refuse a study whose name belongs to another file: both would be published to one folder.
+
+    A name is free again once the file is gone, has another name in it, or has the same text.
+
+    Raises:
+        StudyError: another study file has this name, or one that file systems may not tell from it.
+    """
+    for record in results.origins():
+        origin = _origin(results, record)
+        is_alike = folded_name(record.name) == folded_name(study.name)
+        if (
+            is_alike
+            and origin is not None
+            and origin != study.path.resolve()
+            and _is_other_study(origin, study)
+        ):
+            _, node = parse_yaml(study.text, str(study.path)).value["study"]
+            file = min(os.path.relpath(origin), str(origin), key=len)
+            other = f"{file}, whose table is in {results.study(record.name)}"
+            message = (
+                f'the name "{study.name}" belongs to {other}; '
+                "choose another name, or another --results"
+            )
+            raise StudyError(node.mark.error_line(message))
+
+
+def claim(study: Study, results: Results) -> None:
+    """Record the study's file as the one that its name belongs to, before results/<study>/ is
+    written.
+
+    Raises:
+        StudyError: as for `refuse_other_study`.
+    """
+    refuse_other_study(study, results)
+    record, here = results.origin(study.name), study.path.resolve()
+    if _origin(results, record) != here:
+        make_room(record)
+        write_bytes(record, f"{os.path.relpath(here, results.root.resolve())}\n".encode())
+
+
+def _origin(results: Results, record: Path) -> Path | None:
+    """The study file that a name belongs to; None if that is not known."""
+    try:
+        recorded = (read_bytes(record) or b"").decode().strip()
+    except (StoreError, UnicodeDecodeError):
+        return None
+    return (
+        (results.root.resolve() / recorded).resolve() if recorded and "\0" not in recorded else None
+    )
+
+
+def _is_other_study(path: Path, study: Study) -> bool:
+    """Whether this file is a study with the same name and another text; a file that cannot be
+    parsed counts as one.
+    """
+    if not path.is_file():
+        return False
+    try:
+        text = read_file(path)
+        name = parse_yaml(text, str(path)).to_python().get("study")
+    except (StudyError, AttributeError):
+        return True
+    return text != study.text and folded_name(str(name)) == folded_name(study.name)
+
+
+PUBLISHED = ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json")
+
+
+def publish(
+    table: Table,
+    results: Results,
+    folder: Path | None = None,
+    more: Mapping[str, bytes] | None = None,
+) -> list[str]:
+    """Write the files of PUBLISHED and `more`, and return their names.
+
+    The files are small, contain no text of the corpus, and are the same each time the study is
+    repeated: they have no measured times.
+
+    Args:
+        table: of the study.
+        results: the results root that it was read from.
+        folder: to write to; None for the study's folder in the results root.
+        more: further files, by name.
+
+    Raises:
+        StoreError: the folder is a symbolic link, has a folder in the place of a file, or has a
+            file that was not published for this study. Nothing is written then.
+    """
+    table = replace(table, archived=())  # a published folder has no predictions of any run
+    study = table.study
+    own = results.study(study.name)
+    folder = folder or own
+    texts = (
+        markdown(table, against_paper=False),
+        comma_separated(table, timed=False),
+        as_json(table, timed=False),
+        study.text,
+        json.dumps(provenance(table, results).as_json(), indent=1) + "\n",
+    )
+    files = {name: text.encode() for name, text in zip(PUBLISHED, texts, strict=True)}
+    files |= more or {}
+    # All is refused before any file is written: all of them belong to one table.
+    if folder.is_symlink():  # it may point outside of the results root
+        raise StoreError(
+            f"{folder}: is a symbolic link, and a study is not published through one; remove it"
+        )
+    for name in files:
+        if (folder / name).is_dir():
+            raise StoreError(
+                f"{folder / name}: is a folder, where the published study has a file; move it away"
+            )
+    if folder != own:  # which `claim` has given to this study
+        _refuse_files_of_others(folder, files, study)
+    for name, content in files.items():
+        write_bytes(folder / name, content, durable=name in PUBLISHED)
+    return list(files)
+
+
+def _refuse_files_of_others(folder: Path, files: Mapping[str, bytes], study: Study) -> None:
+    """Refuse to replace a file in a folder to which this study has not been published before."""
+    try:
+        table = json.loads(read_bytes(folder / "table.json") or b"{}")
+        if table.get("study") == study.name and (folder / "study.yaml").exists():
+            return
+    except (ValueError, AttributeError):  # not a table.json of ours
+        pass
+    for name, content in files.items():
+        path = folder / name
+        if path.exists() and not (name == "study.yaml" and read_bytes(path) == content):
+            raise StoreError(
+                f"{path}: was not published for {study.path}, and would be replaced; "
+                "choose another folder"
+            )
+
+
+@dataclass(frozen=True)
+class PublishedRun:
+    """A run behind a table. `made_with`: index of its provenance; `seconds`: of work on the run."""
+
+    id: str
+    seed: int
+    made_with: int
+    steps: int
+    seconds: float
+    weights: FileHash | None
+
+
+@dataclass(frozen=True)
+class TableProvenance:
+    """The corpora and runs behind a table, and each distinct provenance of the runs; None for an
+    unreadable one.
+    """
+
+    data: CorpusConfig
+    corpora: tuple[str, ...]
+    provenances: tuple[Provenance | None, ...]
+    runs: tuple[PublishedRun, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of provenance.json; `carried_out` lists the provenances, each run has the
+        index of its one.
+        """
+        return {
+            "data": self.data.model_dump(exclude={"folder"}),
+            "corpora": list(self.corpora),
+            "carried_out": [each.model_dump() if each else {} for each in self.provenances],
+            "runs": {
+                run.id: {
+                    "seed": run.seed,
+                    "carried_out": run.made_with,
+                    "steps": run.steps,
+                    "seconds": run.seconds,
+                    "weights": run.weights.model_dump() if run.weights else None,
+                }
+                for run in self.runs
+            },
+        }
+
+
+def provenance(table: Table, results: Results) -> TableProvenance:
+    """Read the provenance of a table: every run that has a result."""
+    provenances: list[Provenance | None] = []
+    runs = []
+    for run in table.study.all_runs():
+        folder = results.run(run.id)
+        result = None if damage_of(folder) else folder.read_result()
+        if result is None:
+            continue
+        record = read_provenance(folder)
+        if record not in provenances:
+            provenances.append(record)
+        index = provenances.index(record)
+        runs.append(
+            PublishedRun(run.id, run.seed, index, result.steps, result.seconds, result.weights)
+        )
+    return TableProvenance(table.study.data, tuple(table.corpora), tuple(provenances), tuple(runs))
