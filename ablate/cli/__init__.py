@@ -45,10 +45,12 @@ def _exit_code() -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:  # the reader of a pipe has ended, as `| head` does
         return EXIT_READER_GONE
-    except UnicodeEncodeError as error:  # of a file's name: text that is printed is escaped instead
-        return _refused(
-            f'"{error.object}": is not a file name in the encoding {error.encoding} of this process'
-        )
+    except UnicodeEncodeError as error:  # of an argument: text that is printed is escaped instead
+        # Python keeps bytes of the command line that are not text as these surrogates, which are
+        # the same bytes in a file's name.
+        has_raw_bytes = any("\udc80" <= character <= "\udcff" for character in error.object)
+        what = "is not text" if has_raw_bytes else "is not a file name"
+        return _refused(f'"{error.object}": {what} in the encoding {error.encoding}')
     except OSError as error:  # a folder without write permission, a full disk
         return _refused(f"{error.filename or 'ablate'}: {error.strerror or error}")
 
