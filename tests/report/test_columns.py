@@ -618,3 +618,18 @@ def test_one_line_under_the_table_gives_the_share_of_test_text_in_the_training_d
 @pytest.mark.parametrize("overlap", [None, Overlap(fields={"source": 0, "target": 0}, records=0)])
 def test_without_overlap_the_table_is_as_before(fake, overlap):
     assert "training data" not in legend(with_overlap(fake(), overlap))
+
+
+def test_settings_that_rows_change_by_themselves_come_before_head_sizes_that_follow(fake):
+    text = """\
+study: small
+data: {corpus: toy, vocab_size: 200}
+base: {N: 2, d_model: 64, d_ff: 128, h: 4, train_steps: 100}
+rows:
+  A: {each: {h: [1, 2, 8]}}
+  B: {each: {d_k: [8]}}
+  C: {each: {N: [1]}}
+"""
+    layout = terminal_layout(fake(text).table(), starred, against_paper=False)
+    names = [column.name for column in layout.columns]
+    assert [name for name in names if name in ("N", "h", "d_k", "d_v")] == ["h", "N", "d_k", "d_v"]

@@ -3,12 +3,13 @@
 import io
 import json
 from contextlib import redirect_stdout
+from dataclasses import replace
 
 import pytest
 
 from ablate.analysis.curves import Curve, curve_of, curves_of, evaluations
 from ablate.errors import UsageError
-from ablate.report.compare import compare, differing_most, print_comparison
+from ablate.report.compare import ItemDifference, compare, differing_most, print_comparison
 from ablate.store.records import read_metrics
 from ablate.study.select import find_row
 from ablate.tasks import Sample
@@ -147,6 +148,19 @@ def test_text_and_json_have_settings_scores_and_differences(compared):
         "row": "A h=2",
         "ppl": {"1": [[50, 8.0], [100, 4.0]], "2": [[50, 8.0], [100, 4.0]]},
     }
+
+
+def test_a_prediction_that_repeats_itself_is_cut_far_beyond_its_reference(compared):
+    given = (("source", "Ein Mann."), ("reference", "A man."))
+    item = ItemDifference(1, given, ("A man.", "a man " * 500), (90.0, 1.0))
+    found = replace(compared, seed=1, sentences=(item,))
+    out = io.StringIO()
+    with redirect_stdout(out):
+        print_comparison(found)
+    (line,) = [line for line in out.getvalue().splitlines() if "a man a man" in line]
+    assert "2,880 more characters" in line
+    assert len(line) < 200
+    assert found.as_json()["sentences"][0]["translations"][1] == "a man " * 500
 
 
 def test_missing_and_diverged_seeds_are_listed(fake):
