@@ -399,12 +399,8 @@ def test_settings_come_last_and_those_that_most_rows_change_come_first(filled):
     table = filled("table3", "1-3", True)
     names = [column.name for column in terminal_layout(table, starred, against_paper=False).columns]
     settings = names[names.index("params") + 1 :]
-    assert settings == ["d_k", "d_v", "h", "N", "d_model", "d_ff", "P_drop", "eps_ls", "steps"]
-    counts = {"d_k": 8, "d_v": 6, "h": 5, "N": 3}  # of rows that differ from base, counted by hand
-    fields = {"d_k": "d_k", "d_v": "d_v", "h": "n_heads", "N": "n_layers"}
-    for name, count in counts.items():
-        changed = [row.row.label for row in table.rows if fields[name] in row.row.changed]
-        assert len(changed) == count, changed
+    # By the number of rows that change them by hand; d_k and d_v of rows A follow from h.
+    assert settings == ["h", "N", "d_model", "d_ff", "P_drop", "d_k", "eps_ls", "steps", "d_v"]
 
 
 @pytest.mark.parametrize("wide", [False, True])
