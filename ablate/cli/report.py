@@ -99,8 +99,8 @@ def command(
     if figures is not None:
         from ablate.page.figures import figure_files
 
-        for name, content in figure_files(table, curves).items():
-            write_bytes(figures / name, content, durable=False)
+        for name, figure in figure_files(table, curves).items():
+            write_bytes(figures / name, figure, durable=False)
             echo(f"Wrote {figures / name}")
 
 
