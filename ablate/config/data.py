@@ -176,8 +176,10 @@ class DataConfig(CorpusConfig):
         description="maximum number of tokens per text field; longer training records are dropped",
     )
     drop_duplicates: bool = Field(False, description="drop repeated training records")
-    tokenizer: Literal["bpe", "unigram"] = Field(
-        "bpe", description="kind of SentencePiece vocabulary"
+    tokenizer: Literal["bpe", "unigram", "word"] = Field(
+        "bpe",
+        description="kind of SentencePiece vocabulary; word: the most frequent words between "
+        "spaces, any other is unknown",
     )
     byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
     tokenizer_pairs: int = Field(

@@ -17,6 +17,8 @@ class Metric:
     of_100: whether scores range from 0 to about 100, so that larger differences are impossible.
     scorer: the library that computes it and signs its scores; empty for metrics of ablate.
     item: what the test split is a sequence of, and resampled in, for legends.
+    chance: of a metric up to 100, the highest score without learning, such as the share of the most
+        frequent label. If no score is above it, the conclusion says that nothing is learned.
     """
 
     name: str
@@ -27,6 +29,7 @@ class Metric:
     of_100: bool = True
     scorer: str = ""
     item: str = "sentence"
+    chance: float = 0.0
 
     def is_better(self, difference: float) -> bool:
         """Whether a difference from base is an improvement."""

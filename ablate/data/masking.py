@@ -47,21 +47,47 @@ class Masking:
 
 
 @dataclass(frozen=True)
+class Spaces:
+    """Where the texts of token ids have white space, which divides a stream into words.
+
+    White space belongs to the word after it, whether it is a token of its own, as with bytes, or
+    part of the word's first piece. A mark is a word of its own.
+
+    mark: no text.
+    before, after: white space or a mark at the beginning, and at the end.
+    only: nothing but white space.
+    """
+
+    mark: NDArray[np.bool_]
+    before: NDArray[np.bool_]
+    after: NDArray[np.bool_]
+    only: NDArray[np.bool_]
+
+    @staticmethod
+    def of(tokenizer: Tokenizer) -> Spaces:
+        """The white space in the tokens of a vocabulary."""
+        texts = tokenizer.texts()
+        mark = np.array([not text for text in texts])
+        before = np.array([text[:1].isspace() for text in texts])
+        after = np.array([text[-1:].isspace() for text in texts])
+        only = np.array([text.isspace() for text in texts])
+        return Spaces(mark, before | mark, after | mark, only)
+
+
+@dataclass(frozen=True)
 class MaskedContexts(Contexts):
     """Contexts with masks. At least one token of each context is predicted.
 
     masking: how tokens are chosen.
     key: of the draws.
     vocab_size: V.
-    begins_word, ends_word: by token id, whether a word begins with it, and whether none goes on
-        after it.
+    spaces: by token id, where its text has white space.
     """
 
     masking: Masking
     key: tuple[int, ...]
     vocab_size: int
-    begins_word: NDArray[np.bool_]
-    ends_word: NDArray[np.bool_]
+    spaces: Spaces
 
     @staticmethod
     def over(
@@ -70,7 +96,7 @@ class MaskedContexts(Contexts):
         """The contexts with these masks."""
         c = contexts
         plain = (c.ids, c.offsets, c.starts, c.ends, c.scored, c.begins)
-        return MaskedContexts(*plain, masking, key, tokenizer.vocab_size, *tokenizer.spaces())
+        return MaskedContexts(*plain, masking, key, tokenizer.vocab_size, Spaces.of(tokenizer))
 
     def with_key(self, *key: int) -> MaskedContexts:
         """These contexts with the masks of another key."""
@@ -112,10 +138,12 @@ class MaskedContexts(Contexts):
         """The place of the first token of each token's word; of a word that a context cuts, its
         first token there.
         """
-        ids = self.ids[places]
-        first = self.begins_word[ids]
-        first[:, 1:] |= self.ends_word[ids[:, :-1]]
-        first[:, 0] = True
+        ids, spaces = self.ids[places], self.spaces
+        token, previous = ids[:, 1:], ids[:, :-1]
+        first = np.ones(ids.shape, dtype=bool)
+        first[:, 1:] = spaces.mark[token] | (
+            (spaces.before[token] | spaces.after[previous]) & ~spaces.only[previous]
+        )
         return places[:, :1] + np.maximum.accumulate(
             np.where(first, np.arange(ids.shape[1]), 0), axis=1
         )

@@ -150,21 +150,25 @@ def _one_line(text: str, repaired: Counter[str]) -> str:
 
 
 def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
-    lines = enumerate(read_lines(path, repaired, longest), 1)
     columns = fields.columns
+    by_name = columns is not None and not all(type(column) is int for column in columns)
     positions, width = tuple(range(len(fields.names))), len(fields.names)
-    # Columns by number: the file has no header.
-    if columns is not None and all(type(column) is int for column in columns):
-        positions, width = tuple(int(column) - 1 for column in columns), 0
-    elif columns is not None:
-        header = next(lines, (1, ""))[1].split("\t")
-        positions, width = (
-            tuple(_position(path, column, header, fields) for column in columns),
-            len(header),
-        )
+    if columns is not None and not by_name:
+        positions = tuple(int(column) - 1 for column in columns)
     needed = max(positions) + 1
-    for number, line in lines:
+    for number, line in enumerate(read_lines(path, repaired, longest), 1):
         cells = line.split("\t")
+        if number == 1:
+            if columns is not None and by_name:
+                positions = tuple(_position(path, column, cells, fields) for column in columns)
+                needed = max(positions) + 1
+                continue
+            named = _named_positions(cells, fields)
+            if named is not None and columns is None:
+                positions, width, needed = named, len(cells), max(named) + 1
+            if named is not None:
+                repaired["header"] += 1
+                continue
         if len(cells) < needed:
             if len(cells) == 1:
                 form = "<tab>".join(name.upper() for name in fields.names)
@@ -181,6 +185,25 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
                 f"{example}"
             )
         yield number, tuple(cells[position].strip() for position in positions)
+
+
+def has_header(path: str, fields: TextFields) -> bool:
+    """Whether the first line of a TSV names the columns of all fields."""
+    first = next(read_lines(path, Counter()), "")
+    return _named_positions(first.split("\t"), fields) is not None
+
+
+def _named_positions(cells: list[str], fields: TextFields) -> tuple[int, ...] | None:
+    """The column of each field, if these are the cells of a header: names or labels of all fields.
+
+    A header is never a record: one that is trained on is an error that nobody sees.
+    """
+    header = [cell.strip().casefold() for cell in cells]
+    for names in (fields.labels, fields.names):
+        wanted = [name.casefold() for name in names]
+        if set(wanted) <= set(header):
+            return tuple(header.index(name) for name in wanted)
+    return None
 
 
 def _position(path: str, name: str | int, header: list[str], fields: TextFields) -> int:

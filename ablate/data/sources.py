@@ -24,7 +24,7 @@ from ablate.config.data import TextFields
 from ablate.data import toy
 from ablate.data.hub import Repository
 from ablate.data.io import signature, text_hash
-from ablate.data.readers import Record, read_lines, read_rows, suffix_of
+from ablate.data.readers import Record, has_header, read_lines, read_rows, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.formatting import plural
@@ -180,12 +180,14 @@ class Tables:
         """The hash of each field as lines of text, so that the same records in another format are
         the same corpus.
 
-        A single TSV without chosen columns has the hash of its file, as in the first version.
+        A single TSV without chosen columns and without a header has the hash of its file, as in the
+        first version.
         """
         if (
             len(self.paths) == 1
             and self.fields.columns is None
             and suffix_of(self.paths[0]) == ".tsv"
+            and not has_header(self.paths[0], self.fields)
         ):
             return [text_hash(self.paths[0])]
         digests = [hashlib.sha256() for _ in self.fields.names]
@@ -197,7 +199,7 @@ class Tables:
 
     def signature(self) -> list[Any]:
         """The columns, and the signature of each file."""
-        return [self.fields.columns, *(signature(path) for path in self.paths)]
+        return [_listed(self.fields.columns), *(signature(path) for path in self.paths)]
 
     def files(self) -> tuple[str, ...]:
         """The files."""
@@ -263,6 +265,11 @@ class Treebank:
     def origin(self) -> Origin:
         """Names of the files."""
         return Origin(files=tuple(map(_name, self.paths)))
+
+
+def _listed(columns: tuple[str | int, ...] | None) -> list[str | int] | None:
+    """Columns as JSON stores them."""
+    return None if columns is None else list(columns)
 
 
 def _name(path: str) -> str:
@@ -350,7 +357,7 @@ class HubSplit(_Downloaded):
     def signature(self) -> list[Any]:
         """The commit, which determines every file's content, and the columns."""
         record = self.repository.record()
-        return [record.repository, record.commit, self.prefix, self.fields.columns]
+        return [record.repository, record.commit, self.prefix, _listed(self.fields.columns)]
 
 
 @dataclass

@@ -21,7 +21,7 @@ from ablate.errors import DataError
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 MASK = UNK  # of masked language models: lossless vocabularies have no unknown token
 
-Kind = Literal["bpe", "unigram", "bytes"]
+Kind = Literal["bpe", "unigram", "word", "bytes"]
 _MARKS = ("<pad>", "<unk>", "<s>", "</s>")
 FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
 SPACE = "\u2581"  # SentencePiece's character for a space
@@ -112,19 +112,12 @@ class Tokenizer:
             ]
         )
 
-    def spaces(self) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-        """Whether the text of each id begins with white space, and whether it ends with it; marks
-        do both.
-        """
-        texts = [
-            self._text_of(id, piece)
-            for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))
-        ]
-        first, last = ([not text or text[end].isspace() for text in texts] for end in (0, -1))
-        return np.array(first), np.array(last)
+    def texts(self) -> list[str]:
+        """The text of each id: empty for a mark, a letter for a byte of a character."""
+        pieces = self.pieces(list(range(self.vocab_size)))
+        return [self._text_of(id, piece) for id, piece in enumerate(pieces)]
 
     def _text_of(self, id: int, piece: str) -> str:
-        """The text of an id; empty for a mark, and a letter for a byte of a character."""
         if self._processor.is_byte(id):
             return "x"
         return "" if self._is_special(id) else piece.replace(SPACE, " ")
@@ -223,6 +216,9 @@ def train_tokenizer(
 ) -> Tokenizer:
     """Train a vocabulary of exactly `vocab_size` pieces.
 
+    The pieces of the kind `word` are the most frequent words, between spaces; entries that the text
+    has no words for are `<unused>`. Any other word is unknown.
+
     Text is not normalized, so that every character of a reference can be produced. Signal handlers
     run during training.
 
@@ -241,6 +237,12 @@ def train_tokenizer(
     """
     import sentencepiece
 
+    unused: list[str] = []
+    if kind == "word":
+        sentences = list(sentences)
+        words = {word for sentence in sentences for word in sentence.split(" ")} - {"", *symbols}
+        missing = vocab_size - FIRST_TOKEN - len(symbols) - len(words)
+        unused = [f"<unused{number}>" for number in range(missing)]
     model = io.BytesIO()
     settings: dict[str, Any] = {
         "sentence_iterator": iter(sentences),
@@ -257,6 +259,7 @@ def train_tokenizer(
         "minloglevel": 2,
         **({"byte_fallback": True} if byte_fallback else {}),
         **({"user_defined_symbols": [f"{SPACE}{symbol}" for symbol in symbols]} if symbols else {}),
+        **({"control_symbols": unused} if unused else {}),
         **(_LOSSLESS if lossless else {}),
     }
     failures: list[Exception] = []

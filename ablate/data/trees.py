@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 from ablate.config.parsing_data import WORD_SYMBOL, is_word_symbol
@@ -77,11 +77,11 @@ class _Open:
     line: int
     label: str = ""
     word: str = ""
-    children: list[Node] | None = None
+    children: list[Node] = field(default_factory=list)
 
     def add_text(self, text: str) -> str:
         """Take the label or the word; returns a fault, or ""."""
-        if self.children is not None:
+        if self.children:
             return f'"{text}" follows a constituent within "({self.label}"'
         if not self.label:
             self.label = text
@@ -94,12 +94,12 @@ class _Open:
     def add_node(self, node: Node) -> str:
         if self.word:
             return f'"({self.label} {self.word}" has a word and a constituent'
-        self.children = [*(self.children or ()), node]
+        self.children.append(node)
         return ""
 
     def close(self) -> Node | None:
         """The constituent or word; None for a bracket without either."""
-        if self.children is not None:
+        if self.children:
             return Tree(self.label, tuple(self.children))
         return Leaf(self.label, self.word) if self.word else None
 

@@ -113,22 +113,24 @@ def _base(table: Table, base: TableRow) -> str:
 
 
 def _nothing_learned(table: Table) -> list[str]:
-    """A sentence if every score of the main metric is printed as 0, the lowest that a metric up to
-    100 has.
+    """A sentence if no score of the main metric is printed as more than chance, which is 0 for most
+    metrics up to 100.
 
     A metric without such an end, such as perplexity, has no score that means this for every task.
     """
     metric = table.main
-    zero = number(0.0, metric.digits)
+    chance = round(metric.chance, metric.digits)
     scores = [score for row in table.rows for score in row.scores[metric.name].by_seed.values()]
     if not (metric.of_100 and metric.more_is_better and scores):
         return []
-    if any(number(score, metric.digits) != zero for score in scores):
+    if any(round(score, metric.digits) > chance for score in scores):
         return []
-    every = "the only score rounds" if len(scores) == 1 else f"all {len(scores)} scores round"
+    every = "the only score is" if len(scores) == 1 else f"all {len(scores)} scores are"
+    level = "as low as" if chance == 0 else "not above chance,"
     return [
-        f"{metric.title} shows nothing learned by any row: {every} to {zero}, the lowest possible. "
-        f"The rows cannot be compared in {metric.title}; train for more steps."
+        f"{metric.title} shows nothing learned by any row: {every} {level} "
+        f"{number(chance, metric.digits)}. The rows cannot be compared in {metric.title}; "
+        f"train for more steps."
     ]
 
 

@@ -2,6 +2,8 @@
 padding.
 """
 
+import re
+
 import numpy as np
 import pytest
 import torch
@@ -145,16 +147,8 @@ def test_padding_is_never_predicted_beside_longer_contexts():
 
 
 def words_of(text):
-    """Places of each word of a text in bytes; each white space is one by itself."""
-    words, start = [], None
-    for i, character in enumerate([*text, " "]):
-        if character.isspace():
-            words += [range(start, i)] if start is not None else []
-            words += [range(i, i + 1)] if i < len(text) else []
-            start = None
-        elif start is None:
-            start = i
-    return words
+    """The characters of each word, with the white space before it."""
+    return [range(*match.span()) for match in re.finditer(r"\s*\S+|\s+", text)]
 
 
 def test_whole_words_are_predicted_or_none_of_their_bytes():
@@ -162,26 +156,35 @@ def test_whole_words_are_predicted_or_none_of_their_bytes():
     places = set(everything(contexts)[2].tolist())
     words = words_of(TEXT)
     hit = [word for word in words if places & set(word)]
+    assert sum(map(len, hit)) == len(places)
     assert all(set(word) <= places for word in hit)
     assert abs(len(hit) / len(words) - 0.3) < 4 * (0.21 / len(words)) ** 0.5
-    assert sum(map(len, hit)) == len(places)
 
 
-def test_words_of_a_sentencepiece_vocabulary_begin_with_its_spaces():
+def test_white_space_is_no_word():
+    """One word of about five bytes in ten is chosen: half of the choices must not be single spaces."""
+    words = words_of(TEXT)
+    starts = MaskedContexts._word_starts(
+        masked(Masking(0.3, 1.0, 0.0, whole_word=True), context=len(TEXT)),
+        np.arange(len(TEXT))[None],
+    )
+    assert np.unique(starts).tolist() == [word.start for word in words]
+    assert len(words) == len(TEXT.split()) + 1  # the line end after the last
+
+
+def test_words_of_a_sentencepiece_vocabulary_are_those_of_its_text():
     tokenizer = train_tokenizer(TEXT.split("\n"), 330, "bpe", lossless=True)
     sequences = stream(TEXT, tokenizer)
     contexts = cut(sequences, len(sequences.ids), 10_000, joined=True, score_once=False)
     contexts = MaskedContexts.over(
         contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (5,), tokenizer
     )
-    chosen = set(collate_with_places(contexts, [0])[1].tolist())
-    pieces, word = tokenizer.pieces(sequences.ids.tolist()), []
-    for place, piece in enumerate([*pieces, "▁"]):
-        if piece[0] in "▁\n" or (word and pieces[word[-1]] == "\n"):
-            assert not word or {one in chosen for one in word} == {word[0] in chosen}
-            word = []
-        word.append(place)
+    starts = np.unique(contexts._word_starts(np.arange(len(sequences.ids))[None]))
+    pieces = [piece.replace("▁", " ") for piece in tokenizer.pieces(sequences.ids.tolist())]
+    ends = np.cumsum([0, *map(len, pieces)])
+    assert ends[starts].tolist() == [word.start for word in words_of(TEXT)]
     assert any(len(piece) > 1 for piece in pieces)
+    chosen = set(collate_with_places(contexts, [0])[1].tolist())
     assert 0 < len(chosen) < len(pieces)
 
 

@@ -97,6 +97,20 @@ def test_a_corpus_in_tsv_files(tmp_path):
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
 
 
+@pytest.mark.parametrize("columns", [("en text", "de text"), (2, 3)])
+def test_a_corpus_of_chosen_columns_is_prepared_once(tmp_path, columns):
+    for split, pairs in PAIRS.items():
+        lines = ["id\ten text\tde text", *(f"1\t{a}\t{b}" for a, b in pairs)]
+        (tmp_path / f"{split}.tsv").write_text("\n".join(lines))
+    settings = {**SETTINGS, **{split: f"{split}.tsv" for split in PAIRS}}
+    settings |= {"source_column": columns[0], "target_column": columns[1]}
+    first, again = (
+        prepare(resolve_data(settings), tmp_path, tmp_path / "corpora") for _ in range(2)
+    )
+    assert first.id == again.id
+    assert first.text("dev", "target")[-1] == PAIRS["dev"][-1][1]
+
+
 # Its id
 
 

@@ -1,12 +1,15 @@
 """Reading sentence pairs: line ends, compression, and errors with file and line."""
 
 import gzip
+from collections import Counter
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from ablate.data.io import MAX_LINE_BYTES
+from ablate.data.readers import read_rows
 from ablate.data.resolve_sources import files_source
 from ablate.errors import DataError
 from tests.data.small import FIELDS
@@ -77,6 +80,21 @@ def test_more_than_two_columns_are_an_error_until_two_are_chosen(fault):
         "train.tsv:1: has 4 columns; choose those of source and target, for example "
         "data.source_column=1"
     )
+
+
+def test_a_header_of_the_fields_names_is_no_record(pairs, tmp_path):
+    lines = "a dog\tein Hund\na cat\teine Katze\n"
+    read = [(2, "a dog", "ein Hund"), (3, "a cat", "eine Katze")]
+    assert pairs("fields", tsv=f"Source\tTarget\n{lines}") == read
+    assert pairs("languages", tsv=f"\ufeffen\tde\n{lines}") == read
+    assert pairs("swapped", tsv="id\tde\ten\n1\tein Hund\ta dog\n") == [read[0]]
+    numbered = replace(FIELDS, columns=(2, 1))
+    (tmp_path / "numbered.tsv").write_text(f"de\ten\n{lines}")
+    numbered_rows = read_rows(str(tmp_path / "numbered.tsv"), numbered, Counter())
+    assert [texts for _, texts in numbered_rows] == [
+        ("ein Hund", "a dog"),
+        ("eine Katze", "a cat"),
+    ]
 
 
 def test_a_tab_at_the_end_of_a_line_means_an_empty_target(pairs):

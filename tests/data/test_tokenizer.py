@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ablate.data import toy
-from ablate.data.tokenizer import BOS, EOS, PAD, UNK, Tokenizer, train_tokenizer
+from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN, PAD, UNK, Tokenizer, train_tokenizer
 from ablate.errors import DataError
 
 TEXT = [text for pair in toy.generate()["train"][:150] for text in pair]
@@ -67,6 +67,22 @@ def fault(sentences, vocab_size):
     (line,) = caught.value.lines
     assert "\n" not in line
     return line
+
+
+def test_words_are_whole_entries_of_a_vocabulary_that_may_be_larger_than_the_text():
+    tokenizer = train_tokenizer(["a bb a", "( a"], 9, "word")
+    assert tokenizer.vocab_size == 9
+    assert tokenizer.pieces([*range(4, 9)]) == ["<unused0>", "<unused1>", "▁a", "▁(", "▁bb"]
+    ids = tokenizer.encode(["bb a ( <unused0>"])
+    assert ids == [[8, 6, 7, UNK]]
+    assert tokenizer.decode([ids[0][:3], [4, 6]]) == ["bb a (", "a"]
+
+
+def test_the_rarest_words_are_unknown_in_a_small_vocabulary():
+    tokenizer = train_tokenizer(["a b a c", "a c"], 6 + 2, "word")
+    assert tokenizer.encode(["a c b"])[0][:2] == [FIRST_TOKEN + 1, FIRST_TOKEN + 2]
+    small = train_tokenizer(["a b a c", "a c"], 8 - 2, "word")
+    assert small.encode(["a c b"]) == [[FIRST_TOKEN, FIRST_TOKEN + 1, UNK]]
 
 
 def test_a_too_large_vocabulary_is_an_error_with_the_maximum():

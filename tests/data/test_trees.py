@@ -16,6 +16,8 @@ from ablate.data.trees import (
     MAX_DEPTH,
     Leaf,
     Tree,
+    _Open,
+    _read_token,
     leaves_of,
     linearized,
     normalized,
@@ -83,6 +85,17 @@ def test_every_name_of_the_root_is_the_same(root):
 def test_a_tree_needs_no_root_and_no_constituent(text, linear):
     ((_, tree),) = read(text)
     assert linearized(normalized(tree)) == linear
+
+
+def test_an_open_bracket_before_many_trees_costs_no_copies():
+    """Each further tree is one more child of the open bracket, in the same list."""
+    stack = [_Open(1, "S")]
+    before = stack[0].children
+    for _ in range(50):
+        for token in "(NN a)".replace("(", "( ").replace(")", " )").split():
+            assert _read_token(token, 1, stack) == ("", None)
+    assert stack[0].children is before
+    assert len(before) == 50
 
 
 def test_trees_have_their_lines_and_may_share_one():

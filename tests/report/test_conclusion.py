@@ -194,7 +194,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     base, only = conclusion(results.table())
     assert base.startswith("Base reaches 0.0 ± 0.0 BLEU")
     assert only.startswith(
-        "BLEU shows nothing learned by any row: all 15 scores round to 0.0, the lowest possible. "
+        "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0."
     )
     results.done("A h=1", 2, 90.0, 0.05001)  # is printed as 0.1
     assert "nothing learned" not in " ".join(conclusion(results.table()))

@@ -19,7 +19,7 @@ class Classification(SequenceToSequence):
     architectures = ("encoder-decoder",)
     model_metrics = (PPL,)
     prediction_metrics = (
-        Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test"),
+        Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test", chance=50.0),
     )
     default_metrics = ("accuracy",)
 

@@ -18,7 +18,7 @@ from tests.end_to_end.studies import ablate
 STUDY = """\
 study: colors
 task: classification:Classification
-data: {corpus: files, train: train.tsv, dev: dev.tsv, test: test.tsv, vocab_size: 60, max_length: 32}
+data: {corpus: files, train: train.tsv, dev: dev.tsv, test: test.tsv, tokenizer: word, vocab_size: 60, max_length: 32}
 base:
   N: 1
   d_model: 32
