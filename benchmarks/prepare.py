@@ -47,7 +47,7 @@ def perturbed(folder: Path, pairs: int) -> Iterator[tuple[str, str]]:
     time on.
     """
     draw = random.Random(1)
-    originals = [texts for _, texts in files_source(str(folder / "train"), FIELDS).records()]
+    originals = [record.texts for record in files_source(str(folder / "train"), FIELDS).documents()]
     for number in range(pairs):
         pair = originals[number % len(originals)]
         if number >= len(originals):
@@ -143,7 +143,7 @@ def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
             seconds += time.monotonic() - began
             side.clear()
 
-    for _, record in files_source(str(folder / "train"), FIELDS).records():
+    for _, record in enumerate(files_source(str(folder / "train"), FIELDS).documents()):
         for side, text in zip(texts, record, strict=True):
             side.append(text)
         if len(texts[0]) == CHUNK:

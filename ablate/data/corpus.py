@@ -74,7 +74,7 @@ class Split:
         """Names of the text fields."""
         return tuple(self._sequences)
 
-    def lengths(self, records: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int32]:
+    def lengths(self, records: Sequence[int] | NDArray[np.int64] | slice) -> NDArray[np.int32]:
         """Lengths of these records in tokens, EOS counted, (fields, records)."""
         return np.stack([sequences.lengths[records] for sequences in self._sequences.values()])
 
@@ -301,20 +301,11 @@ class SequenceWriter:
             file.close()
 
     def add(self, sentences: Encoded) -> None:
-        """Append sequences."""
+        """Append sequences; the last may go on in the next call, which then ends it."""
         ids, offsets = self._files
         before = ids.tell() // IDS.itemsize
         ids.write(sentences.ids.astype(IDS).tobytes())
         offsets.write((before + np.cumsum(sentences.lengths)).astype(OFFSETS).tobytes())
-
-    def add_part(self, ids: NDArray[np.uint32]) -> None:
-        """Append a part of a sequence, which `end_sequence` ends."""
-        self._files[0].write(ids.astype(IDS).tobytes())
-
-    def end_sequence(self) -> None:
-        """End the sequence whose parts were appended."""
-        ids, offsets = self._files
-        offsets.write(np.array([ids.tell() // IDS.itemsize], OFFSETS).tobytes())
 
     def commit(self) -> tuple[int, int]:
         """Flush to the disk; returns the sizes of both files in bytes."""

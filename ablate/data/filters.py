@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from ablate.config import DataConfig
 from ablate.data.corpus import TokenSequences, open_sequences
-from ablate.data.readers import Record
-from ablate.data.sources import TextSource
+from ablate.data.sources import Document, Source
 from ablate.errors import DataError
 from ablate.store.records import Overlap
 
@@ -28,8 +27,8 @@ LONG, UNEVEN = "too long", "uneven"
 
 
 def training_records(
-    source: TextSource, data: DataConfig, left_out: Counter[str]
-) -> Iterator[Record]:
+    source: Source, data: DataConfig, left_out: Counter[str]
+) -> Iterator[Document]:
     """The training records that pass the filters of text; the others are counted in `left_out`.
 
     Raises:
@@ -42,8 +41,8 @@ def training_records(
         if rules and rules.drop_identical
         else None
     )
-    for index, record in enumerate(source.records()):
-        texts = record[1]
+    for index, record in enumerate(source.documents()):
+        texts = record.texts
         if not all(texts):
             left_out[EMPTY] += 1
         elif pair is not None and texts[pair[0]] == texts[pair[1]]:
@@ -54,23 +53,23 @@ def training_records(
             yield record
 
 
-def complete_records(source: TextSource, data: DataConfig, split: str) -> list[Record]:
+def complete_records(source: Source, data: DataConfig, split: str) -> list[Document]:
     """All records of dev or test.
 
     Raises:
         DataError: a text is empty, or there is no record.
     """
     records = []
-    for record in source.records():
-        for index, text in enumerate(record[1]):
+    for record in source.documents():
+        for index, text in enumerate(record.texts):
             if not text:
-                where = source.where(record[0], index)
                 raise DataError(
-                    f"{where}: the {data.fields[index]} side is empty; {split} must be complete"
+                    f"{record.where(index)}: the {data.fields[index]} side is empty; {split} "
+                    f"must be complete"
                 )
         records.append(record)
     if not records:
-        raise DataError(f"{source.files()[0]}: contains no records")
+        raise DataError(f"{source.location}: contains no records")
     return records
 
 
@@ -98,13 +97,10 @@ def within_limits(
     return both
 
 
-def refuse_long(
-    source: TextSource, records: Sequence[Record], lengths: NDArray[np.int64], data: DataConfig
-) -> None:
+def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: DataConfig) -> None:
     """Refuse records of dev or test above the limit of length.
 
     Args:
-        source: the records' source.
         records: all records of the split.
         lengths: their tokens, (fields, records).
         data: the limit.
@@ -115,18 +111,17 @@ def refuse_long(
     over = np.flatnonzero(lengths.max(axis=0) > data.max_length)
     if len(over):
         field = int(np.argmax(lengths[:, over[0]] > data.max_length))
-        where = source.where(records[over[0]][0], field)
         raise DataError(
-            f"{where}: is longer than data.max_length={data.max_length} tokens; increase "
-            f"data.max_length"
+            f"{records[over[0]].where(field)}: is longer than data.max_length={data.max_length} "
+            f"tokens; increase data.max_length"
         )
 
 
-def _repeated(source: TextSource) -> NDArray[np.bool_]:
+def _repeated(source: Source) -> NDArray[np.bool_]:
     """A mask of the records that occurred before, by 64-bit hashes; takes 40 bytes per record while
     sorting.
     """
-    hashes = np.fromiter((_hash(texts) for _, texts in source.records()), dtype=np.uint64)
+    hashes = np.fromiter((_hash(record.texts) for record in source.documents()), dtype=np.uint64)
     repeated = np.ones(len(hashes), dtype=bool)
     # return_index gives the first of equal values.
     repeated[np.unique(hashes, return_index=True)[1]] = False
@@ -157,9 +152,9 @@ class CorpusWarnings:
     def __init__(self) -> None:
         self._lines: list[str] = []
 
-    def check(self, split: str, records: Sequence[Record], labels: Sequence[str]) -> None:
+    def check(self, split: str, records: Sequence[Document], labels: Sequence[str]) -> None:
         """Check the beginning of a split; `labels` name the fields, such as languages."""
-        beginning = [texts for _, texts in records[:CHECKED_RECORDS]]
+        beginning = [record.texts for record in records[:CHECKED_RECORDS]]
         for field, label in enumerate(labels):
             for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
                 share = sum(pattern.search(texts[field]) is not None for texts in beginning) / max(

@@ -7,22 +7,19 @@ need the same corpus, one prepares it and the others wait.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
 
 from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import LanguageData
-from ablate.data.builder import CorpusBuilder, later_settings
+from ablate.data.builder import CorpusBuilder, Form
 from ablate.data.corpus import FORMAT, Corpus
+from ablate.data.record_form import Records
 from ablate.data.resolve_sources import SPLITS, resolve_sources
-from ablate.data.sources import TextSource
-from ablate.data.stream_builder import StreamBuilder, stream_settings
-from ablate.data.stream_sources import StreamSource, resolve_streams
+from ablate.data.sources import Source
+from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError
 from ablate.store.corpora import is_prepared, remember, remembered
 from ablate.store.files import sync_folder
@@ -33,7 +30,11 @@ Log = Callable[[str], None]
 
 
 def prepare(
-    data: CorpusConfig, folder: Path, corpora: Path, log: Log = lambda line: None
+    data: CorpusConfig,
+    folder: Path,
+    corpora: Path,
+    log: Log = lambda line: None,
+    sources: Mapping[str, Source] | None = None,
 ) -> Corpus:
     """Open the prepared corpus of a study; build it if it is missing or damaged.
 
@@ -42,19 +43,21 @@ def prepare(
         folder: the folder of its text files.
         corpora: the folder of prepared corpora.
         log: receives lines about damage and progress.
+        sources: by split; by default, those that the settings name. A task that generates its items
+            gives its own.
 
     Raises:
         DataError: the text is missing or malformed, or has fewer pieces than vocab_size.
         StoreError: the prepared corpus cannot be read.
     """
-    kind = STREAM if data.is_stream else RECORDS
-    sources = kind.resolve(data, folder, corpora, log)
+    sources = sources or resolve_sources(data, folder, corpora, log)
+    form = form_of(data, sources, log)
     signature = [source.signature() for source in sources.values()]
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
     if corpus_id is None:  # the files are new or have changed: hash them
         content = {split: source.content() for split, source in sources.items()}
-        corpus_id = kind.content_id(data, content)
+        corpus_id = form.content_id([hash for split in SPLITS for hash in content[split]])
     path = corpora / corpus_id
     corpus = _open(path, log)
     if corpus is None:
@@ -65,7 +68,7 @@ def prepare(
             corpus = _open(path)  # another process may have made it meanwhile
             if corpus is None:
                 content = content or {split: source.content() for split, source in sources.items()}
-                _build(kind, data, sources, content, path, log, lease.check)
+                _build(form, data, sources, content, path, log, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
     return corpus
@@ -84,40 +87,20 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
     return corpus
 
 
-def content_id(data: DataConfig, content: Content) -> str:
-    """The id of the corpus made from this text with these settings: 12 hexadecimal digits."""
-    hashes = [hash for split in SPLITS for hash in content[split]]
-    settings: list[Any] = [FORMAT, data.vocab_size, data.max_length, hashes]
-    # Left out if empty, so that a corpus without later settings has the id of the first version.
-    later = later_settings(data.model_dump(), data.fields)
-    return hashlib.sha256(json.dumps(settings + [later] * bool(later)).encode()).hexdigest()[:12]
-
-
-def stream_content_id(data: LanguageData, content: Content) -> str:
-    """The id of the corpus made from this text as a stream: 12 hexadecimal digits."""
-    hashes = [hash for split in SPLITS for hash in content[split]]
-    settings = [*stream_settings(data.model_dump(mode="json")), hashes]
-    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:12]
-
-
-class Preparation(NamedTuple):
-    """Preparation of one kind of corpus: its sources, the id of its content, and the class that
-    builds it.
-    """
-
-    resolve: Callable[..., Mapping[str, Any]]
-    content_id: Callable[..., str]
-    builder: Callable[..., CorpusBuilder | StreamBuilder]
-
-
-RECORDS = Preparation(resolve_sources, content_id, CorpusBuilder)
-STREAM = Preparation(resolve_streams, stream_content_id, StreamBuilder)
+def form_of(
+    data: CorpusConfig, sources: Mapping[str, Source], log: Log
+) -> Records | DocumentStream:
+    """How the text of a study is prepared."""
+    if isinstance(data, LanguageData):
+        return DocumentStream(data, sources, log)
+    assert isinstance(data, DataConfig)
+    return Records(data, sources, log)
 
 
 def _build(
-    kind: Preparation,
+    form: Form,
     data: CorpusConfig,
-    sources: Mapping[str, TextSource | StreamSource],
+    sources: Mapping[str, Source],
     content: Content,
     path: Path,
     log: Log,
@@ -130,7 +113,8 @@ def _build(
         split: source.origin().updated(sha256=tuple(content[split]))
         for split, source in sources.items()
     }
-    builder = kind.builder(path.with_name(f".{path.name}.work"), data, sources, origins, log)
+    work = path.with_name(f".{path.name}.work")
+    builder = CorpusBuilder(work, data, form, sources, origins, log)
     try:
         builder.build()
     except DataError:  # trying again with the same text would fail again

@@ -301,3 +301,4 @@ _READERS: dict[str, Callable[[str, TextFields, Counter[str], int], Iterator[Reco
     PARQUET: _parquet,
 }
 SUFFIXES = tuple(_READERS)
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".tsv")  # of a language model

@@ -4,38 +4,39 @@ generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from ablate.config import DataConfig
-from ablate.config.data import CorpusConfig, HubData, TextFields
-from ablate.config.language_data import LanguageData
+from ablate.config.data import FILES, CorpusConfig, TextFields
+from ablate.config.language_data import SAME_AS_DEV, LanguageData, share_of
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.data import toy
 from ablate.data.hub import Repository, repository_of
 from ablate.data.io import files_in, is_address, is_file, joined, missing
-from ablate.data.readers import SUFFIXES, suffix_of
+from ablate.data.locations import SACREBLEU, Files, Generator, HubFiles, SacrebleuSet
+from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
-    SACREBLEU,
     Aligned,
-    Generated,
-    HubSplit,
-    SacrebleuSet,
+    GeneratedText,
+    Part,
+    Source,
     Tables,
-    TextSource,
+    TextFiles,
     Treebank,
+    generated,
+    is_local,
 )
-from ablate.data.stream_sources import StreamSource, resolve_streams
-from ablate.errors import DataError, did_you_mean
+from ablate.errors import DataError, did_you_mean, listed
 from ablate.store.corpora import remembered
 
 SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
+TEXT_SUFFIX = ".txt"
 
 
 def resolve_sources(
-    data: DataConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
-) -> dict[str, TextSource]:
+    data: CorpusConfig, folder: Path, corpora: Path, log: Callable[[str], None] = lambda line: None
+) -> dict[str, Source]:
     """The source of every split. Files are located but not read, and nothing is downloaded yet.
 
     Args:
@@ -47,36 +48,32 @@ def resolve_sources(
     Raises:
         DataError: splits are missing; one line for each.
     """
-    hub = data.hub
-    repository = repository_of(hub, corpora, log)
-    sources: dict[str, TextSource] = {}
+    repository = repository_of(data.hub, corpora, log)
+    sources: dict[str, Source] = {}
     # A dict in place of a set, because it keeps the order. Dev and test may name the same missing
     # file.
     faults: dict[str, None] = {}
     for split in SPLITS:
+        name = getattr(data, split)
+        if isinstance(data, LanguageData) and _is_of_another_split(data, split):
+            continue
         try:
-            sources[split] = _resolve(data, getattr(data, split), split, folder, hub, repository)
+            sources[split] = _located(data, name, split, folder, repository)
         except DataError as error:  # collected, so that a user sees every missing split at once
             faults.update(dict.fromkeys(error.lines))
     if faults:
         raise DataError(*faults)
-    return sources
-
-
-def _resolve_any(
-    data: CorpusConfig, folder: Path, corpora: Path
-) -> Mapping[str, TextSource | StreamSource]:
-    """The source of every split, of records or of a stream."""
     if isinstance(data, LanguageData):
-        return resolve_streams(data, folder, corpora)
-    assert isinstance(data, DataConfig)
-    return resolve_sources(data, folder, corpora)
+        if data.corpus == FILES:
+            _refuse_unused(data, sources)
+        sources = _with_parts(data, sources)
+    return sources
 
 
 def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
     """An error line for each missing split. Reads and downloads nothing."""
     try:
-        _resolve_any(data, folder, corpora)
+        resolve_sources(data, folder, corpora)
     except DataError as error:
         return error.lines
     return ()
@@ -89,76 +86,140 @@ def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collect
     False if files are missing, and for corpora that are downloaded or generated.
     """
     try:
-        sources = _resolve_any(data, folder, corpora).values()
-        # A signature of a download may need the network.
-        if (
-            data.hub is not None
-            or data.generated
-            or any(isinstance(source, SacrebleuSet) for source in sources)
-        ):
-            return False
+        sources = resolve_sources(data, folder, corpora).values()
+        if data.hub is not None or not all(is_local(source) for source in sources):
+            return False  # the signature of a download may need the network
         signature = [source.signature() for source in sources]
     except DataError:
         return False
     return remembered(data, corpora, signature) not in used
 
 
-def _resolve(
-    data: DataConfig,
-    name: str,
-    split: str,
-    folder: Path,
-    hub: HubData | None,
-    repository: Repository | None,
-) -> TextSource:
+def _located(
+    data: CorpusConfig, name: str, split: str, folder: Path, repository: Repository | None
+) -> Source:
     """The source of one split."""
-    if isinstance(data, ParsingData):
-        return Generated(split, toy.trees) if data.generated else _treebank(data, name, folder)
     if data.generated:
-        return Generated(split)
-    if name.startswith(SACREBLEU):
-        return SacrebleuSet(name.removeprefix(SACREBLEU), data.labels)
-    if hub is None or repository is None or is_address(name):
-        return files_source(joined(folder, name), data.text_fields)
-    prefix = name
-    if hub.files is not None:
-        if name not in hub.files:
-            near = did_you_mean(name, hub.files) or f"; its splits are {', '.join(hub.files)}"
-            raise DataError(
-                f'corpus {data.corpus} on the Hub has no split "{name}"{near}; sacrebleu:NAME is '
-                f"also allowed"
-            )
-        prefix = hub.files[name]
-    return HubSplit(repository, prefix, data.text_fields)
+        return _generated(data, split)
+    if isinstance(data, ParsingData):
+        return _treebank(data, name, folder)
+    if name.startswith(SACREBLEU) and not data.is_stream:
+        location = SacrebleuSet(name.removeprefix(SACREBLEU), data.labels)
+        return Aligned(location, len(data.fields))
+    if repository is None or is_address(name):
+        path = joined(folder, name)
+        if isinstance(data, LanguageData):
+            return TextFiles(Files(_text_files(path)), data)
+        return files_source(path, data.text_fields)
+    prefix = _hub_prefix(data, name)
+    if isinstance(data, LanguageData):
+        return TextFiles(HubFiles(repository, prefix, at_once=False), data)
+    return Tables(HubFiles(repository, prefix, at_once=True), data.text_fields)
+
+
+def _generated(data: CorpusConfig, split: str) -> Source:
+    """A split of the toy corpus."""
+    if isinstance(data, LanguageData):
+        return GeneratedText(Generator(), split)
+    return generated(split, toy.trees if isinstance(data, ParsingData) else toy.generate)
+
+
+def _hub_prefix(data: CorpusConfig, name: str) -> str:
+    """How the names of a split's files begin on the Hub."""
+    assert data.hub is not None
+    files = data.hub.files
+    if files is None:
+        return name
+    if name not in files:
+        near = did_you_mean(name, files) or f"; its splits are {', '.join(files)}"
+        also = "" if data.is_stream else "; sacrebleu:NAME is also allowed"
+        raise DataError(f'corpus {data.corpus} on the Hub has no split "{name}"{near}{also}')
+    return files[name]
+
+
+# Streams
+
+
+def _is_of_another_split(data: LanguageData, split: str) -> bool:
+    """Whether a split is a share of the training text, or is the dev split."""
+    if data.generated or split == "train":
+        return False
+    name = getattr(data, split)
+    return share_of(name) is not None or (split == "test" and name == SAME_AS_DEV)
+
+
+def _with_parts(data: LanguageData, sources: dict[str, Source]) -> dict[str, Source]:
+    """The source of every split, with shares cut from the end of the training text."""
+    whole, end = sources["train"], 1.0 if data.generated else 1.0 - data.held_out
+    if end < 1.0 or data.max_bytes is not None:
+        sources["train"] = Part(whole.location, whole, 0.0, end, data.max_bytes)
+    for split in ("dev", "test"):
+        share = share_of(getattr(data, split))
+        if share is not None:
+            sources[split] = Part(whole.location, whole, end, end + share, data.max_bytes)
+            end += share
+    sources.setdefault("test", sources["dev"])
+    return {split: sources[split] for split in SPLITS}
+
+
+def _refuse_unused(data: LanguageData, sources: dict[str, Source]) -> None:
+    """Refuse settings of tables where every file is plain text."""
+    unused = [name for name in ("column", "rows") if getattr(data, name) != data.introduced[name]]
+    files = [path for source in sources.values() for path in source.location.paths()]
+    if unused and all(suffix_of(path) not in TABLES for path in files):
+        raise DataError(
+            f"{files[0]}: is plain text: data.{unused[0]} has no effect on it; remove it"
+        )
+
+
+def _text_files(path: str) -> tuple[str, ...]:
+    """A file of text, with or without its ending, or the files of a folder."""
+    for ending in ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz"):
+        if is_file(f"{path}{ending}"):
+            return (f"{path}{ending}",)
+    inside = files_in(path)
+    if inside is None:
+        raise missing(path)
+    return _readable(path, inside, (TEXT_SUFFIX, *TABLES))
+
+
+def _readable(path: str, inside: Sequence[str], suffixes: Sequence[str]) -> tuple[str, ...]:
+    """The files of a folder in one of some formats."""
+    files = tuple(file for file in inside if suffix_of(file) in suffixes)
+    if not files:
+        raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, or these with .gz")
+    return files
+
+
+# Treebanks
 
 
 def _treebank(data: ParsingData, name: str, folder: Path) -> Treebank:
     """The trees of a file, of a folder, or of sections of the WSJ."""
     sections = WSJ_SECTIONS.fullmatch(name) if data.corpus == WSJ else None
     if sections is None:
-        return Treebank(_tree_files(joined(folder, name)))
+        return Treebank(Files(_tree_files(joined(folder, name))))
     first = int(sections[1])
-    numbers = range(first, int(sections[2] or first) + 1)
     remedy = "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
-    folders = [_tree_files(joined(folder, f"{number:02d}"), remedy) for number in numbers]
-    return Treebank([file for files in folders for file in files])
+    files: list[str] = []
+    for number in range(first, int(sections[2] or first) + 1):
+        files.extend(_tree_files(joined(folder, f"{number:02d}"), remedy))
+    return Treebank(Files(tuple(files)))
 
 
-def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> list[str]:
+def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> tuple[str, ...]:
     if is_file(path):
-        return [path]
+        return (path,)
     inside = files_in(path)
     if inside is None:
         raise missing(path, remedy=remedy)
-    files = [file for file in inside if suffix_of(file) in TREE_SUFFIXES]
-    if not files:
-        raise DataError(
-            f"{path}: holds no file that ends in {', '.join(TREE_SUFFIXES)}, or these with .gz"
-        )
-    return files
+    return _readable(path, inside, TREE_SUFFIXES)
 
 
-def files_source(path: str, fields: TextFields) -> TextSource:
+# Records
+
+
+def files_source(path: str, fields: TextFields) -> Source:
     """The source of a split in files: a file with columns, a text file per field, or a folder of
     either.
 
@@ -168,11 +229,11 @@ def files_source(path: str, fields: TextFields) -> TextSource:
     if suffix_of(path) in SUFFIXES:
         if not is_file(path):
             raise missing(path)
-        return Tables((path,), fields)
+        return Tables(Files((path,)), fields)
     files = [_first([f"{path}.{label}", f"{path}.{label}.gz"]) for label in fields.labels]
     if None not in files:
         _refuse_columns(path, fields)
-        return Aligned(tuple((str(file),) for file in files))
+        return Aligned(Files(tuple(str(file) for file in files)), len(files))
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
@@ -210,7 +271,7 @@ def _written_names(path: str, labels: Sequence[str]) -> set[str]:
     return names
 
 
-def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSource:
+def _folder_source(path: str, inside: list[str], fields: TextFields) -> Source:
     tables = [file for file in inside if suffix_of(file) in SUFFIXES]
     if tables:
         kinds = sorted({suffix_of(file) for file in tables})
@@ -219,7 +280,7 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSour
                 f"{path}: holds files of several formats ({', '.join(kinds)}); keep one, or choose "
                 f"a file"
             )
-        return Tables(tuple(tables), fields)
+        return Tables(Files(tuple(tables)), fields)
     by_label = {
         label: {
             file.removesuffix(".gz").removesuffix(f".{label}"): file
@@ -238,7 +299,8 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> TextSour
         endings = ", ".join((*SUFFIXES, *(f".{label}" for label in fields.labels)))
         raise DataError(f"{path}: holds no file that ends in {endings}, or these with .gz")
     _refuse_columns(path, fields)
-    return Aligned(tuple([files[stem] for stem in stems] for files in by_label.values()))
+    files = tuple(files[stem] for files in by_label.values() for stem in stems)
+    return Aligned(Files(files), len(by_label))
 
 
 def _refuse_columns(path: str, fields: TextFields) -> None:

@@ -1,180 +1,178 @@
-"""Sources of records: the interface, and its implementations.
+"""The documents of a split: records of texts, or a stream of text, read from files or generated.
 
-These are text files, tables, trees, the generated corpus, and splits that are downloaded when they
-are first read.
-
-Corpora known by name are in `ablate/config/translation_data.py`, `language_data.py` and
-`parsing_data.py`.
+A record is a text for each field; a document of a language model is one text, which keeps every
+character and comes in parts of about a megabyte.
 """
 
 from __future__ import annotations
 
-import bisect
+import codecs
 import hashlib
-import os
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import chain, zip_longest
-from pathlib import Path
-from typing import Any, Protocol
+from itertools import zip_longest
+from typing import Any, NamedTuple
 
 from ablate.config.data import TextFields
+from ablate.config.language_data import LanguageData
 from ablate.data import toy
-from ablate.data.hub import Repository
-from ablate.data.io import signature, text_hash
-from ablate.data.readers import Record, has_header, read_lines, read_rows, suffix_of
+from ablate.data.io import BLOCK, open_bytes, readable, text_hash
+from ablate.data.locations import Files, Generator, Location
+from ablate.data.readers import TABLES, has_header, read_lines, read_rows, read_values, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
-from ablate.errors import DataError, did_you_mean, listed
+from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.records import Origin
 
-SACREBLEU = "sacrebleu:"  # before the name of a test set of sacreBLEU
+_ROUNDING = 1e-9  # of sums of shares
 
 
-class TextSource(Protocol):
-    """The records of one split, as text."""
+class Document(NamedTuple):
+    """A document, or a part of one.
 
-    repaired: Counter[str]  # repairs made by the last reading, by name
+    texts: of each field. Those of a record are stripped, and may be empty.
+    files: that it was read from: one for all fields, or one for each.
+    number: of its line or row there, from 1.
+    begins: whether a document begins here; otherwise this is a further part of it.
+    """
 
-    def records(self) -> Iterator[Record]:
-        """Records as (number from 1, texts by field); texts are stripped, and may be empty.
+    texts: tuple[str, ...]
+    files: tuple[str, ...] = ()
+    number: int = 0
+    begins: bool = True
+
+    def where(self, field: int) -> str:
+        """File and line of one field, for messages."""
+        return f"{self.files[min(field, len(self.files) - 1)]}:{self.number}"
+
+
+@dataclass
+class Source(ABC):
+    """The documents of one split.
+
+    location: of its files.
+    repaired: repairs made by the last reading, by name.
+    """
+
+    location: Location
+    repaired: Counter[str] = field(default_factory=Counter, init=False)
+
+    @abstractmethod
+    def documents(self) -> Iterator[Document]:
+        """The documents in order.
 
         Raises:
             DataError: the content cannot be used; with file and line.
         """
 
-    def where(self, number: int, field: int) -> str:
-        """File and line of one field of a record that was read, for messages."""
-
+    @abstractmethod
     def content(self) -> list[str]:
         """Hashes of the text, which the id of the prepared corpus is made from."""
 
+    def settings(self) -> list[Any]:
+        """Settings that the text depends on, beside the files."""
+        return []
+
     def signature(self) -> list[Any]:
         """A value that changes with the content, known without reading it."""
-
-    def files(self) -> tuple[str, ...]:
-        """Paths of the files, for messages."""
+        return self.location.signature(self.settings())
 
     def origin(self) -> Origin:
         """Origin of the text for the manifest, without paths of this machine."""
+        return self.location.origin()
+
+
+# Records
 
 
 @dataclass
-class Generated:
-    """A split of the toy corpus: sentence pairs, or the sentences and their trees."""
+class Generated(Source):
+    """Records of a generator, such as the pairs of the toy corpus."""
 
     split: str
-    generate: Callable[[], Mapping[str, Sequence[tuple[str, str]]]] = toy.generate
-    repaired: Counter[str] = field(default_factory=Counter)
+    generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]]
 
-    def records(self) -> Iterator[Record]:
-        """The generated pairs."""
-        return enumerate(self.generate()[self.split], 1)
-
-    def where(self, number: int, field: int) -> str:
-        """The split and the record's number."""
-        return f"toy {self.split}:{number}"
+    def documents(self) -> Iterator[Document]:
+        """The generated records."""
+        name = (f"{str(self.location).split()[0]} {self.split}",)
+        for number, texts in enumerate(self.generate()[self.split], 1):
+            yield Document(texts, name, number)
 
     def content(self) -> list[str]:
         """The generator's version; given by one split for the whole corpus."""
-        return [f"toy {toy.VERSION}"] if self.split == "train" else []
+        return [str(self.location)] if self.split == "train" else []
 
-    def signature(self) -> list[Any]:
-        """The generator's version."""
-        return ["toy", toy.VERSION]
-
-    def files(self) -> tuple[str, ...]:
-        """No files."""
-        return ()
-
-    def origin(self) -> Origin:
-        """The generator's version."""
-        return Origin(generated=f"toy {toy.VERSION}")
+    def settings(self) -> list[Any]:
+        """The generator's name and version."""
+        name, version = str(self.location).split()
+        return [name, int(version)]
 
 
 @dataclass
-class Aligned:
+class Aligned(Source):
     """Text files, one per field, or several per field that are read one after another; a line is a
     text.
 
-    paths: the files of each field; the n-th files of all fields have equally many lines.
+    location: the files of the first field, then those of the next; the n-th files of all fields
+        have equally many lines.
+    fields: their number.
     """
 
-    paths: Sequence[Sequence[str]]
-    repaired: Counter[str] = field(default_factory=Counter)
-    _starts: list[int] = field(
-        default_factory=list
-    )  # number of records before each file opened so far
+    fields: int
 
-    def records(self) -> Iterator[Record]:
+    def _files(self) -> list[list[str]]:
+        """The files of each field."""
+        paths = list(self.location.paths())
+        count = len(paths) // self.fields
+        return [paths[index * count : (index + 1) * count] for index in range(self.fields)]
+
+    def documents(self) -> Iterator[Document]:
         """The n-th lines of all fields together.
 
         Raises:
             DataError: files have different numbers of lines, or a line is not text.
         """
         self.repaired.clear()
-        self._starts.clear()
-        number = 0
-        for files in zip(*self.paths, strict=True):
-            self._starts.append(number)
-            lines = (read_lines(file, self.repaired) for file in files)
+        for files in zip(*self._files(), strict=True):
+            lines = [read_lines(file, self.repaired) for file in files]
             # zip_longest marks the end of a shorter file with None, where zip would drop the rest
             # silently.
-            for texts in zip_longest(*lines):
-                number += 1
+            for number, texts in enumerate(zip_longest(*lines), 1):
                 if None in texts:
                     raise DataError(_unequal(files))
-                yield number, tuple(text.strip() for text in texts)
-
-    def where(self, number: int, field: int) -> str:
-        """File and line of this field."""
-        index = bisect.bisect_left(self._starts, number) - 1
-        return f"{self.paths[field][index]}:{number - self._starts[index]}"
+                yield Document(tuple(text.strip() for text in texts), files, number)
 
     def content(self) -> list[str]:
-        """The hash of each field's text."""
-        return [_text_hash(files) for files in self.paths]
-
-    def signature(self) -> list[Any]:
-        """Signature of each file."""
-        return [signature(file) for file in self.files()]
-
-    def files(self) -> tuple[str, ...]:
-        """The files of all fields."""
-        return tuple(chain(*self.paths))
-
-    def origin(self) -> Origin:
-        """Names of the files."""
-        return Origin(files=tuple(_name(file) for file in self.files()))
+        """The hash of each field's text: of one file its bytes, as in the first version; of several
+        their lines, however they are divided.
+        """
+        hashes = []
+        for files in self._files():
+            if len(files) == 1:
+                hashes.append(text_hash(files[0]))
+                continue
+            digest = hashlib.sha256()
+            for file in files:
+                for line in read_lines(file, Counter()):
+                    digest.update(f"{line}\n".encode())
+            hashes.append(digest.hexdigest())
+        return hashes
 
 
 @dataclass
-class Tables:
+class Tables(Source):
     """Files with a column per field, read one after another."""
 
-    paths: Sequence[str]
     fields: TextFields
-    repaired: Counter[str] = field(default_factory=Counter)
-    _starts: list[int] = field(default_factory=list)
 
-    def records(self) -> Iterator[Record]:
+    def documents(self) -> Iterator[Document]:
         """The rows of all files, in order."""
         self.repaired.clear()
-        self._starts.clear()
-        before = number = 0
-        for path in self.paths:
-            self._starts.append(before)
+        for path in self.location.paths():
             for row, texts in read_rows(path, self.fields, self.repaired):
-                number = before + row
-                yield number, texts
-            before = max(before, number)  # a file without rows leaves `number` as it was
-
-    def where(self, number: int, field: int) -> str:
-        """File and row."""
-        index = bisect.bisect_left(self._starts, number) - 1
-        return f"{self.paths[index]}:{number - self._starts[index]}"
+                yield Document(texts, (path,), row)
 
     def content(self) -> list[str]:
         """The hash of each field as lines of text, so that the same records in another format are
@@ -183,109 +181,54 @@ class Tables:
         A single TSV without chosen columns and without a header has the hash of its file, as in the
         first version.
         """
+        paths = list(self.location.paths())
         if (
-            len(self.paths) == 1
+            len(paths) == 1
             and self.fields.columns is None
-            and suffix_of(self.paths[0]) == ".tsv"
-            and not has_header(self.paths[0], self.fields)
+            and suffix_of(paths[0]) == ".tsv"
+            and not has_header(paths[0], self.fields)
         ):
-            return [text_hash(self.paths[0])]
+            return [text_hash(paths[0])]
         digests = [hashlib.sha256() for _ in self.fields.names]
-        for path in self.paths:
-            for _, texts in read_rows(path, self.fields, Counter()):
-                for digest, text in zip(digests, texts, strict=True):
-                    digest.update(f"{text}\n".encode())
+        for document in self.documents():
+            for digest, text in zip(digests, document.texts, strict=True):
+                digest.update(f"{text}\n".encode())
         return [digest.hexdigest() for digest in digests]
 
-    def signature(self) -> list[Any]:
-        """The columns, and the signature of each file."""
-        return [_listed(self.fields.columns), *(signature(path) for path in self.paths)]
-
-    def files(self) -> tuple[str, ...]:
-        """The files."""
-        return tuple(self.paths)
-
-    def origin(self) -> Origin:
-        """Names of the files."""
-        return Origin(files=tuple(_name(file) for file in self.paths))
+    def settings(self) -> list[Any]:
+        """The columns, as JSON stores them."""
+        columns = self.fields.columns
+        return [None if columns is None else list(columns)]
 
 
 @dataclass
-class Treebank:
+class Treebank(Source):
     """Files of trees in brackets, read one after another: sentences, and their linearized trees
     with tags.
     """
 
-    paths: Sequence[str]
-    repaired: Counter[str] = field(default_factory=Counter)
-
-    def records(self) -> Iterator[Record]:
+    def documents(self) -> Iterator[Document]:
         """The sentences and trees, as `trees.normalized` reduces them; trees without words are left
         out and counted.
         """
         self.repaired.clear()
-        return ((number, texts) for number, (_, texts) in enumerate(self._trees(self.repaired), 1))
-
-    def _trees(self, repaired: Counter[str]) -> Iterator[tuple[str, tuple[str, str]]]:
-        """(file and line, (sentence, tree)) of each tree with words."""
-        for path in self.paths:
-            for line, tree in parse_brackets(read_lines(path, repaired), path):
+        for path in self.location.paths():
+            for line, tree in parse_brackets(read_lines(path, self.repaired), path):
                 kept = normalized(tree)
                 if kept is None:
-                    repaired["tree without words"] += 1
+                    self.repaired["tree without words"] += 1
                     continue
-                yield (
-                    f"{path}:{line}",
-                    (" ".join(leaf.word for leaf in kept.leaves()), linearized(kept)),
-                )
-
-    def where(self, number: int, field: int) -> str:
-        """File and line of a tree; reads the files again."""
-        return next(
-            where for index, (where, _) in enumerate(self._trees(Counter()), 1) if index == number
-        )
+                sentence = " ".join(leaf.word for leaf in kept.leaves())
+                yield Document((sentence, linearized(kept)), (path,), line)
 
     def content(self) -> list[str]:
         """The hash of sentences and trees, so that the same trees in other files are the same
         corpus.
         """
         digest = hashlib.sha256()
-        for _, texts in self._trees(Counter()):
-            digest.update("".join(f"{text}\n" for text in texts).encode())
+        for document in self.documents():
+            digest.update("".join(f"{text}\n" for text in document.texts).encode())
         return [digest.hexdigest()]
-
-    def signature(self) -> list[Any]:
-        """Signature of each file."""
-        return [signature(path) for path in self.paths]
-
-    def files(self) -> tuple[str, ...]:
-        """The files."""
-        return tuple(self.paths)
-
-    def origin(self) -> Origin:
-        """Names of the files."""
-        return Origin(files=tuple(map(_name, self.paths)))
-
-
-def _listed(columns: tuple[str | int, ...] | None) -> list[str | int] | None:
-    """Columns as JSON stores them."""
-    return None if columns is None else list(columns)
-
-
-def _name(path: str) -> str:
-    return path.rpartition("/")[2]
-
-
-def _text_hash(files: Sequence[str]) -> str:
-    # One file has the hash of its bytes, as in the first version; several have that of their lines,
-    # however they are divided.
-    if len(files) == 1:
-        return text_hash(files[0])
-    digest = hashlib.sha256()
-    for file in files:
-        for line in read_lines(file, Counter()):
-            digest.update(f"{line}\n".encode())
-    return digest.hexdigest()
 
 
 def _unequal(files: Sequence[str]) -> str:
@@ -298,131 +241,190 @@ def _unequal(files: Sequence[str]) -> str:
     )
 
 
-# Downloaded splits
+# A stream
 
 
 @dataclass
-class _Downloaded:
-    """A split that is downloaded to files when it is first read."""
-
-    repaired: Counter[str] = field(default_factory=Counter, init=False)
-
-    def _download(self) -> TextSource:
-        raise NotImplementedError
-
-    @cached_property
-    def _source(self) -> TextSource:
-        source = self._download()
-        source.repaired = self.repaired
-        return source
-
-    def records(self) -> Iterator[Record]:
-        """The records of the downloaded files."""
-        return self._source.records()
-
-    def where(self, number: int, field: int) -> str:
-        """File and row of one field of a record."""
-        return self._source.where(number, field)
+class Stream(Source):
+    """Documents of one text each, of which every character counts."""
 
     def content(self) -> list[str]:
-        """The hash of each field."""
-        return self._source.content()
-
-    def files(self) -> tuple[str, ...]:
-        """The downloaded files."""
-        return self._source.files()
-
-
-@dataclass
-class HubSplit(_Downloaded):
-    """A split of a data set on the Hub."""
-
-    repository: Repository
-    prefix: str  # of the names of the split's files
-    fields: TextFields
-
-    def _download(self) -> TextSource:
-        files = self.repository.files(self.prefix)
-        paths = self.repository.download(files)
-        return Tables(paths, self.fields)
-
-    def origin(self) -> Origin:
-        """The data set, its commit, its license as stated, and the files' names."""
-        record = self.repository.record()
-        files = self.repository.files(self.prefix)
-        return Origin(
-            hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files)
-        )
-
-    def signature(self) -> list[Any]:
-        """The commit, which determines every file's content, and the columns."""
-        record = self.repository.record()
-        return [record.repository, record.commit, self.prefix, _listed(self.fields.columns)]
+        """The hash of the text and of the beginnings of its documents; where a document is divided
+        does not change it.
+        """
+        digest = hashlib.sha256()
+        for (text,), _, _, begins in self.documents():
+            digest.update(b"\x00" * begins + text.encode())  # a text contains no NUL
+        return [digest.hexdigest()]
 
 
 @dataclass
-class SacrebleuSet(_Downloaded):
-    """A test set of sacreBLEU, in sacreBLEU's cache. Only the first of several references is
-    used.
+class GeneratedText(Stream):
+    """A split of the toy text: the English sentences of the toy corpus, one per line."""
+
+    split: str
+
+    def documents(self) -> Iterator[Document]:
+        """The sentences as one document."""
+        yield Document(("".join(f"{source}.\n" for source, _ in toy.generate()[self.split]),))
+
+    def settings(self) -> list[Any]:
+        """The generator's version."""
+        return ["toy text", toy.VERSION, self.split]
+
+
+@dataclass
+class TextFiles(Stream):
+    """Text files, each a document, or tables with a column of text, read one after another.
+
+    data: names the column, and says whether a row is a document.
     """
 
-    name: str
-    languages: tuple[str, ...]
+    data: LanguageData
 
-    def __post_init__(self) -> None:
-        """Check the name and the direction.
+    def documents(self) -> Iterator[Document]:
+        """The text of all files. A file's ending names its format; any other is a text file."""
+        fields = TextFields(
+            self.data.fields, self.data.labels, self.data.columns, columns_set_by=("column",)
+        )
+        for path in self.location.paths():
+            if suffix_of(path) not in TABLES:
+                for part, text in enumerate(_read_text(path)):
+                    yield Document((text,), begins=part == 0)
+                continue
+            for row, texts in enumerate(read_values(path, fields, Counter())):
+                yield Document(texts, begins=row == 0 or self.data.rows == "documents")
 
-        Raises:
-            DataError: sacreBLEU has no such test set, or the set has no such direction.
-        """
-        from sacrebleu.dataset import DATASETS
+    def settings(self) -> list[Any]:
+        """The column."""
+        return [self.data.column]
 
-        if self.name not in DATASETS:
-            raise DataError(
-                f"{self.display_name}: sacreBLEU has no such test "
-                f"set{did_you_mean(self.name, DATASETS)}"
-            )
-        self._set = DATASETS[self.name]
-        self._pair = "-".join(self.languages)
-        if self._pair not in self._set.langpairs:
-            raise DataError(
-                f"{self.display_name}: has no direction {self._pair}: must be "
-                f"{listed(sorted(self._set.langpairs))}"
-            )
 
-    @property
-    def display_name(self) -> str:
-        """The name as a study writes it."""
-        return f"{SACREBLEU}{self.name}"
+@dataclass
+class Part(Stream):
+    """A part of another stream, by shares of its characters from `first` to `last`, each between 0
+    and 1.
 
-    def _download(self) -> TextSource:
-        # sacreBLEU has no public name for the path of a cached file.
-        wanted = [
-            self._set._get_txt_file_path(self._pair, name)
-            for name in self._set.fieldnames(self._pair)
-        ]
-        if os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0") and not all(
-            Path(path).exists() for path in wanted
-        ):
-            raise DataError(
-                f"{self.display_name}: is not in sacreBLEU's cache, and downloads are disabled"
-            )
-        try:
-            source = self._set.get_source_file(self._pair)
-            reference = self._set.get_reference_files(self._pair)[0]
-        except (OSError, SystemExit, EOFError) as error:  # sacreBLEU exits on a wrong hash
-            why = getattr(error, "reason", None) or error.__class__.__name__
-            if isinstance(error, SystemExit):
-                why = "the file has the wrong hash; remove it from sacreBLEU's cache and run again"
-            raise DataError(
-                f"{self.display_name}: sacreBLEU could not download it: {why}"
-            ) from None
-        return Aligned(((source,), (reference,)))
+    max_bytes: only the beginning of the whole counts, of at most so many bytes of UTF-8.
+    """
 
-    def origin(self) -> Origin:
-        """The test set's name."""
-        return self._source.origin().updated(test_set=self.display_name)
+    whole: Source
+    first: float = 0.0
+    last: float = 1.0
+    max_bytes: int | None = None
+    _characters: int | None = field(default=None, init=False)  # of the whole, once counted
+
+    def documents(self) -> Iterator[Document]:
+        """The text of the part. It begins a document, even in the middle of one."""
+        low, high = self._limits()
+        position, started = 0, False
+        for text, begins in self._beginning():
+            end = position + len(text)
+            if end > low and position < high:
+                kept = text[max(0, low - position) : high - position]
+                yield Document((kept,), begins=begins or not started)
+                started = True
+            position = end
+            if position >= high:
+                return
+
+    def _limits(self) -> tuple[int, int]:
+        """The first character, and the one after the last."""
+        if self.first == 0.0 and self.last == 1.0:
+            # The whole text: no characters are counted, since that would read all of it once more.
+            return 0, 1 << 62
+        if self._characters is None:
+            self._characters = sum(len(text) for text, _ in self._beginning())
+        total = self._characters
+        # The end of the last part is the end of the text, however its share was rounded.
+        high = total if self.last > 1 - _ROUNDING else int(total * self.last)
+        return int(total * self.first), high
+
+    def _beginning(self) -> Iterator[tuple[str, bool]]:
+        """The texts of the whole up to its limit of bytes, and whether each begins a document."""
+        left, begins = self.max_bytes, False
+        for document in self.whole.documents():
+            (text,) = document.texts
+            if left is None:
+                yield text, document.begins
+                continue
+            begins |= document.begins
+            content = text.encode()[:left]
+            left -= len(content)
+            text = content.decode(errors="ignore")  # of a character that is cut, nothing is left
+            if text:
+                yield text, begins
+                begins = False  # a document that begins with an empty part begins with the next one
+            if left <= 0:
+                return
 
     def signature(self) -> list[Any]:
-        """Signatures of the files in sacreBLEU's cache."""
-        return self._source.signature()
+        """The part, and the signature of the whole."""
+        return [self.first, self.last, self.max_bytes, self.whole.signature()]
+
+    def origin(self) -> Origin:
+        """The origin of the whole, and the part."""
+        limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
+        return self.whole.origin().updated(
+            part=(round(self.first, 6), round(self.last, 6)), **limit
+        )
+
+
+def generated(
+    split: str,
+    generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]],
+    version: str = f"toy {toy.VERSION}",
+) -> Generated:
+    """A split of generated records.
+
+    Args:
+        split: its name.
+        generate: returns the records of all splits.
+        version: name and version of the generator; a new version makes another corpus.
+    """
+    return Generated(Generator(version), split, generate)
+
+
+def is_local(source: Source) -> bool:
+    """Whether a source's files are there, so that its signature needs no network."""
+    return isinstance(source.location, Files)
+
+
+def _read_text(path: str) -> Iterator[str]:
+    """The text of a file in pieces, without a byte-order mark; line ends are kept as they are.
+
+    Raises:
+        DataError: the text is not UTF-8 or holds a NUL byte; with file and line.
+    """
+    decoder, line, kept = codecs.getincrementaldecoder("utf-8")(), 1, ""
+    first = True
+    with readable(path), open_bytes(path) as stream:
+        while True:
+            block = stream.read(BLOCK)
+            try:
+                text = decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                faulty = line + error.object[: error.start].count(b"\n")
+                raise DataError(f"{path}:{faulty}: is not valid UTF-8") from None
+            if "\0" in text:
+                faulty = line + text.count("\n", 0, text.index("\0"))
+                raise DataError(f"{path}:{faulty}: contains a NUL byte: not text")
+            line += text.count("\n")
+            if first:
+                text, first = text.removeprefix("\ufeff"), False
+            kept += text
+            if not block:
+                break
+            cut = _word_end(kept)
+            if cut:
+                yield kept[:cut]
+                kept = kept[cut:]
+    if kept:
+        yield kept
+
+
+def _word_end(text: str) -> int:
+    """The last place at which a text can be cut without changing its tokens: after a line end, or
+    before a space.
+    """
+    return max(text.rfind("\n") + 1, text.rfind(" "), 0) or len(text)

@@ -591,13 +591,11 @@ class EncodingState(Record):
 
     done: records that passed the filters of text and are encoded.
     ends: for each text field, the sizes of both files in bytes; None for fields without a commit.
-    sums: totals of lengths.
     left_out: records left out for their length, by reason.
     """
 
     done: Count = 0
     ends: tuple[tuple[Count, Count] | None, ...]
-    sums: dict[str, Count] = Field(default_factory=dict)
     left_out: dict[str, Count] = Field(default_factory=dict)
 
 

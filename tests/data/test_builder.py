@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import resolve_data
-from ablate.data import builder
+from ablate.data import record_form
 from ablate.data.corpus import subset
 from ablate.data.encoding import EncoderPool
 from ablate.data.filters import CorpusWarnings
+from ablate.data.sources import Document
 from ablate.data.tokenizer import ReservoirSample
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
@@ -148,10 +149,10 @@ def test_encoding_in_several_processes_gives_the_same_bytes(files, corpus, monke
             super().__init__(models, processes)
             pools.append(processes)
 
-    monkeypatch.setattr(builder, "EncoderPool", Pool)
-    monkeypatch.setattr(builder, "PARALLEL_FROM", 100)
-    monkeypatch.setattr(builder, "CHUNK", 30)
-    monkeypatch.setattr(builder, "cores", lambda: 2)
+    monkeypatch.setattr(record_form, "EncoderPool", Pool)
+    monkeypatch.setattr(record_form, "PARALLEL_FROM", 100)
+    monkeypatch.setattr(record_form, "CHUNK", 30)
+    monkeypatch.setattr(record_form, "cores", lambda: 2)
     other = files.write().prepare()
     assert pools == [2]
     assert {
@@ -192,7 +193,7 @@ def test_a_subset_is_drawn_from_the_whole_split():
 )
 def test_tokenized_or_escaped_text_is_a_warning(lines, what):
     warnings = CorpusWarnings()
-    warnings.check("dev", [(1, ("A dog.", line)) for line in lines], ("en", "de"))
+    warnings.check("dev", [Document(("A dog.", line)) for line in lines], ("en", "de"))
     assert f"dev (de): 100% of lines look {what}; scores need plain text" in warnings.lines()
     assert not any("(en)" in line for line in warnings.lines())
 
@@ -200,7 +201,7 @@ def test_tokenized_or_escaped_text_is_a_warning(lines, what):
 def test_plain_text_is_no_warning():
     warnings = CorpusWarnings()
     plain = ["A man, a dog.", "AT&T", "Who? Me.", "He said: ...", "5 & 6", "Wait ..."]
-    warnings.check("dev", [(1, (line, line)) for line in plain], ("en", "de"))
+    warnings.check("dev", [Document((line, line)) for line in plain], ("en", "de"))
     assert warnings.lines() == []
 
 

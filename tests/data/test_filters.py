@@ -14,6 +14,7 @@ from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
 from ablate.data.filters import CorpusWarnings, count_overlap, within_limits
 from ablate.data.prepare import prepare
+from ablate.data.sources import Document
 from ablate.store.corpora import overlap_in
 from ablate.store.files import write_json
 from ablate.store.records import CorpusManifest, Overlap
@@ -113,5 +114,5 @@ def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():
 def test_a_tenth_of_escaped_lines_is_a_warning(escaped, warnings):
     found = CorpusWarnings()
     lines = ["Tom &amp; Jerry"] * escaped + ["Tom and Jerry"] * (20 - escaped)
-    found.check("train", [(number, (line,)) for number, line in enumerate(lines, 1)], ["en"])
+    found.check("train", [Document((line,)) for line in lines], ["en"])
     assert len(found.lines()) == warnings

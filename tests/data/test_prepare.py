@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import builder, toy
+from ablate.data import builder, record_form, toy
 from ablate.data.encoding import TextEncoder
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import UNK
@@ -246,8 +246,8 @@ def test_a_killed_preparation_is_never_taken_for_a_corpus(files):
     files.write()
     script = """
 import pathlib
-from ablate.data import builder
-builder.CHUNK, builder.COMMIT_EVERY = 7, 3
+from ablate.data import builder, record_form
+record_form.CHUNK, record_form.COMMIT_EVERY = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 def die_after(times, function):
@@ -255,9 +255,9 @@ def die_after(times, function):
     return lambda *given: die() if len(calls) == times else (calls.append(1), function(*given))[1]
 def die_at(point, corpora):
     if point == "vocabulary":
-        builder.train_tokenizer = die
+        record_form.train_tokenizer = die
     elif point == "ids":
-        builder.CorpusBuilder._write_held_out = die
+        builder.CorpusBuilder._write = die
     elif point == "a commit":
         builder.SequenceWriter.commit = die_after(3, builder.SequenceWriter.commit)
     elif point == "manifest":
@@ -293,8 +293,8 @@ print(json.dumps(codes))
 
 def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(files, monkeypatch):
     whole = files.write().prepare()
-    monkeypatch.setattr(builder, "CHUNK", 10)
-    monkeypatch.setattr(builder, "COMMIT_EVERY", 4)
+    monkeypatch.setattr(record_form, "CHUNK", 10)
+    monkeypatch.setattr(record_form, "COMMIT_EVERY", 4)
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 
@@ -316,7 +316,7 @@ def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(
         return encode(self, sentences)
 
     monkeypatch.setattr(TextEncoder, "__call__", counted)
-    monkeypatch.setattr(builder, "train_tokenizer", None)
+    monkeypatch.setattr(record_form, "train_tokenizer", None)
     corpus = other.prepare()
     assert corpus.manifest == whole.manifest
     assert sum(again) == 2 * (20 + 20 + 200 - 80)  # two commits of 40 pairs were kept
@@ -464,7 +464,7 @@ def test_reusing_a_corpus_for_a_new_test_split_equals_preparing_it_alone(
     first = files.write(other=PAIRS["test"][:7]).prepare(drop_identical=True)
     alone = Files(files.folder, tmp_path / "alone").prepare(test="other", drop_identical=True)
     with monkeypatch.context() as none:
-        none.setattr(builder, "train_tokenizer", None)  # the vocabulary is reused, not trained
+        none.setattr(record_form, "train_tokenizer", None)  # the vocabulary is reused, not trained
         second = files.prepare(test="other", drop_identical=True)
     assert second.id == alone.id != first.id
     assert second.training == first.training

@@ -29,8 +29,8 @@ def pairs(tmp_path):
             name,
         )
         return [
-            (number, *texts)
-            for number, texts in files_source(str(tmp_path / tsv), FIELDS).records()
+            (record.number, *record.texts)
+            for record in files_source(str(tmp_path / tsv), FIELDS).documents()
         ]
 
     return pairs
@@ -210,12 +210,12 @@ def test_a_cell_of_a_megabyte_in_parquet_is_an_error_too(tmp_path, cell, column)
     texts = {"en": ["a dog", "b"], "de": ["ein Hund", "c"]}
     pq.write_table(pa.table({**texts, column: ["a dog", cell]}), path)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(path), FIELDS).records())
+        list(files_source(str(path), FIELDS).documents())
     assert caught.value.lines == (
         f"{path}:2: is longer than {MAX_LINE_BYTES} bytes: not a sentence",
     )
     pq.write_table(pa.table({**texts, column: ["a dog", cell[: MAX_LINE_BYTES // 2 - 1]]}), path)
-    assert len(list(files_source(str(path), FIELDS).records())) == 2
+    assert len(list(files_source(str(path), FIELDS).documents())) == 2
 
 
 def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
@@ -225,7 +225,7 @@ def test_invalid_utf_8_in_parquet_is_one_line(tmp_path):
     with pytest.raises(
         DataError, match=r"train\.parquet, rows from 1 on: a value is not valid UTF-8"
     ):
-        list(files_source(str(path), FIELDS).records())
+        list(files_source(str(path), FIELDS).documents())
 
 
 def test_a_tsv_line_without_a_tab_is_reported_with_file_and_line(fault):
@@ -252,5 +252,5 @@ def test_a_broken_archive_is_named(tmp_path, content):
     (tmp_path / "train.en.gz").write_bytes(content)
     (tmp_path / "train.de").write_text("ein Hund\n" * 1000)
     with pytest.raises(DataError) as caught:
-        list(files_source(str(tmp_path / "train"), FIELDS).records())
+        list(files_source(str(tmp_path / "train"), FIELDS).documents())
     assert caught.value.lines == (f"{tmp_path}/train.en.gz: is not a complete gzip archive",)

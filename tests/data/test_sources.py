@@ -19,7 +19,7 @@ PAIRS = [("a dog", "ein Hund"), ("a cat\u2028now", "eine Katze"), ("", "leer"), 
 
 
 def pairs_of(source):
-    return [texts for _, texts in source.records()]
+    return [record.texts for record in source.documents()]
 
 
 def write_parquet(path, rows):
@@ -77,7 +77,7 @@ def test_the_files_of_a_folder_are_read_in_order_of_name(tmp_path, suffix):
     source = files_source(str(tmp_path / "train"), FIELDS)
     assert pairs_of(source) == PAIRS
     last = f"part-2{suffix.split()[-1]}"
-    assert source.where(4, 1).replace(f"{tmp_path}/", "") == f"train/{last}:1"
+    assert list(source.documents())[3].where(1).replace(f"{tmp_path}/", "") == f"train/{last}:1"
 
 
 def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):

@@ -5,6 +5,7 @@ refused.
 import gzip
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,12 +18,12 @@ from pyarrow import parquet
 from pydantic import ValidationError
 
 from ablate.config.language_data import NAMED_TEXTS, resolve_language_data, share_of
-from ablate.data import readers, toy
+from ablate.data import readers, stream_form, toy
 from ablate.data.io import BLOCK, MAX_LINE_BYTES
 from ablate.data.prepare import prepare
-from ablate.data.stream_sources import resolve_streams
-from ablate.data.tokenizer import EOS, ByteTokenizer
-from ablate.errors import DataError
+from ablate.data.resolve_sources import resolve_sources
+from ablate.data.tokenizer import EOS, ByteTokenizer, train_tokenizer
+from ablate.errors import DataError, Interrupted
 from tests.data.hub_server import Hub
 
 TEXT = "  The cat sat.\n\nIt was\ta  fine day — 1€,\r\nsaid Ünal.\n" * 40
@@ -223,10 +224,39 @@ def test_every_missing_split_is_one_line(tmp_path):
         {"corpus": "files", "train": "a.txt", "dev": "b.txt", "test": "c.txt"}
     )
     with pytest.raises(DataError) as error:
-        resolve_streams(data, tmp_path, tmp_path)
+        resolve_sources(data, tmp_path, tmp_path)
     assert [line.removeprefix(f"{tmp_path}/") for line in error.value.lines] == [
         f"{name}.txt not found; correct the name or data.folder" for name in "abc"
     ]
+
+
+def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monkeypatch):
+    """Also within a document, and after a part without text, whose document begins with the next."""
+    documents = [TEXT, "", "", "b" * 50, TEXT, "c"]
+    write(tmp_path, "train.jsonl", documents)
+    settings = {"train": "train.jsonl", "tokenizer": "bpe", "vocab_size": 284}
+    whole = corpus(**settings)
+    expected = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
+    monkeypatch.setattr(stream_form, "COMMIT_EVERY", 1)
+    encode = stream_form._encode
+    for stop in range(1, 7):
+        calls = []
+
+        def stopped(text, tokenizer, calls=calls, stop=stop):
+            calls.append(text)
+            if len(calls) == stop:
+                raise Interrupted
+            return encode(text, tokenizer)
+
+        shutil.rmtree(whole.folder)
+        monkeypatch.setattr(stream_form, "_encode", stopped)
+        with pytest.raises(Interrupted):
+            corpus(**settings)
+        monkeypatch.setattr(stream_form, "_encode", lambda *given: encode(*given))
+        monkeypatch.setattr(stream_form, "train_tokenizer", None)
+        again = corpus(**settings)
+        assert {path.name: path.read_bytes() for path in again.folder.iterdir()} == expected
+        monkeypatch.setattr(stream_form, "train_tokenizer", train_tokenizer)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from ablate.config.parsing_data import resolve_parsing_data, with_leaves
 from ablate.data import toy
+from ablate.data.locations import Files
 from ablate.data.prepare import prepare
 from ablate.data.resolve_sources import resolve_sources
 from ablate.data.sources import Treebank
@@ -46,7 +47,7 @@ def read(text):
 
 
 def records(path):
-    return [texts for _, texts in Treebank([str(path)]).records()]
+    return [record.texts for record in Treebank(Files((str(path),))).documents()]
 
 
 def test_a_tree_of_the_treebank_loses_its_root_function_tags_and_traces():
@@ -168,17 +169,19 @@ def test_a_word_that_is_a_bracket_is_escaped():
 
 def test_trees_without_words_are_counted(tmp_path):
     (tmp_path / "a.ptb").write_text("(S (-NONE- *))\n(S (NN a))\n")
-    source = Treebank([str(tmp_path / "a.ptb")])
-    assert [texts for _, texts in source.records()] == [("a", "(S NN )S")]
+    source = Treebank(Files((str(tmp_path / "a.ptb"),)))
+    (record,) = source.documents()
+    assert record.texts == ("a", "(S NN )S")
     assert source.repaired == Counter({"tree without words": 1})
-    assert source.where(1, 0) == f"{tmp_path}/a.ptb:2"
+    assert record.where(0) == f"{tmp_path}/a.ptb:2"
 
 
 def test_a_file_may_be_compressed_and_the_hash_is_that_of_the_trees(tmp_path):
     (tmp_path / "a.mrg").write_text(WSJ)
     (tmp_path / "b.mrg.gz").write_bytes(gzip.compress(" ".join(WSJ.split()).encode()))
-    plain, packed = (Treebank([str(tmp_path / name)]) for name in ("a.mrg", "b.mrg.gz"))
-    assert list(plain.records()) == list(packed.records()) == [(1, (SENTENCE, LINEAR))]
+    plain, packed = (Treebank(Files((str(tmp_path / name),))) for name in ("a.mrg", "b.mrg.gz"))
+    for source in (plain, packed):
+        assert [record.texts for record in source.documents()] == [(SENTENCE, LINEAR)]
     assert plain.content() == packed.content()
 
 
@@ -197,7 +200,8 @@ def test_the_wsj_is_read_by_its_sections(tmp_path):
         resolve_parsing_data({"corpus": "wsj"}), tmp_path, tmp_path / "corpora"
     )
     sentences = {
-        split: [texts[0] for _, texts in source.records()] for split, source in sources.items()
+        split: [record.texts[0] for record in source.documents()]
+        for split, source in sources.items()
     }
     assert sentences["dev"] == ["22 first", "22 second"]
     assert sentences["test"] == ["23 first", "23 second"]

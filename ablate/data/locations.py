@@ -1,0 +1,192 @@
+"""Locations of a split's text: files, a data set of the Hub, a test set of sacreBLEU, a generator.
+
+Nothing is downloaded before the first path is asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+from ablate.data import toy
+from ablate.data.hub import Repository
+from ablate.data.io import signature
+from ablate.errors import DataError, did_you_mean, listed
+from ablate.store.records import Origin
+
+SACREBLEU = "sacrebleu:"  # before the name of a test set of sacreBLEU
+
+
+class Location(Protocol):
+    """The files of a split."""
+
+    def paths(self) -> Iterator[str]:
+        """Paths of the files in order; downloads those that are missing."""
+
+    def signature(self, settings: Sequence[Any]) -> list[Any]:
+        """A value that changes with the content, known without reading it.
+
+        Args:
+            settings: of the source, on which its text depends too.
+        """
+
+    def origin(self) -> Origin:
+        """Origin of the text for the manifest, without paths of this machine."""
+
+    def __str__(self) -> str:
+        """The location in messages."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """Files that are there: paths or addresses."""
+
+    names: tuple[str, ...]
+
+    def paths(self) -> Iterator[str]:
+        """The files."""
+        return iter(self.names)
+
+    def signature(self, settings: Sequence[Any]) -> list[Any]:
+        """The settings, and the signature of each file."""
+        return [*settings, *(signature(path) for path in self.names)]
+
+    def origin(self) -> Origin:
+        """Names of the files."""
+        return Origin(files=tuple(path.rpartition("/")[2] for path in self.names))
+
+    def __str__(self) -> str:
+        """The first file."""
+        return self.names[0]
+
+
+@dataclass(frozen=True)
+class HubFiles:
+    """The files of a split of a data set on the Hub.
+
+    prefix: of the files' names.
+    at_once: whether all files are downloaded before the first is read; otherwise, a file is
+        downloaded when its text is needed.
+    """
+
+    repository: Repository
+    prefix: str
+    at_once: bool
+
+    def paths(self) -> Iterator[str]:
+        """The downloaded files."""
+        files = self.repository.files(self.prefix)
+        if self.at_once:
+            yield from self.repository.download(files)
+            return
+        for file in files:
+            yield from self.repository.download([file])
+
+    def signature(self, settings: Sequence[Any]) -> list[Any]:
+        """The commit, which determines every file's content, and the settings."""
+        record = self.repository.record()
+        return [record.repository, record.commit, self.prefix, *settings]
+
+    def origin(self) -> Origin:
+        """The data set, its commit, its license as stated, and the files' names."""
+        record, files = self.repository.record(), self.repository.files(self.prefix)
+        return Origin(
+            hub=record.repository, commit=record.commit, licence=record.licence, files=tuple(files)
+        )
+
+    def __str__(self) -> str:
+        """The data set."""
+        return self.repository.display_name
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A generator of this program, by name and version, such as `toy 1`."""
+
+    version: str = f"toy {toy.VERSION}"
+
+    def paths(self) -> Iterator[str]:
+        """No files."""
+        return iter(())
+
+    def signature(self, settings: Sequence[Any]) -> list[Any]:
+        """The settings, which name the generator's version."""
+        return list(settings)
+
+    def origin(self) -> Origin:
+        """The generator's version."""
+        return Origin(generated=self.version)
+
+    def __str__(self) -> str:
+        """The generator."""
+        return self.version
+
+
+@dataclass
+class SacrebleuSet:
+    """A test set of sacreBLEU, in sacreBLEU's cache. Only the first of several references is
+    used.
+    """
+
+    name: str
+    languages: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        """Check the name and the direction.
+
+        Raises:
+            DataError: sacreBLEU has no such test set, or the set has no such direction.
+        """
+        from sacrebleu.dataset import DATASETS
+
+        if self.name not in DATASETS:
+            raise DataError(
+                f"{self}: sacreBLEU has no such test set{did_you_mean(self.name, DATASETS)}"
+            )
+        self._set = DATASETS[self.name]
+        self._pair = "-".join(self.languages)
+        if self._pair not in self._set.langpairs:
+            raise DataError(
+                f"{self}: has no direction {self._pair}: must be "
+                f"{listed(sorted(self._set.langpairs))}"
+            )
+
+    def __str__(self) -> str:
+        """The name as a study writes it."""
+        return f"{SACREBLEU}{self.name}"
+
+    @cached_property
+    def _files(self) -> Files:
+        # sacreBLEU has no public name for the path of a cached file.
+        wanted = [
+            self._set._get_txt_file_path(self._pair, name)
+            for name in self._set.fieldnames(self._pair)
+        ]
+        offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
+        if offline and not all(Path(path).exists() for path in wanted):
+            raise DataError(f"{self}: is not in sacreBLEU's cache, and downloads are disabled")
+        try:
+            source = self._set.get_source_file(self._pair)
+            reference = self._set.get_reference_files(self._pair)[0]
+        except (OSError, SystemExit, EOFError) as error:  # sacreBLEU exits on a wrong hash
+            why = getattr(error, "reason", None) or error.__class__.__name__
+            if isinstance(error, SystemExit):
+                why = "the file has the wrong hash; remove it from sacreBLEU's cache and run again"
+            raise DataError(f"{self}: sacreBLEU could not download it: {why}") from None
+        return Files((source, reference))
+
+    def paths(self) -> Iterator[str]:
+        """The source and the reference."""
+        return self._files.paths()
+
+    def signature(self, settings: Sequence[Any]) -> list[Any]:
+        """The settings, and signatures of the files in sacreBLEU's cache."""
+        return self._files.signature(settings)
+
+    def origin(self) -> Origin:
+        """The test set's name."""
+        return self._files.origin().updated(test_set=str(self))

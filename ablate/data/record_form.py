@@ -1,0 +1,236 @@
+"""Preparation of records: filters, vocabularies of their fields, and encoding in several
+processes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.config import DataConfig
+from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
+from ablate.data.builder import Chunk
+from ablate.data.corpus import FORMAT
+from ablate.data.encoding import EncoderPool, load_encoders
+from ablate.data.filters import (
+    CorpusWarnings,
+    complete_records,
+    count_overlap,
+    refuse_long,
+    training_records,
+    within_limits,
+)
+from ablate.data.sources import Document, Source
+from ablate.data.tokenizer import UNK, ReservoirSample, train_tokenizer
+from ablate.errors import DataError
+from ablate.formatting import plural
+from ablate.store.corpora import fields_entry
+from ablate.store.files import write_bytes
+from ablate.store.machine import cores
+from ablate.store.records import Overlap, TrainingText
+
+CHUNK = 10_000  # records
+COMMIT_EVERY = 50  # chunks: 500,000 records
+PARALLEL_FROM = 200_000  # records; encoding fewer takes less time than starting processes
+
+# The hash of the text already identifies these settings, and the first version's corpus ids contain
+# those of _FIRST.
+_BY_CONTENT = (
+    "corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder",
+)  # fmt: skip
+_FIRST = ("vocab_size", "max_length")
+
+
+class Records:
+    """Records of texts: each field of a record is a sequence."""
+
+    end_marks = 1
+    compared = ("dev", "test")
+
+    def __init__(
+        self, data: DataConfig, sources: Mapping[str, Source], log: Callable[[str], None]
+    ) -> None:
+        self.data, self.sources, self.log = data, sources, log
+        self.commit_every = COMMIT_EVERY
+        self.noticed: list[str] = []
+        self._held_out: dict[str, list[Document]] = {}
+
+    def check(self) -> None:
+        """Read dev and test, which must be complete."""
+        for split in ("dev", "test"):
+            self._held_out[split] = complete_records(self.sources[split], self.data, split)
+
+    def suspicious(self, split: str) -> list[str]:
+        """Warnings about text of dev or test that is not plain."""
+        return self._markup(split, self._held_out[split])
+
+    def _markup(self, split: str, records: list[Document]) -> list[str]:
+        """Warnings about text that is not plain, unless it is expected."""
+        warnings = CorpusWarnings()
+        if not self.data.is_tokenized:
+            warnings.check(split, records, self.data.labels)
+        return warnings.lines()
+
+    def learn(self, models: Sequence[Path]) -> TrainingText:
+        """Train one vocabulary on each group of fields that share it."""
+        data, left_out = self.data, Counter[str]()
+        sample = ReservoirSample[Document](data.tokenizer_pairs)
+        self.log("reading the training split")
+        for record in training_records(self.sources["train"], data, left_out):
+            sample.add(record)
+        if not sample.added:
+            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
+            why = f"every record is left out ({reasons})" if reasons else "contains no records"
+            raise DataError(f"{self.sources['train'].location}: {why}")
+        records = sample.items()
+        basis = plural(len(records), "record")
+        if len(records) < sample.added:
+            basis = f"a sample of {len(records):,} of {plural(sample.added, 'record')}"
+        self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
+        for path in dict.fromkeys(models):
+            fields = [field for field, model in enumerate(models) if model == path]
+            learned = [field for field in fields if data.fields[field] != data.symbol_field]
+            trained = train_tokenizer(
+                (record.texts[field] for record in records for field in learned),
+                data.vocab_size,
+                data.tokenizer,
+                data.byte_fallback,
+                symbols=self._symbols(records, fields),
+            )
+            write_bytes(path, trained.model)
+        return TrainingText(
+            pairs=sample.added,
+            left_out=dict(left_out),
+            repaired={},
+            noticed=self._markup("train", records),
+        )
+
+    def _symbols(self, records: list[Document], fields: Sequence[int]) -> list[str]:
+        """The symbols that occur in the symbol field, if that is one of these fields; sorted."""
+        symbols: set[str] = set()
+        for field in fields:
+            if self.data.fields[field] == self.data.symbol_field:
+                for record in records:
+                    symbols.update(self.data.symbols(self.data.as_encoded(record.texts)[field]))
+        return sorted(symbols)
+
+    def encoded(
+        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+    ) -> Iterator[Chunk]:
+        """All records of dev or test at once; those of the training split that are short enough in
+        chunks.
+        """
+        if split != "train":
+            yield self._encoded_at_once(split, models)
+            return
+        # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from
+        # the last commit on.
+        records = training_records(self.sources["train"], self.data, Counter())
+        chunks = self._chunks(islice(records, start, None))
+        self.log(f"encoding {plural(total, 'record')}")
+        # What is left decides, since a resumed build may have few records to go.
+        processes = cores() if total - start >= PARALLEL_FROM else 1
+        read, kept_records = start, start - sum(left_out.values())
+        with EncoderPool(models, processes) as encode:
+            for number, fields in enumerate(encode(chunks), 1):
+                lengths = np.stack([field.lengths for field in fields])
+                kept = within_limits(lengths, self.data, left_out)
+                kept_records += int(kept.sum())
+                read += len(kept)
+                yield Chunk(len(kept), [field.only(kept) for field in fields])
+                if number % self.commit_every == 0:
+                    self.log(f"encoding: {read:,} of {total:,} records done")
+        if not kept_records:
+            raise DataError(f"{self.sources['train'].location}: every record is {self._limits()}")
+
+    def _encoded_at_once(self, split: str, models: Sequence[Path]) -> Chunk:
+        records, fields = self._held_out[split], []
+        texts = next(self._chunks(records, len(records)))
+        for encoder, field in zip(load_encoders(models), texts, strict=True):
+            fields.append(encoder(field))
+        refuse_long(records, np.stack([field.lengths for field in fields]), self.data)
+        if self.data.tokenizer == "word":
+            for label, field in zip(self.data.labels, fields, strict=True):
+                unknown = float(np.mean(field.ids == UNK)) if len(field.ids) else 0.0
+                if unknown:
+                    self.noticed.append(
+                        f"{split} ({label}): {unknown:.1%} of the words are not in the vocabulary"
+                    )
+        return Chunk(len(records), fields)
+
+    def _chunks(
+        self, records: Iterable[Document], size: int | None = None
+    ) -> Iterator[list[list[str]]]:
+        """The texts of each field of so many records, as they are encoded."""
+        remaining = iter(records)
+        while chunk := list(islice(remaining, size or CHUNK)):
+            texts = [record.texts for record in chunk]
+            if self.data.symbol_field is not None:
+                texts = [tuple(self.data.as_encoded(of_record)) for of_record in texts]
+            yield [list(field) for field in zip(*texts, strict=True)]
+
+    def _limits(self) -> str:
+        """The limits on length, for an error message."""
+        limits = f"longer than data.max_length={self.data.max_length} tokens"
+        rules = self.data.pair_rules
+        if rules is not None and rules.max_ratio is not None:
+            limits += f", or more uneven than data.max_ratio={rules.max_ratio:g}"
+        return limits
+
+    def texts(self, split: str) -> Mapping[str, str]:
+        """A line for each record."""
+        texts = {}
+        for index, field in enumerate(self.data.fields):
+            texts[field] = "".join(f"{record.texts[index]}\n" for record in self._held_out[split])
+        return texts
+
+    def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
+        """The settings of the first version, and those added later that are not at their
+        default.
+        """
+        return [data["vocab_size"], data.get("max_length"), later_settings(data, fields)]
+
+    def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
+        """The ids of the training split follow from its text and the vocabulary."""
+        settings = self.settings(self.data.model_dump(mode="json"), self.data.fields)
+        named = json.dumps([FORMAT, content, vocabulary, settings], sort_keys=True)
+        return hashlib.sha256(named.encode()).hexdigest()[:12]
+
+    def content_id(self, hashes: Sequence[str]) -> str:
+        """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
+        settings: list[Any] = [FORMAT, self.data.vocab_size, self.data.max_length, list(hashes)]
+        # Left out if empty, so that a corpus without later settings has the id of the first
+        # version.
+        later = later_settings(self.data.model_dump(), self.data.fields)
+        if later:
+            settings.append(later)
+        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
+
+    def overlap(self, folder: Path) -> Overlap:
+        """Test records that occur in the training split."""
+        return count_overlap(folder, self.data.fields)
+
+
+def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
+    """Settings of preparation added after the first version and not at their default, so that old
+    ids stay the same.
+
+    Args:
+        data: values of the data settings. A setting that only other tasks have is always included.
+        fields: the text fields.
+    """
+    later = {}
+    for name, default in INTRODUCED_DATA.items():
+        if name not in (*_FIRST, *_BY_CONTENT) and data.get(name, default) != default:
+            later[name] = data[name]
+    for name, value in data.items():
+        if name not in INTRODUCED_DATA and name not in NOT_IDENTITY_DATA:
+            later[name] = value
+    return {**later, **fields_entry(fields)}

@@ -1,0 +1,148 @@
+"""Preparation of a stream of documents: a vocabulary that keeps every byte, and the tokens of each
+document.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.config.language_data import BYTES, LanguageData
+from ablate.data.builder import Chunk
+from ablate.data.corpus import FORMAT
+from ablate.data.encoding import IDS, Encoded
+from ablate.data.sources import Source
+from ablate.data.tokenizer import (
+    EOS,
+    ByteTokenizer,
+    ReservoirSample,
+    Tokenizer,
+    load_tokenizer,
+    train_tokenizer,
+)
+from ablate.errors import DataError
+from ablate.formatting import plural
+from ablate.store.files import write_bytes
+from ablate.store.records import TrainingText
+
+COMMIT_EVERY = 50  # parts of about a megabyte
+
+# The hash of the text already identifies these settings.
+_BY_CONTENT = ("corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder")
+_LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of longer lines
+
+
+class DocumentStream:
+    """A stream: each document is a sequence, with the end mark between two."""
+
+    end_marks = 0  # the ids hold them
+    compared = ("dev",)  # test may be the dev split
+
+    def __init__(
+        self, data: LanguageData, sources: Mapping[str, Source], log: Callable[[str], None]
+    ) -> None:
+        self.data, self.sources, self.log = data, sources, log
+        self.commit_every = COMMIT_EVERY
+        self.noticed: list[str] = []
+
+    def check(self) -> None:
+        """Nothing: any text is a document."""
+
+    def suspicious(self, split: str) -> list[str]:
+        """None: a language model reads any text."""
+        return []
+
+    def learn(self, models: Sequence[Path]) -> TrainingText:
+        """Write the vocabulary: that of bytes, or one learned on a sample of lines."""
+        write_bytes(models[0], self._vocabulary().model)
+        return TrainingText(pairs=0, left_out={}, repaired={}, noticed=[])
+
+    def _vocabulary(self) -> Tokenizer:
+        if self.data.tokenizer == BYTES:
+            return ByteTokenizer()
+        sample = ReservoirSample[str](self.data.tokenizer_lines)
+        for line in self._lines():
+            sample.add(line)
+        lines = sample.items()
+        part = "" if len(lines) == sample.added else f"a sample of {len(lines):,} of "
+        self.log(
+            f"learning a vocabulary of {self.data.vocab_size:,} on "
+            f"{part}{plural(sample.added, 'line')}"
+        )
+        return train_tokenizer(lines, self.data.vocab_size, self.data.tokenizer, lossless=True)
+
+    def _lines(self) -> Iterator[str]:
+        """The lines of the training text that are not empty, long ones in parts."""
+        for document in self.sources["train"].documents():
+            for line in document.texts[0].split("\n"):
+                for start in range(0, len(line), _LONGEST_LINE):
+                    yield line[start : start + _LONGEST_LINE]
+
+    def encoded(
+        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+    ) -> Iterator[Chunk]:
+        """The tokens of each document, and the end mark between two. A chunk is a part of one, and
+        its lengths end the documents before it.
+        """
+        self.log(f"encoding the {split} split")
+        tokenizer, source = load_tokenizer(models[0].read_bytes()), self.sources[split]
+        started, begins, read = start > 0, False, 0
+        for document in islice(source.documents(), start, None):
+            read += 1
+            begins |= document.begins
+            (text,) = document.texts
+            if not text:  # the document begins with its first character
+                continue
+            ids, ends = _encode(text, tokenizer), []
+            if begins and started:
+                ids, ends = [EOS, *ids], [1]
+            started, begins = True, False
+            yield Chunk(read, [Encoded(np.array(ids, IDS), np.array(ends, np.int64))])
+            read = 0
+        if not started:
+            raise DataError(f"{source.location}: the {split} split has no text")
+        # Ends the last document, without an end mark.
+        yield Chunk(read, [Encoded(np.array([], IDS), np.array([0]))])
+
+    def texts(self, split: str) -> Mapping[str, str]:
+        """None: the tokens keep every byte."""
+        return {}
+
+    def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
+        """All settings but those that the hash of the text identifies."""
+        kept = {name: data[name] for name in sorted(data) if name not in _BY_CONTENT}
+        return [FORMAT, "stream", kept]
+
+    def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
+        """The ids follow from the text and the vocabulary."""
+        return self._digest([*vocabulary, *content.values()])
+
+    def content_id(self, hashes: Sequence[str]) -> str:
+        """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
+        return self._digest([list(hashes)])
+
+    def _digest(self, content: list[Any]) -> str:
+        settings = self.settings(self.data.model_dump(mode="json"), self.data.fields)
+        named = json.dumps([*settings, *content], sort_keys=True)
+        return hashlib.sha256(named.encode()).hexdigest()[:12]
+
+    def overlap(self, folder: Path) -> None:
+        """None: the text has no records."""
+
+
+def _encode(text: str, tokenizer: Tokenizer) -> list[int]:
+    """The ids of a text. Lines are encoded one by one, which gives the same ids: a line end is a
+    token of its own.
+    """
+    if isinstance(tokenizer, ByteTokenizer):
+        return tokenizer.encode([text])[0]
+    lines = text.split("\n")  # only LF ends a line
+    with_ends = [*(f"{line}\n" for line in lines[:-1]), *lines[-1:]]
+    return [id for line in tokenizer.encode(with_ends) for id in line]
