@@ -133,7 +133,7 @@ class CorpusConfig(Section):
 
     @property
     def is_stream(self) -> bool:
-        """Whether the text is a stream of documents (`data/stream_sources.py`), rather than records
+        """Whether the text is a stream of documents (`data/stream_form.py`), rather than records
         of texts.
         """
         return False

@@ -52,7 +52,7 @@ class Records:
     """Records of texts: each field of a record is a sequence."""
 
     end_marks = 1
-    compared = ("dev", "test")
+    compared: tuple[str, ...] = ("dev", "test")
 
     def __init__(
         self, data: DataConfig, sources: Mapping[str, Source], log: Callable[[str], None]
@@ -157,8 +157,8 @@ class Records:
             fields.append(encoder(field))
         refuse_long(records, np.stack([field.lengths for field in fields]), self.data)
         if self.data.tokenizer == "word":
-            for label, field in zip(self.data.labels, fields, strict=True):
-                unknown = float(np.mean(field.ids == UNK)) if len(field.ids) else 0.0
+            for label, encoded in zip(self.data.labels, fields, strict=True):
+                unknown = float(np.mean(encoded.ids == UNK)) if len(encoded.ids) else 0.0
                 if unknown:
                     self.noticed.append(
                         f"{split} ({label}): {unknown:.1%} of the words are not in the vocabulary"

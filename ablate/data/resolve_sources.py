@@ -299,8 +299,8 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> Source:
         endings = ", ".join((*SUFFIXES, *(f".{label}" for label in fields.labels)))
         raise DataError(f"{path}: holds no file that ends in {endings}, or these with .gz")
     _refuse_columns(path, fields)
-    files = tuple(files[stem] for files in by_label.values() for stem in stems)
-    return Aligned(Files(files), len(by_label))
+    ordered = tuple(files[stem] for files in by_label.values() for stem in stems)
+    return Aligned(Files(ordered), len(by_label))
 
 
 def _refuse_columns(path: str, fields: TextFields) -> None:

@@ -43,7 +43,7 @@ class DocumentStream:
     """A stream: each document is a sequence, with the end mark between two."""
 
     end_marks = 0  # the ids hold them
-    compared = ("dev",)  # test may be the dev split
+    compared: tuple[str, ...] = ("dev",)  # test may be the dev split
 
     def __init__(
         self, data: LanguageData, sources: Mapping[str, Source], log: Callable[[str], None]

@@ -234,7 +234,7 @@ def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monk
     """Also within a document, and after a part without text, whose document begins with the next."""
     documents = [TEXT, "", "", "b" * 50, TEXT, "c"]
     write(tmp_path, "train.jsonl", documents)
-    settings = {"train": "train.jsonl", "tokenizer": "bpe", "vocab_size": 284}
+    settings = {"train": "train.jsonl", "tokenizer": "bpe", "vocab_size": 290}
     whole = corpus(**settings)
     expected = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
     monkeypatch.setattr(stream_form, "COMMIT_EVERY", 1)
