@@ -46,7 +46,8 @@ class Facts:
         it: the ids of old runs depend on it.
     in_id: whether it changes what is trained; False for fields that change only how.
     needs: the settings without which it has no effect: field -> values.
-    acts_in: the part of the model that it acts in, of those that a variant may leave out.
+    acts_in: the part of the model that it acts in, of those that a variant may leave out; `heads`
+        are those of attention or of another mixer.
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
         models have equal ids.
     of_tasks: whether only the tasks that name it in `row_fields` use it.

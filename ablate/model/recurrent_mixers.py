@@ -98,8 +98,13 @@ class Projections(NamedTuple):
 class RecurrentMixer(TokenMixer):
     """Base of the mixers: projections, the recurrence, and the output.
 
-    A subclass defines `project` and, if its output has a gate, `gated`.
+    A subclass defines `project`.
+
+    Attributes:
+        has_gate: whether its output is multiplied by SiLU of a projection of x.
     """
+
+    has_gate = True
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__()
@@ -109,6 +114,8 @@ class RecurrentMixer(TokenMixer):
         self.key = Linear(d, self._width_of_keys(), init, bias=False)
         self.value = Linear(d, h * self.d_v, init, bias=False)
         self.output = Linear(h * self.d_v, d, init, bias=False)
+        if self.has_gate:
+            self.gate = Linear(d, h * self.d_v, init, bias=False)
         self.norm = RMSNorm(self.d_v)
         self.convolutions = nn.ModuleList()
 
@@ -127,9 +134,9 @@ class RecurrentMixer(TokenMixer):
         raise NotImplementedError
 
     def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """The normalized output of the recurrence: (B, T, h, d_v) -> (B, T, h, d_v)."""
+        """Normalize the output of the recurrence, and gate it: (B, T, h, d_v) -> (B, T, h, d_v)."""
         normed: Tensor = self.norm(out)
-        return normed
+        return silu_gate(normed, self.gate(x)) if self.has_gate else normed
 
     def forward(
         self, x: Tensor, past: MixerState | None, context: AttentionContext
@@ -176,7 +183,6 @@ class Retention(RecurrentMixer):
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
-        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
         self.rotary = RotaryPositions(config, True, init)
         decay = 1 - 2.0 ** (-5 - torch.arange(self.n_heads))
         self.register_buffer("log_decay", decay.log().view(-1, 1, 1), persistent=False)
@@ -196,10 +202,6 @@ class Retention(RecurrentMixer):
             log_decay.expand(x.shape[0], -1, x.shape[1], 1),
         )
 
-    def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """SiLU of a gate, times the normalized heads."""
-        return silu_gate(self.norm(out), self.gate(x))
-
 
 class GatedLinearAttention(RecurrentMixer):
     """A decay for each row of the state that depends on the token ("Gated Linear Attention
@@ -208,7 +210,6 @@ class GatedLinearAttention(RecurrentMixer):
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
-        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
         self.decay_in = Linear(config.d_model, DECAY_RANK, init, bias=False)
         self.decay_out = Linear(DECAY_RANK, self.n_heads * self.d_k, init)
 
@@ -222,15 +223,13 @@ class GatedLinearAttention(RecurrentMixer):
             F.logsigmoid(full_precision(self._heads(decay))) / GATE_TEMPERATURE,
         )
 
-    def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """SiLU of a gate, times the normalized heads."""
-        return silu_gate(self.norm(out), self.gate(x))
-
 
 class DeltaNet(RecurrentMixer):
     """The delta rule: a key's old value is replaced, to a degree that depends on the token
     ("Parallelizing Linear Transformers with the Delta Rule", Yang et al., 2024).
     """
+
+    has_gate = False
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
@@ -256,18 +255,15 @@ class DeltaNet(RecurrentMixer):
 class GatedDeltaNet(DeltaNet):
     """DeltaNet with Mamba 2's decay and a gate ("Gated Delta Networks", Yang et al., 2024)."""
 
+    has_gate = True
+
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
-        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
         self.decay = StepDecay(config.d_model, self.n_heads, init)
 
     def log_decay(self, x: Tensor) -> Tensor:
         """(B, h, T, 1)."""
         return self.decay(x)[1]
-
-    def gated(self, out: Tensor, x: Tensor) -> Tensor:
-        """SiLU of a gate, times the normalized heads."""
-        return silu_gate(self.norm(out), self.gate(x))
 
 
 class Mamba2(RecurrentMixer):
@@ -279,7 +275,6 @@ class Mamba2(RecurrentMixer):
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
-        self.gate = Linear(config.d_model, self.n_heads * self.d_v, init, bias=False)
         self.decay = StepDecay(config.d_model, self.n_heads, init)
         self.skip = nn.Parameter(torch.ones(self.n_heads))
         self.norm = RMSNorm(self.n_heads * self.d_v)
