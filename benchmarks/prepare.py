@@ -143,8 +143,8 @@ def sentencepiece(folder: Path, threads: int) -> dict[str, float]:
             seconds += time.monotonic() - began
             side.clear()
 
-    for _, record in enumerate(files_source(str(folder / "train"), FIELDS).documents()):
-        for side, text in zip(texts, record, strict=True):
+    for record in files_source(str(folder / "train"), FIELDS).documents():
+        for side, text in zip(texts, record.texts, strict=True):
             side.append(text)
         if len(texts[0]) == CHUNK:
             encode()
