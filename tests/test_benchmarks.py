@@ -16,6 +16,7 @@ SMALLEST = {
     "nanogpt_loop": "{text}/train.en --steps 1",
     "ours": "curve XS fp32 --steps 1",
     "prepare": "--text {text} --pairs 3000 --vocab-size 120",
+    "spreads": "",
     "speed": "--work start --sizes XS --rounds 1",
     "verdicts": "--draws 10 --only complete",
     "workers": "--rounds 1 --seconds 0.1",

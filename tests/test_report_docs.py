@@ -10,13 +10,16 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
 from ablate.analysis.settle import settle
+from ablate.plan.typical import published_spreads
 from ablate.store import Results
 from ablate.study import read_study
+from benchmarks.spreads import spreads
 from docs import hooks
 from tests.cli.inside import inside
 from tests.page.conftest import Whole
@@ -234,6 +237,12 @@ def test_the_published_tables_follow_from_the_published_records(name, tmp_path):
         run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()
     }
     assert ids == json.loads((published / "provenance.json").read_text())["runs"].keys()
+
+
+@pytest.mark.parametrize("name", hooks.published())
+def test_the_typical_spreads_follow_from_the_published_records(name):
+    (stated,) = (asdict(spread) for spread in published_spreads() if spread.study == name)
+    assert spreads(hooks.results() / name) == stated
 
 
 def test_the_table_of_power_is_that_of_the_plan():

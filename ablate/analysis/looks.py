@@ -13,9 +13,10 @@ from typing import Any
 
 from ablate.analysis.results import RunResult, paired_scores, read_runs
 from ablate.errors import StoreError
-from ablate.formatting import plural
+from ablate.formatting import percent, plural
 from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
-from ablate.stats.looks import Look, looks_of
+from ablate.stats.looks import Look, error_of_plans, looks_of
+from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results
 from ablate.store.files import quarantine
@@ -201,6 +202,39 @@ def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:
         one.plan for one in record.versions if {*one.base_runs} & {*present.base_runs}
     )
     return [plan for plan in plans if plan != present.plan]
+
+
+def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str], list[str]]:
+    """Bound of the error of the study's verdicts, a line if its seeds are not those of earlier
+    verdicts, and a line if these cannot be read.
+
+    A single seed has no verdict, so it adds no error.
+    """
+    if len(study.seeds) == 1:
+        return LEVEL, [], []
+    try:
+        before = earlier_plans(study, results)
+    except StoreError as error:
+        return LEVEL, [], [f"{error}; it is not known whether seeds were changed after a verdict"]
+    if not before:
+        return LEVEL, [], []
+    bound = error_of_plans([*before, plan_of_seeds(study)])
+    numbers = [str(count) for count in sorted({count for plan in before for count in plan})]
+    judged = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else numbers[0]
+    if study.is_modified:
+        line = (
+            f"A trial with {len(study.seeds)} seeds, after verdicts with {judged} seeds: the error "
+            f"of both together is at most {percent(bound)}. The study's own verdicts, which a "
+            f"trial does not change: `ablate table {study.path}`."
+        )
+    else:
+        looks = sorted({*plan_of_seeds(study), *(count for plan in before for count in plan)})
+        line = (
+            f"The seeds were changed after verdicts with {judged} seeds: the error of all verdicts "
+            f"is at most {percent(bound)}, not {percent(LEVEL)}. Stated before the first run, "
+            f"`seeds: {{looks: {looks}}}` would have kept {percent(LEVEL)}."
+        )
+    return bound, [line], []
 
 
 def record_judgment(study: Study, results: Results) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 
 from ablate.analysis.looks import (
     Position,
-    earlier_plans,
-    plan_of_seeds,
+    error_of_verdicts,
     position_of_runs,
     verdicts_of_rows,
 )
@@ -29,10 +28,9 @@ from ablate.analysis.scores import Scores, verdict_json
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
-from ablate.errors import StoreError
-from ablate.formatting import number, percent, plural, shares_text
+from ablate.formatting import number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
-from ablate.stats.looks import Look, error_of_plans
+from ablate.stats.looks import Look
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results, State
@@ -287,9 +285,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         faults: lines about scores that could not be computed, for the remarks.
     """
     runs = read_runs(study, results)
-    before, damage = _earlier_plans(study, results)
-    error = error_of_plans([*before, plan_of_seeds(study)]) if before else LEVEL
-    changed = _changed_seeds(before, error) if before else []
+    error, changed, damage = error_of_verdicts(study, results)
     position = position_of_runs(study, runs) if study.looks else None
     if position is not None:
         study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
@@ -403,27 +399,6 @@ def _archived(runs: Sequence[RunResult]) -> tuple[str, ...]:
         f"{plural(count, 'run')} from an archive of records: scores as stored, without "
         f"predictions.",
     )
-
-
-def _earlier_plans(study: Study, results: Results) -> tuple[list[tuple[int, ...]], list[str]]:
-    """Other numbers of seeds at which the study was judged before, and a line if they cannot be
-    read.
-    """
-    try:
-        return earlier_plans(study, results), []
-    except StoreError as error:
-        return [], [f"{error}; it is not known whether seeds were changed after a verdict"]
-
-
-def _changed_seeds(before: Sequence[Sequence[int]], error: float) -> list[str]:
-    """A line on the error of verdicts at numbers of seeds that were not all stated beforehand."""
-    numbers = [str(count) for count in sorted({count for plan in before for count in plan})]
-    several = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else numbers[0]
-    return [
-        f"The seeds were changed after verdicts with {several} seeds: the error of all verdicts is "
-        f"at most "
-        f"{percent(error)}, not {percent(LEVEL)}."
-    ]
 
 
 def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:

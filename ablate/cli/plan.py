@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from ablate.plan.budget import Budget, Fit
     from ablate.plan.plan import Plan
     from ablate.plan.power import Power
+    from ablate.store import Results
+    from ablate.study import Study
 
 DeviceName = Enum("DeviceName", {name: name for name in ("cpu", *GPUS)}, type=str)  # type: ignore[misc]
 
@@ -99,7 +101,7 @@ def command(
     the study can find.
     """
     from ablate.analysis.looks import position_of
-    from ablate.data.resolve_sources import source_faults
+    from ablate.launch.resources import resource_faults
     from ablate.plan.budget import Budget, fit
     from ablate.plan.plan import plan_of
     from ablate.plan.power import power_of
@@ -135,10 +137,10 @@ def command(
         content = position.study
     plan = plan_of(content, root, None if device is None else device.value, each)
     power = power_of(content, root, spread)
-    if to_see is not None and not power:
+    if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
-            "--to-see: no row has finished with two seeds, so the spread is unknown; give --spread "
-            "SD"
+            "--to-see: no row has finished with two seeds, and no published study has this metric, "
+            "so the spread is unknown; give --spread SD"
         )
     if to_see is not None and not power[0].sd:
         raise UsageError(
@@ -152,9 +154,11 @@ def command(
         submission = describe(on, profile, plan, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
-    faults = source_faults(content.data, content.data_folder, root.corpora)
+    faults = [f"data: {line}" for line in data_faults(content, root)]
+    if profile is None:
+        faults += resource_faults(plan, position.study if position else content, root)
     for fault in faults:
-        echo(f"data: {fault}", err=True)
+        echo(fault, err=True)
     shown = _Output(plan, position, power, to_see, limit, fitting, together, submission)
     if format is OutputFormat.json:
         print_json(shown.as_json())
@@ -166,6 +170,24 @@ def command(
             echo(mps_text())
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)
+
+
+def data_faults(study: Study, root: Results) -> list[str]:
+    """A line for each missing split, or else for each vocabulary that the text at hand cannot
+    give.
+    """
+    from ablate.data.prepare import vocabulary_faults
+    from ablate.data.resolve_sources import source_faults
+    from ablate.store.corpora import known_lengths
+    from ablate.tasks.base import Task
+
+    faults = list(source_faults(study.data, study.data_folder, root.corpora))
+    if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
+        return faults
+    for data in dict.fromkeys(map(study.data_of, study.rows)):
+        if known_lengths(data, root.corpora) is None:
+            faults += vocabulary_faults(data, study.data_folder, root.corpora)
+    return faults
 
 
 @dataclass(frozen=True)
@@ -227,8 +249,10 @@ class _Output:
         if self.position is not None:
             whole = "The plan is for all looks. " if self.position.next else ""
             console.print(f"{whole}{self.position.text}")
-        for one in self.power:
-            console.print(one.text)
+        for power in self.power:
+            console.print(power.text)
+        if self.power and self.power[0].warning:
+            console.print(self.power[0].warning, style="bold yellow")
         if self.to_see is not None:
             console.print(self.power[0].seeds_text(self.to_see))
         for line in (self.devices, self.submission):

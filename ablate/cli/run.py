@@ -42,7 +42,7 @@ from ablate.cli.options import (
     study_so_far,
     study_to_plan,
 )
-from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, UsageError
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import plural
 from ablate.streams import echo, new_console
 
@@ -109,7 +109,7 @@ def command(
     from ablate.analysis.settle import settle
     from ablate.analysis.table import table_of
     from ablate.loggers import select_loggers
-    from ablate.plan.budget import Budget
+    from ablate.plan.budget import Budget, base_alone
     from ablate.report import publish, render
     from ablate.store.machine import visible_gpus
     from ablate.study import Selection
@@ -129,6 +129,8 @@ def command(
     content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
     publish.refuse_other_study(content, root)
     print_notes(content)
+    part = content if limit is None else base_alone(content)
+    refuse_too_large(part, root, profile, device, at_once, processes)
     console = new_console()
     if content.custom_classes:
         named = ", ".join(
@@ -304,6 +306,33 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
     study = settle(study, root)
     saved = saved_line(study.pending_tuning or study_so_far(study, root), root)
     return f"Interrupted: {saved}. The same command resumes."
+
+
+def refuse_too_large(
+    study: Study,
+    root: Results,
+    profile: Engine | None,
+    device: Device,
+    jobs: int | Literal["auto"] | None,
+    processes: int | None,
+) -> None:
+    """Refuse, before a corpus is prepared, what does not fit into the memory of this machine, or on
+    the disk of the results.
+
+    Raises:
+        StoreError: a line for each, with what is needed and what is there.
+    """
+    from ablate.launch.resources import disk_faults, resource_faults
+    from ablate.plan.plan import plan_of
+
+    now = study_so_far(study, root)
+    if profile is not None:  # whose memory its own check compares
+        faults = disk_faults(now, root, profile.workers)
+    else:
+        plan = plan_of(study, root, "cpu" if device is Device.cpu else None, processes or 1)
+        faults = resource_faults(plan, now, root, jobs if isinstance(jobs, int) else None)
+    if faults:
+        raise StoreError(*faults)
 
 
 def parse_jobs(

@@ -112,6 +112,15 @@ class Form(Protocol):
         """Test records that occur in the training split, if the text has records."""
 
 
+def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
+    """The file of each field's vocabulary in a corpus' folder."""
+    separate = data.separate_vocabularies
+    return [
+        folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER)
+        for field in data.fields
+    ]
+
+
 class CorpusBuilder:
     """Prepares one corpus in a folder, and continues an interrupted preparation."""
 
@@ -136,10 +145,7 @@ class CorpusBuilder:
         """
         self.folder, self.data, self.form = folder, data, form
         self.sources, self.origins, self.log = sources, origins, log
-        self._models = []
-        for field in data.fields:
-            separate = field in data.separate_vocabularies
-            self._models.append(folder / (f"{field}.{TOKENIZER}" if separate else TOKENIZER))
+        self._models = vocabulary_files(data, folder)
 
     def build(self) -> None:
         """Complete the build; afterwards the folder holds a prepared corpus.

@@ -1,5 +1,5 @@
-"""Power of a study for `ablate plan`: detectable differences, from the spread of finished runs or a
-stated one.
+"""Power of a study for `ablate plan`: detectable differences, from the spread of finished runs, a
+stated one, or that of the published studies.
 """
 
 from __future__ import annotations
@@ -9,39 +9,48 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from ablate.analysis.results import RunResult, read_runs
 from ablate.config.metrics import Metric
 from ablate.formatting import plural
+from ablate.plan.typical import PublishedSpread, published_differences, typical_spreads
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.looks import Look, looks_of
 from ablate.stats.noise import seed_noise
 from ablate.stats.power import POWER, detectable, seeds_to_see
+from ablate.stats.significance import LEVEL
 from ablate.store import Results
 from ablate.study import Row, Study
 
 OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that are shown beside the study's
+ENOUGH_SEEDS = 5  # for half of the published differences; advised in place of too few
+RARE = 0.25  # a study is hopeless if a smaller share of the published differences is as large
+
+Source = Literal["stated", "runs", "typical", "unknown"]
 
 
 @dataclass(frozen=True)
 class Power:
     """Power of a study in one metric.
 
-    sd: of a score over seeds, 0 if no spread is known; `sentences`: of a difference over test
-        sentences, 0 if unknown.
-    is_stated: whether the sd was given, and not estimated from runs.
+    sd: of a score over seeds; 0 if the runs show no spread, 1 if it is unknown, so that differences
+        are in standard deviations.
+    sentences: of a difference over test sentences, 0 if unknown.
+    source: of the sd: given, the study's runs, the published studies, or none.
     seeds, rows: of the study; rows without base.
     looks: of the study.
+    published: the studies whose spread is taken as typical.
     """
 
     metric: Metric
     sd: float
     sentences: float
-    is_stated: bool
+    source: Source
     seeds: int
     rows: int
     looks: tuple[Look, ...] = ()
+    published: tuple[PublishedSpread, ...] = ()
 
     def detectable(self, seeds: int) -> float | None:
         """Smallest difference that is found with 80 % probability; None with a single seed, or
@@ -54,6 +63,16 @@ class Power:
     def detectable_at(self, look: Look) -> float:
         """Smallest difference that this look alone finds with 80 % probability."""
         return detectable(look.seeds, self.rows, self.sd, self.sentences, look.level)
+
+    @property
+    def detectable_sds(self) -> float | None:
+        """Smallest difference that all seeds find with 80 % probability, in standard deviations of
+        a score over seeds, without the noise of sentences; None with a single seed.
+        """
+        if self.seeds < 2:
+            return None
+        level = self.looks[-1].level if self.looks else LEVEL
+        return detectable(self.seeds, self.rows, 1.0, level=level)
 
     def seeds_to_see(self, difference: float) -> int | None:
         """Number of seeds that find this difference with 80 % probability; None if 1000 are not
@@ -68,74 +87,114 @@ class Power:
         return seeds_to_see(difference, self.rows, self.sd, self.sentences)
 
     def as_json(self) -> dict[str, Any]:
-        """For scripts; `detectable` by number of seeds."""
+        """For scripts; `detectable` by number of seeds. With an unknown spread, sd and differences
+        are None.
+        """
         numbers = sorted({self.seeds, *OTHER_SEEDS})
+        known = self.source != "unknown"
         return {
-            "sd": self.sd,
+            "sd": self.sd if known else None,
             "sentences": self.sentences,
-            "stated": self.is_stated,
-            "detectable": {str(n): self.detectable(n) for n in numbers},
+            "stated": self.source == "stated",
+            "source": self.source,
+            "published": [spread.study for spread in self.published],
+            "detectable": {str(n): self.detectable(n) if known else None for n in numbers},
+            "detectable_sds": self.detectable_sds,
+            "warning": self.warning,
             **({"looks": [self._look_json(look) for look in self.looks]} if self.looks else {}),
         }
 
     def _look_json(self, look: Look) -> dict[str, Any]:
-        detectable = self.detectable_at(look) if self.sd else None
+        known = self.sd and self.source != "unknown"
         return {
             "seeds": look.seeds,
             "level": look.level,
             "spent": look.spent,
-            "detectable": detectable,
+            "detectable": self.detectable_at(look) if known else None,
         }
+
+    @property
+    def warning(self) -> str | None:
+        """A line with the remedy if the seeds are too few to find most of what the rows of the
+        published studies show; None if they are enough.
+        """
+        if self.detectable_sds is None:
+            reason = "one seed gives no verdict, because it shows no spread"
+        else:
+            larger, rows = published_differences(self.detectable_sds)
+            if larger >= RARE * rows:
+                return None
+            reason = (
+                f"a row must differ from base by {self.detectable_sds:.0f} standard deviations "
+                f"over seeds, as {larger} of the {rows} rows of the published studies do"
+            )
+        enough = ", ".join(map(str, range(1, ENOUGH_SEEDS + 1)))
+        found = detectable(ENOUGH_SEEDS, self.rows, self.sd or 1.0, self.sentences)
+        return (
+            f"Too few seeds: {reason}. `seeds: [{enough}]` would find "
+            f"{self._amount(found, known=bool(self.sd))}."
+        )
 
     @property
     def text(self) -> str:
         """One sentence: the difference that the study's seeds find, and the ones that other numbers
         of seeds would.
         """
-        digits, title = self.metric.digits, self.metric.title
+        title = self.metric.title
         if not self.sd:
             return (
                 f"The runs that exist show no spread of {title} over seeds: the difference in "
                 f"{title} that the study "
                 "finds is unknown; --spread SD states one."
             )
+        rows = plural(self.rows, "row")
         if self.looks:
-            return self._text_of_looks()
+            found = "; ".join(
+                f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) "
+                f"{self._amount(self.detectable_at(look))}"
+                for look in self.looks
+            )
+            return f"With {rows}, found with {POWER:.0%} probability: {found}; {self._noise}."
         ours = self.detectable(self.seeds)
-        found = (
-            "nothing (one seed shows no spread)" if ours is None else f"{ours:.{digits}f} {title}"
-        )
+        found = "nothing (one seed shows no spread)" if ours is None else self._amount(ours)
         others = ", ".join(
-            f"{n} seeds {value:.{digits}f}"
+            f"{n} seeds {self._number(value)}"
             for n in OTHER_SEEDS
             if n != self.seeds and (value := self.detectable(n)) is not None
         )
         return (
-            f"With {plural(self.seeds, 'seed')} and {plural(self.rows, 'row')} the study finds "
-            f"{found} "
-            f"with {POWER:.0%} probability ({others}); {self._noise}."
+            f"With {plural(self.seeds, 'seed')} and {rows} the study finds {found} with "
+            f"{POWER:.0%} probability ({others}); {self._noise}."
         )
+
+    def _number(self, difference: float) -> str:
+        if self.source == "unknown":
+            return f"{difference:.1f}"
+        if self.metric.of_100 and difference > 100:
+            return ">100"
+        return f"{difference:.{self.metric.digits}f}"
+
+    def _amount(self, difference: float, known: bool = True) -> str:
+        known = known and self.source != "unknown"
+        unit = self.metric.title if known else "standard deviations over seeds"
+        return f"{self._number(difference)} {unit}"
 
     @property
     def _noise(self) -> str:
         digits = self.metric.digits
-        origin = "stated" if self.is_stated else "in the runs that exist"
+        if self.source == "unknown":
+            return f"the spread of {self.metric.title} is unknown, and --spread SD states it"
+        origin = "stated" if self.source == "stated" else "in the runs that exist"
+        if self.published:
+            names = ", ".join(spread.study for spread in self.published)
+            low = min(spread.sd for spread in self.published)
+            high = max(spread.sd for spread in self.published)
+            between = f" ({low:.{digits}f} to {high:.{digits}f})" if low < high else ""
+            origin = f"typical of the published studies {names}{between}"
         sentences = (
             f", over test {self.metric.item}s {self.sentences:.{digits}f}" if self.sentences else ""
         )
         return f"sd over seeds {self.sd:.{digits}f}{sentences}, {origin}"
-
-    def _text_of_looks(self) -> str:
-        """Difference that each look finds by itself, and the error that it spends."""
-        found = "; ".join(
-            f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) "
-            f"{self.detectable_at(look):.{self.metric.digits}f} {self.metric.title}"
-            for look in self.looks
-        )
-        return (
-            f"With {plural(self.rows, 'row')}, found with {POWER:.0%} probability: {found}; "
-            f"{self._noise}."
-        )
 
     def seeds_text(self, difference: float) -> str:
         """Number of seeds needed to find a difference."""
@@ -153,10 +212,11 @@ class Power:
 
 
 def power_of(study: Study, results: Results, spread: float | None = None) -> list[Power]:
-    """Power in the study's main metric and in perplexity, where a spread is known; the main metric
+    """Power in the study's main metric, and in perplexity if runs show its spread; the main metric
     is first.
 
-    The main metric has the sd 0 if its scores show no spread.
+    The spread is the stated one, that of the study's runs, that of the published studies, or
+    unknown, in this order. The main metric has the sd 0 if its scores show no spread.
 
     Args:
         study: to plan.
@@ -171,26 +231,31 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     if not rows:
         return []
     looks = looks_of(study.looks.plan) if study.looks else ()
+    size = len(study.seeds), rows, looks
     if spread is not None:
-        return [Power(main, spread, 0.0, True, len(study.seeds), rows, looks)]
+        return [Power(main, spread, 0.0, "stated", *size)]
     runs = read_runs(study, results)
     metrics = dict.fromkeys((main, study.task.model_metrics[0]))
     sds = {metric: _sd_over_seeds(study, runs, metric.name) for metric in metrics}
     if all(sd is None for sd in sds.values()):
-        return []
+        return [_typical_power(study, main, *size)]
     return [
-        Power(
-            metric,
-            sd or 0.0,
-            _sd_over_sentences(study, runs, metric.name),
-            False,
-            len(study.seeds),
-            rows,
-            looks,
-        )
+        Power(metric, sd or 0.0, _sd_over_sentences(study, runs, metric.name), "runs", *size)
         for metric, sd in sds.items()
         if sd or metric == main
     ]
+
+
+def _typical_power(
+    study: Study, metric: Metric, seeds: int, rows: int, looks: tuple[Look, ...]
+) -> Power:
+    """Power with the median spread of the published studies, or in standard deviations."""
+    published = tuple(typical_spreads(study.task_name, metric.name, study.data.corpus))
+    if not published:
+        return Power(metric, 1.0, 0.0, "unknown", seeds, rows, looks)
+    sd = statistics.median(spread.sd for spread in published)
+    sentences = statistics.median(spread.sentences for spread in published)
+    return Power(metric, sd, sentences, "typical", seeds, rows, looks, published)
 
 
 def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> float | None:

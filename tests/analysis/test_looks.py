@@ -353,10 +353,9 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
         0.025 + 0.05 / 6 + 0.025
     )  # 6 seeds had 1/3 of the level, and have 1/2 now
     (remark,) = changed.remarks
-    assert remark == (
-        "The seeds were changed after verdicts with 3, 4 and 6 seeds: "
-        "the error of all verdicts is at most 5.83%, not 5%."
-    )
+    assert "after verdicts with 3, 4 and 6 seeds" in remark
+    assert "is at most 5.83%, not 5%" in remark
+    assert "`seeds: {looks: [3, 4, 6]}`" in remark
     words = " ".join(conclusion(changed))
     assert "Error spent: 5% of 5.83%" in words
     assert "named by chance is below 5.83%" in words
@@ -384,6 +383,20 @@ def test_seeds_that_are_added_to_a_list_after_a_verdict_raise_the_error(fake):
         ).out
     )
     assert content["error"] == pytest.approx(0.15)
+
+
+def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(fake):
+    whole = fake(listed(3))
+    finish(whole, [1, 2, 3], offset=-60.0)
+    record_judgment(whole.study, whole.results)
+    root = str(whole.results.root)
+    trial = inside("table", whole.study.path, "--seeds", "1-2", "--results", root)
+    (line,) = (line for line in trial.out.splitlines() if "A trial" in line)
+    assert "2 seeds, after verdicts with 3 seeds" in line
+    assert f"`ablate table {whole.study.path}`" in line
+    single = fake(listed(3), rows=["A*"], seeds="1").table()
+    assert (single.error, single.remarks) == (LEVEL, ())
+    assert (fake(listed(3)).table().error, fake(listed(3)).table().remarks) == (LEVEL, ())
 
 
 @pytest.mark.parametrize(

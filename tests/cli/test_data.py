@@ -113,6 +113,13 @@ def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     assert json.loads(inside("plan", "own.yaml", "--format", "json").out)["study"] == "own"
 
 
+def test_plan_refuses_a_vocabulary_that_the_text_cannot_give(here):
+    (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy, vocab_size: 900}\n")
+    done = inside("plan", "toy.yaml")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "data.vocab_size=900 is too large for the training split: at most 839" in done.err
+
+
 def test_the_origin_of_generated_text_is_a_sentence(here):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy, vocab_size: 60}\n")
     assert (

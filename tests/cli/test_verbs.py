@@ -7,6 +7,7 @@ import pytest
 
 import ablate
 from ablate.cli.init import TEMPLATES, Template
+from ablate.plan.typical import published_differences
 from ablate.report.run_text import progress_line
 from ablate.store.records import Progress
 from ablate.study import read_study
@@ -96,7 +97,7 @@ def test_init_names_the_study_after_its_file(tmp_path, stem, name):
 @pytest.mark.parametrize(
     "template", ["quickstart", "table3", "own-data", "language-model", "masked-lm"]
 )
-def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template):
+def test_every_template_plans_with_power_and_names_the_schema_beside_it(tmp_path, template):
     file = tmp_path / "mine.yaml"
     assert inside("init", file, "--template", template).code == 0
     assert read_study(file).name == "mine"
@@ -105,9 +106,12 @@ def test_every_template_plans_and_names_the_schema_beside_it(tmp_path, template)
     assert (tmp_path / "ablate.schema.json").read_text() == inside("schema").out
     assert f"#   ablate run {file}" in file.read_text()
     assert set(re.findall("<[a-z]+>", file.read_text())) <= {"<mask>"}  # of a text to fill
-    assert inside("plan", file).code == (
-        2 if template == "own-data" else 0
-    )  # its text is not there yet
+    planned = inside("plan", file, "--device", "h100", "--format", "json")
+    assert planned.code == (2 if template == "own-data" else 0)  # its text is not there yet
+    (power,) = json.loads(planned.out)["power"].values()
+    assert (power["source"], power["warning"]) == ("typical", None)
+    larger, rows = published_differences(power["detectable_sds"])
+    assert larger > 0.4 * rows
 
 
 def test_every_template_is_an_option():
@@ -270,9 +274,7 @@ def test_the_table_is_printed_in_every_format(fake, given):
 
 def test_a_plan_shows_the_part_that_fits_into_a_budget(fake, given):
     unknown = inside("plan", *given, "--budget", "1h")
-    assert unknown.out.splitlines()[-1].startswith(
-        "--budget 1h: the runs that fit are unknown until one"
-    )
+    assert "\n--budget 1h: the runs that fit are unknown until one" in unknown.out
     assert json.loads(inside("plan", *given, "--budget", "1h", "--format", "json").out)["budget"] == {
         "seconds": 3600.0, "fits": None,
     }  # fmt: skip

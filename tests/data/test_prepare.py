@@ -14,7 +14,7 @@ import pytest
 from ablate.config import resolve_data
 from ablate.data import builder, record_form, toy
 from ablate.data.encoding import TextEncoder
-from ablate.data.prepare import prepare
+from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, Interrupted
 from ablate.store.records import CorpusManifest
@@ -440,6 +440,30 @@ def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):
     assert "at most" in fault(files.write(), vocab_size=5000)
     assert "at least" in fault(files, vocab_size=8)
     assert list(files.corpora.iterdir()) == []
+
+
+@pytest.mark.parametrize("settings", [{}, {"tokenizer": "unigram"}, {"vocabulary": "separate"}])
+@pytest.mark.parametrize("size", [5000, 8, 60])
+def test_the_fault_of_a_vocabulary_size_is_known_without_preparing(files, size, settings):
+    files.write()
+    data = resolve_data({**SETTINGS, **settings, "vocab_size": size})
+    planned = vocabulary_faults(data, files.folder, files.corpora)
+    assert not files.corpora.exists()
+    assert planned == ((fault(files, **settings, vocab_size=size),) if size != 60 else ())
+
+
+def test_no_vocabulary_is_learned_beforehand_on_much_text_or_on_enough_generated_text(
+    files, monkeypatch
+):
+    files.write()
+    monkeypatch.setattr(module, "SMALL_TEXT", 1000)
+    data = resolve_data({**SETTINGS, "vocab_size": 5000})
+    assert vocabulary_faults(data, files.folder, files.corpora) == ()
+    for size, known in ((900, "at most 839"), (toy.PIECES, None)):
+        faults = vocabulary_faults(
+            resolve_data({"corpus": "toy", "vocab_size": size}), files.folder, files.corpora
+        )
+        assert known in faults[0] if known else faults == ()
 
 
 def test_a_missing_split_is_an_error(files):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 from ablate.plan.power import power_of
+from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
 from ablate.store.score_cache import source, write_scores
 from tests.cli.inside import inside
 from tests.records import a_measurement
+from tests.report.fakes import SMALL
 
 
 def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
@@ -25,17 +27,17 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
     (bleu,) = power_of(results.study, results.results)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     assert bleu.sd == pytest.approx(((centered**2).sum() / 4) ** 0.5)
-    assert (bleu.metric.name, bleu.seeds, bleu.rows, bleu.is_stated) == ("bleu", 3, 4, False)
+    assert (bleu.metric.name, bleu.seeds, bleu.rows, bleu.source) == ("bleu", 3, 4, "runs")
     assert (
         f"With 3 seeds and 4 rows the study finds {detectable(3, 4, bleu.sd):.1f} BLEU with 80%"
         in bleu.text
     )
 
 
-def test_base_alone_gives_a_spread_and_one_seed_gives_none(fake):
+def test_base_alone_gives_a_spread_and_one_seed_of_it_gives_none(fake):
     results = fake()
     results.done("base", 1, 5.0, 25.0)
-    assert power_of(results.study, results.results) == []
+    assert power_of(results.study, results.results)[0].source == "typical"
     results.done("base", 2, 5.0, 27.0)
     assert power_of(results.study, results.results)[0].sd == pytest.approx(2**0.5)
 
@@ -85,6 +87,58 @@ def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_
     assert power["ppl"]["detectable"]["3"] > 0
 
 
+@pytest.mark.parametrize(
+    ("corpus", "expected"),
+    [
+        ("toy", ("anatomy", "factorial", "ladder", "matched", "tuned")),
+        ("multi30k", ("multi30k", "multi30k-published")),
+        ("wmt14", ("multi30k", "multi30k-published")),
+    ],
+)
+def test_before_any_run_the_spread_is_that_of_published_studies_on_the_same_or_on_natural_text(
+    fake, corpus, expected
+):
+    results = fake(SMALL.replace("corpus: toy", f"corpus: {corpus}"))
+    (bleu,) = power_of(results.study, results.results)
+    assert tuple(spread.study for spread in bleu.published) == expected
+    sds = sorted(spread.sd for spread in bleu.published)
+    assert bleu.sd == pytest.approx(np.median(sds))
+    assert bleu.as_json()["published"] == list(expected)
+    assert bleu.as_json()["detectable"]["3"] == detectable(3, 4, bleu.sd, bleu.sentences)
+    assert f"typical of the published studies {', '.join(expected)} ({sds[0]:.1f} to" in bleu.text
+
+
+def test_the_spread_of_another_metric_is_unknown_and_differences_are_in_standard_deviations(fake):
+    results = fake("metrics: [ter]\n" + SMALL)
+    (ter,) = power_of(results.study, results.results)
+    assert (ter.source, ter.as_json()["sd"], ter.as_json()["detectable"]["3"]) == (
+        "unknown", None, None,
+    )  # fmt: skip
+    assert ter.as_json()["detectable_sds"] == detectable(3, 4, 1.0)
+    assert f"finds {detectable(3, 4, 1.0):.1f} standard deviations" in ter.text
+    refused = inside("plan", results.study.path, "--results", results.results.root, "--to-see", "1")
+    assert (refused.code, refused.err.count("\n")) == (2, 1)
+    assert "give --spread SD" in refused.err
+
+
+@pytest.mark.parametrize(("seeds", "is_hopeless"), [("1", True), ("1-2", True), ("1-3", False)])
+def test_plan_says_before_any_run_that_seeds_are_too_few_with_the_remedy(fake, seeds, is_hopeless):
+    results = fake(seeds=seeds)
+    given = results.study.path, "--seeds", seeds, "--results", results.results.root
+    done = inside("plan", *given)
+    (bleu,) = json.loads(inside("plan", *given, "--format", "json").out)["power"].values()
+    assert ("Too few seeds" in done.out) == (bleu["warning"] is not None) == is_hopeless
+    assert is_hopeless == (f"find {bleu['detectable']['5']:.1f} BLEU" in done.out)
+    assert is_hopeless == ("`seeds: [1, 2, 3, 4, 5]`" in done.out)
+
+
+def test_seeds_in_looks_are_judged_by_the_last_look(fake):
+    results = fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 5]}"))
+    (bleu,) = power_of(results.study, results.results)
+    assert bleu.detectable_sds == detectable(5, 4, 1.0, level=looks_of((2, 5))[-1].level)
+    assert bleu.warning is None
+
+
 def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
     results = fake()
     given = [str(results.study.path), "--results", str(results.results.root)]
@@ -96,9 +150,6 @@ def test_plan_shows_it_and_refuses_what_it_cannot_know(fake):
     )
     assert content["power"]["bleu"]["stated"] is True
     assert content["to_see"]["seeds"] > 2
-    refused = inside("plan", *given, "--to-see", "1")
-    assert (refused.code, refused.err.count("\n")) == (2, 1)
-    assert "give --spread SD" in refused.err
     assert inside("plan", *given, "--spread", "-1").code == 2
 
 

@@ -1,0 +1,61 @@
+"""Spread over seeds, and differences from base, of the published studies: what `ablate plan` takes
+for a study without runs.
+
+python benchmarks/spreads.py > ablate/plan/spreads.json
+
+Both are of a study's first metric: the standard deviation that its rows share over seeds, that of a
+difference over test sentences, and the absolute mean difference of each row from its base.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from ablate.analysis.settle import settle
+from ablate.analysis.table import table_of
+from ablate.plan.power import power_of
+from ablate.store import Results
+from ablate.study import read_study
+
+PUBLISHED = Path(__file__).parents[1] / "results"
+
+
+def spreads(folder: Path) -> dict[str, Any]:
+    """The spread and the differences of one published study, from its records.
+
+    Args:
+        folder: that `ablate publish` wrote.
+    """
+    with tempfile.TemporaryDirectory() as unpacked, zipfile.ZipFile(folder / "records.zip") as file:
+        file.extractall(unpacked)
+        results = Results(Path(unpacked))
+        study = settle(read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results)
+        power = power_of(study, results)[0]
+        table = table_of(study, results)
+    metric = power.metric.name
+    verdicts = (row.verdicts[metric] for row in table.rows if metric in row.verdicts)
+    differences = [abs(verdict.mean) for verdict in verdicts if verdict.mean is not None]
+    return {
+        "study": study.name,
+        "task": study.task_name,
+        "corpus": study.data.corpus,
+        "metric": metric,
+        "sd": _rounded(power.sd),
+        "sentences": _rounded(power.sentences),
+        "differences": sorted(map(_rounded, differences)),
+    }
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.3g}")
+
+
+if __name__ == "__main__":
+    folders = sorted(path.parent for path in PUBLISHED.glob("*/records.zip"))
+    lines = ",\n".join(json.dumps(spreads(folder)) for folder in folders)
+    sys.stdout.write(f"[\n{lines}\n]\n")

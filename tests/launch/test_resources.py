@@ -1,0 +1,78 @@
+"""Memory and disk that are not there are refused before anything is prepared."""
+
+import json
+
+import pytest
+
+from ablate.config.gpu_time import GPUS
+from ablate.config.memory import peak_memory
+from ablate.launch import devices, disk_space, resources
+from ablate.plan.plan import plan_of
+from tests.cli.inside import inside
+from tests.report.fakes import SMALL, Fake, study_from
+
+TEXT = SMALL.replace("d_model: 64, d_ff: 128", "d_model: 256, d_ff: 512").replace(
+    "D: {each: {dropout: [0.3]}}", "D: {set: {d_ff: 2048}}"
+)
+
+
+@pytest.fixture
+def fake(tmp_path):
+    return Fake(tmp_path / "results", study_from(tmp_path, TEXT))
+
+
+@pytest.fixture
+def given(fake):
+    return fake.study.path, "--results", fake.results.root
+
+
+def needed(row, device="cpu", processes=1):
+    part = {"parts": processes, "processes": processes}
+    tokens = devices.SMALLEST_MICRO_BATCH
+    return processes * peak_memory(row.config, 200, tokens, device, **part)
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_byte_too_few_for_the_smallest_micro_batch_of_the_largest_row_is_named(
+    fake, processes, monkeypatch
+):
+    largest = fake.row("D d_ff=2048")
+    bytes = needed(largest, processes=processes)
+    plan = plan_of(fake.study, fake.results, "cpu", processes)
+    monkeypatch.setattr(resources, "memory", lambda: bytes)
+    assert resources.memory_faults(plan) == ()
+    monkeypatch.setattr(resources, "memory", lambda: bytes - 1)
+    (line,) = resources.memory_faults(plan)
+    assert line.startswith("memory: D d_ff=2048 needs ")
+    assert "--rows" in line
+    for seed in fake.study.seeds:  # what has ended needs no memory
+        fake.done("D d_ff=2048", seed, 5.0, 25.0)
+    assert resources.memory_faults(plan_of(fake.study, fake.results, "cpu", processes)) == ()
+
+
+def test_a_plan_for_a_gpu_is_compared_with_its_memory_and_not_with_this_machine(
+    fake, given, monkeypatch
+):
+    monkeypatch.setattr(resources, "memory", lambda: 1)
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda path: 1 / 0)
+    assert inside("plan", *given, "--device", "v100").code == 0
+    small = GPUS["v100"].__class__(GPUS["v100"].tflops, GPUS["v100"].bandwidth, 50_000_000)
+    monkeypatch.setitem(GPUS, "v100", small)
+    done = inside("plan", *given, "--device", "v100")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "one v100 has 50.0 MB" in done.err
+
+
+@pytest.mark.parametrize("format", ["rich", "json"])
+def test_plan_prints_and_ends_as_run_does_which_prepares_nothing(fake, given, monkeypatch, format):
+    monkeypatch.setattr(resources, "visible_gpus", lambda: 0)
+    monkeypatch.setattr(resources, "memory", lambda: 1000)
+    usage = disk_space.shutil.disk_usage(fake.study.path.parent)
+    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda path: usage._replace(free=2000))
+    planned, run = inside("plan", *given, "--format", format), inside("run", *given)
+    assert planned.err == run.err
+    assert (planned.code, run.code, run.err.count("\n")) == (2, 2, 2)
+    assert "this machine has 1.00 KB" in run.err
+    assert "2.00 KB are free" in run.err
+    assert json.loads(planned.out)["rows"] if format == "json" else " rows, " in planned.out
+    assert not fake.results.corpora.exists()
