@@ -43,8 +43,8 @@ from ablate.data.corpus import LengthSums
 from ablate.decoding.translate import translate_ids
 from ablate.kernels.device import prepare
 from ablate.launch.devices import worker_environment
-from ablate.launch.gpu_sharing import mps
 from ablate.model import build
+from ablate.store.nvidia import mps
 from ablate.training import Trainer
 
 TRIES = 20  # of a ceiling; the best counts

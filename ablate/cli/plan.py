@@ -101,10 +101,10 @@ def command(
     the study can find.
     """
     from ablate.analysis.looks import position_of
-    from ablate.launch.resources import resource_faults
     from ablate.plan.budget import Budget, fit
     from ablate.plan.plan import plan_of
     from ablate.plan.power import power_of
+    from ablate.plan.resources import resource_faults
     from ablate.store.machine import visible_gpus
 
     if device is not None and on is not None:
@@ -157,17 +157,17 @@ def command(
     faults = [f"data: {line}" for line in data_faults(content, root)]
     if profile is None:
         faults += resource_faults(plan, position.study if position else content, root)
-    for fault in faults:
-        echo(fault, err=True)
     shown = _Output(plan, position, power, to_see, limit, fitting, together, submission)
     if format is OutputFormat.json:
         print_json(shown.as_json())
     else:
         shown.print()
         if gpus and profile is None and plan.gpu is None:
-            from ablate.launch.gpu_sharing import mps_text
+            from ablate.store.nvidia import mps_text
 
             echo(mps_text())
+    for fault in faults:
+        echo(fault, err=True)
     if faults:
         raise typer.Exit(EXIT_BAD_INPUT)
 
@@ -176,8 +176,7 @@ def data_faults(study: Study, root: Results) -> list[str]:
     """A line for each missing split, or else for each vocabulary that the text at hand cannot
     give.
     """
-    from ablate.data.prepare import vocabulary_faults
-    from ablate.data.resolve_sources import source_faults
+    from ablate.data.resolve_sources import learns_in_a_moment, source_faults
     from ablate.store.corpora import known_lengths
     from ablate.tasks.base import Task
 
@@ -185,8 +184,11 @@ def data_faults(study: Study, root: Results) -> list[str]:
     if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
         return faults
     for data in dict.fromkeys(map(study.data_of, study.rows)):
-        if known_lengths(data, root.corpora) is None:
-            faults += vocabulary_faults(data, study.data_folder, root.corpora)
+        where = study.data_folder, root.corpora
+        if known_lengths(data, root.corpora) is None and learns_in_a_moment(data, *where):
+            from ablate.data.prepare import vocabulary_faults  # loads SentencePiece
+
+            faults += vocabulary_faults(data, *where)
     return faults
 
 

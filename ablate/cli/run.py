@@ -322,8 +322,8 @@ def refuse_too_large(
     Raises:
         StoreError: a line for each, with what is needed and what is there.
     """
-    from ablate.launch.resources import disk_faults, resource_faults
     from ablate.plan.plan import plan_of
+    from ablate.plan.resources import disk_faults, resource_faults
 
     now = study_so_far(study, root)
     if profile is not None:  # whose memory its own check compares

@@ -12,9 +12,10 @@ from typing import ClassVar, Protocol, Self
 from pydantic import Field
 
 from ablate.config.fields import Section
+from ablate.config.memory import SMALLEST_MICRO_BATCH
 from ablate.errors import UsageError
 from ablate.formatting import size
-from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING, SMALLEST_MICRO_BATCH, sizing_memory
+from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING, sizing_memory
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.records import Setting
 from ablate.study import Study

@@ -15,9 +15,9 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
-from ablate.launch.disk_space import check_disk_space_of
 from ablate.launch.executor import Device
 from ablate.launch.missing import MissingRuns, missing_in_stages, stages_of
+from ablate.plan.resources import check_disk_space_of
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.jobs import (

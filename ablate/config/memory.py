@@ -37,6 +37,8 @@ from ablate.config.variants import (
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
+SMALLEST_MICRO_BATCH = 256  # batches are not split further, whatever the memory
+CUDA_CONTEXT = 600_000_000  # bytes of a GPU that each process takes; assumed, not measured
 TOKEN_ID = 8  # bytes
 # Bytes for each logit of a chunk, while the loss and its gradient are computed.
 LOGIT_BYTES = {

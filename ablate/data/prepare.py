@@ -14,14 +14,12 @@ from pathlib import Path
 
 from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.language_data import BYTES, LanguageData
-from ablate.data import toy
+from ablate.config.language_data import LanguageData
 from ablate.data.builder import CorpusBuilder, Form, vocabulary_files
 from ablate.data.corpus import FORMAT, Corpus
-from ablate.data.io import is_address
 from ablate.data.record_form import Records
 from ablate.data.resolve_sources import SPLITS, resolve_sources
-from ablate.data.sources import Source, is_local
+from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError
 from ablate.store.corpora import is_prepared, remember, remembered
@@ -30,7 +28,6 @@ from ablate.store.lease import Lease
 
 Content = dict[str, list[str]]  # by split, the hashes of its text
 Log = Callable[[str], None]
-SMALL_TEXT = 2_000_000  # bytes of files whose vocabulary is learned in a moment
 
 
 def prepare(
@@ -92,35 +89,19 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
 
 
 def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
-    """An error line for each reason why the vocabulary cannot be learned on the training text.
-
-    It is learned as `prepare` would, but only on text that is at hand and takes less than a second.
+    """An error line for each reason why the vocabulary cannot be learned on the training text, as
+    `prepare` would raise it.
 
     Raises:
         DataError: splits are missing.
     """
-    sources = resolve_sources(data, folder, corpora)
-    form = form_of(data, sources, lambda line: None)
-    if form.data.tokenizer == BYTES or not _is_small(data, sources["train"], form.data.tokenizer):
-        return ()
+    form = form_of(data, resolve_sources(data, folder, corpora), lambda line: None)
     with tempfile.TemporaryDirectory() as work:
         try:
             form.learn(vocabulary_files(data, Path(work)))
         except DataError as error:
             return error.lines
     return ()
-
-
-def _is_small(data: CorpusConfig, train: Source, tokenizer: str) -> bool:
-    """Whether learning a vocabulary takes less than a second; a generated text that has the pieces
-    in any case is not read.
-    """
-    if data.generated:
-        return tokenizer != "bpe" or data.vocab_size > toy.PIECES
-    paths = list(train.location.paths()) if is_local(train) else []
-    if not paths or any(map(is_address, paths)):
-        return False
-    return sum(Path(path).stat().st_size for path in paths) <= SMALL_TEXT
 
 
 def form_of(

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
-from ablate.config.data import FILES, CorpusConfig, TextFields
-from ablate.config.language_data import SAME_AS_DEV, LanguageData, share_of
+from ablate.config.data import FILES, CorpusConfig, DataConfig, TextFields
+from ablate.config.language_data import BYTES, SAME_AS_DEV, LanguageData, share_of
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.data import toy
 from ablate.data.hub import Repository, repository_of
@@ -32,6 +32,7 @@ from ablate.store.corpora import remembered
 SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
 TEXT_SUFFIX = ".txt"
+SMALL_TEXT = 2_000_000  # bytes of files whose vocabulary is learned in a moment
 
 
 def resolve_sources(
@@ -93,6 +94,26 @@ def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collect
     except DataError:
         return False
     return remembered(data, corpora, signature) not in used
+
+
+def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
+    """Whether a vocabulary is learned on text that is at hand and takes less than a second.
+
+    False for generated text that has enough pieces in any case.
+
+    Raises:
+        DataError: splits are missing.
+    """
+    assert isinstance(data, DataConfig | LanguageData)
+    if data.tokenizer == BYTES:
+        return False
+    if data.generated:
+        return data.tokenizer != "bpe" or data.vocab_size > toy.PIECES
+    train = resolve_sources(data, folder, corpora)["train"]
+    paths = list(train.location.paths()) if is_local(train) else []
+    if not paths or any(map(is_address, paths)):
+        return False
+    return sum(Path(path).stat().st_size for path in paths) <= SMALL_TEXT
 
 
 def _located(

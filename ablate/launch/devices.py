@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.cost import ASSUMED_LENGTH, BYTES, inner_width, optimizer_values, parameters
-from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
 from ablate.errors import UsageError
@@ -24,10 +24,6 @@ CPU_MEMORY_SHARE = 0.4
 PADDING = (
     2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
 )
-CUDA_CONTEXT = (
-    600_000_000  # bytes of a GPU that each process takes for itself; assumed, not measured
-)
-SMALLEST_MICRO_BATCH = 256
 BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 
 

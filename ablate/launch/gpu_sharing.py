@@ -1,65 +1,23 @@
-"""Several runs on one GPU: how many of them fit, and whether MPS lets their kernels run side by
-side.
-
-MPS is NVIDIA's Multi-Process Service: without it, a GPU switches between its processes, and runs
-kernels of one of them at a time. Its control daemon is the user's: it is asked whether it runs, and
-is neither started nor stopped here. Processes connect to it by themselves.
-"""
+"""How many runs share a GPU: as many as fit and occupy it."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
-import shutil
-import subprocess
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from ablate.config import RowConfig
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPUS, gpu_share
-from ablate.config.memory import peak_memory
+from ablate.config.memory import CUDA_CONTEXT, peak_memory
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import plural, size
-from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE, with_precision
+from ablate.launch.devices import GPU_MEMORY_SHARE, with_precision
 from ablate.store import RunFolder
 from ablate.store.machine import cores
+from ablate.store.nvidia import FreeGPU, mps_text
 from ablate.store.status import read_progress, read_provenance
-
-MPS_CONTROL = "nvidia-cuda-mps-control"
-ANSWER_SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class FreeGPU:
-    """A GPU as nvidia-smi reports it.
-
-    name: of the product.
-    total, free: bytes of memory.
-    """
-
-    name: str
-    total: int
-    free: int
-
-
-def free_gpus() -> list[FreeGPU]:
-    """The GPUs that this process may use, by nvidia-smi; none if it does not answer.
-
-    torch is not asked, because a process that asks CUDA for free memory takes some of it.
-    """
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    which = () if visible is None else ("-i", visible)
-    query = ("--query-gpu=name,memory.total,memory.free", "--format=csv,noheader,nounits")
-    lines = (_output(("nvidia-smi", *which, *query)) or "").splitlines()
-    fields = [line.rsplit(",", 2) for line in lines if line.count(",") >= 2]
-    if not all(total.strip().isdecimal() and free.strip().isdecimal() for _, total, free in fields):
-        return []
-    return [
-        FreeGPU(name.strip(), int(total) << 20, int(free) << 20) for name, total, free in fields
-    ]
 
 
 @dataclass(frozen=True)
@@ -195,40 +153,3 @@ def _model_of(gpu: FreeGPU) -> str | None:
         r"[a-z0-9]+", gpu.name.lower()
     )  # whole ones: an L40 is no L4, and an A1000 no A100
     return next((name for name in GPUS if name in words), None)
-
-
-def mps() -> Literal["running", "installed"] | None:
-    """Whether the control daemon of MPS runs, or could be started by the user; None if it is not
-    installed.
-    """
-    if shutil.which(MPS_CONTROL) is None:
-        return None
-    # It answers with the servers, which may be none, and fails if no daemon listens. It starts
-    # nothing.
-    return "running" if _output((MPS_CONTROL,), "get_server_list\n") is not None else "installed"
-
-
-def mps_text() -> str:
-    """One sentence about MPS for people."""
-    return {
-        "running": "MPS is running: kernels of several runs share a GPU at the same time.",
-        "installed": "MPS is not running: kernels of several runs take turns; "
-        f"`{MPS_CONTROL} -d` starts it.",
-        None: "MPS is not installed: kernels of several runs take turns on a GPU.",
-    }[mps()]
-
-
-def _output(command: Sequence[str], given: str = "") -> str | None:
-    """The standard output of a program; None if it does not start, fails, or takes too long."""
-    try:
-        done = subprocess.run(
-            command,
-            input=given,
-            capture_output=True,
-            text=True,
-            timeout=ANSWER_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None

@@ -16,12 +16,10 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.data.corpus import Corpus
 from ablate.launch.devices import micro_batch, runs_of_pilot, usable_gpus
-from ablate.launch.disk_space import check_disk_space_of
 from ablate.launch.executor import Demand, Device, Executor, Slot
 from ablate.launch.gpu_sharing import (
     RunOnGPU,
     SharedGPUs,
-    free_gpus,
     measured_memory,
     share_gpus,
     whole_micro_batch,
@@ -30,9 +28,11 @@ from ablate.launch.local import local_executor
 from ablate.launch.missing import damaged_predictions, is_missing, missing_runs, unusable_record
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
+from ablate.plan.resources import check_disk_space_of
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
 from ablate.store.corpora import lengths_in
+from ablate.store.nvidia import free_gpus
 from ablate.store.status import damage_of
 from ablate.study import Run, Study
 

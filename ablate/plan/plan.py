@@ -234,7 +234,7 @@ def _plan_row(
     processes: int,
 ) -> PlanRow:
     V, gpu = study.data_of(row).vocab_size, GPUS.get(device or "")
-    kind = "cuda" if gpu or _takes_gpu(device) else "cpu"
+    kind = "cuda" if gpu or takes_gpu(device) else "cpu"
     part = -(-row.config.batch_tokens // processes)
     tokens = min(
         part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if kind == "cpu" else part)
@@ -390,13 +390,13 @@ def precision_here(config: RowConfig, device: str | None = None) -> str:
     """The precision in which this machine, or its CPU, would train a row; a GPU is taken to have
     bf16.
     """
-    gpu = _takes_gpu(device)
+    gpu = takes_gpu(device)
     return resolve_precision(
         config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16()
     )
 
 
-def _takes_gpu(device: str | None) -> bool:
+def takes_gpu(device: str | None) -> bool:
     """Whether this machine trains on a GPU; `device` may be `cpu`."""
     return device != "cpu" and visible_gpus() > 0
 
@@ -422,7 +422,7 @@ def precision_lines(plan: Plan) -> list[str]:
             "yet; evaluation and "
             "decoding are not in it.",
         ]
-    gpu = _takes_gpu(plan.device)
+    gpu = takes_gpu(plan.device)
     device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
     settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
     chosen = dict.fromkeys(resolve_precision(setting, device, has_bf16) for setting in settings)
@@ -438,7 +438,7 @@ def memory_line(plan: Plan) -> str:
     """The device and the batch that the memory of the rows is estimated for."""
     on = "a GPU" if plan.gpu is None else plan.device
     batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
-    if plan.gpu is None and not _takes_gpu(plan.device):
+    if plan.gpu is None and not takes_gpu(plan.device):
         on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
     return (
         f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is "

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from ablate.config import resolve_data
-from ablate.data import builder, record_form, toy
+from ablate.data import builder, record_form, resolve_sources, toy
 from ablate.data.encoding import TextEncoder
 from ablate.data.prepare import prepare, vocabulary_faults
+from ablate.data.resolve_sources import learns_in_a_moment
 from ablate.data.tokenizer import UNK
 from ablate.errors import DataError, Interrupted
 from ablate.store.records import CorpusManifest
@@ -452,18 +453,21 @@ def test_the_fault_of_a_vocabulary_size_is_known_without_preparing(files, size, 
     assert planned == ((fault(files, **settings, vocab_size=size),) if size != 60 else ())
 
 
-def test_no_vocabulary_is_learned_beforehand_on_much_text_or_on_enough_generated_text(
+def test_a_vocabulary_is_learned_beforehand_on_little_text_that_may_have_too_few_pieces(
     files, monkeypatch
 ):
     files.write()
-    monkeypatch.setattr(module, "SMALL_TEXT", 1000)
-    data = resolve_data({**SETTINGS, "vocab_size": 5000})
-    assert vocabulary_faults(data, files.folder, files.corpora) == ()
-    for size, known in ((900, "at most 839"), (toy.PIECES, None)):
-        faults = vocabulary_faults(
-            resolve_data({"corpus": "toy", "vocab_size": size}), files.folder, files.corpora
-        )
-        assert known in faults[0] if known else faults == ()
+
+    def learns(**settings):
+        data = resolve_data({**SETTINGS, **settings})
+        return learns_in_a_moment(data, files.folder, files.corpora)
+
+    assert learns()
+    monkeypatch.setattr(resolve_sources, "SMALL_TEXT", 1000)
+    assert not learns()
+    for size in (toy.PIECES, toy.PIECES + 1):
+        data = resolve_data({"corpus": "toy", "vocab_size": size})
+        assert learns_in_a_moment(data, files.folder, files.corpora) == (size > toy.PIECES)
 
 
 def test_a_missing_split_is_an_error(files):

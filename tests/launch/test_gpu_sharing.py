@@ -8,20 +8,13 @@ import pytest
 from ablate.config import resolve_row
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPUS, gpu_share
-from ablate.config.memory import peak_memory
+from ablate.config.memory import CUDA_CONTEXT, peak_memory
 from ablate.errors import UsageError
 from ablate.launch import devices, gpu_sharing, launch
-from ablate.launch.devices import CUDA_CONTEXT, GPU_MEMORY_SHARE
-from ablate.launch.gpu_sharing import (
-    FreeGPU,
-    RunOnGPU,
-    free_gpus,
-    measured_memory,
-    mps,
-    mps_text,
-    share_gpus,
-)
-from ablate.store import Results, RunFolder
+from ablate.launch.devices import GPU_MEMORY_SHARE
+from ablate.launch.gpu_sharing import RunOnGPU, measured_memory, share_gpus
+from ablate.store import Results, RunFolder, nvidia
+from ablate.store.nvidia import FreeGPU, free_gpus, mps, mps_text
 from ablate.study import Selection, read_study
 from tests.records import a_progress, a_provenance, a_result, an_execution
 
@@ -79,7 +72,7 @@ def test_free_memory_that_is_not_reported_is_not_guessed(program, output, code):
 
 @pytest.mark.parametrize(("code", "state"), [(0, "running"), (1, "installed"), (None, None)])
 def test_the_daemon_of_mps_is_asked_and_never_started(program, code, state):
-    asked = None if code is None else program(gpu_sharing.MPS_CONTROL, "", code)
+    asked = None if code is None else program(nvidia.MPS_CONTROL, "", code)
     assert mps() == state
     assert {"running": "MPS is running", "installed": "MPS is not running", None: "not installed"}[
         state

@@ -8,8 +8,8 @@ import pytest
 
 from ablate.config import cost, resolve_row
 from ablate.errors import StoreError
-from ablate.launch.disk_space import check_disk_space
 from ablate.launch.preparation import refuse_other_precision
+from ablate.plan.resources import check_disk_space
 from ablate.store import RunFolder
 from tests.records import RUN, an_execution
 

@@ -6,7 +6,7 @@ import pytest
 
 from ablate.config.gpu_time import GPUS
 from ablate.config.memory import peak_memory
-from ablate.launch import devices, disk_space, resources
+from ablate.plan import resources
 from ablate.plan.plan import plan_of
 from tests.cli.inside import inside
 from tests.report.fakes import SMALL, Fake, study_from
@@ -28,7 +28,7 @@ def given(fake):
 
 def needed(row, device="cpu", processes=1):
     part = {"parts": processes, "processes": processes}
-    tokens = devices.SMALLEST_MICRO_BATCH
+    tokens = resources.SMALLEST_MICRO_BATCH
     return processes * peak_memory(row.config, 200, tokens, device, **part)
 
 
@@ -54,7 +54,7 @@ def test_a_plan_for_a_gpu_is_compared_with_its_memory_and_not_with_this_machine(
     fake, given, monkeypatch
 ):
     monkeypatch.setattr(resources, "memory", lambda: 1)
-    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda path: 1 / 0)
+    monkeypatch.setattr(resources.shutil, "disk_usage", lambda path: 1 / 0)
     assert inside("plan", *given, "--device", "v100").code == 0
     small = GPUS["v100"].__class__(GPUS["v100"].tflops, GPUS["v100"].bandwidth, 50_000_000)
     monkeypatch.setitem(GPUS, "v100", small)
@@ -67,8 +67,8 @@ def test_a_plan_for_a_gpu_is_compared_with_its_memory_and_not_with_this_machine(
 def test_plan_prints_and_ends_as_run_does_which_prepares_nothing(fake, given, monkeypatch, format):
     monkeypatch.setattr(resources, "visible_gpus", lambda: 0)
     monkeypatch.setattr(resources, "memory", lambda: 1000)
-    usage = disk_space.shutil.disk_usage(fake.study.path.parent)
-    monkeypatch.setattr(disk_space.shutil, "disk_usage", lambda path: usage._replace(free=2000))
+    usage = resources.shutil.disk_usage(fake.study.path.parent)
+    monkeypatch.setattr(resources.shutil, "disk_usage", lambda path: usage._replace(free=2000))
     planned, run = inside("plan", *given, "--format", format), inside("run", *given)
     assert planned.err == run.err
     assert (planned.code, run.code, run.err.count("\n")) == (2, 2, 2)
