@@ -321,7 +321,7 @@ def _lines_of(folder: JobFolder) -> list[str]:
             state += f", {counts['starting']} starting"
         if waiting := folder.awaited():
             state += f", {waiting} in the queue or about to start"
-        if folder.stop.exists():
+        if folder.stop_reason() is not None:
             state += ", asked to stop"
     lines = [f"job {folder.id} on {job.profile}: {state}"]
     for report in pilots:
@@ -334,4 +334,6 @@ def _lines_of(folder: JobFolder) -> list[str]:
         if report.starts > 1:
             ended += f", started {report.starts} times"
         lines.append(f"  {report.name} on {report.host}: {what}; {ended}")
-    return lines
+    names = {report.name for report in pilots}
+    unreadable = [path for path in folder.pilot_files() if path.stem not in names]
+    return lines + [f"  {path}: is damaged" for path in unreadable]

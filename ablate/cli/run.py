@@ -165,6 +165,12 @@ def command(
         publish.claim(content, root)
         publish.publish(table, root)
         record_judgment(content, root)
+    if failed := outcome.states["failed"]:
+        console.print(
+            f"{plural(failed, 'run')} failed: `ablate status` says why, and --retry-failed runs "
+            "what has failed again.",
+            soft_wrap=True,
+        )
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
 

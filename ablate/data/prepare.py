@@ -137,6 +137,9 @@ def _build(
     except DataError:  # trying again with the same text would fail again
         shutil.rmtree(builder.folder, ignore_errors=True)
         raise
+    except OSError as error:
+        error.filename = error.filename or str(path)  # that of a write has none
+        raise
     check_lease()
     # A damaged corpus of this id, which a rename cannot replace: its folder is not empty.
     shutil.rmtree(path, ignore_errors=True)

@@ -42,10 +42,7 @@ def prepare(
             continue
         folder = results.run(run.id)
         for path in folder.make_room():
-            log(
-                f"{path}: is a folder in place of a file, or the reverse; renamed to "
-                f"{path.name}.damaged"
-            )
+            log(f"{path}: is not what belongs there; renamed to {path.name}.damaged")
         fault = unusable_record(folder)
         if fault is not None:
             log(fault)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -13,8 +12,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Protocol
 
-from ablate.errors import UsageError, did_you_mean, listed
-from ablate.store.files import read_json, write_json
+from ablate.errors import Damaged, UsageError, did_you_mean, listed
+from ablate.store.files import read_json, remove, write_json
 
 
 @dataclass(frozen=True)
@@ -122,16 +121,19 @@ class RunFolders:
     def create(self, name: str) -> Path:
         """Return an empty folder for the run; an earlier, incomplete one is removed."""
         folder = self.root / _file_name(name)
-        self._mark(folder).unlink(missing_ok=True)
         # Event files can only be appended to: points that the run repeats after a crash would
         # appear twice.
-        shutil.rmtree(folder, ignore_errors=True)
+        for old in (self._mark(folder), folder):
+            remove(old)
         folder.mkdir(parents=True)
         return folder
 
     def is_complete(self, run: LoggedRun) -> bool:
         """Whether the run's folder holds every point and the scores of every decoding."""
-        mark = read_json(self._mark(self.root / _file_name(run.name)))
+        try:
+            mark = read_json(self._mark(self.root / _file_name(run.name)))
+        except Damaged:  # the record is written again
+            return False
         return mark is not None and (mark["run"], mark.get("decodings")) == (
             run.id,
             list(run.decodings),

@@ -76,15 +76,17 @@ def _origin(results: Results, record: Path) -> Path | None:
 
 def _is_other_study(path: Path, study: Study) -> bool:
     """Whether this file is a study with the same name and another text; a file that cannot be
-    parsed counts as one.
+    read or parsed counts as one.
     """
-    if not path.is_file():
-        return False
     try:
+        if not path.is_file():
+            return False
         text = read_file(path)
         name = parse_yaml(text, str(path)).to_python().get("study")
-    except (StudyError, AttributeError):
+    except (StudyError, AttributeError, PermissionError):
         return True
+    except OSError:  # a damaged record: no file can have this name
+        return False
     return text != study.text and folded_name(str(name)) == folded_name(study.name)
 
 

@@ -13,6 +13,7 @@ results/<study>/jobs/<id>/
 
 from __future__ import annotations
 
+import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -202,10 +203,14 @@ class JobFolder:
             submissions.append(last)
         return submissions
 
+    def pilot_files(self) -> list[Path]:
+        """The files of the pilots' reports."""
+        return sorted((self.path / "pilots").glob("*.json"))
+
     def read_pilots(self) -> list[PilotReport]:
         """The last report of each pilot; unreadable ones are left out."""
         reports = []
-        for path in sorted((self.path / "pilots").glob("*.json")):
+        for path in self.pilot_files():
             try:
                 # A damaged report counts for nothing: its pilot writes the next one within seconds.
                 report = PilotReport.read(path)
@@ -229,7 +234,7 @@ class JobFolder:
     @property
     def is_closed(self) -> bool:
         """Whether the job has ended: no further submission follows."""
-        return self.closed.exists()
+        return os.path.lexists(self.closed)  # a link that leads nowhere takes the name, too
 
     def read_end(self) -> JobEnd | None:
         """The end of the job; None if a further submission may follow."""
@@ -260,7 +265,8 @@ class JobFolder:
 def jobs_of(results: Results, study: str) -> list[JobFolder]:
     """The jobs of a study, oldest first."""
     folder = results.study(study) / "jobs"
-    return [JobFolder(path.parent) for path in sorted(folder.glob("*/job.json"))]
+    jobs = [JobFolder(path) for path in sorted(folder.glob("*"))]
+    return [job for job in jobs if os.path.lexists(job.job)]
 
 
 def open_jobs(results: Results, study: str) -> list[JobFolder]:

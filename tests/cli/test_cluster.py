@@ -317,6 +317,17 @@ def test_a_damaged_job_is_named_and_keeps_the_others_neither_from_being_shown_no
     assert (bad.stop.exists(), good.stop.exists()) == (True, True)
 
 
+def test_a_damaged_report_of_a_pilot_is_named(here):
+    job = new_job(Results(here / "results"), "small")
+    a_job(job)
+    job.pilot("lost").parent.mkdir()
+    job.pilot("lost").write_text("{")
+    job.stop.symlink_to(job.stop)  # pilots take whatever stands there for a request
+    job_line, pilot_line = inside("status", "small.yaml").out.splitlines()[-2:]
+    assert job_line == f"job {job.id} on x: 0 pilots working, asked to stop"
+    assert pilot_line.endswith("pilots/lost.json: is damaged")
+
+
 @pytest.mark.parametrize("engine", ["manual", "slurm"])
 def test_a_stopped_job_without_pilots_is_closed_unless_a_closing_job_follows(here, engine):
     job = new_job(Results(here / "results"), "small")

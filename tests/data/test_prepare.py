@@ -330,8 +330,9 @@ def test_a_failed_preparation_leaves_no_corpus(files, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(builder.SequenceWriter, "add", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as failed:
         files.prepare()
+    assert Path(failed.value.filename).parent == files.corpora
     assert list(files.corpora.glob("[!.]*/")) == []
     monkeypatch.undo()
     files.prepare().verify()

@@ -75,6 +75,9 @@ FORMATS = ("rich", "markdown", "latex", "html", "csv", "json")
 RUN = "run"
 CHANGING = (RUN, "work", "stop")  # verbs that write; each gets a copy of its own
 LOADED = ("row", "run", "step")
+# Damages that are another state: a study from a pipe is waited for, as by `cat`; a job without
+# job.json is not yet submitted, and one without closed.json is open.
+STATES = (("sweep.yaml", "pipe"), ("job.json", "missing"), ("closed.json", "missing"))
 # Files with times of the clock: two trainings never write the same bytes.
 TIMED = (
     "result.json",
@@ -398,6 +401,8 @@ def sweep(
     for file in cases.files():
         if any(text in str(file) for text in wanted):
             for damage in QUICK_DAMAGES if quick else DAMAGES:
+                if (file.name, damage) in STATES:
+                    continue
                 yield from cases.damaged(file, damage, verbs)
 
 

@@ -173,6 +173,20 @@ def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
         assert read(kind, logged.folder, label)["final_bleu"][0][1] == pytest.approx(20.0 + number)
 
 
+@pytest.mark.parametrize("kind", ["tensorboard", "wandb"])
+def test_what_stands_in_the_place_of_a_record_is_written_again(logged, kind):
+    logged.write("base", 20)
+    logged.fake.done("base", 1, 5.0, 25.0)
+    folder = logged.folder / kind
+    folder.mkdir(parents=True)
+    (folder / "base").write_text("a file")
+    (folder / ".base.whole.json").mkdir()
+    with logged.mirror(kind):
+        pass
+    assert logged.printed == []
+    assert read(kind, logged.folder, "base")["final_bleu"][0][1] == pytest.approx(25.0)
+
+
 @pytest.mark.parametrize("label", [".", ".."])
 def test_the_folder_of_a_run_is_inside_that_of_its_logger(tmp_path, label):
     """A folder is made anew for each record: `..` is that of the study, with its published

@@ -153,7 +153,20 @@ def test_a_file_that_cannot_be_parsed_keeps_its_name(studies, broken):
         studies("b.yaml", B)
 
 
-@pytest.mark.parametrize("damage", [b"", b"\xff", b"a\0b", b"../nowhere.yaml"])
+def test_a_file_in_the_private_folder_of_another_user_keeps_its_name(studies, monkeypatch):
+    studies("a.yaml", A)
+    Path("b.yaml").write_text(B)
+    study = read_study(Path("b.yaml"))
+
+    def denied(_):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "is_file", denied)  # modes do not keep root, who runs some tests
+    with pytest.raises(StudyError, match=r"belongs to a\.yaml"):
+        claim(study, Results(Path("results")))
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"a\0b", b"../nowhere.yaml", b"x" * 5000])
 def test_a_damaged_origin_is_written_again(studies, damage):
     studies("a.yaml", A)
     Path("results/.origins/s").write_bytes(damage)

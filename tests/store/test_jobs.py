@@ -117,6 +117,14 @@ def test_jobs_are_listed_until_they_are_closed_for_the_first_reason(results):
     assert (jobs_of(results, "s"), open_jobs(results, "s")) == ([first, second], [second])
 
 
+def test_links_that_lead_nowhere_hide_neither_a_job_nor_its_end(results):
+    job = new_job(results, "s")
+    job.job.symlink_to("nowhere")
+    assert jobs_of(results, "s") == open_jobs(results, "s") == [job]
+    job.closed.symlink_to(job.closed)
+    assert open_jobs(results, "s") == []
+
+
 def test_a_folder_without_a_job_is_refused(tmp_path):
     with pytest.raises(
         UsageError,
