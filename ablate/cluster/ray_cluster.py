@@ -193,7 +193,7 @@ def drive(
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
             for task in done:
                 log(f"pilot {waiting.pop(task)}: {_outcome(ray, task)}")
-            if (signals or folder.stop.exists()) and not is_cancelled:
+            if (signals or folder.stop_reason() is not None) and not is_cancelled:
                 is_cancelled = True
                 log("asked to stop: pilots save and leave")
                 for task in waiting:

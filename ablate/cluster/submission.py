@@ -193,7 +193,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     job, study = open_job(folder)
     engine, missing = engine_of(job), missing_in_stages(study, folder.results)
     submissions = folder.read_submissions()
-    if folder.stop.exists() and missing.ids:
+    if folder.stop_reason() is not None and missing.ids:
         return STOPPED
     if not engine.submits_again and not is_over(study, folder.results):
         log("runs are left for further pilots")

@@ -205,7 +205,8 @@ def _source(module: str, path: Sequence[str]) -> bytes:
 
 def _modules(folders: Iterable[str]) -> list[str]:
     """Names of the modules in these folders."""
-    return sorted({path.stem for folder in folders for path in Path(folder).glob("*.py")})
+    files = [path for folder in folders for path in Path(folder).glob("*.py")]
+    return sorted({path.stem for path in files if path.is_file()})
 
 
 @dataclass(frozen=True)

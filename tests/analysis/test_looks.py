@@ -3,6 +3,7 @@ and status.
 """
 
 import json
+import os
 from collections import Counter
 
 import pytest
@@ -425,12 +426,15 @@ def test_neither_one_seed_nor_a_part_of_a_study_nor_base_alone_is_a_judgment(fak
     assert not results.results.judged("small").exists()
 
 
-def test_a_damaged_record_is_a_remark_and_is_made_anew(fake):
+@pytest.mark.parametrize(
+    "damage", [lambda path: path.write_text('{"versions": []}'), os.mkfifo, os.mkdir]
+)
+def test_a_damaged_record_is_a_remark_and_is_made_anew(fake, damage):
     results = fake(listed(3))
     finish(results, [1, 2, 3])
     path = results.results.judged("small")
     path.parent.mkdir()
-    path.write_text('{"versions": []}')
+    damage(path)
     (fault,) = results.table().faults
     assert fault.startswith(f"{path}: ")
     assert fault.endswith("it is not known whether seeds were changed after a verdict")

@@ -169,6 +169,7 @@ def test_a_written_hash_must_match_the_source(folder):
 def test_a_missing_module_is_an_error_with_the_nearest_match(folder):
     nowhere = "not found beside the study or on Python's path"
     assert fault("mymodul:Mine", folder) == f'module mymodul {nowhere}; did you mean "mymodule"?'
+    (folder / "zzz.py").mkdir()
     assert fault("zzz:Mine", folder) == f"module zzz {nowhere}"
     (folder.parent / "elsewhere" / "zzzz.py").write_bytes(MINE)
     assert fault("zzz:Mine", folder) == f'module zzz {nowhere}; did you mean "zzzz"?'

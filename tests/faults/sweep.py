@@ -76,8 +76,13 @@ RUN = "run"
 CHANGING = (RUN, "work", "stop")  # verbs that write; each gets a copy of its own
 LOADED = ("row", "run", "step")
 # Damages that are another state: a study from a pipe is waited for, as by `cat`; a job without
-# job.json is not yet submitted, and one without closed.json is open.
-STATES = (("sweep.yaml", "pipe"), ("job.json", "missing"), ("closed.json", "missing"))
+# job.json is not yet submitted, one without closed.json is open, and one without pilots has none.
+STATES = (
+    ("sweep.yaml", "pipe"),
+    ("jobs/*/job.json", "missing"),
+    ("jobs/*/closed.json", "missing"),
+    ("jobs/*/pilots/*.json", "missing"),
+)
 # Files with times of the clock: two trainings never write the same bytes.
 TIMED = (
     "result.json",
@@ -401,7 +406,7 @@ def sweep(
     for file in cases.files():
         if any(text in str(file) for text in wanted):
             for damage in QUICK_DAMAGES if quick else DAMAGES:
-                if (file.name, damage) in STATES:
+                if any(file.match(place) and damage == state for place, state in STATES):
                     continue
                 yield from cases.damaged(file, damage, verbs)
 
