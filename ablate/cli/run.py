@@ -166,11 +166,8 @@ def command(
         publish.publish(table, root)
         record_judgment(content, root)
     if failed := outcome.states["failed"]:
-        console.print(
-            f"{plural(failed, 'run')} failed: `ablate status` says why, and --retry-failed runs "
-            "what has failed again.",
-            soft_wrap=True,
-        )
+        remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
+        console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
     if not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
 

@@ -13,9 +13,8 @@ from ablate.config.data import FILES, HUB, DataConfig
 from ablate.errors import did_you_mean, listed
 
 SENTENCE, TREE = "sentence", "tree"
-WORD_SYMBOL = (
-    "XX"  # the symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
-)
+# The symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
+WORD_SYMBOL = "XX"
 Leaves = Literal["XX", "tags", "words"]
 WSJ = "wsj"
 WSJ_SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`

@@ -20,9 +20,8 @@ from torch import Tensor
 from ablate.data.corpus import Split, TokenSequences, subset
 from ablate.data.tokenizer import BOS, EOS, PAD
 
-LENGTH_NOISE = (
-    2.0  # tokens; records whose shorter fields differ by less may swap places between epochs
-)
+# Tokens; records whose shorter fields differ by less may swap places between epochs
+LENGTH_NOISE = 2.0
 
 
 class BatchOrder:

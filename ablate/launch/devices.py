@@ -21,9 +21,8 @@ from ablate.store.machine import cores, library_settings, memory
 # the estimate.
 GPU_MEMORY_SHARE = 0.7
 CPU_MEMORY_SHARE = 0.4
-PADDING = (
-    2  # a batch of batch_tokens real tokens has fewer than this many times as many padded ones
-)
+# A batch of batch_tokens real tokens has fewer than this many times as many padded ones
+PADDING = 2
 BF16_CAPABILITY = 8  # major compute capability of the first GPUs with bf16
 
 

@@ -68,9 +68,8 @@ class Logger(Protocol):
         """Start logging a run; None if its record is already complete."""
 
 
-LONGEST_NAME = (
-    150  # characters of a folder; with its mark and a temporary suffix, file systems allow 255
-)
+# Characters of a folder; with its mark and a temporary suffix, file systems allow 255
+LONGEST_NAME = 150
 # Name for --log -> (module, class, package that must be installed).
 LOGGERS = {
     "tensorboard": ("ablate.loggers.tensorboard", "TensorBoard", "tensorboard"),

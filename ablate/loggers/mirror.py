@@ -33,9 +33,8 @@ class _Followed:
     run: LoggedRun
     logger: RunLogger | None = None
     sent: int = 0  # lines
-    seen: tuple[int, int] | None = (
-        None  # size and modification time of the log when it was last read
-    )
+    # Size and modification time of the log when it was last read
+    seen: tuple[int, int] | None = None
     closed: bool = False
 
 

@@ -17,9 +17,8 @@ from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
 
 COSTS = {"flops": "training FLOPs", "seconds": "training time (s)", "params": "parameters"}
-SAME_COST = (
-    1.001  # a ratio of largest to smallest cost up to which a figure of costs would show nothing
-)
+# A ratio of largest to smallest cost up to which a figure of costs would show nothing
+SAME_COST = 1.001
 FAR = 5.0  # times the median reach of rows, beyond which a row is off the axis
 # times the median over rows of their largest perplexity, beyond which a panel has its own axis
 FAR_ABOVE = 10.0

@@ -143,9 +143,8 @@ class ProgressReader:
             tuple[str, str], tuple[State, Result | None]
         ] = {}  # (run, decoding) -> state, result
         self.evaluations: dict[str, _Evaluations] = {}
-        self.first: tuple[float, float] | None = (
-            None  # when work was first seen, and the share done by then
-        )
+        # When work was first seen, and the share done by then
+        self.first: tuple[float, float] | None = None
 
     def read(self) -> StudyProgress:
         """Read the progress of the study now.

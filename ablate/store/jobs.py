@@ -211,14 +211,10 @@ class JobFolder:
         """The last report of each pilot; unreadable ones are left out."""
         reports = []
         for path in self.pilot_files():
-            try:
-                # A damaged report counts for nothing: its pilot writes the next one within seconds.
-                report = PilotReport.read(path)
-            except StoreError:
-                continue
-            if report is not None:
-                reports.append(report)
-        return reports
+            # A damaged report counts for nothing: its pilot writes the next one within seconds.
+            with suppress(StoreError):
+                reports.append(PilotReport.read(path))
+        return [report for report in reports if report is not None]
 
     def awaited(self) -> int:
         """Number of pilots that are in the queue, or about to write their first report."""
@@ -226,9 +222,10 @@ class JobFolder:
         if self.is_closed or not submissions:
             return 0
         last = submissions[-1]
-        started = 0
-        for report in self.read_pilots():
-            started += report.time >= last.time and not report.reason.startswith(REQUEUED)
+        started = sum(
+            report.time >= last.time and not report.reason.startswith(REQUEUED)
+            for report in self.read_pilots()
+        )
         return max(0, last.pilots - started)
 
     @property
@@ -256,10 +253,8 @@ class JobFolder:
 
     def close(self, reason: str) -> None:
         """Record the end of the job; the first reason is kept."""
-        try:
+        with suppress(FileExistsError):
             JobEnd(reason=reason, time=time.time()).write(self.closed, once=True)
-        except FileExistsError:
-            return
 
 
 def jobs_of(results: Results, study: str) -> list[JobFolder]:

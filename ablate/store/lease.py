@@ -16,9 +16,8 @@ from pathlib import Path
 
 from filelock import SoftFileLease, Timeout
 
-TERM_SECONDS = (
-    60.0  # without a heartbeat, before another process may take over; the same for all contenders
-)
+# Without a heartbeat, before another process may take over; the same for all contenders
+TERM_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _EXCHANGE_SECONDS = 0.05  # a contender that inspects a lease may move the file aside for this long
 # message of a lost lease
@@ -46,9 +45,8 @@ class Lease:
             timeout=0,
         )
         self._path = path
-        self._empty: tuple[tuple[int, int], float] | None = (
-            None  # (inode, ctime) of an empty file, and when it was first seen
-        )
+        # (inode, ctime) of an empty file, and when it was first seen
+        self._empty: tuple[tuple[int, int], float] | None = None
 
     def try_to_take(self) -> bool:
         """Take the lease if it is free.

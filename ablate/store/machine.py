@@ -25,9 +25,8 @@ CPUS_VARIABLE, MEMORY_VARIABLE = "ABLATE_CPUS", "ABLATE_MEMORY"
 # A process on another host counts as dead if its last report is older than this. On this host it is
 # looked up.
 HEARTBEAT_SECONDS = 120.0
-CLOCK_SECONDS = (
-    2.0  # tolerance for start times: the system derives them from a clock that may be set
-)
+# Tolerance for start times: the system derives them from a clock that may be set
+CLOCK_SECONDS = 2.0
 
 LIBRARY_SETTINGS = {
     # Idle threads of OpenMP sleep rather than spin. On an older Xeon, two spinning threads lost

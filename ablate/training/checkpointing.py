@@ -20,9 +20,8 @@ from ablate.store.records import TrainingState
 from ablate.training.context import RunContext
 from ablate.training.metrics_log import MetricsLog
 
-MAX_WAITING = (
-    2  # checkpoints held in memory while the disk refuses them; one more, and the run fails
-)
+# Checkpoints held in memory while the disk refuses them; one more, and the run fails
+MAX_WAITING = 2
 RETRY_SECONDS = 30.0
 
 

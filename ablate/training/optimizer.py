@@ -37,9 +37,8 @@ class Group:
     parameters: dict[str, nn.Parameter]
     update: Update
     weight_decay: float
-    new_state: Callable[[nn.Parameter], State] | None = (
-        None  # None: made by the update itself, or not needed
-    )
+    # None: made by the update itself, or not needed
+    new_state: Callable[[nn.Parameter], State] | None = None
 
 
 class Optimizer:
