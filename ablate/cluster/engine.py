@@ -12,10 +12,10 @@ from typing import ClassVar, Protocol, Self
 from pydantic import Field
 
 from ablate.config.fields import Section
-from ablate.config.memory import SMALLEST_MICRO_BATCH
+from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
 from ablate.errors import UsageError
 from ablate.formatting import size
-from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING, sizing_memory
+from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.records import Setting
 from ablate.study import Study
@@ -136,7 +136,7 @@ def least_memory(study: Study, micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -
     estimates fill the usual share of it.
     """
     peaks = (
-        sizing_memory(
+        peak_memory(
             run.config,
             run.data.vocab_size,
             min(micro_batch_tokens, PADDING * run.config.batch_tokens),

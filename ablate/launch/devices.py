@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.config.cost import ASSUMED_LENGTH, BYTES, inner_width, optimizer_values, parameters
 from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
-from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
-from ablate.config.variants import ACTIVATIONS, POSITIONAL_ENCODINGS, Activation, PositionalEncoding
+from ablate.config.training import resolve_precision
 from ablate.errors import UsageError
 from ablate.launch.executor import Demand, Device, Slot
 from ablate.store.machine import cores, library_settings, memory
@@ -110,7 +108,8 @@ def _are(gpus: int) -> str:
 def _cpu_slots(demand: Demand) -> list[Slot]:
     each, free = demand.processes or 1, CPU_MEMORY_SHARE * memory()
     largest = each * max(
-        sizing_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH) for c in demand.configs
+        peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, parts=each, processes=each)
+        for c in demand.configs
     )
     count = demand.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
     threads = max(1, cores() // (count * each))
@@ -142,10 +141,10 @@ def micro_batch(
     if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
 
+    computed = config if kind == "cpu" else with_precision(config, slot.has_bf16)
+    processes = len(slot.devices)
+
     def needed() -> int:
-        if kind == "cpu":
-            return sizing_memory(config, vocab_size, tokens)
-        processes, computed = len(slot.devices), with_precision(config, slot.has_bf16)
         return peak_memory(computed, vocab_size, tokens, kind, parts=processes, processes=processes)
 
     while tokens > SMALLEST_MICRO_BATCH and needed() > slot.memory:
@@ -160,38 +159,6 @@ def with_precision(config: RowConfig, has_bf16: bool) -> RowConfig:
     return config.model_copy(
         update={"precision": resolve_precision(config.precision, "cuda", has_bf16)}
     )
-
-
-def sizing_memory(config: RowConfig, vocab_size: int, micro_batch_tokens: int) -> int:
-    """Bytes by which the slots and micro-batches of a CPU are sized.
-
-    It is a coarser estimate than `peak_memory`, and is not to be improved: the size of a
-    micro-batch and the number of threads change the last digits of a run, and a machine must give
-    those that it gave before.
-    """
-    c, d, count = config, config.d_model, parameters(config, vocab_size)
-    attention, cross = (d + 2 * heads * (c.d_k + c.d_v) for heads in (c.n_heads, c.cross_heads))
-    if c.mixer == "lstm":
-        mixer = 7 * d
-    elif c.attention == "linear":
-        mixer = attention + c.n_heads * (5 * c.d_k + 2 * (c.d_v + 1))
-    else:
-        positions = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
-        is_fused = not positions.adds_to_scores and c.attention_dropout == 0
-        mixer = attention + (0 if is_fused else 3 * c.n_heads * (c.context or ASSUMED_LENGTH))
-    gated = ACTIVATIONS.get(c.activation, Activation()).gated
-    encoder_layer = mixer + d + (4 if gated else 2) * inner_width(c) + 2 * 3 * d
-    decoder_layer = encoder_layer + (cross + 3 * d if c.has_both_stacks else 0)
-    sides = 1 if c.has_encoder or c.context is not None else 2
-    encoder, decoder = c.depths
-    activations = micro_batch_tokens * (
-        encoder * encoder_layer + sides * decoder * decoder_layer + 2 * 3 * d
-    )
-    loss = 2 * min(LOGIT_CHUNK_TOKENS["cpu"], micro_batch_tokens) * vocab_size + vocab_size * d
-    copies = (
-        count * BYTES // 2 if resolve_precision(c.precision, "cpu", has_bf16=True) == "bf16" else 0
-    )
-    return BYTES * (2 * count + optimizer_values(c, count) + activations + loss) + copies
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
