@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
-from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
+from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, State, state_of
@@ -37,7 +37,8 @@ class PlanRow:
     steps: optimizer steps; None if the configuration does not determine them.
     checkpoint_bytes: size of one checkpoint.
     peak_memory: bytes of one process of a training, for a whole batch or its part,
-        `micro_batch_tokens`, or the largest micro-batch of a CPU.
+        `micro_batch_tokens`, or the largest micro-batch of a CPU; `least_memory`: with the smallest
+        micro-batches.
     runs: with their states, in the order of the seeds.
     """
 
@@ -48,6 +49,7 @@ class PlanRow:
     steps: int | None
     checkpoint_bytes: int
     peak_memory: int
+    least_memory: int
     runs: tuple[tuple[Run, State], ...]
 
     @property
@@ -241,6 +243,15 @@ def _plan_row(
     )
     # A GPU without bf16 keeps tensors in fp32.
     precision = row.config.precision if gpu is None else precision_on_gpu(row.config, gpu)
+    computed = row.config.model_copy(update={"precision": precision})
+    length = None
+    if lengths is not None and row.config.context is None:
+        length = lengths.target_squares // lengths.target_tokens
+
+    def memory(tokens: int) -> int:
+        parts = {"parts": processes, "processes": processes}
+        return peak_memory(computed, V, tokens, kind, **parts, length=length)
+
     return PlanRow(
         row=row,
         V=V,
@@ -248,17 +259,8 @@ def _plan_row(
         flops_per_step=cost.flops_per_step(row.config, V, lengths or Lengths.assumed()),
         steps=cost.steps(row.config, lengths),
         checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
-        peak_memory=peak_memory(
-            row.config.model_copy(update={"precision": precision}),
-            V,
-            tokens,
-            kind,
-            parts=processes,
-            processes=processes,
-            length=None
-            if lengths is None or row.config.context
-            else lengths.target_squares // lengths.target_tokens,
-        ),
+        peak_memory=memory(tokens),
+        least_memory=memory(min(tokens, SMALLEST_MICRO_BATCH)),
         runs=tuple(
             (run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)
         ),

@@ -8,7 +8,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from ablate.analysis.results import RunResult, read_runs
@@ -34,8 +34,8 @@ Source = Literal["stated", "runs", "typical", "unknown"]
 class Power:
     """Power of a study in one metric.
 
-    sd: of a score over seeds; 0 if the runs show no spread, 1 if it is unknown, so that differences
-        are in standard deviations.
+    sd: of a score over seeds; 0 if the runs show no spread. If it is unknown, it is 1, and the unit
+        of `metric` is a standard deviation.
     sentences: of a difference over test sentences, 0 if unknown.
     source: of the sd: given, the study's runs, the published studies, or none.
     seeds, rows: of the study; rows without base.
@@ -52,17 +52,13 @@ class Power:
     looks: tuple[Look, ...] = ()
     published: tuple[PublishedSpread, ...] = ()
 
-    def detectable(self, seeds: int) -> float | None:
-        """Smallest difference that is found with 80 % probability; None with a single seed, or
-        without a spread.
+    def detectable(self, seeds: int, level: float = LEVEL) -> float | None:
+        """Smallest difference that is found with 80 % probability at this level; None with a single
+        seed, or without a spread.
         """
-        return (
-            detectable(seeds, self.rows, self.sd, self.sentences) if seeds > 1 and self.sd else None
-        )
-
-    def detectable_at(self, look: Look) -> float:
-        """Smallest difference that this look alone finds with 80 % probability."""
-        return detectable(look.seeds, self.rows, self.sd, self.sentences, look.level)
+        if seeds < 2 or not self.sd:
+            return None
+        return detectable(seeds, self.rows, self.sd, self.sentences, level)
 
     @property
     def detectable_sds(self) -> float | None:
@@ -80,38 +76,43 @@ class Power:
 
         In a study with looks, the seeds of the first look that finds it; None if none does.
         """
+        for look in self.looks:
+            found = self.detectable(look.seeds, look.level)
+            if found is not None and found <= difference:
+                return look.seeds
         if self.looks:
-            return next(
-                (look.seeds for look in self.looks if self.detectable_at(look) <= difference), None
-            )
+            return None
         return seeds_to_see(difference, self.rows, self.sd, self.sentences)
 
     def as_json(self) -> dict[str, Any]:
         """For scripts; `detectable` by number of seeds. With an unknown spread, sd and differences
         are None.
         """
-        numbers = sorted({self.seeds, *OTHER_SEEDS})
-        known = self.source != "unknown"
-        return {
-            "sd": self.sd if known else None,
+        is_known = self.source != "unknown"
+        content: dict[str, Any] = {
+            "sd": self.sd if is_known else None,
             "sentences": self.sentences,
             "stated": self.source == "stated",
             "source": self.source,
             "published": [spread.study for spread in self.published],
-            "detectable": {str(n): self.detectable(n) if known else None for n in numbers},
+            "detectable": {
+                str(seeds): self.detectable(seeds) if is_known else None
+                for seeds in sorted({self.seeds, *OTHER_SEEDS})
+            },
             "detectable_sds": self.detectable_sds,
             "warning": self.warning,
-            **({"looks": [self._look_json(look) for look in self.looks]} if self.looks else {}),
         }
-
-    def _look_json(self, look: Look) -> dict[str, Any]:
-        known = self.sd and self.source != "unknown"
-        return {
-            "seeds": look.seeds,
-            "level": look.level,
-            "spent": look.spent,
-            "detectable": self.detectable_at(look) if known else None,
-        }
+        if self.looks:
+            content["looks"] = [
+                {
+                    "seeds": look.seeds,
+                    "level": look.level,
+                    "spent": look.spent,
+                    "detectable": self.detectable(look.seeds, look.level) if is_known else None,
+                }
+                for look in self.looks
+            ]
+        return content
 
     @property
     def warning(self) -> str | None:
@@ -128,12 +129,10 @@ class Power:
                 f"a row must differ from base by {self.detectable_sds:.0f} standard deviations "
                 f"over seeds, as {larger} of the {rows} rows of the published studies do"
             )
-        enough = ", ".join(map(str, range(1, ENOUGH_SEEDS + 1)))
-        found = detectable(ENOUGH_SEEDS, self.rows, self.sd or 1.0, self.sentences)
-        return (
-            f"Too few seeds: {reason}. `seeds: [{enough}]` would find "
-            f"{self._amount(found, known=bool(self.sd))}."
-        )
+        remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
+        found = self.detectable(ENOUGH_SEEDS)
+        would = "shows more" if found is None else f"would find {self._amount(found)}"
+        return f"Too few seeds: {reason}. {remedy} {would}."
 
     @property
     def text(self) -> str:
@@ -151,39 +150,37 @@ class Power:
         if self.looks:
             found = "; ".join(
                 f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) "
-                f"{self._amount(self.detectable_at(look))}"
+                f"{self._amount(self.detectable(look.seeds, look.level))}"
                 for look in self.looks
             )
             return f"With {rows}, found with {POWER:.0%} probability: {found}; {self._noise}."
-        ours = self.detectable(self.seeds)
-        found = "nothing (one seed shows no spread)" if ours is None else self._amount(ours)
         others = ", ".join(
-            f"{n} seeds {self._number(value)}"
-            for n in OTHER_SEEDS
-            if n != self.seeds and (value := self.detectable(n)) is not None
+            f"{seeds} seeds {self._number(self.detectable(seeds))}"
+            for seeds in OTHER_SEEDS
+            if seeds != self.seeds
         )
+        found = self._amount(self.detectable(self.seeds))
         return (
             f"With {plural(self.seeds, 'seed')} and {rows} the study finds {found} with "
             f"{POWER:.0%} probability ({others}); {self._noise}."
         )
 
-    def _number(self, difference: float) -> str:
-        if self.source == "unknown":
-            return f"{difference:.1f}"
+    def _number(self, difference: float | None) -> str:
+        if difference is None:
+            return "nothing (one seed shows no spread)"
         if self.metric.of_100 and difference > 100:
             return ">100"
         return f"{difference:.{self.metric.digits}f}"
 
-    def _amount(self, difference: float, known: bool = True) -> str:
-        known = known and self.source != "unknown"
-        unit = self.metric.title if known else "standard deviations over seeds"
-        return f"{self._number(difference)} {unit}"
+    def _amount(self, difference: float | None) -> str:
+        unit = "" if difference is None else f" {self.metric.title}"
+        return f"{self._number(difference)}{unit}"
 
     @property
     def _noise(self) -> str:
         digits = self.metric.digits
         if self.source == "unknown":
-            return f"the spread of {self.metric.title} is unknown, and --spread SD states it"
+            return "the spread of the main metric is unknown, and --spread SD states it"
         origin = "stated" if self.source == "stated" else "in the runs that exist"
         if self.published:
             names = ", ".join(spread.study for spread in self.published)
@@ -252,7 +249,8 @@ def _typical_power(
     """Power with the median spread of the published studies, or in standard deviations."""
     published = tuple(typical_spreads(study.task_name, metric.name, study.data.corpus))
     if not published:
-        return Power(metric, 1.0, 0.0, "unknown", seeds, rows, looks)
+        in_sds = replace(metric, title="standard deviations over seeds", digits=1, of_100=False)
+        return Power(in_sds, 1.0, 0.0, "unknown", seeds, rows, looks)
     sd = statistics.median(spread.sd for spread in published)
     sentences = statistics.median(spread.sentences for spread in published)
     return Power(metric, sd, sentences, "typical", seeds, rows, looks, published)

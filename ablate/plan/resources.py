@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ablate.config import RowConfig, cost
-from ablate.config.memory import CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
+from ablate.config.memory import CUDA_CONTEXT
 from ablate.errors import StoreError
 from ablate.formatting import size
 from ablate.plan.plan import Plan, takes_gpu
@@ -48,20 +48,12 @@ def memory_faults(plan: Plan) -> tuple[str, ...]:
     """
     kind, where, available = _memory_of(plan)
     together = plan.processes if kind == "cpu" else 1  # processes on this machine, or on a GPU
-    needed = {}
-    for id, (row, state) in plan.runs.items():
-        if state in ("done", "diverged") or id in plan.trained:
-            continue
-        config = row.row.config.model_copy(update={"precision": plan.precision(row.row.config)})
-        bytes = peak_memory(
-            config,
-            row.V,
-            min(SMALLEST_MICRO_BATCH, config.batch_tokens),
-            kind,
-            parts=plan.processes,
-            processes=plan.processes,
-        )
-        needed[row.row.label] = together * bytes + (CUDA_CONTEXT if kind == "cuda" else 0)
+    own = CUDA_CONTEXT if kind == "cuda" else 0
+    needed = {
+        row.row.label: together * row.least_memory + own
+        for id, (row, state) in plan.runs.items()
+        if state not in ("done", "diverged") and id not in plan.trained
+    }
     largest = max(needed, key=needed.__getitem__, default=None)
     if available is None or largest is None or needed[largest] <= available:
         return ()

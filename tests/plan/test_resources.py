@@ -5,7 +5,7 @@ import json
 import pytest
 
 from ablate.config.gpu_time import GPUS
-from ablate.config.memory import peak_memory
+from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
 from ablate.plan import resources
 from ablate.plan.plan import plan_of
 from tests.cli.inside import inside
@@ -28,7 +28,7 @@ def given(fake):
 
 def needed(row, device="cpu", processes=1):
     part = {"parts": processes, "processes": processes}
-    tokens = resources.SMALLEST_MICRO_BATCH
+    tokens = SMALLEST_MICRO_BATCH
     return processes * peak_memory(row.config, 200, tokens, device, **part)
 
 
