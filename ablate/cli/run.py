@@ -326,11 +326,11 @@ def refuse_too_large(
         StoreError: a line for each, with what is needed and what is there.
     """
     from ablate.plan.plan import plan_of
-    from ablate.plan.resources import disk_faults, resource_faults
+    from ablate.plan.resources import disk_faults, missing, resource_faults
 
     now = study_so_far(study, root)
     if profile is not None:  # whose memory its own check compares
-        faults = disk_faults(now, root, profile.workers)
+        faults = disk_faults(missing(now, root), root, profile.workers)
     else:
         plan = plan_of(study, root, "cpu" if device is Device.cpu else None, processes or 1)
         faults = resource_faults(plan, now, root, jobs if isinstance(jobs, int) else None)

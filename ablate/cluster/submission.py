@@ -17,7 +17,7 @@ from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.launch.executor import Device
 from ablate.launch.missing import MissingRuns, missing_in_stages, stages_of
-from ablate.plan.resources import check_disk_space_of
+from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.store.jobs import (
@@ -138,7 +138,8 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | Non
     for stage in stages_of(study, folder.results):
         of_stage = missing.tuning if stage is study.pending_tuning else missing.rows
         if of_stage:
-            check_disk_space_of(stage, folder.results, of_stage, pilots)
+            runs = [run for run in stage.runs() if run.id in of_stage]
+            refuse_full_disk(runs, folder.results, pilots)
     work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
     ids, closing = engine.submit(folder, job, pilots)
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())

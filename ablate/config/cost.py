@@ -256,10 +256,10 @@ def optimizer_values(config: RowConfig, count: int) -> int:
     """
     if config.optimizer == "sgd":
         return count if config.momentum_used else 0
-    return 2 * count - (_hidden_matrices(config) if config.optimizer == "muon" else 0)
+    return 2 * count - (hidden_matrices(config) if config.optimizer == "muon" else 0)
 
 
-def _hidden_matrices(c: RowConfig) -> int:
+def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     encoder, decoder = c.depths
     feed_forward = feed_forward_weights(c)
@@ -269,7 +269,7 @@ def _hidden_matrices(c: RowConfig) -> int:
             return attention_weights(c, c.n_heads)
         matrices = MIXERS[c.mixer].matrices
         assert matrices is not None
-        return matrices(c, causal)
+        return matrices(c, causal) if of_mixers else 0
 
     cross = attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
     transform = c.d_model**2 if c.output_transform else 0

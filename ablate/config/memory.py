@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from ablate.config.cost import (
     ASSUMED_LENGTH,
     BYTES,
-    attention_weights,
-    feed_forward_weights,
+    hidden_matrices,
     inner_width,
     key_and_value_weights,
     optimizer_values,
@@ -176,12 +175,7 @@ class _Kept:
         layers = encoder + decoder
         with_attention = layers if c.mixer == "attention" else 0
         if self.bf16:
-            matrices = with_attention * attention_weights(
-                c, c.n_heads
-            ) + layers * feed_forward_weights(c)
-            cross = decoder * attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
-            transform = c.d_model**2 if c.output_transform else 0
-            return self.operand_bytes * (matrices + cross + transform)
+            return self.operand_bytes * hidden_matrices(c, of_mixers=c.mixer == "attention")
         if not self.gpu:
             return 0
         stacked = with_attention * (

@@ -28,7 +28,7 @@ from ablate.launch.local import local_executor
 from ablate.launch.missing import damaged_predictions, is_missing, missing_runs, unusable_record
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
-from ablate.plan.resources import check_disk_space_of
+from ablate.plan.resources import refuse_full_disk
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
 from ablate.store.corpora import lengths_in
@@ -148,7 +148,7 @@ def launch(
             demand = replace(demand, jobs=shared.jobs)
         executor = executor or executor_for(demand)
         slots = executor.slots()
-        check_disk_space_of(study, results, missing, len(slots))
+        refuse_full_disk([runs[id] for id in missing], results, len(slots))
         announce(corpora[study.data_of(study.base)], slots, len(missing))
 
         def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:

@@ -7,9 +7,8 @@ from __future__ import annotations
 import heapq
 import shutil
 from collections.abc import Iterable
-from pathlib import Path
 
-from ablate.config import RowConfig, cost
+from ablate.config import cost
 from ablate.config.memory import CUDA_CONTEXT
 from ablate.errors import StoreError
 from ablate.formatting import size
@@ -19,7 +18,7 @@ from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
 from ablate.store.machine import cores, memory, visible_gpus
 from ablate.store.nvidia import free_gpus
-from ablate.study import Study
+from ablate.study import Run, Study
 
 
 def resource_faults(
@@ -39,7 +38,19 @@ def resource_faults(
         return memory_faults(plan)
     devices = visible_gpus() if takes_gpu(plan.device) else cores()
     at_once = jobs or max(1, devices // plan.processes)
-    return (*memory_faults(plan), *disk_faults(now, results, at_once))
+    return (*memory_faults(plan), *disk_faults(missing(now, results), results, at_once))
+
+
+def missing(study: Study, results: Results) -> list[Run]:
+    """The runs that are neither done nor diverged, without those that wait for tuning runs."""
+    runs = {}
+    for row in study.rows:
+        for run in study.runs_of(row):
+            if run.awaits_tuning:
+                continue
+            if state_of(results.run(run.id), row.decoding) not in ("done", "diverged"):
+                runs[run.id] = run
+    return list(runs.values())
 
 
 def memory_faults(plan: Plan) -> tuple[str, ...]:
@@ -77,69 +88,43 @@ def _memory_of(plan: Plan) -> tuple[str, str, int | None]:
     return "cpu", "this machine", memory()
 
 
-def disk_faults(study: Study, results: Results, at_once: int) -> tuple[str, ...]:
-    """A line if the disk is too small for the missing runs, `at_once` of them in training."""
-    missing = []
-    for row in study.rows:
-        for run in study.runs_of(row):
-            state = None if run.awaits_tuning else state_of(results.run(run.id), row.decoding)
-            if state not in (None, "done", "diverged"):
-                missing.append(run.id)
-    try:
-        check_disk_space_of(study, results, dict.fromkeys(missing), at_once)
-    except StoreError as error:
-        return error.lines
-    return ()
+def disk_faults(runs: Iterable[Run], results: Results, at_once: int) -> tuple[str, ...]:
+    """A line if the disk is too small for these runs, `at_once` of them in training.
 
-
-def check_disk_space_of(
-    study: Study, results: Results, missing: Iterable[str], at_once: int
-) -> None:
-    """Refuse to start if the disk is too small for the missing runs of a study, `at_once` of them
-    in training.
-
-    Raises:
-        StoreError: names the space that is needed, and the space that is free.
+    Every run leaves the weights that it averages; those in training also hold their checkpoints.
     """
-    runs, ids = {run.id: run for run in study.runs()}, list(missing)
-    largest = max(run.data.vocab_size for run in runs.values())
-    on_disk = sum(size_of(results.run(id).checkpoints.glob("*.safetensors")) for id in ids)
-    to_train = [runs[id].config for id in ids if not results.run(id).result.exists()]
-    check_disk_space(results.root, to_train, largest, at_once, on_disk)
-
-
-def check_disk_space(
-    root: Path, configs: Iterable[RowConfig], vocab_size: int, at_once: int, on_disk: int
-) -> None:
-    """Refuse to start if the disk is too small for the missing runs.
-
-    Every run leaves the weights that it averages; the runs in training also hold their checkpoints.
-
-    Args:
-        root: of the results; it need not exist yet.
-        configs: of the missing runs.
-        vocab_size: of the largest vocabulary.
-        at_once: number of runs in training at once.
-        on_disk: bytes that these runs already use.
-
-    Raises:
-        StoreError: names the space that is needed, and the space that is free.
-    """
-    kept, working = 0, []
-    for config in configs:
-        weights = cost.BYTES * cost.parameters(config, vocab_size)
-        kept += config.average_checkpoints * weights
+    kept = written = 0
+    working = []
+    for run in runs:
+        folder, config, V = results.run(run.id), run.config, run.data.vocab_size
+        written += size_of(folder.checkpoints.glob("*.safetensors"))
+        if folder.result.exists():  # it lacks only a decoding
+            continue
+        averaged = config.average_checkpoints * cost.BYTES * cost.parameters(config, V)
+        kept += averaged
         # A new checkpoint is whole before the oldest is removed.
-        peak = cost.run_bytes(config, vocab_size, RESUMABLE + 1)
-        working.append(max(0, peak - config.average_checkpoints * weights))
+        working.append(max(0, cost.run_bytes(config, V, RESUMABLE + 1) - averaged))
     # At worst, the runs that need most train at the same time.
-    needed = kept + sum(heapq.nlargest(at_once, working)) - on_disk
-    # disk_usage needs a folder that exists.
+    needed = kept + sum(heapq.nlargest(at_once, working)) - written
+    # The root need not exist yet, and disk_usage needs a folder that does.
+    root = results.root
     existing = next(folder for folder in (root, *root.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(existing).free
-    if needed > free:
-        raise StoreError(
-            f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "
-            "(`ablate clean STUDY` lists removable files), use --results on another disk, or start "
-            "with fewer --rows"
-        )
+    if needed <= free:
+        return ()
+    return (
+        f"{root}: the missing runs need {size(needed)}, and {size(free)} are free; make room "
+        "(`ablate clean STUDY` lists removable files), use --results on another disk, or start "
+        "with fewer --rows",
+    )
+
+
+def refuse_full_disk(runs: Iterable[Run], results: Results, at_once: int) -> None:
+    """Refuse to start these runs.
+
+    Raises:
+        StoreError: the disk is too small; names the space that is needed, and that is free.
+    """
+    faults = disk_faults(runs, results, at_once)
+    if faults:
+        raise StoreError(*faults)

@@ -9,8 +9,8 @@ import pytest
 from ablate.config import cost, resolve_row
 from ablate.errors import StoreError
 from ablate.launch.preparation import refuse_other_precision
-from ablate.plan.resources import check_disk_space
-from ablate.store import RunFolder
+from ablate.plan.resources import refuse_full_disk
+from ablate.store import Results, RunFolder
 from tests.records import RUN, an_execution
 
 V = 500
@@ -37,24 +37,36 @@ def needed(at_once):
     return 2 * (2 * W[SMALL] + W[LARGE]) + sum(working[:at_once])
 
 
+def runs_of(*configs):
+    data = SimpleNamespace(vocab_size=V)
+    return [
+        SimpleNamespace(id=f"{index:012x}", config=config, data=data)
+        for index, config in enumerate(configs)
+    ]
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 3])
 def test_one_byte_too_few_is_refused_with_both_numbers(tmp_path, free, at_once):
-    configs = [SMALL, LARGE, SMALL]
+    runs = runs_of(SMALL, LARGE, SMALL)
     free(needed(at_once))
-    check_disk_space(tmp_path / "not" / "there", configs, V, at_once, on_disk=0)
+    refuse_full_disk(runs, Results(tmp_path / "not" / "there"), at_once)
     free(needed(at_once) - 1)
     with pytest.raises(StoreError, match=r"the missing runs need .*B, and .*B are free; make room"):
-        check_disk_space(tmp_path, configs, V, at_once, on_disk=0)
+        refuse_full_disk(runs, Results(tmp_path), at_once)
 
 
 def test_files_that_the_runs_have_already_written_are_subtracted(tmp_path, free):
     free(needed(1) - 1000)
-    check_disk_space(tmp_path, [SMALL, LARGE, SMALL], V, 1, on_disk=1000)
+    runs = runs_of(SMALL, LARGE, SMALL)
+    written = Results(tmp_path).run(runs[0].id).checkpoints
+    written.mkdir(parents=True)
+    (written / "1.safetensors").write_bytes(bytes(1000))
+    refuse_full_disk(runs, Results(tmp_path), 1)
 
 
 def test_no_missing_run_needs_no_space(tmp_path, free):
     free(0)
-    check_disk_space(tmp_path, [], V, 2, on_disk=0)
+    refuse_full_disk([], Results(tmp_path), 2)
 
 
 def begun(folder, setting, **fields):
