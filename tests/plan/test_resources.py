@@ -5,9 +5,11 @@ import json
 import pytest
 
 from ablate.config.gpu_time import GPUS
-from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
+from ablate.config.memory import CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
+from ablate.plan import plan as plan_module
 from ablate.plan import resources
 from ablate.plan.plan import plan_of
+from ablate.store.nvidia import FreeGPU
 from tests.cli.inside import inside
 from tests.report.fakes import SMALL, Fake, study_from
 
@@ -48,6 +50,21 @@ def test_a_byte_too_few_for_the_smallest_micro_batch_of_the_largest_row_is_named
     for seed in fake.study.seeds:  # what has ended needs no memory
         fake.done("D d_ff=2048", seed, 5.0, 25.0)
     assert resources.memory_faults(plan_of(fake.study, fake.results, "cpu", processes)) == ()
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_the_smallest_gpu_of_this_machine_counts_where_nvidia_smi_answers(
+    fake, missing, monkeypatch
+):
+    monkeypatch.setattr(plan_module, "visible_gpus", lambda: 2)
+    plan = plan_of(fake.study, fake.results)
+    bytes = max(row.least_memory for row in plan.rows) + CUDA_CONTEXT - missing
+    gpus = [FreeGPU("NVIDIA L4", total, total) for total in (10 * bytes, bytes)]
+    monkeypatch.setattr(resources, "free_gpus", lambda: gpus)
+    lines = resources.memory_faults(plan)
+    assert [("a GPU of this machine has" in line) for line in lines] == [True] * missing
+    monkeypatch.setattr(resources, "free_gpus", list)
+    assert resources.memory_faults(plan) == ()
 
 
 def test_a_plan_for_a_gpu_is_compared_with_its_memory_and_not_with_this_machine(
