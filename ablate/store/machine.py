@@ -259,7 +259,8 @@ def is_working(process: ProcessMark, last_report: float) -> bool:
         last_report: time of its last report, in seconds since the epoch.
     """
     if not is_here(process):
-        return time.time() - last_report < HEARTBEAT_SECONDS
+        # Either way: a clock that was set while the process worked is no sign of life for as long.
+        return abs(time.time() - last_report) < HEARTBEAT_SECONDS
     # The system reuses ids: a process that started at another time is another process.
     born = start_time(process.pid)
     return (

@@ -232,6 +232,7 @@ def test_of_several_limits_the_lowest_counts_and_nonsense_is_none(
         ("here", 1001.5, 0.0, True), ("here", 998.5, 0.0, True), ("here", 1002.0, 5000.0, False),
         ("here", 998.0, 5000.0, False), ("here", None, 5000.0, False),
         ("there", None, 4880.5, True), ("there", 1000.0, 4880.0, False), ("there", 1000.0, 5010.0, True),
+        ("there", 1000.0, 5120.0, False),
     ],
 )  # fmt: skip
 def test_a_process_works_by_its_start_here_and_by_its_report_elsewhere(
