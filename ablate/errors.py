@@ -1,12 +1,12 @@
 """Exceptions.
 
-AblateError             base class of errors that the user can fix; printed as one line per error,
-without a traceback |- StudyError           errors in a study file or in --set, each with
-file:line:column |- UsageError           an invalid option, row, seed or run on the command line |-
-DataError            a missing or malformed corpus, with file and line |- StoreError
-results on disk that cannot be read, are damaged, or belong to other data |  |- Damaged           a
-file whose content does not match its hash, or whose path is not a file Interrupted             a
-signal has stopped the process; all progress is saved and can be resumed
+AblateError     errors that the user can fix: one line for each, without a traceback
+|- StudyError   in a study file or in --set, each with file:line:column
+|- UsageError   an invalid option, row, seed or run on the command line
+|- DataError    a missing or malformed corpus, with file and line
+|- StoreError   results on disk that cannot be read, are damaged, or belong to other data
+|  |- Damaged   a file whose content does not match its hash, or whose path is not a file
+Interrupted     a signal has stopped the process; all progress is saved and can be resumed
 
 `ValueError` and `assert` signal errors of the caller and broken invariants. They show a traceback.
 """
