@@ -21,8 +21,6 @@ from markupsafe import Markup
 from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
-from matplotlib.cm import ScalarMappable
-from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from matplotlib.font_manager import FontProperties
 from matplotlib.ft2font import FT2Font
@@ -142,12 +140,6 @@ class Sheet:
             height / self.height,
         )
         return self.figure.add_axes(box)
-
-    def color_bar(self, y: float, norm: Normalize, colors: str) -> None:
-        """Add the scale of a color map at the left margin, 1.6 inches wide."""
-        bar = self.axes(MARGIN, y, 1.6, 0.1)
-        self.figure.colorbar(ScalarMappable(norm, colors), cax=bar, orientation="horizontal")
-        bar.tick_params(length=2, pad=1)
 
     def finished(self) -> Figure:
         """Return the figure. Matplotlib creates ticks lazily; create them now, while the style is

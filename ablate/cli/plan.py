@@ -155,8 +155,9 @@ def command(
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = [f"data: {line}" for line in data_faults(content, root)]
-    if profile is None:
-        faults += resource_faults(plan, position.study if position else content, root)
+    now = position.study if position else content
+    pilots = None if profile is None else profile.workers
+    faults += resource_faults(plan, now, root, pilots=pilots)
     shown = _Output(plan, position, power, to_see, limit, fitting, together, submission)
     if format is OutputFormat.json:
         print_json(shown.as_json())

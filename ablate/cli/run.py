@@ -110,6 +110,8 @@ def command(
     from ablate.analysis.table import table_of
     from ablate.loggers import select_loggers
     from ablate.plan.budget import Budget, base_alone
+    from ablate.plan.plan import plan_of
+    from ablate.plan.resources import resource_faults
     from ablate.report import publish, render
     from ablate.store.machine import visible_gpus
     from ablate.study import Selection
@@ -130,7 +132,12 @@ def command(
     publish.refuse_other_study(content, root)
     print_notes(content)
     part = content if limit is None else base_alone(content)
-    refuse_too_large(part, root, profile, device, at_once, processes)
+    plan = plan_of(part, root, "cpu" if device is Device.cpu else None, processes or 1)
+    jobs_at_once = at_once if isinstance(at_once, int) else None
+    pilots = None if profile is None else profile.workers
+    faults = resource_faults(plan, study_so_far(part, root), root, jobs_at_once, pilots)
+    if faults:
+        raise StoreError(*faults)
     console = new_console()
     if content.custom_classes:
         named = ", ".join(
@@ -152,8 +159,7 @@ def command(
         )
         raise typer.Exit(EXIT_INTERRUPTED) from None
     content = settle(content, root)
-    faults = score_missing(content, root)
-    table = table_of(content, root, faults)
+    table = table_of(content, root, score_missing(content, root))
     render.print_rich(table, console, against_paper=False)
     if content.is_modified:  # the published table belongs to the whole study
         console.print(
@@ -309,33 +315,6 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
     study = settle(study, root)
     saved = saved_line(study.pending_tuning or study_so_far(study, root), root)
     return f"Interrupted: {saved}. The same command resumes."
-
-
-def refuse_too_large(
-    study: Study,
-    root: Results,
-    profile: Engine | None,
-    device: Device,
-    jobs: int | Literal["auto"] | None,
-    processes: int | None,
-) -> None:
-    """Refuse, before a corpus is prepared, what does not fit into the memory of this machine, or on
-    the disk of the results.
-
-    Raises:
-        StoreError: a line for each, with what is needed and what is there.
-    """
-    from ablate.plan.plan import plan_of
-    from ablate.plan.resources import disk_faults, missing, resource_faults
-
-    now = study_so_far(study, root)
-    if profile is not None:  # whose memory its own check compares
-        faults = disk_faults(missing(now, root), root, profile.workers)
-    else:
-        plan = plan_of(study, root, "cpu" if device is Device.cpu else None, processes or 1)
-        faults = resource_faults(plan, now, root, jobs if isinstance(jobs, int) else None)
-    if faults:
-        raise StoreError(*faults)
 
 
 def parse_jobs(

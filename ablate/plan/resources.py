@@ -22,7 +22,7 @@ from ablate.study import Run, Study
 
 
 def resource_faults(
-    plan: Plan, now: Study, results: Results, jobs: int | None = None
+    plan: Plan, now: Study, results: Results, jobs: int | None = None, pilots: int | None = None
 ) -> tuple[str, ...]:
     """A line for the memory of the largest run and one for the disk, if the plan's device lacks
     them.
@@ -33,12 +33,14 @@ def resource_faults(
         results: root of the results, on the disk that is checked; it is not if the plan is for
             another machine.
         jobs: runs in training at once; None for one on each device, or on each core.
+        pilots: of a cluster, whose profile checks their memory; None for this machine.
     """
     if plan.gpu is not None:
         return memory_faults(plan)
     devices = visible_gpus() if takes_gpu(plan.device) else cores()
-    at_once = jobs or max(1, devices // plan.processes)
-    return (*memory_faults(plan), *disk_faults(missing(now, results), results, at_once))
+    at_once = pilots or jobs or max(1, devices // plan.processes)
+    of_disk = disk_faults(missing(now, results), results, at_once)
+    return of_disk if pilots else (*memory_faults(plan), *of_disk)
 
 
 def missing(study: Study, results: Results) -> list[Run]:
