@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-GENERATED = "toy"  # its noise is no guide to that of natural text
+GENERATED = "toy"  # its noise is no guide to that of natural text, nor the reverse
 
 
 @dataclass(frozen=True)
@@ -41,11 +41,13 @@ def published_spreads() -> tuple[PublishedSpread, ...]:
 
 def typical_spreads(task: str, metric: str, corpus: str) -> list[PublishedSpread]:
     """The spreads of the published studies with this task and metric: those on the same corpus, or
-    else those on natural text.
+    else, for natural text, those on other natural text.
     """
     alike = [one for one in published_spreads() if (one.task, one.metric) == (task, metric)]
     on_same_corpus = [one for one in alike if one.corpus == corpus]
-    return on_same_corpus or [one for one in alike if one.corpus != GENERATED]
+    if on_same_corpus or corpus == GENERATED:
+        return on_same_corpus
+    return [one for one in alike if one.corpus != GENERATED]
 
 
 def published_differences(sds: float) -> tuple[int, int]:
