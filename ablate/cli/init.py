@@ -10,19 +10,15 @@ from typing import Annotated
 import typer
 
 from ablate.errors import UsageError
+from ablate.store.files import write_bytes
 from ablate.streams import echo
 
 EXAMPLE = "ablate init captions.yaml --template own-data"
 TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "ablate.schema.json"  # beside the study, whose first line names it
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
-_RESERVED = (
-    "null",
-    "true",
-    "false",
-    "runs",
-    "corpora",
-)  # words of YAML, folders of the results root
+# Words of YAML, folders of the results root
+_RESERVED = ("null", "true", "false", "runs", "corpora")
 
 
 class Template(StrEnum):
@@ -55,12 +51,12 @@ def command(
         )
     # UTF-8 whatever the locale: readers of studies expect it.
     content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
+    content = content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem))
+    if not file.parent.is_dir():
+        raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")
     try:
-        # "x" fails if the file exists, so that no study is ever overwritten.
-        with file.open("x", encoding="utf-8") as out:
-            out.write(
-                content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem))
-            )
+        # Whole or not at all, and never over another file.
+        write_bytes(file, content.encode(), once=True)
         _write_schema(file.with_name(SCHEMA))
     except FileExistsError:
         raise UsageError(f"{file} already exists; choose another name") from None
@@ -74,7 +70,7 @@ def _write_schema(file: Path) -> None:
     from ablate.study.schema import TITLE, schema_text
 
     if not file.exists() or TITLE in file.read_text(encoding="utf-8", errors="replace"):
-        file.write_text(schema_text(), encoding="utf-8")
+        write_bytes(file, schema_text().encode())
 
 
 def _study_name(stem: str) -> str:

@@ -1,6 +1,8 @@
 """Commands that train nothing, on results written by hand."""
 
+import errno
 import json
+import os
 import re
 
 import pytest
@@ -152,11 +154,23 @@ def test_init_replaces_no_study(tmp_path):
 
 
 def test_init_reports_why_it_cannot_write(tmp_path):
-    done = inside("init", tmp_path / "nowhere" / "study.yaml")
-    assert (done.code, done.err.endswith("cannot be written: No such file or directory\n")) == (
+    nowhere = tmp_path / "nowhere"
+    done = inside("init", nowhere / "study.yaml")
+    assert (done.code, done.err.endswith(f"cannot be written: there is no folder {nowhere}\n")) == (
         2,
         True,
     )
+
+
+def test_init_leaves_nothing_on_a_full_disk(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.write", full)
+    done = inside("init", tmp_path / "study.yaml")
+    said = f"{tmp_path / 'study.yaml'}: cannot be written: No space left on device\n"
+    assert (done.code, done.err) == (2, said)
+    assert not list(tmp_path.iterdir())
 
 
 def test_set_reaches_the_configuration_of_every_row(given):
