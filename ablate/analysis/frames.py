@@ -81,17 +81,16 @@ def load(
         raise ValueError(f'against={against!r}: only "paper" is allowed, with per="row"')
     from ablate.analysis.missing_scores import score_missing
     from ablate.analysis.results import read_runs, signatures
-    from ablate.analysis.settle import settle
+    from ablate.analysis.settle import open_study
     from ablate.analysis.table import table_of
     from ablate.store import Results
-    from ablate.study import read_study
 
     if not Path(results).is_dir():
         warnings.warn(
             f"the results root {results} does not exist: no run has a result", stacklevel=2
         )
     root = Results(Path(results))
-    content = settle(read_study(Path(study)), root)
+    content = open_study(Path(study), root)
     if per == "step":
         frame = steps_frame(content, root)
         frame.attrs["study"] = content.name

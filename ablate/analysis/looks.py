@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ablate.analysis.missing import ENDED, Retries, has_ended, never
 from ablate.analysis.results import RunResult, paired_scores, read_runs
 from ablate.errors import StoreError
 from ablate.formatting import percent, plural
@@ -24,8 +25,6 @@ from ablate.store.records import JudgedSeeds, Judgments
 from ablate.study import Study
 
 MOST_NAMED = 4  # rows that are named one by one
-
-IsOver = Callable[[RunResult], bool]
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,9 @@ class Position:
         """One line: the last look that was judged, what it has settled, and what follows."""
         if not self.judged:
             assert self.next is not None
-            return f"{_capital(self.next.text)} is not complete; no row is judged before."
+            return (
+                f"{_capital(self.next.text)}: no row is judged before all of its runs have ended."
+            )
         look = self.judged[-1]
         if self.stopped_early:
             return f"{_capital(look.text)}: every row is decided, and the study stops here."
@@ -87,27 +88,28 @@ class Position:
         }
 
 
-def has_ended(run: RunResult) -> bool:
+def is_over(run: RunResult) -> bool:
     """Whether a run is done, diverged or failed."""
-    return run.state in ("done", "diverged", "failed")
+    return run.state in ENDED
 
 
-def position_of(study: Study, results: Results, is_over: IsOver = has_ended) -> Position:
+def position_of(study: Study, results: Results, retries: Retries = never) -> Position:
     """The look that a study is at, by its results.
 
     Args:
         study: with looks.
         results: root of the results.
-        is_over: whether a run has ended, so that its look can be judged.
+        retries: which failed runs are repeated, so that their look cannot be judged yet.
 
     Raises:
         StoreError: a result is damaged.
     """
-    return position_of_runs(study, read_runs(study, results), is_over)
+    runs = read_runs(study, results)
+    return position_of_runs(study, runs, lambda run: has_ended(run, results, retries))
 
 
 def position_of_runs(
-    study: Study, runs: Sequence[RunResult], is_over: IsOver = has_ended
+    study: Study, runs: Sequence[RunResult], has_ended: Callable[[RunResult], bool] = is_over
 ) -> Position:
     """The position of a study, from its runs.
 
@@ -124,7 +126,9 @@ def position_of_runs(
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return Position(study, tuple(judged), open_rows, look)
         of_look = [run for run in runs if run.run.seed in seeds]
-        if not all(is_over(run) and (run.state != "done" or main in run.scores) for run in of_look):
+        if not all(
+            has_ended(run) and (run.state != "done" or main in run.scores) for run in of_look
+        ):
             return Position(study.with_first_seeds(look.seeds), tuple(judged), open_rows, look)
         judged.append(look)
         open_rows = _open_rows(study, runs, judged)
@@ -261,7 +265,7 @@ def _is_judged(study: Study, results: Results) -> bool:
     runs = read_runs(study, results)
     if study.looks is not None:
         return bool(position_of_runs(study, runs).judged)
-    return len(study.seeds) > 1 and all(has_ended(run) for run in runs)
+    return len(study.seeds) > 1 and all(is_over(run) for run in runs)
 
 
 def plan_of_seeds(study: Study) -> tuple[int, ...]:

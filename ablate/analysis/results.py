@@ -250,10 +250,12 @@ def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
     return found
 
 
-def run_state(study: Study, results: Results, id: str) -> State:
-    """The state of a run over all decodings of this study: that of the first decoding that is not
-    done, else done.
+def run_state(run: Run, results: Results) -> State:
+    """The state of a run over all of its decodings: that of the first one that is not done, else
+    done.
     """
-    folder = results.run(id)
-    states = (state_of(folder, decoding) for decoding in study.decodings[id] or (NO_DECODING,))
-    return next((state for state in states if state != "done"), "done")
+    for decoding in run.decodings or (NO_DECODING,):
+        state = state_of(results.run(run.id), decoding)
+        if state != "done":
+            return state
+    return "done"

@@ -9,12 +9,25 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from ablate.errors import Damaged, StoreError
 from ablate.store import Results, RunFolder
 from ablate.store.files import verify
 from ablate.store.records import evaluation_at
-from ablate.study.study import Row, Study, changes
+from ablate.study import Row, Selection, Study, read_study
+from ablate.study.study import changes
+
+
+def open_study(path: Path, results: Results, selection: Selection | None = None) -> Study:
+    """Read a study, with the choices that its tuning runs have made so far.
+
+    Raises:
+        StudyError: a fault in the study or in the selection's settings.
+        UsageError: a fault in the selection's rows or seeds.
+        StoreError: as for `settle`.
+    """
+    return settle(read_study(path, selection), results)
 
 
 def settle(study: Study, results: Results) -> Study:

@@ -30,6 +30,7 @@ from ablate.cli import (
     verify,
     work,
 )
+from ablate.cli.options import with_groups
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
 from ablate.store.machine import set_default_environment
 from ablate.streams import echo
@@ -76,7 +77,9 @@ for title, modules in GROUPS.items():
     for module in modules:
         name = module.__name__.rpartition(".")[2]
         epilog = f"Example: [bold]{module.EXAMPLE}[/bold]"
-        app.command(name=name, cls=Command, rich_help_panel=title, epilog=epilog)(module.command)
+        app.command(name=name, cls=Command, rich_help_panel=title, epilog=epilog)(
+            with_groups(module.command)
+        )
 app.add_typer(data.app, name="data", rich_help_panel="Study")
 
 

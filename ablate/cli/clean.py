@@ -7,13 +7,8 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    Overrides,
-    ResultsRoot,
-    Rows,
-    Seeds,
     StudyFile,
-    study_and_results,
+    StudyOptions,
 )
 from ablate.formatting import plural, size
 from ablate.streams import echo
@@ -23,10 +18,8 @@ EXAMPLE = "ablate clean study.yaml --weights --yes"
 
 def command(
     study: StudyFile,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
+    options: StudyOptions,
+    *,
     weights: Annotated[
         bool,
         typer.Option(
@@ -42,7 +35,7 @@ def command(
     """List leftovers of interrupted, damaged or finished runs."""
     from ablate.store.cleaning import removable_files, remove, size_of
 
-    content, root = study_and_results(study, results, set, rows, seeds)
+    content, root = options.open(study)
     freed = 0
     for run in content.all_runs():
         removable = removable_files(root.run(run.id), weights)

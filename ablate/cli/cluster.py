@@ -16,6 +16,7 @@ from ablate.formatting import duration, plural
 
 if TYPE_CHECKING:
     from ablate.cluster.engine import Engine
+    from ablate.launch import Resources
     from ablate.launch.executor import Device
     from ablate.plan.plan import Plan
     from ablate.store import Results
@@ -23,70 +24,31 @@ if TYPE_CHECKING:
     from ablate.store.records import Setting
     from ablate.study import Selection, Study
 
-On = Annotated[
-    str | None,
-    typer.Option(
-        "--on",
-        metavar="PROFILE",
-        help="Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.",
-    ),
-]
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        "--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node."
-    ),
-]
-PartitionName = Annotated[
-    str | None, typer.Option("--partition", metavar="NAME", help="With --on: the partition.")
-]
-TimeLimit = Annotated[
-    str | None,
-    typer.Option("--time", metavar="TIME", help="With --on: time limit of a pilot, such as 4h."),
-]
-GpusPerNode = Annotated[
-    int | None,
-    typer.Option("--gpus-per-node", min=1, metavar="N", help="With --on: GPUs of each pilot."),
-]
-SbatchOptions = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--sbatch",
-        metavar="OPTION=VALUE",
-        help="With --on: any other option of sbatch. Repeatable.",
-    ),
-]
-GpusPerRun = Annotated[
-    str | None,
-    typer.Option(
-        "--gpus-per-run",
-        metavar="N|auto",
-        help="GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
-        show_default="1",
-    ),
-]
-ProcessesPerRun = Annotated[
-    int | None,
-    typer.Option(
-        "--processes-per-run",
-        min=1,
-        max=1024,
-        metavar="N",
-        help="Processes that train each run together on a CPU: 1, 2, 4 ...",
-        show_default="1",
-    ),
-]
-
 
 @dataclass(frozen=True)
 class PerRun:
-    """Processes that train each run together, as given on the command line.
+    """Processes that train each run together, as given on the command line."""
 
-    gpus: `--gpus-per-run`; processes: `--processes-per-run`; None without the option.
-    """
-
-    gpus: str | None
-    processes: int | None
+    gpus_per_run: Annotated[
+        str | None,
+        typer.Option(
+            "--gpus-per-run",
+            metavar="N|auto",
+            help="GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
+            show_default="1",
+        ),
+    ] = None
+    processes_per_run: Annotated[
+        int | None,
+        typer.Option(
+            "--processes-per-run",
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Processes that train each run together on a CPU: 1, 2, 4 ...",
+            show_default="1",
+        ),
+    ] = None
 
     def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
         """(Processes for each run, or None for as many as leave no GPU idle; device).
@@ -98,20 +60,20 @@ class PerRun:
         Raises:
             UsageError: the number is no power of two, or there are no such devices.
         """
-        if self.gpus is not None and self.processes is not None:
+        if self.gpus_per_run is not None and self.processes_per_run is not None:
             raise UsageError(
                 "--gpus-per-run is for GPUs, and --processes-per-run for CPUs; give one of them"
             )
-        if self.processes is not None:
-            _refuse_other_than_powers("--processes-per-run", str(self.processes))
-            if self.processes > 1 and (device == "cuda" or (device == "auto" and here)):
+        if self.processes_per_run is not None:
+            _refuse_other_than_powers("--processes-per-run", str(self.processes_per_run))
+            if self.processes_per_run > 1 and (device == "cuda" or (device == "auto" and here)):
                 raise UsageError(
                     "--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run"
                 )
-            return self.processes, "cpu" if self.processes > 1 else device
-        if self.gpus == "auto":
+            return self.processes_per_run, "cpu" if self.processes_per_run > 1 else device
+        if self.gpus_per_run == "auto":
             return None, device
-        count = 1 if self.gpus is None else _refuse_other_than_powers("--gpus-per-run", self.gpus)
+        count = _refuse_other_than_powers("--gpus-per-run", self.gpus_per_run or "1")
         if count > 1 and (device == "cpu" or here == 0):
             reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
             raise UsageError(
@@ -119,10 +81,8 @@ class PerRun:
                 f"{count} processes "
                 "on the CPU"
             )
-        return (
-            count,
-            "cuda" if count > 1 else device,
-        )  # a broken driver must not make them train on the CPU
+        # A broken driver must not make several processes train on the CPU.
+        return count, "cuda" if count > 1 else device
 
 
 def _refuse_other_than_powers(option: str, text: str) -> int:
@@ -160,12 +120,41 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
 class ClusterOptions:
     """The options of the command line that concern a cluster, as given."""
 
-    on: str | None
-    workers: int | None = None
-    partition: str | None = None
-    time: str | None = None
-    gpus_per_node: int | None = None
-    sbatch: tuple[str, ...] = ()
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="PROFILE",
+            help="Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.",
+        ),
+    ] = None
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node."
+        ),
+    ] = None
+    partition: Annotated[
+        str | None, typer.Option("--partition", metavar="NAME", help="With --on: the partition.")
+    ] = None
+    time_limit: Annotated[
+        str | None,
+        typer.Option(
+            "--time", metavar="TIME", help="With --on: time limit of a pilot, such as 4h."
+        ),
+    ] = None
+    gpus_per_node: Annotated[
+        int | None,
+        typer.Option("--gpus-per-node", min=1, metavar="N", help="With --on: GPUs of each pilot."),
+    ] = None
+    sbatch: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--sbatch",
+            metavar="OPTION=VALUE",
+            help="With --on: any other option of sbatch. Repeatable.",
+        ),
+    ] = None
 
     def profile(self) -> Engine | None:
         """The profile with these options over it; None without --on.
@@ -175,7 +164,7 @@ class ClusterOptions:
             UsageError: there is no such profile, or an option is wrong.
         """
         options: dict[str, Setting] = {}
-        named = (("partition", self.partition), ("time", self.time))
+        named = (("partition", self.partition), ("time", self.time_limit))
         for name, value in (*named, ("gpus-per-node", self.gpus_per_node)):
             if value is not None:
                 options[name] = value
@@ -187,7 +176,7 @@ class ClusterOptions:
             return None
         from ablate.cluster.profiles import find_profile
 
-        for text in self.sbatch:
+        for text in self.sbatch or ():
             name, equals, text_value = text.partition("=")
             options[name.strip().removeprefix("--")] = text_value.strip() if equals else True
         return find_profile(self.on, self.workers, options)
@@ -241,10 +230,7 @@ def submit_study(
     selection: Selection,
     options: ClusterOptions,
     profile: Engine,
-    *,
-    device: Device,
-    jobs: int | None,
-    processes: int | None,
+    resources: Resources,
     retry_failed: bool,
     log: Callable[[str], None],
 ) -> JobFolder | None:
@@ -253,20 +239,22 @@ def submit_study(
     Raises:
         UsageError: the cluster cannot give what the profile asks for.
     """
+    from ablate.analysis.missing import forget_failures, on_some_host
+    from ablate.analysis.stages import Stage, next_stage
     from ablate.cluster.submission import close_finished, freeze, submit
-    from ablate.launch.missing import missing_in_stages, stages_of
     from ablate.launch.preparation import prepare
     from ablate.store.jobs import open_jobs
 
-    if missing_in_stages(study, results, retry_failed).ids:  # else the cluster is not needed
-        check(profile, study, processes, device)
-    for stage in stages_of(study, results):
-        prepare(stage, results, log)
     if retry_failed:
-        for id in missing_in_stages(study, results, retry_failed=True).ids:
-            results.run(id).failure.unlink(missing_ok=True)
+        forget_failures(study, results)
+    stage = next_stage(study, results, on_some_host)
+    if isinstance(stage, Stage):  # else the cluster is not needed
+        check(profile, study, resources.processes, resources.device)
+    prepare(stage.part, results, log)
+    if stage.part is not stage.study:  # tuning comes first
+        prepare(stage.study, results, log)
     close_finished(results, study.name)
-    if not missing_in_stages(study, results).ids:
+    if not isinstance(next_stage(study, results, on_some_host), Stage):
         log("nothing to submit: every run has ended")
         return None
     for note in profile.notes():
@@ -274,7 +262,7 @@ def submit_study(
     for earlier in open_jobs(results, study.name):
         log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
     assert options.on is not None
-    folder = freeze(study, results, selection, options.on, profile, device, jobs, processes)
+    folder = freeze(study, results, selection, options.on, profile, resources)
     try:
         submission = submit(folder, folder.read_job(), study)
     except BaseException as error:

@@ -16,9 +16,9 @@ from ablate.cli.options import (
     ResultsRoot,
     Seeds,
     StudyFile,
+    StudyOptions,
     print_faults,
     score_missing,
-    study_and_results,
     warn_of_changed_data,
 )
 from ablate.errors import Damaged, UsageError
@@ -56,7 +56,7 @@ def command(
     from ablate.report.compare import compare
     from ablate.study.select import find_row
 
-    content, root = study_and_results(study, results, set, None, seeds)
+    content, root = StudyOptions(results, set, None, seeds).open(study)
     before, after = find_row(content, first), find_row(content, second)
     if before is after:
         raise UsageError(

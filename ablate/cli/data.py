@@ -13,8 +13,8 @@ from ablate.cli.options import (
     ResultsRoot,
     Rows,
     StudyFile,
+    StudyOptions,
     go_offline,
-    study_and_results,
 )
 from ablate.cli.usage import Command, CommandGroup
 from ablate.formatting import plural
@@ -69,7 +69,7 @@ def show(
 ) -> None:
     """Prepare a study's corpus and show its sources, sizes, lengths, vocabulary and a sample."""
     go_offline(offline)
-    content, root = study_and_results(study, results, set, None, None, may_be_new=True)
+    content, root = StudyOptions(results, set).open(study, may_be_new=True)
     from ablate.data.prepare import prepare
     from ablate.report.data_text import describe
 
@@ -93,7 +93,7 @@ def prepare(
 ) -> None:
     """Download and prepare the corpora of a study, and verify every file."""
     go_offline(offline)
-    content, root = study_and_results(study, results, set, rows, None, may_be_new=True)
+    content, root = StudyOptions(results, set, rows).open(study, may_be_new=True)
     from ablate.data.prepare import prepare
 
     # Rows may have several vocabulary sizes, each of which is another corpus.

@@ -9,10 +9,11 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from ablate.analysis.missing import ENDED
 from ablate.analysis.scores import describe_scores
 from ablate.errors import Interrupted, StoreError
 from ablate.formatting import duration, plural
-from ablate.plan.progress import ENDED, ProgressReader, StudyProgress, run_labels, summary_line
+from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, summary_line
 from ablate.report.run_text import progress_line
 from ablate.store import Results
 from ablate.store.records import Result, evaluation_at
@@ -43,6 +44,7 @@ class LiveView:
 
     def __init__(self, study: Study, results: Results, console: Console) -> None:
         self.study, self.results, self.console = study, results, console
+        self.decodings = {run.id: run.decodings for run in study.runs()}
         self.labels = run_labels(study)
         self.frame: Frame | None = None  # None without a terminal
         self.reader: ProgressReader | None = None
@@ -220,17 +222,13 @@ class LiveView:
         result = self._result(run)
         if result is None:  # damaged since: the table says so
             return ""
-        decoding = next(
-            (d for id, d in result.decodings.items() if id in self.study.decodings[run]), None
-        )
-        if decoding is None:  # a tuning run
+        known = [id for id in result.decodings if id in self.decodings[run]]
+        if not known:  # a tuning run
             perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
             return "" if perplexity is None else f": PPL {perplexity:.2f}"
         names = dict.fromkeys(("ppl", *self.study.metrics))
-        return (
-            f": "
-            f"{describe_scores(decoding.scores, (self.study.task.metrics[name] for name in names))}"
-        )
+        metrics = (self.study.task.metrics[name] for name in names)
+        return f": {describe_scores(result.decodings[known[0]].scores, metrics)}"
 
     def _reason(self, run: str, reason: str) -> str:
         folder, result = self.results.run(run), self._result(run)

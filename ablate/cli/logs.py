@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, study_and_results
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
 from ablate.streams import echo
 
 EXAMPLE = "ablate logs study.yaml base"
@@ -33,7 +33,7 @@ def command(
     from ablate.store.status import last_lines
     from ablate.study.select import find_row
 
-    content, root = study_and_results(study, results, None, None, None)
+    content, root = StudyOptions(results).open(study)
     logs: list[tuple[str, Path]] = []
     if row is not None:
         named = find_row(content, row)

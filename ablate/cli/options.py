@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 import re
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields, is_dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
@@ -20,7 +24,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from ablate.analysis.table import Table
-    from ablate.study import Row, Study
+    from ablate.study import Row, Selection, Study
 
 
 class OutputFormat(StrEnum):
@@ -131,62 +135,81 @@ BudgetText = Annotated[
 DEFAULT_RESULTS = Path("results")
 
 
-def study_and_results(
-    study: Path,
-    results: Path,
-    overrides: list[str] | None,
-    rows: list[str] | None,
-    seeds: str | None,
-    *,
-    may_be_new: bool = False,
-) -> tuple[Study, Results]:
-    """Read the study, select its rows and seeds, open its results root, and settle the rows that
-    are tuned.
+@dataclass(frozen=True)
+class StudyOptions:
+    """The options of a command that reads a study, as given."""
 
-    A note says if the results root does not exist; if it may be new, only where a folder has a
-    similar name.
+    results: ResultsRoot = DEFAULT_RESULTS
+    set: Overrides = None
+    rows: Rows = None
+    seeds: Seeds = None
 
-    Raises:
-        StudyError: a fault in the study or in --set.
-        UsageError: a fault in --rows or --seeds.
+    @property
+    def selection(self) -> Selection:
+        """The options that change the study, or select a part of it."""
+        from ablate.study import Selection
+
+        return Selection(self.set or (), self.rows or (), self.seeds)
+
+    def given(self, but: Collection[str] = ()) -> list[str]:
+        """The options that are not at their defaults, but for those named."""
+        names = [field.name for field in fields(self) if field.name not in but]
+        return [f"--{name}" for name in names if getattr(self, name) != getattr(type(self), name)]
+
+    def open(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
+        """Read the study, select its rows and seeds, and open its results root.
+
+        A note says if the results root does not exist; if it may be new, only where a folder has a
+        similar name.
+
+        Raises:
+            StudyError: a fault in the study or in --set.
+            UsageError: a fault in --rows or --seeds.
+        """
+        from ablate.analysis.settle import open_study  # slow to import: `--help` does without
+
+        root = Results(self.results)
+        content = open_study(study, root, self.selection)
+        if self.results != DEFAULT_RESULTS and not self.results.exists():
+            near = did_you_mean_path(self.results, Path.is_dir)
+            if near or not may_be_new:
+                echo(f"note: --results {self.results} does not exist{near or ' yet'}", err=True)
+        return content, root
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as Typer takes it: a parameter whose type is a dataclass of options becomes its
+    fields.
     """
-    from ablate.analysis.settle import settle
-    from ablate.study import Selection, read_study  # slow to import: `--help` does without
+    groups: dict[str, Any] = {}
+    flat: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        options, kinds = [parameter], hints
+        if is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            options = list(inspect.signature(hints[name]).parameters.values())
+            kinds = get_type_hints(hints[name], include_extras=True)
+        for option in options:
+            kind = kinds[option.name]
+            flat.append(option.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
 
-    content = read_study(study, Selection(overrides or (), rows or (), seeds))
-    if results != DEFAULT_RESULTS and not results.exists():
-        near = did_you_mean_path(results, Path.is_dir)
-        if near or not may_be_new:
-            echo(f"note: --results {results} does not exist{near or ' yet'}", err=True)
-    root = Results(results)
-    return settle(content, root), root
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        command(**values)
+
+    called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    del called.__wrapped__
+    return called
 
 
 def print_notes(study: Study) -> None:
     """Print what the study file probably does not mean, on standard error."""
     for line in study.notes:
         echo(f"note: {line}", err=True)
-
-
-def study_so_far(study: Study, results: Results) -> Study:
-    """The study with the seeds up to the look that it is at; the whole study without looks."""
-    if study.looks is None:
-        return study
-    from ablate.analysis.looks import position_of
-
-    return position_of(study, results).study
-
-
-def study_to_plan(study: Study, results: Results) -> Study:
-    """The study with all seeds that it may need: those of its last look, or of the look that has
-    settled every row.
-    """
-    if study.looks is None:
-        return study
-    from ablate.analysis.looks import position_of
-
-    position = position_of(study, results)
-    return position.study if position.stopped_early else study
 
 
 def warn_of_changed_data(study: Study, results: Results) -> None:
@@ -254,14 +277,14 @@ def _find(
 def _run_of_row(
     results: Results, path: Path, name: str, seed: int | None
 ) -> tuple[RunFolder, Row, str]:
-    from ablate.analysis.settle import settle
-    from ablate.study import Selection, read_study
+    from ablate.analysis.settle import open_study
+    from ablate.study import Selection
     from ablate.study.select import find_row
 
-    study, command = read_study(path), f"ablate run {path}"
+    study, command = open_study(path, results), f"ablate run {path}"
     if seed is not None and seed not in study.seeds:  # a seed of an earlier --seeds
-        study, command = read_study(path, Selection(seeds=str(seed))), f"{command} --seeds {seed}"
-    study = settle(study, results)
+        study = open_study(path, results, Selection(seeds=str(seed)))
+        command = f"{command} --seeds {seed}"
     row = find_row(study, name)
     run = next(run for run in study.runs_of(row) if seed in (None, run.seed))
     folder = results.run(run.id)

@@ -11,31 +11,18 @@ import typer
 
 from ablate.cli.cluster import (
     ClusterOptions,
-    GpusPerNode,
-    GpusPerRun,
-    On,
-    PartitionName,
     PerRun,
-    ProcessesPerRun,
-    SbatchOptions,
-    TimeLimit,
-    Workers,
     check,
     describe,
     describe_per_run,
 )
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
     BudgetText,
     Format,
     OutputFormat,
-    Overrides,
-    ResultsRoot,
-    Rows,
-    Seeds,
     StudyFile,
+    StudyOptions,
     print_notes,
-    study_and_results,
     warn_of_changed_data,
 )
 from ablate.config.gpu_time import GPUS
@@ -43,7 +30,7 @@ from ablate.errors import EXIT_BAD_INPUT, UsageError
 from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
-    from ablate.analysis.looks import Position
+    from ablate.analysis.stages import Step
     from ablate.plan.budget import Budget, Fit
     from ablate.plan.plan import Plan
     from ablate.plan.power import Power
@@ -57,10 +44,8 @@ EXAMPLE = "ablate plan study.yaml --budget 8h"
 
 def command(
     study: StudyFile,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
+    options: StudyOptions,
+    *,
     budget: BudgetText = None,
     device: Annotated[
         DeviceName | None,
@@ -88,26 +73,20 @@ def command(
         ),
     ] = None,
     format: Format = OutputFormat.rich,
-    gpus_per_run: GpusPerRun = None,
-    processes_per_run: ProcessesPerRun = None,
-    on: On = None,
-    workers: Workers = None,
-    partition: PartitionName = None,
-    time_limit: TimeLimit = None,
-    gpus_per_node: GpusPerNode = None,
-    sbatch: SbatchOptions = None,
+    per_run: PerRun,
+    cluster: ClusterOptions,
 ) -> None:
     """Show every row with its parameters, FLOPs, memory, disk and time, and the differences that
     the study can find.
     """
-    from ablate.analysis.looks import position_of
+    from ablate.analysis.stages import next_stage
     from ablate.plan.budget import Budget, fit
     from ablate.plan.plan import plan_of
     from ablate.plan.power import power_of
     from ablate.plan.resources import resource_faults
     from ablate.store.machine import visible_gpus
 
-    if device is not None and on is not None:
+    if device is not None and cluster.on is not None:
         raise UsageError(
             "--device estimates the time on one device, and --on on a cluster; give one of them"
         )
@@ -115,26 +94,22 @@ def command(
         if value is not None and not 0 < value < math.inf:
             raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
-    profile = ClusterOptions(
-        on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ())
-    ).profile()
-    per_run = PerRun(gpus_per_run, processes_per_run)
+    profile = cluster.profile()
     on_cpu = device is not None and device.value == "cpu"
     gpus = 0 if on_cpu else visible_gpus()
-    wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or processes_per_run else "auto"
+    wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
-    content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
+    content, root = options.open(study, may_be_new=True)
     together, each = None, processes or 1
-    if profile is None and (gpus_per_run or processes_per_run):
+    if profile is None and per_run != PerRun():
         from ablate.launch.devices import gpus_for_run
 
         together = describe_per_run(processes, used, gpus, content.total_runs)
         each = gpus_for_run(processes, gpus, content.total_runs)
     print_notes(content)
     warn_of_changed_data(content, root)
-    position = position_of(content, root) if content.looks else None
-    if position is not None and position.stopped_early:
-        content = position.study
+    step = next_stage(content, root)
+    content = step.whole
     plan = plan_of(content, root, None if device is None else device.value, each)
     power = power_of(content, root, spread)
     if to_see is not None and (not power or power[0].source == "unknown"):
@@ -148,17 +123,16 @@ def command(
             f"--spread SD"
         )
     submission = None
-    if profile is not None and on is not None:
+    if profile is not None and cluster.on is not None:
         if plan.totals().missing:
             check(profile, content, processes, used)
-        submission = describe(on, profile, plan, root, processes)
+        submission = describe(cluster.on, profile, plan, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = [f"data: {line}" for line in data_faults(content, root)]
-    now = position.study if position else content
     pilots = None if profile is None else profile.workers
-    faults += resource_faults(plan, now, root, pilots=pilots)
-    shown = _Output(plan, position, power, to_see, limit, fitting, together, submission)
+    faults += resource_faults(plan, step.known, root, pilots=pilots)
+    shown = _Output(plan, step, power, to_see, limit, fitting, together, submission)
     if format is OutputFormat.json:
         print_json(shown.as_json())
     else:
@@ -197,7 +171,7 @@ def data_faults(study: Study, root: Results) -> list[str]:
 class _Output:
     """Everything that the command shows; None for parts that were not asked for.
 
-    position: of a study with looks.
+    step: where the study is.
     to_see: the difference of `--to-see`.
     limit, fitting: the budget, and the part of the study that fits; None also if the time is not
         known.
@@ -206,7 +180,7 @@ class _Output:
     """
 
     plan: Plan
-    position: Position | None
+    step: Step
     power: list[Power]
     to_see: float | None
     limit: Budget | None
@@ -217,8 +191,7 @@ class _Output:
     def as_json(self) -> dict[str, Any]:
         """The output for scripts."""
         output = self.plan.as_json()
-        if self.position is not None:
-            output["looks"] = self.position.as_json()
+        output |= self.step.details
         output["power"] = {one.metric.name: one.as_json() for one in self.power}
         if self.to_see is not None:
             output["to_see"] = {
@@ -249,9 +222,10 @@ class _Output:
                 f"on this machine; "
                 "`ablate run` trains base first and measures its time."
             )
-        if self.position is not None:
-            whole = "The plan is for all looks. " if self.position.next else ""
-            console.print(f"{whole}{self.position.text}")
+        if self.step.sentence:
+            more = len(self.step.whole.seeds) > len(self.step.study.seeds)
+            whole = "The plan includes every seed that may follow. " if more else ""
+            console.print(f"{whole}{self.step.sentence}")
         for power in self.power:
             console.print(power.text)
         if self.power and self.power[0].warning:

@@ -13,9 +13,9 @@ from ablate.cli.options import (
     DEFAULT_RESULTS,
     ResultsRoot,
     StudyFile,
+    StudyOptions,
     print_faults,
     score_missing,
-    study_and_results,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -41,7 +41,7 @@ def command(
     from ablate.report.archive import ARCHIVE, archive_of
     from ablate.report.publish import publish
 
-    content, root = study_and_results(study, results, None, None, None)
+    content, root = StudyOptions(results).open(study)
     warn_of_changed_data(content, root)
     faults = score_missing(content, root)
     table = table_of(content, root, faults)

@@ -8,15 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    Overrides,
-    ResultsRoot,
-    Rows,
-    Seeds,
     StudyFile,
+    StudyOptions,
     print_faults,
     score_missing,
-    study_and_results,
     warn_of_changed_data,
 )
 from ablate.errors import Damaged, UsageError, listed
@@ -36,10 +31,8 @@ FIGURE_KINDS = ("pdf", "png", "svg")  # ablate.plotting.FORMATS, which loads mat
 
 def command(
     study: StudyFile,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
+    options: StudyOptions,
+    *,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -74,7 +67,7 @@ def command(
     from ablate.page.page import page
     from ablate.report.publish import claim
 
-    content, root = study_and_results(study, results, set, rows, seeds)
+    content, root = options.open(study)
     _refuse_undrawable(figures)
     _refuse_unwritable(out, content)
     if content.is_modified and out is None:

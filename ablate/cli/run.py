@@ -5,42 +5,24 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ablate.cli.cluster import (
-    ClusterOptions,
-    GpusPerNode,
-    GpusPerRun,
-    On,
-    PartitionName,
-    PerRun,
-    ProcessesPerRun,
-    SbatchOptions,
-    TimeLimit,
-    Workers,
-    submit_study,
-)
+from ablate.cli.cluster import ClusterOptions, PerRun, submit_study
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
     BudgetText,
     Device,
     DeviceOption,
     Offline,
-    Overrides,
-    ResultsRoot,
-    Rows,
-    Seeds,
     StudyFile,
+    StudyOptions,
     go_offline,
     print_notes,
     score_missing,
-    study_and_results,
-    study_so_far,
-    study_to_plan,
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import plural
@@ -49,26 +31,24 @@ from ablate.streams import echo, new_console
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from ablate.analysis.missing import Retries
+    from ablate.analysis.stages import Rule, Stage, Step
     from ablate.cli.live import LiveView
-    from ablate.cluster.engine import Engine
-    from ablate.launch import Launch
+    from ablate.launch import Resources
     from ablate.loggers import Logger
-    from ablate.plan.budget import Budget
     from ablate.store import Results
     from ablate.store.jobs import JobFolder
-    from ablate.study import Selection, Study
+    from ablate.study import Study
 
 MAX_JOBS = 1024
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
-def command(
-    study: StudyFile,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
-    device: DeviceOption = Device.auto,
+@dataclass(frozen=True)
+class ResourceOptions:
+    """The options that say what runs may occupy, as given."""
+
+    device: DeviceOption = Device.auto
     jobs: Annotated[
         str | None,
         typer.Option(
@@ -77,9 +57,28 @@ def command(
             help="Jobs at once; auto: as many as fit on each GPU.",
             show_default="one per GPU, or per CPU core",
         ),
-    ] = None,
-    gpus_per_run: GpusPerRun = None,
-    processes_per_run: ProcessesPerRun = None,
+    ] = None
+
+    def resolve(self, per_run: PerRun, on_cluster: bool) -> Resources:
+        """Check the options.
+
+        Raises:
+            UsageError: they contradict each other, or there are no such devices.
+        """
+        from ablate.launch import Resources
+        from ablate.store.machine import visible_gpus
+
+        here = None if on_cluster else visible_gpus()
+        processes, device = per_run.resolve(self.device.value, here)
+        return Resources(device, parse_jobs(self.jobs, processes, on_cluster), processes)
+
+
+def command(
+    study: StudyFile,
+    options: StudyOptions,
+    device: ResourceOptions,
+    per_run: PerRun,
+    *,
     offline: Offline = False,
     budget: BudgetText = None,
     log: Annotated[
@@ -94,48 +93,40 @@ def command(
     retry_failed: Annotated[
         bool, typer.Option("--retry-failed", help="Run failed runs again.")
     ] = False,
-    on: On = None,
-    workers: Workers = None,
-    partition: PartitionName = None,
-    time_limit: TimeLimit = None,
-    gpus_per_node: GpusPerNode = None,
-    sbatch: SbatchOptions = None,
+    cluster: ClusterOptions,
     detach: Annotated[
         bool, typer.Option("--detach", help="With --on: return after the submission.")
     ] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
-    from ablate.analysis.looks import record_judgment
-    from ablate.analysis.settle import settle
-    from ablate.analysis.table import table_of
+    from ablate.analysis.missing import failed_before
+    from ablate.analysis.stages import next_stage
     from ablate.loggers import select_loggers
-    from ablate.plan.budget import Budget, base_alone
+    from ablate.plan.budget import Budget, WithinBudget, base_alone
     from ablate.plan.plan import plan_of
     from ablate.plan.resources import resource_faults
-    from ablate.report import publish, render
-    from ablate.store.machine import visible_gpus
-    from ablate.study import Selection
+    from ablate.report import publish
 
     go_offline(offline)
     # Options are checked before the study is read, and the study before anything is downloaded or
     # trained.
     loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
-    cluster = ClusterOptions(on, workers, partition, time_limit, gpus_per_node, tuple(sbatch or ()))
     profile = cluster.profile()
-    processes, used = PerRun(gpus_per_run, processes_per_run).resolve(
-        device.value, visible_gpus() if profile is None else None
-    )
-    at_once = parse_jobs(jobs, processes, on_cluster=profile is not None)
+    resources = device.resolve(per_run, on_cluster=profile is not None)
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
-    content, root = study_and_results(study, results, set, rows, seeds, may_be_new=True)
+    content, root = options.open(study, may_be_new=True)
     publish.refuse_other_study(content, root)
     print_notes(content)
+    retries = failed_before(time.time(), retry_failed)
     part = content if limit is None else base_alone(content)
-    plan = plan_of(part, root, "cpu" if device is Device.cpu else None, processes or 1)
-    jobs_at_once = at_once if isinstance(at_once, int) else None
+    plan = plan_of(
+        part, root, "cpu" if resources.device == "cpu" else None, resources.processes or 1
+    )
+    at_once = resources.jobs if isinstance(resources.jobs, int) else None
     pilots = None if profile is None else profile.workers
-    faults = resource_faults(plan, study_so_far(part, root), root, jobs_at_once, pilots)
+    runs = next_stage(part, root, retries).known
+    faults = resource_faults(plan, runs, root, at_once, pilots)
     if faults:
         raise StoreError(*faults)
     console = new_console()
@@ -144,33 +135,31 @@ def command(
             f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes
         )
         echo(f"Executing the custom classes of the study: {named}")
-    launcher = _Launcher(content, root, console, loggers, used, at_once, processes, retry_failed)
+    view = View(root, console, loggers)
     try:
         if profile is not None:
-            selection = Selection(set or (), rows or (), seeds)
-            outcome = launcher.submit_and_watch(cluster, profile, selection, detach)
-        elif limit is None:
-            outcome = launcher.train(content)
+            selection = options.selection
+            publish.claim(content, root)  # the closing job publishes
+            job = submit_study(
+                content, root, selection, cluster, profile, resources, retry_failed, view.log
+            )
+            if detach:
+                raise typer.Exit
+            end = _follow(content, view, job)
         else:
-            outcome = _train_within(limit, launcher.gpus, content, root, launcher.train)
+            rule = None
+            if limit is not None:
+                rule = WithinBudget(limit, _gpus(resources, content), echo)
+            end = _train(content, view, resources, retries, rule)
     except Interrupted:
         console.print(
             _interrupted_line(content, root, on_cluster=profile is not None), soft_wrap=True
         )
         raise typer.Exit(EXIT_INTERRUPTED) from None
-    content = settle(content, root)
-    table = table_of(content, root, score_missing(content, root))
-    render.print_rich(table, console, against_paper=False)
-    if content.is_modified:  # the published table belongs to the whole study
-        console.print(
-            f"{root.study(content.name)} is not updated: --set, --rows and --seeds change the "
-            f"study.",
-            soft_wrap=True,
-        )
-    else:
-        publish.claim(content, root)
-        publish.publish(table, root)
-        record_judgment(content, root)
+    _publish(end.settled, root, console)
+    from ablate.launch import outcome_of_launch
+
+    outcome = outcome_of_launch(end.study, root)
     if failed := outcome.states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
@@ -179,110 +168,16 @@ def command(
 
 
 @dataclass(frozen=True)
-class _Launcher:
-    """Executes parts of a study on this machine, or submits the study to a cluster, with live
-    progress.
+class View:
+    """Shows the stages of a study, and copies its metrics to loggers meanwhile."""
 
-    at_once: number of jobs at once; None for the executor's default.
-    processes: for each run; None for as many as leave no GPU idle.
-    """
-
-    study: Study
     root: Results
     console: Console
     loggers: Mapping[str, Callable[[Path], Logger]]
-    device: Literal["auto", "cpu", "cuda"]
-    at_once: int | Literal["auto"] | None
-    processes: int | None
-    retry_failed: bool
-
-    @property
-    def gpus(self) -> int:
-        """Number of GPUs of this machine that runs occupy at the same time."""
-        from ablate.launch.devices import gpus_for_run
-        from ablate.store.machine import visible_gpus
-
-        gpus = 0 if self.device == "cpu" else visible_gpus()
-        if isinstance(self.at_once, int):  # which may leave some GPUs unused
-            gpus = min(
-                gpus, self.at_once * gpus_for_run(self.processes, gpus, self.study.total_runs)
-            )
-        return gpus
-
-    def train(self, part: Study) -> Launch:
-        """Execute the tuning runs, if some are missing, and then the runs of the chosen
-        configurations.
-        """
-        from ablate.launch import launch_stages
-
-        if part.pending_tuning is not None:
-            runs, rows = (
-                part.pending_tuning.total_runs,
-                sum(row.tuning is not None for row in part.rows),
-            )
-            self.console.print(
-                f"{plural(runs, 'tuning run')} for {plural(rows, 'row')}, then the runs themselves."
-            )
-        return launch_stages(
-            part, self.root, self._execute, lambda line: self.console.print(line, soft_wrap=True)
-        )
-
-    def _execute(self, part: Study) -> Launch:
-        from ablate.launch import launch
-
-        with self._view(part) as view:
-            return launch(
-                part,
-                self.root,
-                view,
-                device=self.device,
-                jobs=self.at_once,
-                processes=self.processes,
-                retry_failed=self.retry_failed,
-                announce=view.announce,
-                log=view.log,
-            )
-
-    def submit_and_watch(
-        self, cluster: ClusterOptions, profile: Engine, selection: Selection, detach: bool
-    ) -> Launch:
-        """Submit the study to a cluster and follow its job to the end; with `detach`, exit after
-        the submission.
-        """
-        from ablate.analysis.settle import settle
-        from ablate.launch import outcome_of_launch
-        from ablate.report import publish
-
-        publish.claim(self.study, self.root)  # the closing job publishes
-        first = self.study.pending_tuning or self.study
-        with self._view(first) as view:
-            job = submit_study(
-                self.study,
-                self.root,
-                selection,
-                cluster,
-                profile,
-                device=self.device,
-                jobs=None if self.at_once == "auto" else self.at_once,
-                processes=self.processes,
-                retry_failed=self.retry_failed,
-                log=view.log,
-            )
-            if detach:
-                raise typer.Exit
-            if job is not None:
-                view.watch(lambda: job.is_closed, lambda: _is_retried(job, first))
-        chosen = settle(self.study, self.root)
-        if job is not None and first is not self.study:
-            with self._view(chosen) as view:
-                view.watch(lambda: job.is_closed, lambda: _is_retried(job, chosen))
-        return outcome_of_launch(study_so_far(chosen, self.root), self.root)
 
     @contextmanager
-    def _view(self, part: Study) -> Iterator[LiveView]:
-        """Live progress of a part of the study, whose metrics are copied to the loggers
-        meanwhile.
-        """
+    def of(self, part: Study) -> Iterator[LiveView]:
+        """Live progress of a part of the study."""
         from ablate.cli.live import LiveView
         from ablate.loggers import Mirror
 
@@ -291,6 +186,56 @@ class _Launcher:
             Mirror(part, self.root, self.loggers, view.log),
         ):
             yield view
+
+    def log(self, line: str) -> None:
+        """Print a line outside of a stage."""
+        self.console.print(line, soft_wrap=True)
+
+
+def _train(
+    study: Study, view: View, resources: Resources, retries: Retries, limit: Rule | None
+) -> Step:
+    """Execute the stages of a study on this machine, and return where it is then."""
+    from ablate.analysis.stages import execute_stages, next_stage
+    from ablate.launch import launch, prepare
+
+    executed: list[Stage] = []
+
+    def execute(stage: Stage) -> None:
+        executed.append(stage)
+        with view.of(stage.part) as live:
+            launch(stage, view.root, live, resources, retries)
+
+    execute_stages(study, view.root, execute, view.log, retries, limit)
+    end = next_stage(study, view.root, limit=limit)
+    if not executed:  # data that have changed since are found out even if nothing is missing
+        prepare(end.study, view.root, view.log)
+    return end
+
+
+def _gpus(resources: Resources, study: Study) -> int:
+    """Number of GPUs of this machine that runs occupy at the same time."""
+    from ablate.launch.devices import gpus_for_run
+    from ablate.store.machine import visible_gpus
+
+    gpus = 0 if resources.device == "cpu" else visible_gpus()
+    if isinstance(resources.jobs, int):  # which may leave some GPUs unused
+        each = gpus_for_run(resources.processes, gpus, study.total_runs)
+        gpus = min(gpus, resources.jobs * each)
+    return gpus
+
+
+def _follow(study: Study, view: View, job: JobFolder | None) -> Step:
+    """Show the stages of a study on a cluster until its job is closed, and return where it is."""
+    from ablate.analysis.stages import next_stage, stages
+
+    if job is not None:
+        for stage in stages(study, view.root):
+            if job.is_closed:
+                break
+            with view.of(stage.part) as live:
+                live.watch(lambda: job.is_closed, partial(_is_retried, job, stage.part))
+    return next_stage(study, view.root)
 
 
 def _is_retried(job: JobFolder, part: Study) -> bool:
@@ -305,15 +250,33 @@ def _is_retried(job: JobFolder, part: Study) -> bool:
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 
+def _publish(study: Study, root: Results, console: Console) -> None:
+    """Print the table of a study, and write it if it is that of the whole study."""
+    from ablate.analysis.looks import record_judgment
+    from ablate.analysis.table import table_of
+    from ablate.report import publish, render
+
+    table = table_of(study, root, score_missing(study, root))
+    render.print_rich(table, console, against_paper=False)
+    if study.is_modified:  # the published table belongs to the whole study
+        console.print(
+            f"{root.study(study.name)} is not updated: --set, --rows and --seeds change the study.",
+            soft_wrap=True,
+        )
+        return
+    publish.claim(study, root)
+    publish.publish(table, root)
+    record_judgment(study, root)
+
+
 def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
     """The last line of an interrupted command: what is saved, and how to go on."""
-    from ablate.analysis.settle import settle
+    from ablate.analysis.stages import next_stage
     from ablate.plan.progress import saved_line
 
     if on_cluster:
         return f"The job goes on without this command; `ablate stop {study.path}` ends it."
-    study = settle(study, root)
-    saved = saved_line(study.pending_tuning or study_so_far(study, root), root)
+    saved = saved_line(next_stage(study, root).part, root)
     return f"Interrupted: {saved}. The same command resumes."
 
 
@@ -364,46 +327,7 @@ def _refuse_without_effect(
     if on_cluster and has_budget:
         raise UsageError(
             "--budget is for this machine; the time of a job on a cluster is --time for each of "
-            "its pilots, "
-            "and --rows and --seeds make it smaller"
+            "its pilots, and --rows and --seeds make it smaller"
         )
     if detach and has_loggers:
         raise UsageError("--log needs this command to go on; leave out --detach")
-
-
-def _train_within(
-    budget: Budget, gpus: int, study: Study, root: Results, train: Callable[[Study], Launch]
-) -> Launch:
-    """Train the part of the study that fits; on an unknown machine train base first and measure its
-    time.
-
-    Raises:
-        UsageError: base alone does not fit, or the time of some rows cannot be estimated.
-    """
-    from ablate.analysis.settle import settle
-    from ablate.plan.budget import base_alone, fit, unknown_rows
-    from ablate.plan.plan import plan_of
-
-    study = study_to_plan(study, root)
-    fitting = fit(plan_of(study, root), budget.available(gpus))
-    if fitting is None:
-        echo(
-            f"--budget {budget.text}: no run has finished on this machine yet; base is trained "
-            f"first."
-        )
-        start = time.monotonic()
-        outcome = train(base_alone(study))
-        if not outcome.complete:
-            return outcome
-        # The time for base counts towards the budget.
-        rest = replace(budget, seconds=max(0.0, budget.seconds + start - time.monotonic()))
-        plan = plan_of(settle(study, root), root)
-        fitting = fit(plan, rest.available(gpus))
-        if fitting is None:
-            rows = ", ".join(unknown_rows(plan))
-            raise UsageError(
-                f"--budget {budget.text}: cannot estimate rows without a last step, or in another "
-                f"precision: {rows}"
-            )
-    echo(fitting.summary(budget))
-    return train(fitting.study)

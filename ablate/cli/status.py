@@ -10,17 +10,11 @@ import typer
 
 from ablate.cli.cluster import job_lines
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
     Format,
     OutputFormat,
-    Overrides,
-    ResultsRoot,
-    Rows,
     SeedOfRow,
-    Seeds,
+    StudyOptions,
     find_run,
-    study_and_results,
-    study_so_far,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -50,10 +44,8 @@ def command(
         str | None,
         typer.Argument(metavar="ROW", help="Show the run of this row only.", show_default=False),
     ] = None,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
+    *,
+    options: StudyOptions,
     seed: SeedOfRow = None,
     format: Format = OutputFormat.rich,
     watch: Annotated[
@@ -64,14 +56,13 @@ def command(
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
-    options = (("set", set), ("rows", rows), ("seeds", seeds), ("watch", watch))
-    of_studies = [f"--{name}" for name, value in options if value]
+    of_studies = [*options.given(but=("results",)), *(["--watch"] if watch else [])]
     if row is not None or (seed is not None and study.exists()):
         if of_studies:
             raise UsageError(
                 f"{of_studies[0]} has no effect on one run, which is named by STUDY ROW --seed N"
             )
-        _show_run(find_run(Results(results), str(study), row, seed), format)
+        _show_run(find_run(Results(options.results), str(study), row, seed), format)
         return
     # Ids have no suffix. A study file without a suffix is recognized because it exists.
     if not study.exists() and not study.suffix:
@@ -83,9 +74,9 @@ def command(
             )
         if of_studies:
             raise UsageError(f"{of_studies[0]} has no effect on one run; give the study's file")
-        _show_run(find_run(Results(results), str(study), None, seed), format)
+        _show_run(find_run(Results(options.results), str(study), None, seed), format)
         return
-    content, root = study_and_results(study, results, set, rows, seeds)
+    content, root = options.open(study)
     if watch:
         _watch(content, root, format)
     else:
@@ -97,12 +88,12 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
     """Show the state of every run, the jobs on clusters, and the end of the log of each failed
     run.
     """
-    from ablate.analysis.looks import position_of
+    from ablate.analysis.stages import next_stage
     from ablate.plan.plan import Plan, RunStatus, plan_of
     from ablate.report.plan_text import print_status
 
-    position = position_of(study, root) if study.looks else None
-    plan: Plan = plan_of(position.study if position else study, root)
+    step = next_stage(study, root)
+    plan: Plan = plan_of(step.study, root)
     details = [
         RunStatus(
             row.row.label,
@@ -119,12 +110,12 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
             {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)}
             for one in details
         ]
-        looks = {} if position is None else {"looks": position.as_json()}
-        print_json({"study": plan.study.name, **looks, "runs": runs, "seconds_left": plan.seconds})
+        content = {"study": plan.study.name, **step.details, "runs": runs}
+        print_json({**content, "seconds_left": plan.seconds})
         return
     print_status(plan, details)
-    if position is not None:
-        echo(position.text)
+    if step.sentence:
+        echo(step.sentence)
     for line in job_lines(root, study.name):
         echo(line)
     for label, seed, id, state, _ in details:
@@ -153,20 +144,17 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 def _watch(study: Study, results: Results, format: OutputFormat) -> None:
     if format is not OutputFormat.rich:
         raise UsageError(f"--format {format.value} has no effect with --watch")
-    from ablate.analysis.settle import settle
+    from ablate.analysis.stages import next_stage, stages
     from ablate.cli.live import LiveView
 
     console = new_console()
-    if study.pending_tuning is not None:
-        with LiveView(study.pending_tuning, results, console) as view:
+    stage = None
+    for stage in stages(study, results):
+        with LiveView(stage.part, results, console) as view:
             view.watch()
-        study = settle(study, results)
-    while True:
-        part = study_so_far(study, results)
-        with LiveView(part, results, console) as view:
+    if stage is None:
+        with LiveView(next_stage(study, results).part, results, console) as view:
             view.watch()
-        if len(study_so_far(study, results).seeds) <= len(part.seeds):
-            return
 
 
 def _detail(results: Results, run: Run, state: State) -> str:

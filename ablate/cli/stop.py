@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, study_and_results
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import plural
 from ablate.streams import echo
@@ -25,7 +25,7 @@ def command(
     from ablate.cluster.profiles import engine_of
     from ablate.store.jobs import STOPPED, open_jobs
 
-    content, root = study_and_results(study, results, None, None, None)
+    content, root = StudyOptions(results).open(study)
     jobs = open_jobs(root, content.name)
     if not jobs:
         echo(f"{content.name}: no job is open under {root.root}")

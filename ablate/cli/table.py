@@ -9,15 +9,10 @@ from typing import Annotated
 import typer
 
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    Overrides,
-    ResultsRoot,
-    Rows,
-    Seeds,
     StudyFile,
+    StudyOptions,
     print_faults,
     score_missing,
-    study_and_results,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -45,10 +40,8 @@ class Against(StrEnum):
 
 def command(
     study: StudyFile,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
+    options: StudyOptions,
+    *,
     format: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.rich,
     against: Annotated[
         Against | None, typer.Option("--against", help="Add the paper's table for the task.")
@@ -64,7 +57,7 @@ def command(
     from ablate.analysis.table import table_of
     from ablate.report import render
 
-    selected, root = study_and_results(study, results, set, rows, seeds)
+    selected, root = options.open(study)
     if against is not None and format in (Format.csv, Format.json):
         raise UsageError(
             f"--against has no effect with --format {format.value}, which always includes it"

@@ -12,14 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
     Device,
     DeviceOption,
-    Overrides,
-    ResultsRoot,
-    Rows,
-    Seeds,
-    study_and_results,
+    StudyOptions,
     torch_device,
 )
 from ablate.errors import EXIT_RUN_FAILED, StoreError, UsageError
@@ -39,10 +34,8 @@ OptionalStudy = Annotated[
 
 def command(
     study: OptionalStudy = None,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    set: Overrides = None,
-    rows: Rows = None,
-    seeds: Seeds = None,
+    *,
+    options: StudyOptions,
     device: DeviceOption = Device.auto,
     steps: Annotated[
         int | None,
@@ -71,15 +64,8 @@ def command(
     """Re-hash every stored file; check that training resumes exactly."""
     of_training = [("device", device is not Device.auto), ("steps", steps)]
     if filesystem is not None:
-        of_study = (
-            ("results", results != DEFAULT_RESULTS),
-            ("set", set),
-            ("rows", rows),
-            ("seeds", seeds),
-        )
-        given = [
-            f"--{name}" for name, value in (*of_study, *of_training, ("stored", stored)) if value
-        ]
+        others = (*of_training, ("stored", stored))
+        given = [*options.given(), *(f"--{name}" for name, value in others if value)]
         if study is not None or given:
             raise UsageError(
                 f"--filesystem checks a folder and no study; leave out {study or given[0]}"
@@ -90,11 +76,11 @@ def command(
         raise UsageError("STUDY is missing: give a study's file, or --filesystem DIR")
     if stored and (given := [f"--{name}" for name, value in of_training if value]):
         raise UsageError(f"{given[0]} has no effect with --stored, which trains nothing")
-    content, root = study_and_results(study, results, set, rows, seeds)
+    content, root = options.open(study)
     faults = _stored(content, root)
     if not stored:
         # One row checks the machine; --rows asks for more.
-        for row in content.rows if rows else content.rows[:1]:
+        for row in content.rows if options.rows else content.rows[:1]:
             faults += _check_resume(content, row, root, device, steps or STEPS)
     if faults:
         raise typer.Exit(EXIT_RUN_FAILED)

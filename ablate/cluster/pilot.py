@@ -14,25 +14,21 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from ablate.analysis import looks
-from ablate.analysis.looks import position_of
-from ablate.analysis.results import RunResult
-from ablate.analysis.settle import settle
+from ablate.analysis.missing import ENDED, on_some_host, on_this_host
+from ablate.analysis.stages import Stage, execute_stages, next_stage
 from ablate.cluster.engine import START_SECONDS, Allocation
 from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import CANCELLED, is_over, open_job
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
-from ablate.launch.launch import Launch, Share, launch
+from ablate.launch.launch import Resources, Share, launch, outcome_of_launch
 from ablate.launch.scheduler import Control
-from ablate.launch.stages import launch_stages
-from ablate.plan.progress import ENDED, run_labels
-from ablate.store import Results, State
+from ablate.plan.progress import run_labels
+from ablate.store import State
 from ablate.store.jobs import (
     NOTHING_LEFT,
     REPORT_SECONDS,
@@ -44,7 +40,7 @@ from ablate.store.jobs import (
     PilotReport,
 )
 from ablate.store.machine import process_mark
-from ablate.store.status import read_failure, read_progress
+from ablate.store.status import read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -265,16 +261,6 @@ class Pilot(Control):
             self.engine.cancel(submissions[-1], waiting_only=True)
 
 
-def has_ended_everywhere(results: Results, run: RunResult) -> bool:
-    """Whether a run has ended for the pilots of all hosts: no other host would try it again after a
-    failure.
-    """
-    if run.state != "failed":
-        return looks.has_ended(run)
-    failure = read_failure(results.run(run.run.id))
-    return failure is not None and not failure.may_succeed_elsewhere
-
-
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     """Work on a job until nothing is left for this pilot; the exit code.
 
@@ -301,33 +287,30 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
     for number in pilot.signals:
         signal.signal(number, before_launch)
 
-    def execute(part: Study) -> Launch:
-        pilot.labels |= run_labels(part)
-        return launch(
-            part,
+    def execute(stage: Stage) -> None:
+        pilot.labels |= run_labels(stage.part)
+        launch(
+            stage,
             folder.results,
             pilot,
-            device=job.device,
-            jobs=job.slots,
-            processes=job.processes,
+            Resources(job.device, job.slots, job.processes),
+            on_this_host,
             share=Share(index, job.workers),
             control=pilot,
-            announce=pilot.announce,
-            log=log,
         )
 
-    has_ended = partial(has_ended_everywhere, folder.results)
     try:
-        outcome = launch_stages(study, folder.results, execute, log, has_ended)
-        if study.looks is not None:
-            log(position_of(settle(study, folder.results), folder.results, has_ended).text)
+        execute_stages(study, folder.results, execute, log, on_some_host)
+        step = next_stage(study, folder.results, on_some_host)
+        if step.sentence:
+            log(step.sentence)
     except Interrupted:
         code = pilot.leave(None)
     except AblateError as error:
         pilot.write("left", error.lines[0])
         raise
     else:
-        code = pilot.leave(outcome.states)
+        code = pilot.leave(outcome_of_launch(step.study, folder.results).states)
     if not pilot.reason and is_over(study, folder.results):
         pilot.release_waiting()
     return code

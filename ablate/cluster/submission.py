@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ablate.analysis.settle import settle
+from ablate.analysis.missing import on_some_host
+from ablate.analysis.settle import open_study
+from ablate.analysis.stages import Stage, next_stage
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
-from ablate.launch.executor import Device
-from ablate.launch.missing import MissingRuns, missing_in_stages, stages_of
+from ablate.launch.launch import Resources
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results
 from ablate.store.files import write_bytes
@@ -29,8 +30,8 @@ from ablate.store.jobs import (
     new_job,
     open_jobs,
 )
-from ablate.store.status import read_failure, read_progress
-from ablate.study import Selection, Study, read_study
+from ablate.store.status import read_progress
+from ablate.study import Selection, Study
 
 CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
 
@@ -41,9 +42,7 @@ def freeze(
     selection: Selection,
     profile: str,
     engine: Engine,
-    device: Device = "auto",
-    slots: int | None = None,
-    processes: int | None = 1,
+    resources: Resources,
 ) -> JobFolder:
     """Write a study and its options into the folder of a new job; edits of the study do not change
     the job.
@@ -54,9 +53,7 @@ def freeze(
         selection: of the command line.
         profile: its name.
         engine: its content.
-        device: of the pilots.
-        slots: jobs at once of each pilot; None for one on each GPU or core.
-        processes: for each run; see `ClusterJob`.
+        resources: of each pilot.
     """
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.text.encode())
@@ -78,9 +75,9 @@ def freeze(
         # The frozen study is in another folder than its data.
         data_folder=study.data.folder and str(study.data_folder.absolute()),
         # A node whose driver is broken must not train on its CPU.
-        device="cuda" if device == "auto" and engine.gpus else device,
-        slots=slots,
-        processes=processes,
+        device="cuda" if resources.device == "auto" and engine.gpus else resources.device,
+        slots=None if resources.jobs == "auto" else resources.jobs,
+        processes=resources.processes,
         runs=_fixed_runs(study),
         time=time.time(),
     )
@@ -115,7 +112,7 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
     """
     job = folder.read_job()
     selection = Selection(job.overrides, job.rows, job.seeds, job.data_folder)
-    study = settle(read_study(folder.study, selection), folder.results)
+    study = open_study(folder.study, folder.results, selection)
     if set(_fixed_runs(study)) != set(job.runs):
         raise StoreError(
             f"{folder.path}: this version of ablate reads other runs from the frozen study; submit "
@@ -131,15 +128,11 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | Non
         StoreError: the disk is too small.
         UsageError: the cluster refuses.
     """
-    missing, engine = missing_in_stages(study, folder.results), engine_of(job)
-    if not missing.ids:
+    stage, engine = next_stage(study, folder.results, on_some_host), engine_of(job)
+    if not isinstance(stage, Stage):
         return None
-    pilots = min(job.workers, missing.at_once)
-    for stage in stages_of(study, folder.results):
-        of_stage = missing.tuning if stage is study.pending_tuning else missing.rows
-        if of_stage:
-            runs = [run for run in stage.runs() if run.id in of_stage]
-            refuse_full_disk(runs, folder.results, pilots)
+    pilots = min(job.workers, stage.at_once)
+    refuse_full_disk(stage.known, folder.results, pilots)
     work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
     ids, closing = engine.submit(folder, job, pilots)
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
@@ -153,23 +146,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | Non
 
 def is_over(study: Study, results: Results) -> bool:
     """Whether no pilot on any host has something to do."""
-    if missing_in_stages(study, results).ids:
-        return False
-    for run in study.all_runs():
-        failure = read_failure(results.run(run.id))
-        if failure is not None and failure.may_succeed_elsewhere:
-            return False
-    return True
-
-
-def _nothing_left(missing: MissingRuns) -> str:
-    """Why nothing is left to do."""
-    if not missing.waiting:
-        return NOTHING_LEFT
-    return (
-        f"tuning runs have failed, and {plural(missing.waiting, 'run')} cannot begin; see `ablate "
-        f"status`"
-    )
+    return not isinstance(next_stage(study, results, on_some_host), Stage)
 
 
 def work_done(study: Study, results: Results) -> int:
@@ -192,15 +169,15 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
         Why the job is to be closed, else None.
     """
     job, study = open_job(folder)
-    engine, missing = engine_of(job), missing_in_stages(study, folder.results)
+    engine, stage = engine_of(job), next_stage(study, folder.results, on_some_host)
     submissions = folder.read_submissions()
-    if folder.stop_reason() is not None and missing.ids:
+    if not isinstance(stage, Stage):
+        return stage.obstacle or NOTHING_LEFT
+    if folder.stop_reason() is not None:
         return STOPPED
-    if not engine.submits_again and not is_over(study, folder.results):
+    if not engine.submits_again:
         log("runs are left for further pilots")
         return None
-    if not missing.ids:
-        return _nothing_left(missing)
     here = engine.allocation()
     if here is not None and any(here.name == before.closing for before in submissions[:-1]):
         # Slurm repeats this closing job, such as after a failure of its node.
@@ -218,7 +195,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     except AblateError as error:
         return f"not submitted again: {error}"
     left = plural(engine.resubmissions - len(submissions), "more time")
-    log(f"{plural(len(missing.ids), 'run')} left: submitted again, {left} at most")
+    log(f"{plural(len(stage.runs), 'run')} left: submitted again, {left} at most")
     return None
 
 

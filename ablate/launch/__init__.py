@@ -1,18 +1,19 @@
 """Launching: the executor interface, the scheduler, and worker processes on this machine."""
 
 from ablate.launch.executor import Demand, Executor, Lost, Slot
-from ablate.launch.launch import Launch, launch, outcome_of_launch
+from ablate.launch.launch import Launch, Resources, launch, outcome_of_launch
+from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Watcher
-from ablate.launch.stages import launch_stages
 
 __all__ = [
     "Demand",
     "Executor",
     "Launch",
     "Lost",
+    "Resources",
     "Slot",
     "Watcher",
     "launch",
-    "launch_stages",
     "outcome_of_launch",
+    "prepare",
 ]

@@ -1,5 +1,5 @@
-"""Launch a study: prepare its corpora, write run.json for its runs, and execute the missing
-ones.
+"""Launch a stage of a study: prepare its corpora, write run.json for its runs, and execute the
+missing ones.
 """
 
 from __future__ import annotations
@@ -8,9 +8,17 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
+from ablate.analysis.missing import (
+    Retries,
+    damaged_predictions,
+    is_missing,
+    never,
+    unusable_record,
+)
 from ablate.analysis.results import run_state
+from ablate.analysis.stages import Stage
 from ablate.config import DecodingConfig, RowConfig, cost
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY
@@ -25,7 +33,6 @@ from ablate.launch.gpu_sharing import (
     whole_micro_batch,
 )
 from ablate.launch.local import local_executor
-from ablate.launch.missing import damaged_predictions, is_missing, missing_runs, unusable_record
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
@@ -70,38 +77,50 @@ class Launch:
         return self.states["done"] == self.runs
 
 
+@dataclass(frozen=True)
+class Resources:
+    """What runs may occupy.
+
+    device: `auto` uses GPUs if there are any.
+    jobs: runs at once; None for the executor's default. `auto` also shares GPUs of this machine
+        among several runs, as many as their memory and their share of a GPU allow.
+    processes: for each run, on a device each; see `Demand`.
+    """
+
+    device: Device = "auto"
+    jobs: int | Literal["auto"] | None = None
+    processes: int | None = 1
+
+
+class Observer(Watcher, Protocol):
+    """Receives what happens before the first run starts, and then the events of the launch."""
+
+    def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
+        """The first run is about to start: the corpus of base, the slots, the number of runs."""
+
+    def log(self, line: str) -> None:
+        """A step in the preparation of a corpus, or a damage that is repaired."""
+
+
 def launch(
-    study: Study,
+    stage: Stage,
     results: Results,
-    watcher: Watcher,
+    observer: Observer,
+    resources: Resources = Resources(),
+    retries: Retries = never,
     *,
-    device: Device = "auto",
-    jobs: int | Literal["auto"] | None = None,
-    processes: int | None = 1,
-    retry_failed: bool = False,
-    announce: Callable[[Corpus, Sequence[Slot], int], None] = lambda corpus, slots, missing: None,
-    log: Callable[[str], None] = lambda line: None,
     executor_for: Callable[[Demand], Executor] = local_executor,
     share: Share | None = None,
     control: Control | None = None,
-) -> Launch:
-    """Execute the missing runs of a study, starting with base and the first seed.
-
-    A run that failed by itself is skipped unless `retry_failed` is set, or unless this launcher is
-    one of several and the run has failed on one other host only. A diverged run is a result.
+) -> None:
+    """Execute the missing runs of a stage, starting with base and the first seed.
 
     Args:
-        study: to execute.
+        stage: to execute.
         results: root of the results.
-        watcher: receives the events.
-        device: `auto` uses GPUs if there are any.
-        jobs: runs at once; None for the executor's default. `auto` also shares GPUs of this machine
-            among several runs, as many as their memory and their share of a GPU allow.
-        processes: for each run, on a device each; see `Demand`.
-        retry_failed: execute failed runs again.
-        announce: receives the corpus of base, the slots and the number of missing runs, before the
-            first starts.
-        log: receives a line for each stage of preparing a corpus, and for damage.
+        observer: receives the events.
+        resources: that runs may occupy.
+        retries: which failed runs are repeated.
         executor_for: makes the executor.
         share: of this launcher in the work, if others work on the study at the same time.
         control: decides when to start runs and when to end; None to go on until every run has
@@ -116,75 +135,71 @@ def launch(
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory
+    study = stage.part
     runs = {run.id: run for run in study.runs() if not run.awaits_tuning}
-    if not runs:  # tuning runs have failed, or others hold them
-        return outcome_of_launch(study, results)
-    largest = max(run.data.vocab_size for run in runs.values())
     total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
-    shares_gpus = jobs == "auto" and bool(usable_gpus(device))
+    shares_gpus = resources.jobs == "auto" and bool(usable_gpus(resources.device))
     demand = Demand(
-        tuple(run.config for run in runs.values()),
-        largest,
-        total,
-        device,
-        None if jobs == "auto" else jobs,
-        processes,
+        configs=tuple(run.config for run in runs.values()),
+        vocab_size=max(run.data.vocab_size for run in runs.values()),
+        runs=total,
+        device=resources.device,
+        jobs=None if resources.jobs == "auto" else resources.jobs,
+        processes=resources.processes,
     )
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is
     # missing.
-    executor = executor_for(demand) if device == "cuda" and not shares_gpus else None
-    corpora = prepare(study, results, log)
-    missing = missing_runs(study, results, retry_failed, retry_elsewhere=share is not None)
+    executor = executor_for(demand) if resources.device == "cuda" and not shares_gpus else None
+    corpora = prepare(study, results, observer.log)
+    missing = [id for id in stage.runs if is_missing(runs[id], results, retries)]
+    if not missing:
+        return
     if share:
         missing = share.ordered(missing)
     for id in missing:
-        _log_damage(study, results, id, log)
+        _log_damage(runs[id], results, observer)
         if not share:  # pilots must know the hosts on which a run has failed
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
-    if missing:
-        if shares_gpus:
-            shared = _share_gpus(results, corpora, runs.values(), total)
-            log(shared.reason)
-            demand = replace(demand, jobs=shared.jobs)
-        executor = executor or executor_for(demand)
-        slots = executor.slots()
-        refuse_full_disk([runs[id] for id in missing], results, len(slots))
-        announce(corpora[study.data_of(study.base)], slots, len(missing))
+    if shares_gpus:
+        shared = _share_gpus(results, corpora, runs.values(), total)
+        observer.log(shared.reason)
+        demand = replace(demand, jobs=shared.jobs)
+    executor = executor or executor_for(demand)
+    slots = executor.slots()
+    refuse_full_disk(stage.known, results, len(slots))
+    observer.announce(corpora[study.data_of(study.base)], slots, len(missing))
 
-        def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
-            job = _job(study, results, corpora[runs[id].data], runs[id], slot, halve_micro_batch)
-            return (
-                job.model_copy(update={"report_seconds": SHARED_REPORT_SECONDS}) if share else job
-            )
+    def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
+        job = _job(runs[id], results, corpora[runs[id].data], slot, halve_micro_batch)
+        return job.model_copy(update={"report_seconds": SHARED_REPORT_SECONDS}) if share else job
 
-        def outcome_of(id: str) -> str | None:
-            ended = not is_missing(study, results, id, retry_elsewhere=share is not None)
-            return run_state(study, results, id) if ended else None
+    def outcome_of(id: str) -> str | None:
+        run = runs[id]
+        return None if is_missing(run, results, retries) else run_state(run, results)
 
-        Scheduler(executor, job_for, results.run, outcome_of, watcher, control).run(missing)
-    return outcome_of_launch(study, results)
+    Scheduler(executor, job_for, results.run, outcome_of, observer, control).run(missing)
 
 
-def _log_damage(study: Study, results: Results, id: str, log: Callable[[str], None]) -> None:
+def _log_damage(run: Run, results: Results, observer: Observer) -> None:
     """Log that a damaged result or its predictions are made again."""
-    damage = damage_of(results.run(id)) or damaged_predictions(study, results, id)
+    damage = damage_of(results.run(run.id)) or damaged_predictions(run, results)
     if damage is not None:
         # The rest of the message tells people to run the command that runs now.
         fault, _, _ = damage.partition("; `ablate run` ")
-        log(f"{fault}; it is made again")
+        observer.log(f"{fault}; it is made again")
 
 
 def outcome_of_launch(study: Study, results: Results) -> Launch:
     """The outcome of a launch as the files show it now: the number of runs in each state."""
-    ids = [run.id for run in study.runs()]
-    return Launch(len(ids), Counter(_healed_state(study, results, id) for id in ids))
+    states = Counter(_healed_state(run, results) for run in study.runs())
+    return Launch(states.total(), states)
 
 
-def _healed_state(study: Study, results: Results, id: str) -> State:
+def _healed_state(run: Run, results: Results) -> State:
     """The state of a run, which is not done while a file of it is damaged or cannot be read."""
-    state = run_state(study, results, id)
+    state = run_state(run, results)
     is_whole = state != "done" or (
-        unusable_record(results.run(id)) is None and damaged_predictions(study, results, id) is None
+        unusable_record(results.run(run.id)) is None and damaged_predictions(run, results) is None
     )
     return state if is_whole else "interrupted"
 
@@ -201,9 +216,7 @@ def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
 
 
-def _job(
-    study: Study, results: Results, corpus: Corpus, run: Run, slot: Slot, halve_micro_batch: bool
-) -> Job:
+def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_batch: bool) -> Job:
     fields = set(DecodingConfig.model_fields)
     request = RunRequest(
         folder=results.run(run.id).path,
@@ -211,7 +224,7 @@ def _job(
         test=run.data.test,
         decodings={
             id: DecodingConfig(**config.model_dump(include=fields))
-            for id, config in study.decodings[run.id].items()
+            for id, config in run.decodings.items()
         },
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
     )

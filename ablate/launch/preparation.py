@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from ablate.analysis.missing import is_whole, unusable_record
 from ablate.config.data import CorpusConfig
 from ablate.config.plugins import parse_reference, references
 from ablate.config.training import resolve_precision
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
-from ablate.launch.missing import is_whole, unusable_record
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord
@@ -109,7 +109,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
     if execution is not None:
         refuse_other_precision(folder, run, execution)
     decoded = _decoded_corpora(folder)
-    for decoding in study.decodings[run.id]:
+    for decoding in run.decodings:
         id = decoded.get(decoding, corpus.id)
         if id != corpus.id:
             raise StoreError(

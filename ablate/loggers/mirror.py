@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablate.config import RowConfig
 from ablate.config.metrics import PPL
 from ablate.formatting import ellipsis
 from ablate.loggers.base import LoggedRun, Logger, Point, RunLogger
@@ -57,6 +58,7 @@ class Mirror:
             log: prints a line; called from any thread.
         """
         self.study, self.results, self.log = study, results, log
+        self.decodings = {run.id: run.decodings for run in study.runs()}
         self.ending = threading.Event()
         self.threads = {
             name: threading.Thread(
@@ -110,7 +112,7 @@ class Mirror:
                 rows[run.id].label,
                 run.seed,
                 {**_settings(run.config), "seed": run.seed},
-                tuple(sorted(self.study.decodings[run.id])),
+                tuple(sorted(run.decodings)),
             )
             for run in self.study.runs()
         ]
@@ -130,12 +132,11 @@ class Mirror:
             lines = lines[followed.logger.known :]
         if followed.logger is not None and lines:
             followed.logger.add([_point(line) for line in lines])
-        if (
-            followed.logger is not None
-            and result is not None
-            and _is_finished(result, self.study, followed.run.id)
-        ):
-            followed.logger.close(_scores(result, self.study, followed.run.id))
+        if followed.logger is None or result is None:
+            return
+        decodings = self.decodings[followed.run.id]
+        if result.outcome == "diverged" or decodings.keys() <= result.decodings.keys():
+            followed.logger.close(_scores(result, self.study.metrics, decodings))
             followed.closed = True
 
     def _new_lines(self, file: Path, followed: _Followed) -> list[bytes]:
@@ -166,18 +167,15 @@ def _point(line: bytes) -> Point:
     )
 
 
-def _is_finished(result: Result, study: Study, id: str) -> bool:
-    """Whether the run has diverged, or has the scores of every decoding that the study asks for."""
-    return result.outcome == "diverged" or study.decodings[id].keys() <= result.decodings.keys()
-
-
-def _scores(result: Result, study: Study, run: str) -> dict[str, float]:
+def _scores(
+    result: Result, metrics: Sequence[str], decodings: Mapping[str, RowConfig]
+) -> dict[str, float]:
     """`final_` and the metric's name -> score; from the second decoding on with beam, alpha and
     averaging.
     """
-    names = dict.fromkeys((PPL.name, *study.metrics))
+    names = dict.fromkeys((PPL.name, *metrics))
     final: dict[str, float] = {}
-    for number, (id, config) in enumerate(study.decodings[run].items()):
+    for number, (id, config) in enumerate(decodings.items()):
         scores = result.decodings[id].scores if id in result.decodings else {}
         suffix = (
             f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"

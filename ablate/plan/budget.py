@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ablate.analysis.missing import Retries
+from ablate.analysis.results import run_state
+from ablate.analysis.stages import Step, seeds_so_far
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
-from ablate.plan.plan import Plan
+from ablate.plan.plan import Plan, plan_of
+from ablate.store import Results
 from ablate.study import Row, Study
 
 _UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}
@@ -225,3 +230,53 @@ def unknown_rows(plan: Plan) -> list[str]:
         for row in plan.rows
         if row.flops is None or plan.precision(row.row.config) != base
     ]
+
+
+class WithinBudget:
+    """Rule of `--budget`: the part of a study that fits, chosen once.
+
+    On a machine whose speed is unknown, base comes first and measures it; its time counts.
+    """
+
+    def __init__(self, budget: Budget, gpus: int, log: Callable[[str], None]) -> None:
+        self.budget, self.gpus, self.log = budget, gpus, log
+        self.start: float | None = None  # when base was begun
+        self.fitting: Fit | None = None
+
+    def __call__(self, step: Step, results: Results, retries: Retries) -> Step:
+        """Narrow a study.
+
+        Raises:
+            UsageError: base alone does not fit, or the time of some rows cannot be estimated.
+        """
+        if self.fitting is None:
+            self.fitting = self._fit(step, results, retries)
+        if self.fitting is None:
+            part = base_alone(step.study)
+        else:
+            labels = {row.label for row in self.fitting.study.rows}
+            rows = tuple(row for row in step.study.rows if row.label in labels)
+            part = replace(step.study, rows=rows, seeds=self.fitting.study.seeds)
+        return replace(step, study=part, whole=part)
+
+    def _fit(self, step: Step, results: Results, retries: Retries) -> Fit | None:
+        """The part that fits; None while base is to be trained first."""
+        name, budget = self.budget.text, self.budget
+        if self.start is not None:
+            spent = time.monotonic() - self.start
+            budget = replace(budget, seconds=max(0.0, budget.seconds - spent))
+        plan = plan_of(seeds_so_far(step, results, retries).whole, results)
+        fitting = fit(plan, budget.available(self.gpus))
+        if fitting is not None:
+            self.log(fitting.summary(self.budget))
+        elif all(run_state(run, results) == "done" for run in base_alone(step.study).runs()):
+            raise UsageError(
+                f"--budget {name}: cannot estimate rows without a last step, or in another "
+                f"precision: {', '.join(unknown_rows(plan))}"
+            )
+        elif self.start is None:
+            self.start = time.monotonic()
+            self.log(
+                f"--budget {name}: no run has finished on this machine yet; base is trained first."
+            )
+        return fitting

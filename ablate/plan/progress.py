@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import Metric
@@ -22,7 +23,6 @@ from ablate.store.records import Progress, Result, Score, evaluation_at, parse_m
 from ablate.store.status import STATES, read_progress
 from ablate.study import Row, Study
 
-ENDED: tuple[State, ...] = ("done", "diverged", "failed")
 # The pace of the running jobs is used once they were watched for so long, and have made such a
 # share of a run. Before that, the time left is estimated from this machine's past rates.
 PACE_SECONDS = 10.0
@@ -364,7 +364,7 @@ def saved_line(study: Study, results: Results) -> str:
     """
     labels, states = (
         run_labels(study),
-        {run.id: run_state(study, results, run.id) for run in study.runs()},
+        {run.id: run_state(run, results) for run in study.runs()},
     )
     stopped = [id for id, state in states.items() if state not in (*ENDED, "running")]
     saved = {id: _last_checkpoint(results.run(id)) for id in stopped}

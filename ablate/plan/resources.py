@@ -13,23 +13,27 @@ from ablate.config.memory import CUDA_CONTEXT
 from ablate.errors import StoreError
 from ablate.formatting import size
 from ablate.plan.plan import Plan, takes_gpu
-from ablate.store import Results, state_of
+from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
 from ablate.store.machine import cores, memory, visible_gpus
 from ablate.store.nvidia import free_gpus
-from ablate.study import Run, Study
+from ablate.study import Run
 
 
 def resource_faults(
-    plan: Plan, now: Study, results: Results, jobs: int | None = None, pilots: int | None = None
+    plan: Plan,
+    runs: Iterable[Run],
+    results: Results,
+    jobs: int | None = None,
+    pilots: int | None = None,
 ) -> tuple[str, ...]:
     """A line for the memory of the largest run and one for the disk, if the plan's device lacks
     them.
 
     Args:
         plan: of the study.
-        now: its part that would be executed first.
+        runs: that are missing, as far as they are known.
         results: root of the results, on the disk that is checked; it is not if the plan is for
             another machine.
         jobs: runs in training at once; None for one on each device, or on each core.
@@ -39,20 +43,8 @@ def resource_faults(
         return memory_faults(plan)
     devices = visible_gpus() if takes_gpu(plan.device) else cores()
     at_once = pilots or jobs or max(1, devices // plan.processes)
-    of_disk = disk_faults(missing(now, results), results, at_once)
+    of_disk = disk_faults(runs, results, at_once)
     return of_disk if pilots else (*memory_faults(plan), *of_disk)
-
-
-def missing(study: Study, results: Results) -> list[Run]:
-    """The runs that are neither done nor diverged, without those that wait for tuning runs."""
-    runs = {}
-    for row in study.rows:
-        for run in study.runs_of(row):
-            if run.awaits_tuning:
-                continue
-            if state_of(results.run(run.id), row.decoding) not in ("done", "diverged"):
-                runs[run.id] = run
-    return list(runs.values())
 
 
 def memory_faults(plan: Plan) -> tuple[str, ...]:

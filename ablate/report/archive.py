@@ -82,6 +82,6 @@ def _files(study: Study, results: Results) -> Iterator[Path]:
             yield from (file for file in (folder.run, folder.failure) if folder.failure.exists())
             continue
         yield from (folder.run, folder.execution, folder.provenance, folder.result, folder.metrics)
-        yield from (folder.scores(decoding) for decoding in study.decodings[run.id])
+        yield from (folder.scores(decoding) for decoding in run.decodings)
         yield from sorted(folder.sources.glob("*.py"))
         yield results.corpus(result.corpus) / MANIFEST

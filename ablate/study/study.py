@@ -80,6 +80,7 @@ class Run:
 
     awaits_tuning: whether the configuration is not known yet. The id then names no folder, and
         nothing is trained.
+    decodings: configurations that decode the run, by decoding id; empty for a tuning run.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Run:
     config: RowConfig
     data: CorpusConfig
     awaits_tuning: bool = False
+    decodings: Mapping[str, RowConfig] = field(default_factory=dict, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,8 @@ class Study:
 
     def _run(self, index: int, row: Row, seed: int) -> Run:
         data, config = fold_vocab_size(self.data, row.config)
-        return Run(self._ids[index, seed], seed, config, data, row.awaits_tuning)
+        id = self._ids[index, seed]
+        return Run(id, seed, config, data, row.awaits_tuning, self._decodings[id])
 
     @cached_property
     def tuning(self) -> Study | None:
@@ -267,8 +270,7 @@ class Study:
                     yield self._run(index, row, seed)
 
     @cached_property
-    def decodings(self) -> dict[str, dict[str, RowConfig]]:
-        """For each run id, the configurations that decode the run, by decoding id."""
+    def _decodings(self) -> dict[str, dict[str, RowConfig]]:
         decodings: dict[str, dict[str, RowConfig]] = {}
         for index, row in enumerate(self.rows):
             for seed in self.seeds:

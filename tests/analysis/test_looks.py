@@ -4,15 +4,13 @@ and status.
 
 import json
 import os
-from collections import Counter
 
 import pytest
 
 from ablate.analysis.looks import earlier_plans, position_of, record_judgment
-from ablate.cluster.pilot import has_ended_everywhere
+from ablate.analysis.missing import on_some_host
+from ablate.analysis.stages import execute_stages
 from ablate.errors import StudyError, UsageError
-from ablate.launch.launch import Launch
-from ablate.launch.stages import launch_looks
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_of
@@ -65,7 +63,9 @@ def test_a_look_is_judged_only_once_all_of_its_runs_have_ended(given):
     results.done("D dropout=0.3", 1, 5.0, 16.0)
     position = position_of(results.study, results.results)
     assert (position.judged, position.study.seeds) == ((), (1, 2, 3))
-    assert position.text == "Look 1 of 3 (3 of 6 seeds) is not complete; no row is judged before."
+    assert position.text == (
+        "Look 1 of 3 (3 of 6 seeds): no row is judged before all of its runs have ended."
+    )
     table = results.table()
     assert {one.word for row in table.rows for one in row.verdicts.values()} <= {"cannot tell", ""}
     assert "before the first look" in " ".join(conclusion(table))
@@ -147,9 +147,7 @@ def test_for_pilots_a_failed_run_has_ended_once_no_host_would_try_it_again(given
     finish(results, [1, 3], rows=["D dropout=0.3"])
     results.failed("D dropout=0.3", 2, "out of luck")
     a_failure(hosts=hosts).write(results.folder("D dropout=0.3", 2).failure)
-    position = position_of(
-        results.study, results.results, lambda run: has_ended_everywhere(results.results, run)
-    )
+    position = position_of(results.study, results.results, on_some_host)
     assert bool(position.judged) == is_over
 
 
@@ -159,7 +157,8 @@ def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda see
     """
     parts = []
 
-    def execute(part):
+    def execute(stage):
+        part = stage.part
         parts.append(part.seeds)
         for seed in part.seeds:
             for index, row in enumerate(part.rows):
@@ -168,16 +167,15 @@ def simulated(results: Fake, offsets, log=lambda line: None, on_start=lambda see
                     offset = offsets[index - 1] + noise(index, seed) if index else 0.0
                     is_open = index and not offsets[index - 1]
                     results.done(row.label, seed, 5.0, BASE[seed] + offset + is_open * (-1) ** seed)
-        return Launch(1, Counter(done=1))
 
-    launch_looks(results.study, results.results, execute, log)
+    execute_stages(results.study, results.results, execute, log)
     return parts
 
 
 def test_looks_are_run_one_after_the_other_until_one_settles_every_row(fake):
     results, lines = fake(LOOKS), []
     assert simulated(results, (-60, -60, -60), lines.append) == [(1, 2, 3)]
-    assert lines == []  # the conclusion has the outcome of the last look
+    assert len(lines) == 1  # the conclusion has the outcome of the last look
     stops = "Look 1 of 3 (3 of 6 seeds): every row is decided, and the study stops here."
     assert conclusion(results.table()).count(stops) == 1
 
@@ -189,7 +187,9 @@ def test_an_open_row_is_run_to_the_last_look_and_resuming_starts_where_it_was(fa
         (1, 2, 3, 4),
         (1, 2, 3, 4, 5, 6),
     ]
-    assert [line[:11] for line in lines] == ["Look 1 of 3", "Look 2 of 3"]
+    assert [line[:11] for line in lines] == ["Look 1 of 3", "Look 1 of 3", "Look 2 of 3"]
+    assert simulated(results, (-60, -60, 0.0)) == []
+    results.folder("A h=1", 5).result.unlink()
     assert simulated(results, (-60, -60, 0.0)) == [(1, 2, 3, 4, 5, 6)]
 
 
@@ -217,11 +217,10 @@ def test_a_part_that_leaves_runs_to_others_ends_without_going_on(fake):
     results = fake(LOOKS)
     parts = []
 
-    def execute(part):
-        parts.append(part.seeds)
-        return Launch(1, Counter(pending=1))
+    def execute(stage):
+        parts.append(stage.part.seeds)
 
-    launch_looks(results.study, results.results, execute, lambda line: None)
+    execute_stages(results.study, results.results, execute, lambda line: None)
     assert parts == [(1, 2, 3)]
 
 
@@ -237,7 +236,7 @@ def test_the_plan_shows_what_each_look_finds_and_the_look_that_sees_a_difference
         "found at the look with 6 seeds with 80% probability."
     )
     assert power.seeds_text(0.01).endswith("no look finds it with 80% probability.")
-    assert "The plan is for all looks" in inside("plan", *words, "--spread", "1").out
+    assert "every seed that may follow" in inside("plan", *words, "--spread", "1").out
 
 
 def test_the_detectable_difference_at_a_smaller_level_is_larger():

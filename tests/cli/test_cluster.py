@@ -5,7 +5,6 @@ import os
 import re
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -374,11 +373,11 @@ def test_a_job_stays_open_until_slurm_has_cancelled_it(here, monkeypatch, error,
 def test_a_budget_counts_the_gpus_of_the_jobs(here, monkeypatch, words, gpus):
     given = []
 
-    def take(limit, gpus, *arguments):
+    def take(budget, gpus, log):
         given.append(gpus)
         raise UsageError("enough")
 
-    monkeypatch.setattr(import_module("ablate.cli.run"), "_train_within", take)
+    monkeypatch.setattr("ablate.plan.budget.WithinBudget", take)
     monkeypatch.setattr(machine, "visible_gpus", lambda: 5)
     assert inside("run", "small.yaml", "--budget", "1h", "--gpus-per-run", *words).err == "enough\n"
     assert given == [gpus]

@@ -9,9 +9,9 @@ import zipfile
 
 import pytest
 
+from ablate.analysis.missing import missing_runs
 from ablate.errors import StoreError
 from ablate.launch.launch import outcome_of_launch
-from ablate.launch.missing import missing_runs
 from ablate.report.archive import archive_of
 from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit

@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import pytest
 
+from ablate.analysis.missing import failed_before, missing_runs, on_this_host
 from ablate.cluster import pilot as module
 from ablate.cluster import slurm
 from ablate.cluster.pilot import Pilot
@@ -21,8 +22,7 @@ from ablate.cluster.profiles import ENGINES
 from ablate.cluster.slurm import Task
 from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
-from ablate.launch.launch import Launch
-from ablate.launch.missing import missing_runs
+from ablate.launch import Resources
 from ablate.store import Results
 from ablate.store.jobs import (
     JobFolder,
@@ -61,7 +61,8 @@ def job(tmp_path):
         selection = selection or Selection()
         study = read_study(path, selection)
         profile = ENGINES[settings.get("engine", "slurm")](**settings)
-        return freeze(study, Results(tmp_path / "results"), selection, "gpu", profile), study
+        results = Results(tmp_path / "results")
+        return freeze(study, results, selection, "gpu", profile, Resources()), study
 
     return job
 
@@ -183,8 +184,11 @@ def test_a_failed_run_is_tried_once_more_on_another_host(job, monkeypatch, hosts
     Failure(reason="sick", time=0.0, killed=killed, hosts=hosts).write(
         folder.results.run(id).failure
     )
-    assert (id in missing_runs(study, folder.results, retry_elsewhere=True)) is is_tried
-    assert (id in missing_runs(study, folder.results)) is killed  # `ablate run` waits to be asked
+    assert (id in missing_runs(study, folder.results, on_this_host)) is is_tried
+    for is_asked in (False, True):  # `ablate run` waits to be asked
+        asked = failed_before(1.0, all_of_them=is_asked)
+        assert (id in missing_runs(study, folder.results, asked)) is (killed or is_asked)
+    assert id not in missing_runs(study, folder.results, failed_before(0.0, all_of_them=True))
 
 
 # A pilot
@@ -382,7 +386,7 @@ def test_a_second_signal_of_the_cluster_does_not_keep_a_pilot_from_leaving_in_or
     one = pilot()
     leave = Pilot.leave
 
-    def launch_stages(*arguments):
+    def execute_stages(*arguments):
         os.kill(os.getpid(), signal.SIGUSR1)
         time.sleep(5)
 
@@ -390,7 +394,7 @@ def test_a_second_signal_of_the_cluster_does_not_keep_a_pilot_from_leaving_in_or
         os.kill(os.getpid(), signal.SIGTERM)
         return leave(self, states)
 
-    monkeypatch.setattr(module, "launch_stages", launch_stages)
+    monkeypatch.setattr(module, "execute_stages", execute_stages)
     monkeypatch.setattr(Pilot, "leave", leave_late)
     assert module.work(one.folder, 0, lambda line: None) == 130
     assert report_of(one).reason == "requeued"
@@ -399,7 +403,7 @@ def test_a_second_signal_of_the_cluster_does_not_keep_a_pilot_from_leaving_in_or
 def test_a_pilot_of_a_closed_job_does_no_work(job, monkeypatch):
     folder, _ = job()
     folder.close("stopped on request")
-    monkeypatch.setattr(module, "launch_stages", lambda *arguments: pytest.fail("works"))
+    monkeypatch.setattr(module, "execute_stages", lambda *arguments: pytest.fail("works"))
     lines = []
     assert module.work(folder, 0, lines.append) == 0
     assert lines == ["the job is closed: stopped on request"]
@@ -443,10 +447,10 @@ def test_the_last_pilot_of_a_stopped_manual_job_closes_it(job, monkeypatch, othe
             host="there", pid=1, born=0.0, name="b", phase="working", time=time.time()
         ).write(folder.pilot("b"))
 
-    def launch_stages(*arguments):
+    def execute_stages(*arguments):
         raise Interrupted
 
-    monkeypatch.setattr(module, "launch_stages", launch_stages)
+    monkeypatch.setattr(module, "execute_stages", execute_stages)
     inside("work", "--job", folder.path)
     assert folder.is_closed is not bool(others)
 
@@ -464,7 +468,7 @@ def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setattr(slurm, "slurm", answer)
-    monkeypatch.setattr(module, "launch_stages", lambda *arguments: Launch(4, Counter(done=4)))
+    monkeypatch.setattr(module, "execute_stages", lambda *arguments: None)
     runs = [folder.results.run(run.id) for run in study.runs()]
     for ended in (runs[:-1], runs):
         for run in ended:

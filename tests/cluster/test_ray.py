@@ -22,7 +22,7 @@ from ablate.cluster.profiles import find_profile, read_profiles
 from ablate.cluster.ray_cluster import Ray, TaskResources
 from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
-from ablate.launch import launch
+from ablate.launch import Resources
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results
@@ -30,7 +30,7 @@ from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import read_progress
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
-from tests.launch.test_dummy_executor import STUDY, Outcomes, files
+from tests.launch.test_dummy_executor import STUDY, Outcomes, files, launched
 
 PROFILES = """\
 lab: {engine: ray, address: local, workers: 2, each: {cpus: 1}}
@@ -114,7 +114,7 @@ def test_a_study_on_ray_gives_the_bytes_of_a_local_launch(on_cluster):
     assert {ray.run(run.id).read_execution().threads for run in study.runs()} == {
         1
     }  # the cores of a pilot
-    assert launch(study, local, Outcomes(), device="cpu", jobs=2).complete
+    assert launched(study, local, Outcomes(), Resources("cpu", 2)).complete
     for pattern in ("metrics.jsonl", "translations/*.txt", "checkpoints/*.weights.safetensors"):
         assert files(ray, pattern) == files(local, pattern)
         assert len(files(ray, pattern)) >= 2
@@ -283,7 +283,7 @@ def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, 
         update={"node_wait": wait, "each": TaskResources(gpus=1)}
     )
     study, results = read_study(here / "dummy.yaml"), Results(here / "results")
-    folder = freeze(study, results, Selection(), "lab", profile)
+    folder = freeze(study, results, Selection(), "lab", profile, Resources())
     ray, lines, clock = FakeRay(start), [], itertools.count()
     submitted = []
     monkeypatch.setattr(ray_cluster, "_connect", lambda address: ray)

@@ -16,9 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.stages import next_stage
 from ablate.analysis.table import table_of
 from ablate.errors import Interrupted
-from ablate.launch import Executor, Lost, Slot, launch
+from ablate.launch import Executor, Lost, Resources, Slot, launch, outcome_of_launch
 from ablate.report.render import as_json
 from ablate.run.job import Job, JobEvent
 from ablate.run.worker import execute_if_free
@@ -98,6 +99,12 @@ def two_processes(demand):
 class Outcomes(dict):
     """A watcher that keeps the outcomes."""
 
+    def announce(self, corpus, slots, missing):
+        pass
+
+    def log(self, line):
+        pass
+
     def started(self, run):
         pass
 
@@ -109,6 +116,12 @@ class Outcomes(dict):
 
     def tick(self):
         pass
+
+
+def launched(study, results, watcher, *arguments, **options):
+    """The outcome of launching the one stage of a study."""
+    launch(next_stage(study, results), results, watcher, *arguments, **options)
+    return outcome_of_launch(study, results)
 
 
 def files(results, pattern):
@@ -123,10 +136,10 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     path = tmp_path / "dummy.yaml"
     path.write_text(STUDY)
     study, local, other = read_study(path), Results(tmp_path / "local"), Results(tmp_path / "other")
-    assert launch(study, local, Outcomes(), device="cpu", jobs=2).complete
+    assert launched(study, local, Outcomes(), Resources("cpu", 2)).complete
     shutil.copytree(local.corpora, other.corpora)
     watcher = Outcomes()
-    outcome = launch(study, other, watcher, executor_for=two_processes)
+    outcome = launched(study, other, watcher, executor_for=two_processes)
     assert (outcome.complete, outcome.runs) == (True, 4)
     assert set(watcher.values()) == {("done", "")}
     assert as_json(table_of(study, other), timed=False) == as_json(
@@ -145,7 +158,7 @@ def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_pa
     (results.run(broken).path / "checkpoints").parent.mkdir(parents=True)
     (results.run(broken).path / "checkpoints").symlink_to("/proc")  # a folder that takes no files
     watcher = Outcomes()
-    outcome = launch(study, results, watcher, executor_for=two_processes)
+    outcome = launched(study, results, watcher, executor_for=two_processes)
     assert outcome.states == {"failed": 1, "done": 1}
     assert watcher[broken][0] == "failed"
     assert results.run(broken).read_failure().reason == watcher[broken][1]
@@ -160,7 +173,7 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
         Results(tmp_path / "a"),
         Results(tmp_path),
     )
-    assert launch(study, whole, Outcomes(), executor_for=two_processes).complete
+    assert launched(study, whole, Outcomes(), executor_for=two_processes).complete
     ids = [run.id for run in study.runs()]
 
     def cancel():
@@ -176,11 +189,11 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
     thread = threading.Thread(target=cancel)
     thread.start()
     with pytest.raises(Interrupted):
-        launch(study, cut, Outcomes(), executor_for=two_processes)
+        launched(study, cut, Outcomes(), executor_for=two_processes)
     thread.join()
     assert all(newest(cut.run(id).checkpoints)[0].step > 0 for id in ids)
     assert not any(cut.run(id).lease.exists() for id in ids)
-    assert launch(study, cut, Outcomes(), executor_for=two_processes).complete
+    assert launched(study, cut, Outcomes(), executor_for=two_processes).complete
     assert files(cut, "checkpoints/*.safetensors") == files(whole, "checkpoints/*.safetensors")
 
 
@@ -197,7 +210,7 @@ def test_a_relative_results_root_reaches_the_jobs_as_absolute_paths(tmp_path, mo
 
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InterruptedError):
-        launch(
+        launched(
             read_study(path),
             Results(Path("results")),
             Outcomes(),

@@ -5,17 +5,19 @@ import stat
 
 import pytest
 
+from ablate.analysis.stages import next_stage
 from ablate.config import resolve_row
 from ablate.config.cost import Lengths
 from ablate.config.gpu_time import GPUS, gpu_share
 from ablate.config.memory import CUDA_CONTEXT, peak_memory
 from ablate.errors import UsageError
-from ablate.launch import devices, gpu_sharing, launch
+from ablate.launch import Resources, devices, gpu_sharing, launch
 from ablate.launch.devices import GPU_MEMORY_SHARE
 from ablate.launch.gpu_sharing import RunOnGPU, measured_memory, share_gpus
 from ablate.store import Results, RunFolder, nvidia
 from ablate.store.nvidia import FreeGPU, free_gpus, mps, mps_text
 from ablate.study import Selection, read_study
+from tests.launch.test_dummy_executor import Outcomes
 from tests.records import a_progress, a_provenance, a_result, an_execution
 
 GB = 10**9
@@ -229,6 +231,8 @@ def test_a_launch_shares_the_gpus_and_says_why(program, tmp_path, monkeypatch):
     (tmp_path / "study.yaml").write_text(STUDY)
     study, results = read_study(tmp_path / "study.yaml", Selection()), Results(tmp_path / "results")
     asked, said = [], []
+    observer = Outcomes()
+    observer.log = said.append
 
     def executor_for(demand):
         asked.append(demand.jobs)
@@ -237,7 +241,13 @@ def test_a_launch_shares_the_gpus_and_says_why(program, tmp_path, monkeypatch):
     for gpus in ([80 * GB], []):
         monkeypatch.setattr(devices, "_gpu_memory", lambda gpus=gpus: gpus)
         with pytest.raises(Enough):
-            launch(study, results, None, jobs="auto", log=said.append, executor_for=executor_for)
+            launch(
+                next_stage(study, results),
+                results,
+                observer,
+                Resources(jobs="auto"),
+                executor_for=executor_for,
+            )
     assert asked == [4, None]  # by cores; without a GPU, the executor's default
     (reason,) = [line for line in said if line.startswith("--jobs auto: ")]
     assert "4 runs at once on each GPU" in reason

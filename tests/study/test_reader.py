@@ -153,8 +153,8 @@ def test_rows_that_differ_in_decoding_share_a_run_with_several_decodings(read):
     [run] = study.runs()
     assert len(study.rows) == 5
     assert {one.id for row in study.rows for one in study.runs_of(row)} == {run.id}
-    assert [config.beam for config in study.decodings[run.id].values()] == [4, 1, 10, 4, 4]
-    assert set(study.decodings[run.id]) == {row.decoding for row in study.rows}
+    assert [config.beam for config in run.decodings.values()] == [4, 1, 10, 4, 4]
+    assert set(run.decodings) == {row.decoding for row in study.rows}
 
 
 def test_runs_are_ordered_by_seed_then_row(read):

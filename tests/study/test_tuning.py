@@ -3,19 +3,17 @@ run.
 """
 
 import math
-from collections import Counter
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.analysis.missing import on_some_host
 from ablate.analysis.settle import settle
+from ablate.analysis.stages import Finished, execute_stages, next_stage
 from ablate.analysis.table import table_of
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
-from ablate.launch.launch import Launch
-from ablate.launch.missing import missing_in_stages
-from ablate.launch.stages import launch_stages
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.store import Results, state_of
@@ -102,7 +100,7 @@ def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
         for value in values
     ]
     assert [run.id for run in study.tuning.runs()] == expected
-    assert study.tuning.decodings == {id: {} for id in expected}
+    assert not any(run.decodings for run in study.tuning.runs())
     assert list(study.all_runs())[: len(expected)] == list(study.tuning.runs())
 
 
@@ -309,41 +307,38 @@ def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study
         for value in (0.001, 0.01, 0.1):
             finish(study, results, label, value, value, value)
 
-    def execute(part):
-        known = [row.label for row in part.rows if not row.awaits_tuning]
-        parts.append(known)
+    def execute(stage):
+        parts.append(stage)
         if len(parts) == 1:
             end("base")
         if len(parts) == 2:
             end("A norm_position=pre")
-        return Launch(len(known), Counter())
 
-    assert launch_stages(study, results, execute, print).runs == 4
-    assert [len(part) for part in parts] == [6, 3, 4]
-    assert parts[1] == ["base", *(row.label for row in study.rows[2:])]
+    execute_stages(study, results, execute, lambda line: None)
+    known = [{row.label for row in stage.part.rows if not row.awaits_tuning} for stage in parts]
+    assert [len(labels) for labels in known] == [6, 3, 4]
+    assert known[1] == {"base", *(row.label for row in study.rows[2:])}
 
 
 def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study, results):
     """All tuning runs have failed."""
     parts = []
-
-    def execute(part):
-        parts.append(part)
-        return Launch(0, Counter())
-
-    launch_stages(study, results, execute, print)
-    assert [[row.awaits_tuning for row in part.rows] for part in parts] == [
+    execute_stages(study, results, parts.append, lambda line: None)
+    assert [[row.awaits_tuning for row in stage.part.rows] for stage in parts] == [
         [False] * 6,
         [True, True, False, False],
     ]
-    found = missing_in_stages(study, results)
-    assert (len(found.tuning), len(found.rows), found.waiting) == (12, 4, 4)
-    assert found.at_once == 12
-    for id in found.tuning:
+    tuning, rows = parts
+    assert (len(tuning.runs), tuning.at_once, len(rows.runs)) == (12, 12, 4)
+    assert (tuning.later, rows.later) == (rows.runs, ())  # the disk must have room for both
+    for id in tuning.runs:
         results.run(id).path.mkdir(parents=True, exist_ok=True)
         a_failure(hosts=("here", "there")).write(results.run(id).failure)
-    found = missing_in_stages(study, results)
-    assert (len(found.tuning), len(found.rows), found.waiting, found.at_once) == (0, 4, 4, 4)
+    stage = next_stage(study, results, on_some_host)
+    assert (stage.part is stage.study, stage.runs, stage.at_once) == (True, rows.runs, 4)
+    end = next_stage(study, results, on_some_host, left=rows.runs)
+    assert isinstance(end, Finished)
+    assert "4 runs cannot begin" in end.obstacle
 
 
 @pytest.mark.parametrize(

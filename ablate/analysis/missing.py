@@ -1,0 +1,112 @@
+"""The runs of a study that are missing, by their state on disk."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+
+from ablate.analysis.results import RunResult, run_state
+from ablate.errors import Damaged, StoreError
+from ablate.store import Results, RunFolder, State
+from ablate.store.records import Failure
+from ablate.store.score_cache import damage_of_predictions
+from ablate.store.status import read_failure
+from ablate.study import Run, Study
+
+ENDED: tuple[State, ...] = ("done", "diverged", "failed")
+# Whether a failed run is executed once more, by its failure; None if that cannot be read.
+Retries = Callable[[Failure | None], bool]
+
+
+def never(failure: Failure | None) -> bool:
+    """A failed run has ended."""
+    return False
+
+
+def failed_before(time: float, all_of_them: bool) -> Retries:
+    """`ablate run` repeats what failed before it began: all of it, or what was killed."""
+
+    def retries(failure: Failure | None) -> bool:
+        if failure is None:
+            return all_of_them
+        return failure.time < time and (all_of_them or failure.killed)
+
+    return retries
+
+
+def on_some_host(failure: Failure | None) -> bool:
+    """Pilots on several hosts repeat a run that may succeed on another host."""
+    return failure is None or failure.may_succeed_elsewhere
+
+
+def on_this_host(failure: Failure | None) -> bool:
+    """One of these pilots repeats a run that may succeed on its own host."""
+    return failure is None or failure.may_succeed_on(socket.gethostname())
+
+
+def missing_runs(study: Study, results: Results, retries: Retries = never) -> list[str]:
+    """Ids of the runs that are still to be executed and have a known configuration; base first."""
+    return [
+        run.id
+        for run in study.runs()
+        if not run.awaits_tuning and is_missing(run, results, retries)
+    ]
+
+
+def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
+    """Whether a run is still to be executed. A diverged run is a result."""
+    state, folder = run_state(run, results), results.run(run.id)
+    if state == "failed":
+        return retries(read_failure(folder))
+    if state == "diverged" or unusable_record(folder) is not None:
+        return False
+    return state != "done" or damaged_predictions(run, results) is not None
+
+
+def has_ended(run: RunResult, results: Results, retries: Retries = never) -> bool:
+    """Whether a run is done or diverged, or has failed and is not repeated."""
+    if run.state != "failed":
+        return run.state in ("done", "diverged")
+    return not retries(read_failure(results.run(run.run.id)))
+
+
+def forget_failures(study: Study, results: Results) -> None:
+    """Let pilots execute failed runs as if they had never failed."""
+    for run in study.all_runs():
+        results.run(run.id).failure.unlink(missing_ok=True)
+
+
+def unusable_record(folder: RunFolder) -> str | None:
+    """Describe a record that cannot be read, or that another version wrote; None if all are whole
+    or damaged.
+
+    A damaged record is made again; these need a person.
+    """
+    for read in (folder.read_run, folder.read_execution, folder.read_result):
+        try:
+            is_whole(read)
+        except StoreError as error:
+            return str(error)
+    return None
+
+
+def damaged_predictions(run: Run, results: Results) -> str | None:
+    """The damage of the predictions of a finished run; None if all are whole."""
+    folder = results.run(run.id)
+    result = folder.read_result()
+    if result is None:
+        return None
+    for decoding in run.decodings:
+        if decoding in result.decodings:
+            damage = damage_of_predictions(folder, decoding, result.decodings[decoding])
+            if damage is not None:
+                return damage
+    return None
+
+
+def is_whole(read: Callable[[], object]) -> bool:
+    """Whether a record exists and matches its hash."""
+    try:
+        return read() is not None
+    except Damaged:
+        return False

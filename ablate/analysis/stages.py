@@ -1,0 +1,213 @@
+"""The next stage of a study, by its results: what to execute now, and why.
+
+Everything that executes or follows a study loops alike:
+
+    while isinstance(stage := next_stage(study, results), Stage):
+        execute(stage)
+
+The answer follows from the files alone, so that several processes with one results root agree.
+What a study asks for beyond its rows is a rule here: a rule narrows the study to the part that
+counts now. `RULES` has those that the study file states; `--budget` is one more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ablate.analysis.looks import position_of, record_judgment
+from ablate.analysis.missing import Retries, missing_runs, never
+from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.settle import settle
+from ablate.formatting import plural
+from ablate.store import Results
+from ablate.study import Run, Study
+
+
+@dataclass(frozen=True)
+class Step:
+    """Where a study is.
+
+    settled: the study with the choices that tuning has made.
+    whole: its part that may still be executed.
+    study: the part that counts now, with the seeds so far.
+    sentence: for people; empty if there is nothing to say.
+    details: the same for scripts.
+    """
+
+    settled: Study
+    whole: Study
+    study: Study
+    sentence: str = ""
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def known(self) -> list[Run]:
+        """The missing runs of this stage and of later ones, as far as they are known."""
+        return []
+
+
+@dataclass(frozen=True)
+class Stage(Step):
+    """A part of a study that is to be executed now.
+
+    part: with the runs: the rows of `study`, or the tuning runs that some of them wait for.
+    runs: ids of the missing ones, in the order of execution.
+    later: ids of missing runs of `study` that are known already and belong to a later stage.
+    at_once: the most runs that can be executed at the same time, in this stage or the next.
+    """
+
+    part: Study = field(kw_only=True)
+    runs: tuple[str, ...] = field(kw_only=True)
+    later: tuple[str, ...] = ()
+    at_once: int = field(kw_only=True)
+
+    @property
+    def known(self) -> list[Run]:
+        """The missing runs of this stage and of later ones, as far as they are known."""
+        runs = {run.id: run for run in (*self.study.runs(), *self.part.runs())}
+        return [runs[id] for id in dict.fromkeys((*self.runs, *self.later))]
+
+
+@dataclass(frozen=True)
+class Finished(Step):
+    """Nothing is left to execute.
+
+    obstacle: why runs are missing even so; empty if none is.
+    """
+
+    obstacle: str = ""
+
+    @property
+    def part(self) -> Study:
+        """The rows that were executed last."""
+        return self.study
+
+
+Rule = Callable[[Step, Results, Retries], Step]
+
+
+def choices(step: Step, results: Results, retries: Retries) -> Step:
+    """Rule of `tune`: each row gets the configuration that its tuning runs choose."""
+    study = settle(step.study, results)
+    return replace(step, settled=study, whole=study, study=study)
+
+
+def seeds_so_far(step: Step, results: Results, retries: Retries) -> Step:
+    """Rule of `seeds: {looks: ...}`: seeds beyond a look are for studies with an open row there."""
+    if step.study.looks is None:
+        return step
+    position = position_of(step.study, results, retries)
+    return replace(
+        step,
+        whole=position.study if position.stopped_early else step.whole,
+        study=position.study,
+        sentence=f"{step.sentence} {position.text}".strip(),
+        details={**step.details, "looks": position.as_json()},
+    )
+
+
+RULES: tuple[Rule, ...] = (choices, seeds_so_far)
+
+
+def next_stage(
+    study: Study,
+    results: Results,
+    retries: Retries = never,
+    left: Collection[str] = (),
+    limit: Rule | None = None,
+) -> Stage | Finished:
+    """The next stage of a study.
+
+    Args:
+        study: as read.
+        results: root of the results.
+        retries: which failed runs are repeated.
+        left: runs that the caller leaves to other processes, which hold them.
+        limit: a further rule, such as a budget.
+
+    Raises:
+        StoreError: a result cannot be read.
+    """
+    step = Step(study, study, study)
+    for rule in RULES if limit is None else (RULES[0], limit, *RULES[1:]):
+        step = rule(step, results, retries)
+    study, waiting = step.study, sum(run.awaits_tuning for run in step.study.runs())
+    rows = missing_runs(study, results, retries)
+    tuning = study.pending_tuning
+    if tuning is not None:
+        runs = missing_runs(tuning, results, retries)
+        if set(runs) - set(left):
+            first = (
+                f"{plural(tuning.total_runs, 'tuning run')} for "
+                f"{plural(sum(row.tuning is not None for row in study.rows), 'row')}, "
+                f"then the runs themselves."
+            )
+            step = replace(step, sentence=f"{step.sentence} {first}".strip())
+            at_once = max(len(runs), len(rows) + waiting)
+            return Stage(
+                **vars(step), part=tuning, runs=tuple(runs), later=tuple(rows), at_once=at_once
+            )
+    if set(rows) - set(left):
+        return Stage(**vars(step), part=study, runs=tuple(rows), at_once=len(rows))
+    obstacle = ""
+    if waiting:
+        obstacle = (
+            f"tuning runs have failed, and {plural(waiting, 'run')} cannot begin; "
+            f"see `ablate status`"
+        )
+    return Finished(**vars(step), obstacle=obstacle)
+
+
+def stages(
+    study: Study, results: Results, retries: Retries = never, limit: Rule | None = None
+) -> Iterator[Stage]:
+    """Yield the stages of a study, each after the caller is done with the one before.
+
+    Runs that are missing even then are left to other processes, which hold them.
+    """
+    left: set[str] = set()
+    while isinstance(stage := next_stage(study, results, retries, left, limit), Stage):
+        yield stage
+        left.update(missing_runs(stage.part, results, retries))
+
+
+def execute_stages(
+    study: Study,
+    results: Results,
+    execute: Callable[[Stage], object],
+    log: Callable[[str], None],
+    retries: Retries = never,
+    limit: Rule | None = None,
+) -> None:
+    """Execute a study stage by stage.
+
+    Args:
+        study: to execute.
+        results: root of the results.
+        execute: launches the runs of a stage, and returns when each of them has ended, or is left
+            to others.
+        log: receives the sentence of each stage, and a line for each score that cannot be made.
+        retries: which failed runs are repeated.
+        limit: a further rule, such as a budget.
+
+    Raises:
+        StoreError: a result is damaged.
+        Interrupted: a signal came; everything is saved.
+    """
+    begun = next_stage(study, results, retries, limit=limit)
+    if begun.details:  # a metric may be new, so that finished runs lack their score
+        for fault in score_missing(begun.study, results):
+            log(fault)
+    for stage in stages(study, results, retries, limit):
+        if stage.sentence:
+            log(stage.sentence)
+        execute(stage)
+        if stage.details:  # what follows depends on scores
+            faults = score_missing(stage.study, results)
+            for fault in faults:
+                log(fault)
+            record_judgment(stage.settled, results)
+            if faults:  # another process could see another verdict
+                return
