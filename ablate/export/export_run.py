@@ -126,14 +126,13 @@ def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")
     try:
         temporary.mkdir()
-    except OSError as error:
-        error.filename = str(folder)  # the user does not know of the temporary folder
-        raise
-    try:
         write(temporary)
         for file in temporary.iterdir():
             sync_file(file)
         temporary.replace(folder)  # atomic: a crash never leaves half a model under the final name
+    except OSError as error:
+        error.filename = str(folder)  # the user does not know of the temporary folder
+        raise
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
     sync_folder(folder.parent)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from ablate.config import ModelConfig
@@ -147,4 +147,6 @@ def write_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
     file.
     """
     contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    save_file(contiguous, folder / "model.safetensors", metadata={"format": "pt"})
+    # Not save_file, whose error of a full disk is no OSError.
+    content = save(contiguous, metadata={"format": "pt"})
+    (folder / "model.safetensors").write_bytes(content)

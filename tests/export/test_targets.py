@@ -3,6 +3,7 @@ in use are kept.
 """
 
 import re
+import resource
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,20 @@ def test_a_folder_in_use_is_left_as_it_is(translator, tmp_path):
         assert refused.value.lines == (f"{path}: {reason}; choose another folder",)
     assert (tmp_path / "used" / "file").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["used"]
+
+
+@pytest.mark.parametrize("library", ["huggingface", "ctranslate2"])
+def test_a_disk_that_is_full_is_named_and_left_as_it_was(translator, tmp_path, library):
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (3000, hard))  # bytes: less than any weights
+    try:
+        words = ("export", translator.id, tmp_path / "out", "--to", library)
+        done = inside(*words, "--results", translator.root)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"{tmp_path / 'out'}: ")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_written(
