@@ -88,7 +88,7 @@ class Position:
         }
 
 
-def is_over(run: RunResult) -> bool:
+def _is_over(run: RunResult) -> bool:
     """Whether a run is done, diverged or failed."""
     return run.state in ENDED
 
@@ -109,7 +109,7 @@ def position_of(study: Study, results: Results, retries: Retries = never) -> Pos
 
 
 def position_of_runs(
-    study: Study, runs: Sequence[RunResult], has_ended: Callable[[RunResult], bool] = is_over
+    study: Study, runs: Sequence[RunResult], has_ended: Callable[[RunResult], bool] = _is_over
 ) -> Position:
     """The position of a study, from its runs.
 
@@ -265,7 +265,7 @@ def _is_judged(study: Study, results: Results) -> bool:
     runs = read_runs(study, results)
     if study.looks is not None:
         return bool(position_of_runs(study, runs).judged)
-    return len(study.seeds) > 1 and all(is_over(run) for run in runs)
+    return len(study.seeds) > 1 and all(_is_over(run) for run in runs)
 
 
 def plan_of_seeds(study: Study) -> tuple[int, ...]:

@@ -143,7 +143,7 @@ class LiveView:
                     self.log(f"running  {self.labels[run]}: {self._progress(run)}{_left(current)}")
 
     def _draw(self, frame: Frame) -> None:
-        """Draw the table; less often for a study of thousands of runs, which takes long to look
+        """Draw the table; less often for a study of thousands of runs, which takes long to read
         through.
         """
         from ablate.report.live_table import lines
@@ -160,7 +160,7 @@ class LiveView:
         is_retried: Callable[[], bool] = lambda: False,
     ) -> None:
         """Show the study until every run has ended, and keep the last frame. Events are changes
-        between two looks.
+        between two checks.
 
         Args:
             until: ends the view earlier: nothing works on the study any more.

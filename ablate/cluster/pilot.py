@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
     from ablate.launch.executor import Slot
 
-STOP_SECONDS = 2.0  # between two looks for a request to stop
+STOP_SECONDS = 2.0  # between two checks for a request to stop
 LIMIT_SECONDS = 60.0  # between two questions for the time limit, which an administrator may change
 QUICK_SECONDS = 60.0  # a failure within this time after the start may be the host's fault
 MAX_QUICK_FAILURES = 2  # of different runs in a row, before the pilot leaves

@@ -214,10 +214,10 @@ def _nodes(ray: Any) -> list[Mapping[str, float]]:
 def _has_node(
     folder: JobFolder, profile: Ray, nodes: Sequence[Mapping[str, float]], is_last: bool
 ) -> bool:
-    """Whether some node fits a pilot by now. After the last look, a job without one is closed.
+    """Whether some node fits a pilot by now. After the last check, a job without one is closed.
 
     Raises:
-        UsageError: it was the last look, and no node fits.
+        UsageError: it was the last check, and no node fits.
     """
     try:
         refuse_too_large(profile, nodes)

@@ -21,8 +21,8 @@ from ablate.store.status import read_failure, record_failure
 
 TICK_SECONDS = 0.5
 MAX_DEATHS = 3  # of workers with one run, before the run counts as failed
-# Between two looks at a run that another process holds: twice as long each time, because with many
-# launchers on one results root, most runs are held, and each look reads files.
+# Between two checks of a run that another process holds: twice as long each time, because with many
+# launchers on one results root, most runs are held, and each check reads files.
 BUSY_SECONDS = 2.0
 MAX_BUSY_SECONDS = 60.0
 
@@ -100,11 +100,11 @@ class Scheduler:
         self.outcome_of, self.watcher = outcome_of, watcher
         self.queue: deque[str] = deque()
         self.submitted: dict[str, Slot] = {}  # by run
-        self.busy: dict[str, float] = {}  # runs that other processes hold, and when to look again
-        self.looks: Counter[str] = Counter()  # at such a run
-        # A worker measures how long the holder of a lease is silent, so the next look is taken by
+        self.busy: dict[str, float] = {}  # runs that other processes hold, and when to check again
+        self.checks: Counter[str] = Counter()  # of such a run
+        # A worker measures how long the holder of a lease is silent, so the next check is made by
         # the same one.
-        self.looked_in: dict[str, str] = {}  # run -> slot
+        self.checked_in: dict[str, str] = {}  # run -> slot
         self.last_event = time.monotonic()  # when a job last ended here
         self.deaths: Counter[str] = Counter()
         self.broken: set[str] = set()  # runs of which a worker died by itself
@@ -153,7 +153,7 @@ class Scheduler:
         free = [slot for slot in self.executor.slots() if slot.name not in occupied]
         if not free or self.stopping or not self.control.may_start():
             return
-        self._look_at_busy()
+        self._check_busy()
         for slot in free:
             if (run := self._next_missing(slot, {each.name for each in free})) is not None:
                 job = self.job_for(run, slot, run in self.starved)
@@ -165,12 +165,12 @@ class Scheduler:
     def _next_missing(self, slot: Slot, free: set[str]) -> str | None:
         """The next run of the queue for a slot that no other launcher has finished meanwhile.
 
-        A run that was looked at in another free slot is left to that one.
+        A run that was checked in another free slot is left to that one.
         """
         for run in list(self.queue):
             if self.stopping:
                 return None
-            if self.looked_in.get(run, slot.name) in free - {slot.name}:
+            if self.checked_in.get(run, slot.name) in free - {slot.name}:
                 continue
             self.queue.remove(run)
             outcome = self.outcome_of(run)
@@ -179,7 +179,7 @@ class Scheduler:
             self.watcher.finished(run, outcome)
         return None
 
-    def _look_at_busy(self) -> None:
+    def _check_busy(self) -> None:
         now = time.monotonic()
         for run in [run for run, when in self.busy.items() if when <= now]:
             del self.busy[run]
@@ -192,15 +192,13 @@ class Scheduler:
     def _on_event(self, event: JobEvent) -> None:
         slot = self.submitted.pop(event.run)
         if event.outcome == "busy":
-            # Doubled at each look: a long training holds its lease for hours, and each look costs a
+            # Doubled at each check: a long training holds its lease for hours, and a check costs a
             # job and several file operations. The exponent is bounded, because a float overflows.
-            now, delay = (
-                time.monotonic(),
-                min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.looks[event.run])),
-            )
-            self.looks[event.run] += 1
-            self.looked_in[event.run] = slot.name
-            self.busy[event.run] = min(now + delay, self._last_look(now))
+            now = time.monotonic()
+            delay = min(MAX_BUSY_SECONDS, BUSY_SECONDS * 2.0 ** min(10, self.checks[event.run]))
+            self.checks[event.run] += 1
+            self.checked_in[event.run] = slot.name
+            self.busy[event.run] = min(now + delay, self._last_check(now))
             self.watcher.held(event.run)
             return
         self.last_event = time.monotonic()
@@ -209,11 +207,11 @@ class Scheduler:
         elif not self.stopping:  # somebody has stopped the worker alone
             self._retry(event.run, "the worker was asked to stop")
 
-    def _last_look(self, now: float) -> float:
-        """When to look at runs of others for the last time before this launch leaves them; infinite
+    def _last_check(self, now: float) -> float:
+        """When to check runs of others for the last time before this launch leaves them; infinite
         if not now.
 
-        The later this look is, the surer a holder that has died meanwhile is known to be silent.
+        The later this check is, the surer a holder that has died meanwhile is known to be silent.
         """
         last = self.last_event + self.control.idle_seconds - 3 * TICK_SECONDS
         return math.inf if self.submitted or last <= now else last
