@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 
 def duration(seconds: float | None) -> str:
@@ -173,6 +173,13 @@ def _pieces(word: str, width: int) -> list[str]:
         if all(len(piece.rstrip()) <= width for piece in pieces):
             break
     return pieces
+
+
+def first_few(names: Sequence[str], most: int = 4) -> str:
+    """`base, A h=1 and 3 more`."""
+    if len(names) <= most:
+        return ", ".join(names)
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def setting_text(value: object, unset: str = "unset") -> str:

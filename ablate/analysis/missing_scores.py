@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,12 +88,22 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             cached = dict[str, Measurement]()
             with suppress(StoreError):  # a damaged cache is made again
                 cached = read_measurements(folder, row.decoding, decoding)
-            metrics = tuple(name for name in wanted if name not in cached)
+            metrics = tuple(name for name in wanted if not _is_whole(study, name, cached, decoding))
             if metrics:
                 found[run.id, row.decoding] = _Unscored(
                     folder, row.decoding, decoding, cached, metrics
                 )
     return list(found.values())
+
+
+def _is_whole(
+    study: Study, name: str, cached: Mapping[str, Measurement], decoding: Decoding
+) -> bool:
+    """Whether a metric is measured, with all of its parts; older versions stored none."""
+    if name not in cached:
+        return False
+    known = {*cached[name].parts, *(decoding.scores[name].parts if name in decoding.scores else ())}
+    return all(part.name in known for part in study.task.metrics[name].parts)
 
 
 def _score(

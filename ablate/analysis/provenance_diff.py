@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from ablate.formatting import first_few
 from ablate.store.records import Provenance, Result
 
 # Packages whose version may change a score, beside those that compute scores.
@@ -62,25 +63,25 @@ class ProvenanceDiff:
         for name, values in self.values.items():
             if len(values) > 1:
                 groups = "; ".join(
-                    f"{value}: {_shortened(list(rows))}" for value, rows in values.items()
+                    f"{value}: {first_few(list(rows))}" for value, rows in values.items()
                 )
                 lines.append(f"NOTE: these runs differ in {name}: {groups}.")
         if self.unequal:
             lines.append(
                 f"NOTE: seeds of one row made different numbers of updates: "
-                f"{_shortened(self.unequal)}."
+                f"{first_few(self.unequal)}."
             )
         if self.averaged:
             rows = [f"{label} ({count})" for label, count in self.averaged.items()]
             lines.append(
                 f"NOTE: training made fewer checkpoints than average_checkpoints asks for: "
-                f"{_shortened(rows)}."
+                f"{first_few(rows)}."
             )
         if self.smaller:
             rows = [f"{label} ({tokens} tokens)" for label, tokens in self.smaller.items()]
             lines.append(
                 f"NOTE: memory ran out, so micro-batches were made smaller, at the same batch: "
-                f"{_shortened(rows)}."
+                f"{first_few(rows)}."
             )
         return lines
 
@@ -107,12 +108,3 @@ def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict
         # One property: a run without a revision differs from those with one.
         properties["revision of ablate"] = known or f"not recorded (version {code.version})"
     return properties
-
-
-def _shortened(rows: list[str], most: int = 4) -> str:
-    """`base, A h=1 and 3 more`."""
-    return (
-        ", ".join(rows)
-        if len(rows) <= most
-        else f"{', '.join(rows[:most])} and {len(rows) - most} more"
-    )

@@ -19,6 +19,7 @@ from ablate.analysis.provenance_diff import ProvenanceDiff
 from ablate.analysis.results import (
     RunResult,
     measured_metrics,
+    part_of,
     read_runs,
     scores_of,
     signatures,
@@ -27,8 +28,8 @@ from ablate.analysis.results import (
 from ablate.analysis.scores import Scores, verdict_json
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
-from ablate.config.metrics import PPL, PPL_CHAR, Metric
-from ablate.formatting import number, plural, shares_text
+from ablate.config.metrics import PPL, PPL_CHAR, Metric, Part
+from ablate.formatting import first_few, number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.stats.looks import Look
 from ablate.stats.significance import LEVEL
@@ -101,6 +102,11 @@ class TableRow:
         """Optimizer steps made, or planned while no run is done."""
         done = [run.steps for run in self.runs if run.decoding]
         return done[-1] if done else self.row.config.train_steps
+
+    def part(self, metric: Metric, part: Part) -> Scores:
+        """A part of the scores in a metric; empty where the results do not have it."""
+        seeds = self.scores[metric.name].by_seed
+        return part_of([run for run in self.runs if run.run.seed in seeds], metric.name, part.name)
 
     def with_seeds(self, seeds: Sequence[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
@@ -296,7 +302,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         tuple(_against_bases(study, rows, position)),
         signatures(study, runs),
         corpora,
-        (*_remarks(study, runs), *changed, *_overlaps(results, corpora)),
+        (*_remarks(study, runs), *_low_parts(study, rows), *changed, *_overlaps(results, corpora)),
         _archived(runs),
         tuple(
             dict.fromkeys(
@@ -388,6 +394,20 @@ def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
             row.label, {run.result.steps for run in ours if run.result and run.decoding}
         )
     return provenance.remarks()
+
+
+def _low_parts(study: Study, rows: Sequence[TableRow]) -> Iterator[str]:
+    """Yield a line on each part of a shown metric that is too small, with the rows."""
+    for metric in (study.task.metrics[name] for name in study.metrics):
+        for part in metric.parts:
+            low = []
+            for row in rows:
+                mean = row.part(metric, part).mean
+                if mean is not None and mean < part.least:
+                    low.append(f"{row.row.label} ({number(mean, 3)})")
+            if low:
+                what = f"{part.title.lower()} below {part.least}"
+                yield f"NOTE: {what}: {first_few(low)}: {part.remark}."
 
 
 def _archived(runs: Sequence[RunResult]) -> tuple[str, ...]:
@@ -488,6 +508,16 @@ def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
     }
 
 
+def _scores_json(row: TableRow, metric: Metric) -> dict[str, Any]:
+    """The scores in a metric, with the parts that the results have."""
+    content = row.scores[metric.name].as_json()
+    for part in metric.parts:
+        scores = row.part(metric, part)
+        if scores.n:
+            content[part.name] = scores.as_json()
+    return content
+
+
 def _row_json(row: TableRow, study: Study, timed: bool) -> dict[str, Any]:
     main = study.task.default_metrics[0]
     return {
@@ -500,7 +530,7 @@ def _row_json(row: TableRow, study: Study, timed: bool) -> dict[str, Any]:
         "steps": row.steps,
         "state": row.state,
         "note": row.note,
-        **{name: scores.as_json() for name, scores in row.scores.items()},
+        **{name: _scores_json(row, study.task.metrics[name]) for name in row.scores},
         f"delta_{main}": row.deltas.get(main, Scores()).as_json(),
         "against_base": {name: verdict_json(verdict) for name, verdict in row.verdicts.items()},
         "cost": row.cost.as_json(timed),

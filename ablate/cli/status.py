@@ -180,7 +180,13 @@ def _detail(results: Results, run: Run, state: State) -> str:
     result = folder.read_result() if state == "pending" else None
     if result is not None:
         return f"trained, {plural(result.steps, 'step')}; still to be decoded"
+    from ablate.plan.progress import saved_step
     from ablate.report.run_text import progress_line
 
     progress = read_progress(folder)
-    return "" if progress is None else progress_line(progress)
+    text = "" if progress is None else progress_line(progress)
+    if state != "interrupted":
+        return text
+    step = saved_step(folder)
+    saved = "nothing is saved" if step is None else f"saved at step {step}"
+    return f"{text}; {saved}" if text else saved

@@ -6,6 +6,24 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Part:
+    """A number that a metric's score is made with, and that is shown beside it.
+
+    name: in JSON.
+    title: in legends.
+    meaning: of its values.
+    least: a row with a smaller mean gets a remark.
+    remark: what a smaller value says, and the remedy.
+    """
+
+    name: str
+    title: str
+    meaning: str
+    least: float
+    remark: str
+
+
+@dataclass(frozen=True)
 class Metric:
     """A metric of a model's likelihood or of its predictions.
 
@@ -19,6 +37,7 @@ class Metric:
     item: what the test split is a sequence of, and resampled in, for legends.
     chance: of a metric up to 100, the highest score without learning, such as the share of the most
         frequent label. If no score is above it, the conclusion says that nothing is learned.
+    parts: stored and shown with each score.
     """
 
     name: str
@@ -30,6 +49,7 @@ class Metric:
     scorer: str = ""
     item: str = "sentence"
     chance: float = 0.0
+    parts: tuple[Part, ...] = ()
 
     def is_better(self, difference: float) -> bool:
         """Whether a difference from base is an improvement."""
@@ -53,9 +73,27 @@ MASKED_ACCURACY = Metric(
     "masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block"
 )
 
+# exp(1 - reference length / length) of translations that are shorter in total; a factor of BLEU
+# (Papineni et al., 2002).
+BREVITY_PENALTY = Part(
+    "brevity_penalty",
+    "Brevity penalty",
+    "a factor of BLEU; 1: the translations are not shorter than the references",
+    least=0.98,
+    remark="translations are shorter than the references, which lowers BLEU. A larger alpha makes "
+    "them longer",
+)
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (
-    Metric("bleu", "BLEU", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
+    Metric(
+        "bleu",
+        "BLEU",
+        more_is_better=True,
+        digits=1,
+        side="test",
+        scorer="sacreBLEU",
+        parts=(BREVITY_PENALTY,),
+    ),
     Metric("chrf", "chrF", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
     Metric("chrf++", "chrF++", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
     Metric("ter", "TER", more_is_better=False, digits=1, side="test", scorer="sacreBLEU"),

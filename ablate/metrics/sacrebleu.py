@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ablate.config.metrics import TRANSLATION_METRICS
+from ablate.config.metrics import BREVITY_PENALTY, TRANSLATION_METRICS
 from ablate.metrics import resampling
 from ablate.store.records import Measurement
 
@@ -22,7 +22,7 @@ def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
 
     Returns:
         The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled
-        test sets.
+        test sets; of BLEU also the brevity penalty.
     """
     metric = _metric(name)
     # sacrebleu.significance uses the same two functions. Its public functions return p-values only,
@@ -31,11 +31,15 @@ def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
         metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64
     )
     metric.num_refs = 1  # part of the signature; the functions above do not set it
-    return resampling.measure(
+    measured = resampling.measure(
         statistics,
         lambda sums: metric._compute_score_from_stats(sums).score,
         str(metric.get_signature()),
     )
+    if name != "bleu":
+        return measured
+    penalty = float(metric._compute_score_from_stats(statistics.sum(0)).bp)
+    return measured.model_copy(update={"parts": {BREVITY_PENALTY.name: penalty}})
 
 
 def sentence_scores(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:

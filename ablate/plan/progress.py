@@ -367,7 +367,7 @@ def saved_line(study: Study, results: Results) -> str:
         {run.id: run_state(run, results) for run in study.runs()},
     )
     stopped = [id for id, state in states.items() if state not in (*ENDED, "running")]
-    saved = {id: _last_checkpoint(results.run(id)) for id in stopped}
+    saved = {id: saved_step(results.run(id)) for id in stopped}
     steps = [f"{labels[id]} at step {step}" for id, step in saved.items() if step]
     text = (
         f"{sum(state in ENDED for state in states.values())} of {plural(len(states), 'run')} done"
@@ -378,8 +378,8 @@ def saved_line(study: Study, results: Results) -> str:
     return f"{text}; saved: {', '.join([*steps[:MOST_NAMED], *more])}"
 
 
-def _last_checkpoint(folder: RunFolder) -> int | None:
-    """The step of the last valid checkpoint; None if there is none."""
+def saved_step(folder: RunFolder) -> int | None:
+    """The step of the last valid checkpoint, from which a run resumes; None if there is none."""
     try:
         found = checkpoints.valid(folder.checkpoints)
     except StoreError:

@@ -376,8 +376,8 @@ class _Pipeline:
             names = [name for name in self.task.default_metrics if name in self.task.on_predictions]
             measured = {name: self.task.measure(name, lines, self.corpus) for name in names}
             scores |= {
-                name: Score(value=one.value, signature=one.signature)
-                for name, one in measured.items()
+                name: Score(**measurement.model_dump(exclude={"resamples"}))
+                for name, measurement in measured.items()
             }
             self._refuse_infinite(scores)
             with suppress(OSError):  # a cache: the table measures again if it is missing

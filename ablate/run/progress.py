@@ -69,10 +69,6 @@ class ProgressReporter:
         now = time.monotonic()
         if self.first is None:
             self.first = (now, report.tokens)
-        # A small model makes many steps a second; a file for each would slow it down.
-        is_recent = now - self.written < self.interval and self.report.phase == "training"
-        if is_recent and report.step != report.steps:
-            return
         elapsed, tokens = now - self.first[0], report.tokens - self.first[1]
         update = {
             "step": report.step,
@@ -81,8 +77,13 @@ class ProgressReporter:
             "perplexity": report.perplexity,
             "tokens_per_second": tokens / elapsed if elapsed > 0 else None,
         }
+        # Even if it is not written now: a run that is interrupted leaves its last step.
         self.report = self.report.model_copy(update=update)
-        self._write("training")
+        # A small model makes many steps a second; a file for each would slow it down.
+        if report.step == report.steps:
+            self._write("training")
+        else:
+            self.enter("training")
 
     def enter(self, phase: Phase) -> None:
         """Write a report with this phase; if the phase is not new, only if the last report is old

@@ -256,10 +256,19 @@ class FileHash(Record):
 
 
 class Score(Record):
-    """The value of a metric, and how it was computed where that is not the same for every run."""
+    """The value of a metric, and how it was computed where that is not the same for every run.
+
+    parts: `Metric.parts` of the score, by name; left out of the file where there are none, as in
+        files of older versions.
+    """
 
     value: float
     signature: str = ""
+    parts: dict[str, Number] = Field(default_factory=dict)
+
+    @model_serializer(mode="wrap")
+    def _without_no_parts(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return _left_out(to_dict(self), "parts", default={})
 
     @property
     def is_storable(self) -> bool:

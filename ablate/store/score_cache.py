@@ -94,7 +94,11 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
         measured = scores.get(name)
         # Its own value comes first, so that the table is that of the result.
         scores[name] = (
-            score if measured is None else measured.model_copy(update={"value": score.value})
+            score
+            if measured is None
+            else measured.model_copy(
+                update={"value": score.value, "parts": score.parts or measured.parts}
+            )
         )
     return scores
 

@@ -1,6 +1,7 @@
 """Stored predictions are scored once in each metric of the study, and again if they change."""
 
 import json
+import math
 import sys
 
 import pytest
@@ -10,7 +11,7 @@ from ablate.analysis.table import table_of
 from ablate.metrics import sacrebleu
 from ablate.store.records import ScoreCache
 from ablate.store.score_cache import read_measurements
-from tests.records import CORPUS
+from tests.records import CORPUS, change
 from tests.report.fakes import SMALL, Fake, study_from
 
 REFERENCES = [
@@ -73,6 +74,27 @@ def test_a_metric_that_is_added_is_added_to_those_that_are_cached(results, tmp_p
     after = cached(results, "base")
     assert after.keys() == {"bleu", "chrf", "ter"}
     assert {name: after[name] for name in before} == before
+
+
+def test_the_brevity_penalty_of_older_results_is_computed_from_their_translations(results):
+    table = results.table()
+    assert "brevity_penalty" not in table.as_json()["rows"][0]["bleu"]
+    assert not [line for line in table.remarks if "brevity" in line]
+    score_missing(results.study, results.results)
+    cache = results.folder("A h=1", 1).scores(results.row("A h=1").decoding)
+    metrics = ScoreCache.read(cache).metrics
+    older = {name: score.model_copy(update={"parts": {}}) for name, score in metrics.items()}
+    change(ScoreCache, cache, metrics=older)
+    assert '"parts"' not in cache.read_text()
+    score_missing(results.study, results.results)
+    table = results.table()
+    base, row, *_ = table.as_json()["rows"]
+    # of 19 words, base has 19 and the row 10
+    assert base["bleu"]["brevity_penalty"]["values"] == [1.0, 1.0]
+    assert row["bleu"]["brevity_penalty"]["mean"] == pytest.approx(math.exp(1 - 19 / 10))
+    (remark,) = [line for line in table.remarks if "brevity" in line]
+    assert "0.98: A h=1 (0.407)" in remark
+    assert "alpha" in remark
 
 
 def test_changed_predictions_are_scored_again(results):

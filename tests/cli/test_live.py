@@ -1,6 +1,7 @@
 """The live view: watching files, watching a launch, in a terminal and in a pipe."""
 
 import io
+import json
 
 import pytest
 from rich.console import Console
@@ -209,6 +210,23 @@ def test_an_interruption_does_not_count_the_runs_of_other_processes_as_saved(fak
     assert (
         saved_line(fake.study, fake.results) == "0 of 12 runs done; saved: A h=1 seed 2 at step 30"
     )
+
+
+def test_status_names_the_step_that_a_killed_run_resumes_from(fake, given):
+    save_checkpoint(fake.folder("A h=1", 1).checkpoints, 20)
+    fake.at("A h=1", 1, 25, alive=False)
+    fake.at("A h=1", 2, 7, alive=False)
+    fake.at("A h=1", 3, 40, alive=False)
+    save_checkpoint(fake.folder("A h=1", 3).checkpoints, 40)
+    runs = json.loads(inside("status", *given, "--format", "json").out)["runs"]
+    details = [run["detail"] for run in runs if run["row"] == "A h=1"]
+    assert [text.rpartition("; ")[2] for text in details] == [
+        "saved at step 20",
+        "nothing is saved",
+        "saved at step 40",
+    ]
+    said = saved_line(fake.study, fake.results)
+    assert said.endswith("saved: A h=1 seed 1 at step 20, A h=1 seed 3 at step 40")
 
 
 def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):

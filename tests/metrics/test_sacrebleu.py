@@ -49,6 +49,15 @@ def test_precisions_and_brevity_penalty_equal_values_computed_by_hand():
     assert bleu(["a b c d"], ["a b c d e"]).value == pytest.approx(100 * math.exp(1 - 5 / 4))
 
 
+def test_bleu_has_its_brevity_penalty_and_other_metrics_have_none():
+    assert bleu(["a b c d"], ["a b c d e"]).parts == {
+        "brevity_penalty": pytest.approx(math.exp(1 - 5 / 4))
+    }
+    assert bleu(["a b c d e f"], ["a b c d e"]).parts == {"brevity_penalty": 1.0}
+    assert bleu([""], ["a b"]).parts == {"brevity_penalty": 0.0}
+    assert measure("chrf", ["a b c"], ["a b c d"]).parts == {}
+
+
 def test_bleu_is_computed_on_the_corpus_and_is_not_a_mean_over_sentences():
     """n-grams and lengths are summed: 4 + 4 of 5 + 5 words match, and so on, however they are
     spread.

@@ -28,6 +28,18 @@ def test_a_step_after_an_evaluation_is_reported_as_training_at_once(tmp_path, mo
     )  # the third step came too soon after the second for another report
 
 
+def test_an_interrupted_run_leaves_the_step_that_it_has_saved(tmp_path, monkeypatch):
+    monkeypatch.setattr(module.time, "monotonic", lambda: 0.0)  # no step is reported by the clock
+    folder = RunFolder(tmp_path / "0123456789ab")
+    folder.path.mkdir()
+    reporter = ProgressReporter(folder, 1, torch.device("cpu"))
+    for step in (1, 2, 3):
+        reporter.after_step(StepReport(step, 9, 5.0 - step, None, 10 * step))
+    reporter.leave()
+    left = folder.read_progress()
+    assert (left.phase, left.step, left.loss) == ("left", 3, 2.0)
+
+
 def test_the_most_memory_held_on_a_gpu_outlives_an_interruption(tmp_path, monkeypatch):
     held, resets, device = [7, 5], [], torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10, 80))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ablate.analysis.scores import mean_and_std
 from ablate.analysis.table import Table
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
@@ -37,7 +39,9 @@ def _score_legend(table: Table, form: Form) -> list[str]:
     alike.
     """
     seeds = len(table.study.seeds)
-    lines = [_signature(table, metric) for metric in table.metrics]
+    lines = []
+    for metric in table.metrics:
+        lines += [_signature(table, metric), *_parts(table, metric)]
     if len(table.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
         if PPL_CHAR.name not in table.study.task.metrics:
@@ -63,6 +67,16 @@ def _signature(table: Table, metric: Metric) -> str:
         scorer = f"{metric.scorer} " if metric.scorer else ""
         signature = f"test={table.study.data.test}, {scorer}{signature}"
     return f"{metric.title}: {signature}."
+
+
+def _parts(table: Table, metric: Metric) -> Iterator[str]:
+    """Yield the range over the rows of each part of the scores, as far as the results have it."""
+    for part in metric.parts:
+        means = [row.part(metric, part).mean for row in table.rows]
+        known = sorted(number(mean, 3) for mean in means if mean is not None)
+        if known:
+            span = " to ".join(dict.fromkeys((known[0], known[-1])))
+            yield f"{part.title}: {span} ({part.meaning})."
 
 
 SCORES = Section(_score_columns, _score_legend)
