@@ -4,12 +4,14 @@ share runs.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from ablate.config.data import MAX_CONTEXT
 from ablate.config.fields import OF_TASKS, Section
+
+LengthPenalty = Literal["gnmt", "length"]
 
 
 class DecodingConfig(Section):
@@ -22,7 +24,13 @@ class DecodingConfig(Section):
         0.6,
         ge=0.0,
         le=10.0,
-        description="exponent of the GNMT length penalty ((5+|Y|)/6)^alpha (Wu et al., 2016)",
+        description="exponent of the length penalty, by which the log-probability of a translation "
+        "Y is divided",
+    )
+    length_penalty: Annotated[LengthPenalty, OF_TASKS] = Field(
+        "gnmt",
+        description="form of the length penalty: ((5+|Y|)/6)^alpha (Wu et al., 2016), or |Y|^alpha "
+        "as in fairseq and transformers; the end mark counts",
     )
     max_extra_length: Annotated[int, OF_TASKS] = Field(
         50,

@@ -1,4 +1,4 @@
-"""Beam search with the GNMT length penalty (section 6.1; Wu et al., 2016, eq. 14).
+"""Beam search with a length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
 Each sentence has K hypotheses. A step ranks all their continuations: those among the best K that
 end the sentence are finished, and the best K of the others are kept. A sentence is done when no
@@ -9,13 +9,15 @@ allowed, or, with early stopping, when K hypotheses have finished. Done sentence
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from ablate.config.decoding import LengthPenalty
 from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.data.tokenizer import BOS, EOS, PAD
 from ablate.model import DecodingCache, Transformer
@@ -56,9 +58,12 @@ class Constraint(Protocol):
         """Keep the sentences of these rows."""
 
 
-def length_penalty(length: Tensor | int, alpha: float) -> Tensor:
-    """lp(Y) = ((5 + |Y|) / 6)^alpha, the end mark counted in |Y|."""
-    return ((5.0 + torch.as_tensor(length, dtype=torch.float32)) / 6.0) ** alpha
+def length_penalty(length: Tensor | int, alpha: float, form: LengthPenalty = "gnmt") -> Tensor:
+    """lp(Y) = ((5 + |Y|) / 6)^alpha of GNMT, or |Y|^alpha of fairseq; the end mark counted in
+    |Y|.
+    """
+    tokens = torch.as_tensor(length, dtype=torch.float32)
+    return ((5.0 + tokens) / 6.0 if form == "gnmt" else tokens) ** alpha
 
 
 def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -106,6 +111,7 @@ def beam_search(
     alpha: float,
     early_stopping: bool = True,
     constraint: Constraint | None = None,
+    penalty: LengthPenalty = "gnmt",
 ) -> list[Hypothesis]:
     """Find the best translation of each sentence.
 
@@ -117,8 +123,10 @@ def beam_search(
         alpha: exponent of the length penalty.
         early_stopping: whether K finished hypotheses end a search; with K = 1 one does in any case.
         constraint: of these sentences; None: any token may follow.
+        penalty: form of the length penalty.
     """
-    search = _Search(model, source, limits, beam, alpha, early_stopping, constraint)
+    lengths = partial(length_penalty, alpha=alpha, form=penalty)
+    search = _Search(model, source, limits, beam, lengths, early_stopping, constraint)
     position = 0
     while len(search.sentences):
         search.step(position)
@@ -139,19 +147,17 @@ class _Search:
         source: Tensor,
         limits: Tensor,
         beam: int,
-        alpha: float,
+        penalty: Callable[[Tensor | int], Tensor],
         early_stopping: bool,
         constraint: Constraint | None,
     ) -> None:
         B, device = len(source), source.device
         self.constraint = constraint
         self.ends_with_K_finished = early_stopping or beam == 1
-        self.model, self.K, self.alpha = model, beam, alpha
+        self.model, self.K, self.penalty = model, beam, penalty
         self.limits = limits.tolist()  # of the sentence in each row, on the host
         self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
-        self.at_limit = length_penalty(limits + 1, alpha).to(
-            device
-        )  # the largest penalty that each can reach
+        self.at_limit = penalty(limits + 1).to(device)  # the largest penalty that each can reach
         # The best finished hypothesis of every sentence, whether it is still in the batch or not.
         self.best_tokens = torch.zeros(
             (B, max(self.limits, default=0)), dtype=torch.int64, device=device
@@ -231,9 +237,7 @@ class _Search:
         # With few possible continuations, impossible ones fill the 2K candidates.
         ends = ends & (scores > IMPOSSIBLE)
         self.finished += ends.sum(1)
-        normalized = (scores / length_penalty(position + 1, self.alpha)).masked_fill(
-            ~ends, IMPOSSIBLE
-        )
+        normalized = (scores / self.penalty(position + 1)).masked_fill(~ends, IMPOSSIBLE)
         values, which = normalized.max(1)
         before = self.best_scores.index_select(0, self.sentences)
         better = values > before

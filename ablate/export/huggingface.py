@@ -17,8 +17,8 @@ from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.export.trained_model import Affine, TrainedModel
 from ablate.model.positions import sinusoids
 
-# Defaults of `generate`, equal to this project's beam search with alpha = 0. The length penalty of
-# transformers divides by another power of the length, so that no other alpha has an equivalent.
+# Defaults of `generate`, equal to the beam search of this project with alpha = 0. transformers
+# divides by the length itself, which is `length_penalty: length`; GNMT's form has no equivalent.
 GENERATION = {
     "bos_token_id": BOS,
     "eos_token_id": EOS,

@@ -135,7 +135,9 @@ def _result(result: Result) -> list[str]:
         lines.append(f"weights {result.weights.file}, SHA-256 {result.weights.sha256}")
     for id, decoding in result.decodings.items():
         averaged = plural(decoding.averaged, "checkpoint")
-        settings = f"beam {decoding.beam}, alpha {decoding.alpha}, {averaged} averaged"
+        form = decoding.length_penalty
+        penalty = f"alpha {decoding.alpha}" + ("" if form == "gnmt" else f", penalty {form}")
+        settings = f"beam {decoding.beam}, {penalty}, {averaged} averaged"
         scores = ", ".join(
             f"{name} {score.value:.3f} {score.signature}".strip()
             for name, score in decoding.scores.items()

@@ -25,6 +25,7 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from ablate.config import RowConfig
+from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import NOT_IDENTITY
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_bytes, read_json, write_json
@@ -288,6 +289,7 @@ class Decoding(Record):
 
     averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made
         fewer.
+    length_penalty: its form; left out of the file where it is the paper's.
     predictions: their number; None if the task predicts nothing.
     sha256: of the file of predictions.
     seconds: of decoding.
@@ -299,6 +301,7 @@ class Decoding(Record):
     corpus: FileName
     beam: Count
     alpha: Number
+    length_penalty: LengthPenalty = "gnmt"
     max_extra_length: Count
     average_checkpoints: Count
     averaged: Count
@@ -310,12 +313,10 @@ class Decoding(Record):
 
     @model_serializer(mode="wrap")
     def _without_absent(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content: dict[str, Any] = to_dict(self)
-        return (
-            content
-            if self.generated
-            else {name: value for name, value in content.items() if name != "generated"}
-        )
+        content = _left_out(to_dict(self), "length_penalty", default="gnmt")
+        if not self.generated:
+            del content["generated"]
+        return content
 
 
 class Result(Record):

@@ -97,7 +97,13 @@ class Task(ABC):
     prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
     default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
     defaults: ClassVar[Mapping[str, Any]] = {}
-    row_fields: ClassVar[tuple[str, ...]] = ("beam", "alpha", "max_extra_length", "early_stopping")
+    row_fields: ClassVar[tuple[str, ...]] = (
+        "beam",
+        "alpha",
+        "length_penalty",
+        "max_extra_length",
+        "early_stopping",
+    )
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "beam", "alpha")
     paper: ClassVar[PaperTable | None] = None
 

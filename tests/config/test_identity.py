@@ -46,7 +46,7 @@ TRAINING = {
     "mask_rate": 0.4, "mask_split": "100/0/0", "whole_word": True,
 }  # fmt: skip
 DECODING = {
-    "beam": 1, "alpha": 1.0, "max_extra_length": 20, "early_stopping": False, "constrained": True,
+    "beam": 1, "alpha": 1.0, "length_penalty": "length", "max_extra_length": 20, "early_stopping": False, "constrained": True,
     "average_checkpoints": 5,
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
     "eval_mask_rate": 0.3, "eval_whole_word": True, "eval_mask_seed": 2,

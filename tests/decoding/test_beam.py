@@ -38,19 +38,23 @@ def log_probabilities(model, source, translations):
     return model.logits(states).log_softmax(-1).gather(2, chosen)[:, :, 0].sum(1)
 
 
-def normalized(model, source, tokens, alpha):
+def penalty_of(length, alpha, form):
+    """The length penalty of a translation of so many tokens without the end mark."""
+    return {"gnmt": (5 + length + 1) / 6, "length": length + 1}[form] ** alpha
+
+
+def normalized(model, source, tokens, alpha, form="gnmt"):
     """The score of one translation by its definition."""
-    return (
-        float(log_probabilities(model, source, [tokens])[0]) / ((5 + len(tokens) + 1) / 6) ** alpha
-    )
+    log_probability = float(log_probabilities(model, source, [tokens])[0])
+    return log_probability / penalty_of(len(tokens), alpha, form)
 
 
-def best_of_all(model, source, limit, alpha):
+def best_of_all(model, source, limit, alpha, form="gnmt"):
     """(score, tokens) of the best among all translations of at most `limit` tokens."""
     found = []
     for length in range(limit + 1):
         translations = list(itertools.product(WORDS, repeat=length))
-        scores = log_probabilities(model, source, translations) / ((5 + length + 1) / 6) ** alpha
+        scores = log_probabilities(model, source, translations) / penalty_of(length, alpha, form)
         best = int(scores.argmax())
         found.append((float(scores[best]), list(translations[best])))
     return max(found)
@@ -100,35 +104,37 @@ def test_a_beam_of_one_is_greedy_search(seed, fields, architecture):
     "fields", [{}, {"architecture": "decoder-only"}, {"mixer": "lstm"}], ids=str
 )
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 3.0])
+@pytest.mark.parametrize("form", ["gnmt", "length"])
 @pytest.mark.parametrize("seed", range(1, 5))
-def test_an_exhaustive_beam_finds_the_best_of_all_translations(seed, alpha, fields):
+def test_an_exhaustive_beam_finds_the_best_of_all_translations(seed, form, alpha, fields):
     model, batch, limits = (
         diverse_model(V, seed, ends=-2.0, **fields),
         sources(*SOURCE_LENGTHS, seed=seed),
         [2, 4, 3],
     )
     space = sum(len(WORDS) ** length for length in range(5))
-    found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha)
+    found = beam_search(model, batch, torch.tensor(limits), beam=space, alpha=alpha, penalty=form)
     for i, limit in enumerate(limits):
-        score, tokens = best_of_all(model, unpadded(batch, i), limit, alpha)
+        score, tokens = best_of_all(model, unpadded(batch, i), limit, alpha, form)
         assert found[i].tokens == tokens
         assert found[i].score == pytest.approx(score, abs=1e-5)
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 2.0])
+@pytest.mark.parametrize("form", ["gnmt", "length"])
 @pytest.mark.parametrize("beam", [1, 2, 5, 13])
 def test_a_score_is_the_log_probability_over_the_penalty_and_none_beats_the_best_of_all(
-    beam, alpha
+    beam, form, alpha
 ):
     for seed in (1, 2, 3):
         model, batch = diverse_model(V, seed, ends=-2.0), sources(*SOURCE_LENGTHS, seed=seed)
-        found = beam_search(model, batch, torch.tensor([4, 3, 4]), beam, alpha)
+        found = beam_search(model, batch, torch.tensor([4, 3, 4]), beam, alpha, penalty=form)
         for i, limit in enumerate([4, 3, 4]):
             source = unpadded(batch, i)
             assert found[i].score == pytest.approx(
-                normalized(model, source, found[i].tokens, alpha), abs=1e-5
+                normalized(model, source, found[i].tokens, alpha, form), abs=1e-5
             )
-            assert found[i].score <= best_of_all(model, source, limit, alpha)[0] + 1e-5
+            assert found[i].score <= best_of_all(model, source, limit, alpha, form)[0] + 1e-5
 
 
 def test_a_wider_beam_scores_better_on_average():
@@ -150,6 +156,11 @@ def test_the_length_penalty_is_that_of_gnmt():
     assert float(length_penalty(13, 2.0)) == 9.0
     assert length_penalty(torch.tensor([1, 7, 13]), 1.0).tolist() == [1.0, 2.0, 3.0]
     assert length_penalty(torch.tensor([1, 7, 13]), 0.0).tolist() == [1.0, 1.0, 1.0]
+
+
+def test_the_length_penalty_of_fairseq_divides_by_a_power_of_the_length():
+    assert length_penalty(torch.tensor([1, 4, 9]), 1.0, "length").tolist() == [1.0, 4.0, 9.0]
+    assert length_penalty(torch.tensor([1, 4, 9]), 0.5, "length").tolist() == [1.0, 2.0, 3.0]
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0, 2.0, 4.0])

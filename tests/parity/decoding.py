@@ -7,7 +7,7 @@ hypotheses.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from random import Random
 
 import numpy as np
@@ -50,10 +50,11 @@ class Taught:
     case: Case
     sources: Sentences
 
-    def translated(self, beam: int) -> list[Hypothesis]:
-        """Our translations."""
+    def translated(self, beam: int, alpha: float = 0.0) -> list[Hypothesis]:
+        """Our translations, with the length penalty that transformers has."""
         limits = torch.full((len(self.sources),), LIMIT)
-        return beam_search(self.case.model, ended(self.sources), limits, beam, alpha=0.0)
+        sources = ended(self.sources)
+        return beam_search(self.case.model, sources, limits, beam, alpha, penalty="length")
 
 
 @cache
@@ -106,17 +107,20 @@ class EndAt(LogitsProcessor):
 
 
 def generated(
-    theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int
+    theirs: PreTrainedModel, prompt: Tensor, begun: int, beam: int, alpha: float = 0.0
 ) -> tuple[Tensor, Tensor]:
-    """Generate with transformers: tokens with an end mark, and their log-probability.
+    """Generate with transformers: tokens with an end mark, and their log-probability over the
+    length penalty.
 
     Args:
         theirs: the model.
         prompt: sources (B, S).
         begun: number of tokens that its output repeats before the translation.
         beam: K.
+        alpha: exponent of the length penalty.
     """
-    search = {"num_beams": beam, "length_penalty": 0.0, "early_stopping": True} if beam > 1 else {}
+    search = {"num_beams": beam, "length_penalty": alpha, "early_stopping": True}
+    search = search if beam > 1 else {}
     out = theirs.generate(
         prompt, attention_mask=(prompt != PAD).long(), do_sample=False, max_new_tokens=LIMIT + 1,
         suppress_tokens=[PAD, BOS], logits_processor=LogitsProcessorList([EndAt(begun + LIMIT)]),
@@ -130,14 +134,13 @@ def generated(
     real = (
         ends.cumsum(1) - ends.long() == 0
     )  # up to the first end mark; the padding after it differs
-    return tokens * real, (log_probs * real).sum(1)
+    return tokens * real, (log_probs * real).sum(1) / real.sum(1) ** alpha
 
 
-def by_marian(beam: int) -> Pairs:
+def by_marian(beam: int, alpha: float = 0.0) -> Pairs:
     known = taught("marian")
-    return _side_by_side(
-        known.translated(beam), *generated(marian.marian(known.case), ended(known.sources), 1, beam)
-    )
+    theirs = generated(marian.marian(known.case), ended(known.sources), 1, beam, alpha)
+    return _side_by_side(known.translated(beam, alpha), *theirs)
 
 
 def by_llama(beam: int) -> Pairs:
@@ -190,8 +193,9 @@ def _sequences(sentences: Sentences) -> TokenSequences:
     )
 
 
-def _row(name: str, pairs: Callable[[int], Pairs], beam: int) -> Row:
+def _row(name: str, pairs: Callable[[int], Pairs], beam: int, alpha: float = 0.0) -> Row:
     how = "greedy translations" if beam == 1 else f"translations by a beam of {beam}"
+    how += f" and |Y|^{alpha:g}" if alpha else ""
     what = f"{TRANSLATED} {how}: tokens, log-probabilities"
     return Row(f"transformers {name}", what, lambda: pairs(beam))
 
@@ -199,5 +203,6 @@ def _row(name: str, pairs: Callable[[int], Pairs], beam: int) -> Row:
 ROWS = (
     Row("transformers MarianMTModel", "perplexity", of_marian),
     *(_row("MarianMTModel", by_marian, beam) for beam in (1, 4)),
+    *(_row("MarianMTModel", partial(by_marian, alpha=alpha), 4, alpha) for alpha in (1.0, 2.0)),
     *(_row("LlamaForCausalLM", by_llama, beam) for beam in (1, 4)),
 )
