@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 48_200
+LINES = 48_450
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
