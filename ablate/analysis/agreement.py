@@ -10,8 +10,7 @@ from ablate.stats.significance import kendall_tau_b
 
 WARNING = (
     "Small corpora and short trainings reverse effects of size and of regularization: a larger "
-    "model may lose, and "
-    "dropout may hurt, where in the paper they gain."
+    "model may lose, and dropout may hurt, where in the paper they gain."
 )
 
 

@@ -261,7 +261,6 @@ def _sum_note(
     if whole is not None and None not in singles:
         total = sum(value for value in singles if value is not None)
         yield (
-            f"The single additions sum to {signed(total, metric.digits)} {metric.title}; all parts "
-            f"together give "
-            f"{signed(whole, metric.digits)}."
+            f"The single additions sum to {signed(total, metric.digits)} {metric.title}; all "
+            f"parts together give {signed(whole, metric.digits)}."
         )

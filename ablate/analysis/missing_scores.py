@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -88,22 +88,18 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             cached = dict[str, Measurement]()
             with suppress(StoreError):  # a damaged cache is made again
                 cached = read_measurements(folder, row.decoding, decoding)
-            metrics = tuple(name for name in wanted if not _is_whole(study, name, cached, decoding))
+            metrics = tuple(
+                name
+                for name in wanted
+                # Older versions stored no parts.
+                if name not in cached
+                or len(study.task.metrics[name].parts) > len(cached[name].parts)
+            )
             if metrics:
                 found[run.id, row.decoding] = _Unscored(
                     folder, row.decoding, decoding, cached, metrics
                 )
     return list(found.values())
-
-
-def _is_whole(
-    study: Study, name: str, cached: Mapping[str, Measurement], decoding: Decoding
-) -> bool:
-    """Whether a metric is measured, with all of its parts; older versions stored none."""
-    if name not in cached:
-        return False
-    known = {*cached[name].parts, *(decoding.scores[name].parts if name in decoding.scores else ())}
-    return all(part.name in known for part in study.task.metrics[name].parts)
 
 
 def _score(
@@ -131,8 +127,7 @@ def _score(
     if len(predictions) != expected:
         raise StoreError(
             f"{one.folder.predictions(one.id)}: has {plural(len(predictions), 'line')}, and the "
-            f"test split of corpus "
-            f"{id} has {plural(expected, 'item')}; restore the corpus"
+            f"test split of corpus {id} has {plural(expected, 'item')}; restore the corpus"
         )
     measured = {name: study.task.measure(name, predictions, corpus) for name in one.metrics}
     assert one.decoding.sha256 is not None

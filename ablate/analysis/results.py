@@ -203,12 +203,6 @@ def scores_of(runs: Iterable[RunResult], metric: str) -> Scores:
     return Scores({run.run.seed: run.scores[metric].value for run in runs if metric in run.scores})
 
 
-def part_of(runs: Iterable[RunResult], metric: str, part: str) -> Scores:
-    """A part of the scores of a row's runs in one metric; of those runs that have stored it."""
-    scores = {run.run.seed: run.scores[metric] for run in runs if metric in run.scores}
-    return Scores({s: score.parts[part] for s, score in scores.items() if part in score.parts})
-
-
 def paired_scores(
     metric: str, ours: Sequence[RunResult], base: Sequence[RunResult], seeds: Sequence[int]
 ) -> PairedScores:

@@ -17,6 +17,7 @@ from ablate.store.files import verify
 from ablate.store.records import evaluation_at
 from ablate.study import Row, Selection, Study, read_study
 from ablate.study.study import changes
+from ablate.study.tuning import Tuning
 
 
 def open_study(path: Path, results: Results, selection: Selection | None = None) -> Study:
@@ -37,6 +38,10 @@ def settle(study: Study, results: Results) -> Study:
     Raises:
         StoreError: a result cannot be read, or has lost its evaluations.
     """
+    return _with_decoding(_with_tuning(study, results), results)
+
+
+def _with_tuning(study: Study, results: Results) -> Study:
     trials = study.tuning
     if trials is None:
         return study
@@ -44,7 +49,59 @@ def settle(study: Study, results: Results) -> Study:
         row.label: [loss_of(results.run(run.id)) for run in trials.runs_of(row)]
         for row in trials.rows
     }
-    rows = [_chosen(study, row, losses) for row in study.rows]
+    return _with_rows(study, [_chosen(study, row, losses) for row in study.rows])
+
+
+def _with_decoding(study: Study, results: Results) -> Study:
+    """Give each row the decoding that is the best for base on dev; all still wait if one of base's
+    runs is not decoded.
+    """
+    on_dev, choice = study.on_dev, study.base.decoding_choice
+    if on_dev is None or choice is None:
+        return study
+    losses = []
+    for row in on_dev.rows:
+        scores = [_score_on_dev(results.run(run.id), row, choice) for run in on_dev.runs_of(row)]
+        # A seed that diverged did so for every candidate.
+        losses.append([score for score in scores if score != math.inf] or scores)
+    choice = _with_losses(choice, losses)
+    values = {} if choice.chosen is None else choice.chosen.values
+    rows = []
+    for row in study.rows:
+        if row.decoding_choice is not None:
+            config = row.config.model_copy(update=dict(values))
+            row = replace(row, decoding_choice=choice, config=config)
+        rows.append(row)
+    return _with_rows(study, rows)
+
+
+def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
+    """The score of a run with a candidate, as `Tuning.losses` has it; infinite if it diverged,
+    None if missing.
+
+    Raises:
+        StoreError: the result cannot be read.
+    """
+    try:
+        result = folder.read_result()
+    except Damaged:
+        return None  # the next `ablate run` makes it again
+    if result is not None and result.outcome == "diverged":
+        return math.inf
+    decoding = result.decodings.get(row.decoding) if result else None
+    if decoding is None or choice.metric is None:
+        return None
+    score = decoding.scores.get(choice.metric.name)
+    if score is None:
+        raise StoreError(
+            f"{folder.result}: has no {choice.metric.name} on dev; remove {folder.path} to train "
+            f"the run again"
+        )
+    return -score.value if choice.metric.more_is_better else score.value
+
+
+def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
+    """The study with these rows, compared with their bases."""
     bases = {row.label: row for row in rows if row.is_base}
     return replace(
         study,
@@ -80,8 +137,7 @@ def loss_of(folder: RunFolder) -> float | None:
     if perplexity is None:
         raise StoreError(
             f"{folder.metrics}: is damaged, or has lost its last evaluation; remove {folder.path} "
-            f"to train the run "
-            "again"
+            "to train the run again"
         )
     return math.log(perplexity)
 
@@ -90,14 +146,20 @@ def _chosen(study: Study, row: Row, losses: Mapping[str, Sequence[float | None]]
     """The row with its chosen configuration; as it was if a loss misses."""
     if row.tuning is None:
         return row
-    means: list[float] = []
-    for trial in study.trials_of(row):
-        known = [loss for loss in losses[trial.label] if loss is not None]
-        if len(known) < len(losses[trial.label]):
-            return replace(row, tuning=replace(row.tuning, losses=()))
-        means.append(math.fsum(known) / len(known))
-    tuning = replace(row.tuning, losses=tuple(means))
+    trials = [losses[trial.label] for trial in study.trials_of(row)]
+    tuning = _with_losses(row.tuning, trials)
     return replace(row, tuning=tuning, config=tuning.chosen.config if tuning.chosen else row.config)
+
+
+def _with_losses(tuning: Tuning, losses: Sequence[Sequence[float | None]]) -> Tuning:
+    """The candidates with their mean losses; without any if one is missing."""
+    means: list[float] = []
+    for of_candidate in losses:
+        known = [loss for loss in of_candidate if loss is not None]
+        if len(known) < len(of_candidate):
+            return replace(tuning, losses=())
+        means.append(math.fsum(known) / len(known))
+    return replace(tuning, losses=tuple(means))
 
 
 def _compared(row: Row, base: Row, first: Row) -> Row:

@@ -139,11 +139,11 @@ def next_stage(
     if tuning is not None:
         runs = missing_runs(tuning, results, retries)
         if set(runs) - set(left):
-            first = (
-                f"{plural(tuning.total_runs, 'tuning run')} for "
-                f"{plural(sum(row.tuning is not None for row in study.rows), 'row')}, "
-                f"then the runs themselves."
-            )
+            first = f"{plural(tuning.total_runs, 'tuning run')} for "
+            first += plural(sum(row.tuning is not None for row in study.rows), "row")
+            if tuning.split == "dev":
+                first = "Base is trained and decoded on dev"
+            first += ", then the runs themselves."
             step = replace(step, sentence=f"{step.sentence} {first}".strip())
             at_once = max(len(runs), len(rows) + waiting)
             return Stage(

@@ -19,7 +19,6 @@ from ablate.analysis.provenance_diff import ProvenanceDiff
 from ablate.analysis.results import (
     RunResult,
     measured_metrics,
-    part_of,
     read_runs,
     scores_of,
     signatures,
@@ -105,8 +104,14 @@ class TableRow:
 
     def part(self, metric: Metric, part: Part) -> Scores:
         """A part of the scores in a metric; empty where the results do not have it."""
-        seeds = self.scores[metric.name].by_seed
-        return part_of([run for run in self.runs if run.run.seed in seeds], metric.name, part.name)
+        found = {}
+        for run in self.runs:
+            score = run.scores.get(metric.name)
+            if score and part.name in score.parts:
+                found[run.run.seed] = score.parts[part.name]
+        return Scores(
+            {seed: found[seed] for seed in self.scores[metric.name].by_seed if seed in found}
+        )
 
     def with_seeds(self, seeds: Sequence[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
@@ -269,11 +274,13 @@ class Table:
         """The table for scripts; `timed` adds measured times, which differ each time a study is
         repeated.
         """
+        choice = self.study.base.decoding_choice
         return {
             "study": self.study.name,
             **({"looks": self.position.as_json()} if self.position else {}),
             **({"error": self.error} if self.error > LEVEL else {}),
             "metrics": [metric.name for metric in self.metrics],
+            **({"decoding": choice.as_json()} if choice else {}),
             "rows": [_row_json(row, self.study, timed) for row in self.rows],
             "signatures": self.signatures,
             "corpora": list(self.corpora),
@@ -406,8 +413,8 @@ def _low_parts(study: Study, rows: Sequence[TableRow]) -> Iterator[str]:
                 if mean is not None and mean < part.least:
                     low.append(f"{row.row.label} ({number(mean, 3)})")
             if low:
-                what = f"{part.title.lower()} below {part.least}"
-                yield f"NOTE: {what}: {first_few(low)}: {part.remark}."
+                what = part.name.replace("_", " ")
+                yield f"NOTE: {what} below {part.least}: {first_few(low)}: {part.remark}."
 
 
 def _archived(runs: Sequence[RunResult]) -> tuple[str, ...]:

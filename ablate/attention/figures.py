@@ -120,9 +120,8 @@ def draw_importances(importances: Importances, run: str) -> Figure:
             place.tick_params(length=0)
         figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40)
         figure.suptitle(
-            f"Importance of the heads of run {run}\n"
-            "Increase of the dev loss when the head is masked, in nats per token.\n"
-            f"Loss of the whole model: {importances.loss:.4f} on "
+            f"Importance of the heads of run {run}\nIncrease of the dev loss when the head is "
+            f"masked, in nats per token.\nLoss of the whole model: {importances.loss:.4f} on "
             f"{plural(importances.pairs, 'record')}."
         )
     return figure

@@ -77,9 +77,8 @@ class PerRun:
         if count > 1 and (device == "cpu" or here == 0):
             reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
             raise UsageError(
-                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run by "
-                f"{count} processes "
-                "on the CPU"
+                f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run "
+                f"by {count} processes on the CPU"
             )
         # A broken driver must not make several processes train on the CPU.
         return count, "cuda" if count > 1 else device

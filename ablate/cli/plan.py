@@ -218,9 +218,8 @@ class _Output:
             console.print(self.fitting.summary(self.limit))
         elif self.limit is not None:
             console.print(
-                f"--budget {self.limit.text}: the runs that fit are unknown until one has finished "
-                f"on this machine; "
-                "`ablate run` trains base first and measures its time."
+                f"--budget {self.limit.text}: the runs that fit are unknown until one has "
+                "finished on this machine; `ablate run` trains base first and measures its time."
             )
         if self.step.sentence:
             more = len(self.step.whole.seeds) > len(self.step.study.seeds)

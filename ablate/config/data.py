@@ -233,16 +233,14 @@ class RowDataConfig(Section):
         ge=2,
         le=MAX_CONTEXT,
         description="language models, masked or not: number of tokens in a context of training, "
-        "and by default "
-        "of the evaluation",
+        "and by default of the evaluation",
     )
     stride: Annotated[int | None, OF_TASKS] = Field(
         None,
         ge=1,
         le=MAX_CONTEXT,
         description="language models, masked or not: tokens between the beginnings of two training "
-        "contexts; unset: "
-        "context",
+        "contexts; unset: context",
     )
     mask_rate: Annotated[float, OF_TASKS] = Field(
         0.15,
@@ -253,8 +251,7 @@ class RowDataConfig(Section):
     mask_split: Annotated[str, OF_TASKS] = Field(
         "80/10/10",
         description="masked language models: percentages of the predicted tokens that the model "
-        "reads as the mask, as "
-        "a random token, and unchanged",
+        "reads as the mask, as a random token, and unchanged",
     )
     whole_word: Annotated[bool, OF_TASKS] = Field(
         False,

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ablate.config.data import MAX_CONTEXT
-from ablate.config.fields import OF_TASKS, Section
+from ablate.config.fields import OF_SEARCH, OF_TASKS, Facts, Section
 
 LengthPenalty = Literal["gnmt", "length"]
 
@@ -17,38 +17,38 @@ LengthPenalty = Literal["gnmt", "length"]
 class DecodingConfig(Section):
     """Settings of prediction and scoring. Defaults are those of the paper's Table 3."""
 
-    beam: Annotated[int, OF_TASKS] = Field(
+    beam: Annotated[int, OF_SEARCH] = Field(
         4, ge=1, le=1024, description="beam size; 1 is greedy search"
     )
-    alpha: Annotated[float, OF_TASKS] = Field(
+    alpha: Annotated[float, OF_SEARCH] = Field(
         0.6,
         ge=0.0,
         le=10.0,
         description="exponent of the length penalty, by which the log-probability of a translation "
         "Y is divided",
     )
-    length_penalty: Annotated[LengthPenalty, OF_TASKS] = Field(
+    length_penalty: Annotated[LengthPenalty, OF_SEARCH] = Field(
         "gnmt",
         description="form of the length penalty: ((5+|Y|)/6)^alpha (Wu et al., 2016), or |Y|^alpha "
         "as in fairseq and transformers; the end mark counts",
     )
-    max_extra_length: Annotated[int, OF_TASKS] = Field(
+    max_extra_length: Annotated[int, OF_SEARCH] = Field(
         50,
         ge=0,
         le=10_000,
         description="maximum number of tokens by which a translation exceeds its source",
     )
-    early_stopping: Annotated[bool, OF_TASKS] = Field(
+    early_stopping: Annotated[bool, OF_SEARCH] = Field(
         True,
         description="stop a search when the number of finished hypotheses reaches the beam size; "
         "false: only when no unfinished one can become better",
     )
-    constrained: Annotated[bool, OF_TASKS] = Field(
+    constrained: Annotated[bool, OF_SEARCH] = Field(
         False,
         description="parsing: search only among well-formed trees with as many words as the "
         "sentence",
     )
-    average_checkpoints: int = Field(
+    average_checkpoints: Annotated[int, Facts(chosen_on_dev=True)] = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
     )
     eval_context: Annotated[int | None, OF_TASKS] = Field(
@@ -56,8 +56,7 @@ class DecodingConfig(Section):
         ge=2,
         le=MAX_CONTEXT,
         description="language models, masked or not: number of tokens from which a token of the "
-        "test split is "
-        "predicted; unset: context",
+        "test split is predicted; unset: context",
     )
     eval_stride: Annotated[int | None, OF_TASKS] = Field(
         None,

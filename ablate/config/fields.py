@@ -51,6 +51,7 @@ class Facts:
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
         models have equal ids.
     of_tasks: whether only the tasks that name it in `row_fields` use it.
+    chosen_on_dev: whether `tune` may choose it by predictions for the dev split, without training.
     is_exported: whether exports take any value of it, or have rules about it (export/targets.py).
     """
 
@@ -64,10 +65,12 @@ class Facts:
     acts_in: Literal["", "heads", "attention", "attention scores"] = ""
     is_reset: bool = True
     of_tasks: bool = False
+    chosen_on_dev: bool = False
     is_exported: bool = False
 
 
 OF_TASKS = Facts(of_tasks=True)
+OF_SEARCH = Facts(of_tasks=True, chosen_on_dev=True)
 EXPORTED = Facts(is_exported=True)
 NOT_IN_ID = Facts(in_id=False)
 

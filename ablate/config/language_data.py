@@ -120,8 +120,7 @@ class LanguageData(CorpusConfig):
     rows: Literal["documents", "pieces"] = Field(
         "documents",
         description="rows of JSON Lines or Parquet are documents, or pieces of the one document of "
-        "the file; a .txt "
-        "file is one document",
+        "the file; a .txt file is one document",
     )
     documents: Literal["joined", "separate"] = Field(
         "joined",

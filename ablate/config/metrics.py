@@ -7,17 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Part:
-    """A number that a metric's score is made with, and that is shown beside it.
+    """A number that a metric's score is made with, shown beside it with its `meaning`.
 
-    name: in JSON.
-    title: in legends.
-    meaning: of its values.
-    least: a row with a smaller mean gets a remark.
-    remark: what a smaller value says, and the remedy.
+    least: a row with a smaller mean gets the remark, which names the remedy.
     """
 
     name: str
-    title: str
     meaning: str
     least: float
     remark: str
@@ -77,11 +72,10 @@ MASKED_ACCURACY = Metric(
 # (Papineni et al., 2002).
 BREVITY_PENALTY = Part(
     "brevity_penalty",
-    "Brevity penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
     least=0.98,
     remark="translations are shorter than the references, which lowers BLEU. A larger alpha makes "
-    "them longer",
+    "them longer; `tune: {decoding: {alpha: [...]}}` chooses one on dev",
 )
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (

@@ -31,8 +31,7 @@ class ModelConfig(Section):
     ] = Field(
         "encoder-decoder",
         description="encoder and decoder (3.1); one causal stack, over source and target as one "
-        "sequence; or the "
-        "encoder alone",
+        "sequence; or the encoder alone",
     )
     n_layers: Annotated[
         int, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
@@ -181,8 +180,7 @@ class ModelConfig(Section):
         ge=0,
         le=16,
         description="number of token types of `encoder-only`; the vector of the first one is added "
-        "to every embedding, "
-        "as in BERT for a single text",
+        "to every embedding, as in BERT for a single text",
     )
     output_transform: Annotated[
         bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)

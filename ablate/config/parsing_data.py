@@ -66,8 +66,7 @@ class ParsingData(DataConfig):
     leaves: Leaves = Field(
         "XX",
         description="symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as "
-        "XX/NN, or the word "
-        "itself (Choe and Charniak, 2016)",
+        "XX/NN, or the word itself (Choe and Charniak, 2016)",
     )
     max_length: int = Field(
         500,

@@ -152,10 +152,9 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
             word = name.partition(".")[0]
             if not word or (_find_beside(word, beside) and not _is_installed(word)):
                 raise ValueError(
-                    f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but only "
-                    f"the module of the "
-                    "class is stored and executed; move the code into it, or install what it "
-                    "imports"
+                    f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but "
+                    "only the module of the class is stored and executed; move the code into it, "
+                    "or install what it imports"
                 )
 
 

@@ -94,8 +94,7 @@ class TrainingConfig(Section):
     optimizer: Literal["adam", "adamw", "sgd", "muon"] = Field(
         "adam",
         description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; or Muon "
-        "for the matrices of "
-        "hidden layers and AdamW for the other parameters",
+        "for the matrices of hidden layers and AdamW for the other parameters",
     )
     momentum: Annotated[float | None, Facts(needs={"optimizer": ("sgd", "muon")})] = Field(
         None,
@@ -132,8 +131,7 @@ class TrainingConfig(Section):
     ] = Field(
         None,
         description="precision of matrix products; weights and optimizer state are fp32. auto: "
-        "bf16 where the device "
-        "has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
+        "bf16 where the device has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
     )
     deterministic: Annotated[bool, NOT_IN_ID] = Field(
         False,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,8 +162,8 @@ class Corpus:
     with their size.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Open a corpus written by `prepare`.
+    def __init__(self, folder: Path, test: Literal["test", "dev"] = "test") -> None:
+        """Open a corpus written by `prepare`; `test` is the split in the place of the test split.
 
         Raises:
             Damaged: the manifest differs from what was written.
@@ -174,6 +174,7 @@ class Corpus:
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
         self.folder = folder
+        self._test = test
         self.manifest = manifest
         self.fields = fields_of(manifest)
         self._tokenizers: dict[str, Tokenizer] = {}
@@ -211,6 +212,7 @@ class Corpus:
         Raises:
             Damaged: a file is missing or differs from what was written.
         """
+        name = self._test if name == "test" else name
         return Split({field: self._sequences(name, field) for field in self.fields})
 
     def text(self, split: str, field: str) -> list[str]:
@@ -219,6 +221,7 @@ class Corpus:
         Raises:
             Damaged: the file is missing or differs from what was written.
         """
+        split = self._test if split == "test" else split
         lines = self._verified(f"{split}.{field}.txt").read_bytes().decode()
         return lines.split("\n")[:-1]  # not splitlines(): U+2028 and the like are part of a text
 

@@ -139,8 +139,7 @@ class Repository:
                 path.unlink(missing_ok=True)
                 raise DataError(
                     f"{self.display_name}: {file} has the {kind} hash {digest}, expected "
-                    f"{expected}; it was "
-                    "removed; run again to download it"
+                    f"{expected}; it was removed; run again to download it"
                 )
         files = {**record.files, file: about.model_copy(update={"verified": stamp})}
         record.model_copy(update={"files": files}).write(self.record_file)

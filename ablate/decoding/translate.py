@@ -91,17 +91,10 @@ def _translate_batch(
     ]
     try:
         constraint = None if constrain is None else constrain(sentences, limits)
+        rules = decoding.beam, decoding.alpha, decoding.early_stopping, constraint
         # Limits stay on the host, where the search reads them at every step.
-        found = beam_search(
-            model,
-            source.to(device),
-            torch.tensor(limits),
-            decoding.beam,
-            decoding.alpha,
-            decoding.early_stopping,
-            constraint,
-            decoding.length_penalty,
-        )
+        limits_on_host, form = torch.tensor(limits), decoding.length_penalty
+        found = beam_search(model, source.to(device), limits_on_host, *rules, penalty=form)
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):
             raise

@@ -133,8 +133,7 @@ def share_gpus(
     origin = "estimated" if largest.measured is None else "measured"
     texts = {
         "memory": f"{limits['memory']} fit into {size(int(usable))}, {GPU_MEMORY_SHARE:.0%} of the "
-        f"{size(free)} that "
-        f"are free: the largest needs {size(largest.memory)} ({origin})",
+        f"{size(free)} that are free: the largest needs {size(largest.memory)} ({origin})",
         "time": f"{limits.get('time')} occupy it (estimated from kernels and launches)",
         "cores": f"there {'is' if limits['cores'] == 1 else 'are'} "
         f"{plural(limits['cores'], 'core')} for each GPU",

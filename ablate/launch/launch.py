@@ -221,7 +221,8 @@ def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_bat
     request = RunRequest(
         folder=results.run(run.id).path,
         corpus=corpus.folder.absolute(),
-        test=run.data.test,
+        test=run.data.dev if run.split == "dev" else run.data.test,
+        split=run.split,
         decodings={
             id: DecodingConfig(**config.model_dump(include=fields))
             for id, config in run.decodings.items()

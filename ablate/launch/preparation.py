@@ -114,9 +114,8 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         if id != corpus.id:
             raise StoreError(
                 f"{folder.path}: the test data {run.data.test} has changed since these results "
-                f"were made (corpus {id}, "
-                f"now {corpus.id}); restore the files, give the test data another name, or use "
-                f"another --results"
+                f"were made (corpus {id}, now {corpus.id}); restore the files, give the test data "
+                "another name, or use another --results"
             )
 
 
@@ -139,9 +138,8 @@ def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) ->
         return
     if resolve_precision(wanted, execution.device, has_bf16=True) != execution.precision:
         raise StoreError(
-            f"{folder.path}: began in {execution.precision}, which its device chose, but the study "
-            f"sets "
-            f"precision={wanted}; remove that setting, or use another --results"
+            f"{folder.path}: began in {execution.precision}, which its device chose, but the "
+            f"study sets precision={wanted}; remove that setting, or use another --results"
         )
 
 

@@ -177,11 +177,9 @@ def _scores(
     final: dict[str, float] = {}
     for number, (id, config) in enumerate(decodings.items()):
         scores = result.decodings[id].scores if id in result.decodings else {}
-        suffix = ""
-        if number:
-            suffix = f" beam={config.beam} alpha={config.alpha}"
-            if config.length_penalty != "gnmt":
-                suffix += f" penalty={config.length_penalty}"
-            suffix += f" average={config.average_checkpoints}"
+        suffix = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"
+        if config.length_penalty != "gnmt":
+            suffix += f" penalty={config.length_penalty}"
+        suffix = suffix if number else ""
         final |= {f"final_{name}{suffix}": scores[name].value for name in names if name in scores}
     return final

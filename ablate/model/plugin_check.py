@@ -377,8 +377,7 @@ def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
         if alone is None or among_all is None or not _close(alone, among_all):
             raise _Fault(
                 f"{method} gives a token a different result beside other tokens: it must depend "
-                f"only on the token "
-                f"and its position; {_POSITIONS['positional_encoding']}",
+                f"only on the token and its position; {_POSITIONS['positional_encoding']}",
                 method,
             )
 

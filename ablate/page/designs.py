@@ -154,10 +154,9 @@ def _tunings(table: Table) -> Iterator[DesignSection]:
     yield DesignSection(
         "tuning",
         "Tuning",
-        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest is "
-        "chosen, and marked. "
-        "Sensitivity: mean over the candidates, at most ln V each, less the smallest (arXiv "
-        "2309.14322).",
+        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest "
+        "is chosen, and marked. Sensitivity: mean over the candidates, at most ln V each, less "
+        "the smallest (arXiv 2309.14322).",
         [Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)],
     )
 

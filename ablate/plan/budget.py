@@ -107,8 +107,7 @@ class Fit:
         rows = len(self.study.rows)
         return (
             f"--budget {budget.text}: {seeds}, for {rows} of {rows + len(self.rows_left)} rows, "
-            f"{time}; "
-            f"rows for later: {', '.join(self.rows_left)}."
+            f"{time}; rows for later: {', '.join(self.rows_left)}."
         )
 
 

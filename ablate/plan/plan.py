@@ -165,8 +165,10 @@ class Plan:
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts."""
         designs = [one for one in self.study.designs if isinstance(one, FactorialDesign)]
+        choice = self.study.base.decoding_choice
         return {
             "study": self.study.name,
+            **({"decoding": choice.as_json()} if choice else {}),
             "rows": [self._row_json(row) for row in self.rows],
             **({"tuning": [self._row_json(row) for row in self.tuning]} if self.tuning else {}),
             **({"designs": [_design_json(one) for one in designs]} if designs else {}),
@@ -419,10 +421,8 @@ def precision_lines(plan: Plan) -> list[str]:
         return [
             f"Precision on {plan.device}: {', '.join(on_gpu)}.",
             f"The time is for one {plan.device} and one run at a time, estimated from arithmetic "
-            f"and memory traffic "
-            "with the peaks of its data sheet. The estimate was not compared with a measurement "
-            "yet; evaluation and "
-            "decoding are not in it.",
+            "and memory traffic with the peaks of its data sheet. The estimate was not compared "
+            "with a measurement yet; evaluation and decoding are not in it.",
         ]
     gpu = takes_gpu(plan.device)
     device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())

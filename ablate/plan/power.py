@@ -143,8 +143,7 @@ class Power:
         if not self.sd:
             return (
                 f"The runs that exist show no spread of {title} over seeds: the difference in "
-                f"{title} that the study "
-                "finds is unknown; --spread SD states one."
+                f"{title} that the study finds is unknown; --spread SD states one."
             )
         rows = plural(self.rows, "row")
         if self.looks:

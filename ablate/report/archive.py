@@ -68,8 +68,9 @@ def _refuse_link(file: Path) -> None:
 
 
 def _files(study: Study, results: Results) -> Iterator[Path]:
-    if study.tuning is not None:
-        yield from _files(study.tuning, results)
+    for first in (study.tuning, study.on_dev):
+        if first is not None:
+            yield from _files(first, results)
     for run in study.runs():
         if run.awaits_tuning:
             continue

@@ -242,9 +242,8 @@ def _legend(comparison: Comparison) -> str:
     rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
     return (
         f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the "
-        f"test "
-        f"{comparison.table.main.item}s. "
-        f"Only this pair is tested: p < {LEVEL:g} is not corrected for other rows."
+        f"test {comparison.table.main.item}s. Only this pair is tested: p < {LEVEL:g} is not "
+        "corrected for other rows."
     )
 
 

@@ -56,52 +56,14 @@ _SPECIAL = {
 }
 # LaTeX has no command for omicron, nor for the capitals that look like Latin letters.
 _GREEK = {
-    "αβγδεζηθικλμν": (
-        "alpha",
-        "beta",
-        "gamma",
-        "delta",
-        "epsilon",
-        "zeta",
-        "eta",
-        "theta",
-        "iota",
-        "kappa",
-        "lambda",
-        "mu",
-        "nu",
-    ),
-    "ξπρςστυφχψω": (
-        "xi",
-        "pi",
-        "rho",
-        "varsigma",
-        "sigma",
-        "tau",
-        "upsilon",
-        "phi",
-        "chi",
-        "psi",
-        "omega",
-    ),
-    "ΓΔΘΛΞΠΣΥΦΨΩ": (
-        "Gamma",
-        "Delta",
-        "Theta",
-        "Lambda",
-        "Xi",
-        "Pi",
-        "Sigma",
-        "Upsilon",
-        "Phi",
-        "Psi",
-        "Omega",
-    ),
+    "αβγδεζηθικλμν": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu",
+    "ξπρςστυφχψω": "xi pi rho varsigma sigma tau upsilon phi chi psi omega",
+    "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
 }
 _SPECIAL |= {
     letter: f"$\\{name}$"
     for letters, names in _GREEK.items()
-    for letter, name in zip(letters, names, strict=True)
+    for letter, name in zip(letters, names.split(), strict=True)
 }  # fmt: skip
 _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
 

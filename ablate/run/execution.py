@@ -53,15 +53,13 @@ def execution_of(
     if execution.training != training:
         raise StoreError(
             f"{folder.path}: the training data has changed since this run began (text "
-            f"{execution.training}, now "
-            f"{training}); restore the files, or use another --results"
+            f"{execution.training}, now {training}); restore the files, or use another --results"
         )
     # A finished run is only decoded, which needs no random state.
     if execution.device != kind and not folder.result.exists():
         raise OtherDevice(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on "
-            f"{kind}; "
-            f"use --device {execution.device}, or another --results"
+            f"{kind}; use --device {execution.device}, or another --results"
         )
     if config.deterministic != execution.deterministic and not folder.result.exists():
         log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)

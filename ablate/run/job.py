@@ -29,6 +29,7 @@ class RunRequest(_Message):
     corpus: folder of the prepared corpus, absolute.
     test: name of the test set, as the study writes it.
     decodings: wanted, by decoding id.
+    split: that they decode.
     settings: fields that are no part of the run's id, such as `checkpoint_minutes`; they may have
         changed since the run began.
     """
@@ -37,6 +38,7 @@ class RunRequest(_Message):
     corpus: Path
     test: str
     decodings: dict[str, DecodingConfig]
+    split: Literal["test", "dev"] = "test"
     settings: dict[str, Setting]
 
     @field_validator("folder", "corpus")

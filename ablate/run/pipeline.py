@@ -79,7 +79,7 @@ class RunInputs:
             record.seed,
             config,
             task_of(record.task, folder.sources),
-            Corpus(job.run.corpus),
+            Corpus(job.run.corpus, test=job.run.split),
         )
 
     def on(self, device: torch.device, execution: Execution) -> RunInputs:
@@ -439,9 +439,8 @@ def load_model(
     if len(found) < min(count, result.checkpoints_made):
         raise StoreError(
             f"{folder.checkpoints}: has {plural(len(found), 'checkpoint')}, and "
-            f"average_checkpoints={count} needs "
-            "more; the others were removed when the run finished: train it in another --results to "
-            "average more"
+            f"average_checkpoints={count} needs more; the others were removed when the run "
+            "finished: train it in another --results to average more"
         )
     # The initial weights are all overwritten, so that any seed serves.
     model = build(

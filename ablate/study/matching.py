@@ -230,9 +230,8 @@ def match_row(
     if abs(matched.difference) > match.within:
         raise NoMatch(
             f"no {match.field} gives base's {matched.amount(search.target)} within "
-            f"{100 * match.within:g} %; "
-            f"the nearest, {match.field}={value}, gives {matched.amount(reached)} "
-            f"({signed_percent(matched.difference)})"
+            f"{100 * match.within:g} %; the nearest, {match.field}={value}, gives "
+            f"{matched.amount(reached)} ({signed_percent(matched.difference)})"
         )
     return config, matched
 

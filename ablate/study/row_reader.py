@@ -59,6 +59,7 @@ class RowReader:
         self.errors, self.report = errors, errors.report
         self.tuner = RowTuner(tune, settings, data, self.report) if tune and data else None
         self.written: dict[str, Mapping[str, Node]] = {}
+        self._decoding: Tuning | None = None
         self.designs: dict[tuple[Design, str], Mark] = {}
         self._size_fields: dict[str, Mark] = {}  # by standard name; the first position
         self._fields_of_all_sizes: frozenset[str] = frozenset()
@@ -87,8 +88,8 @@ class RowReader:
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
         tuned = (
-            self.tune.grid.keys()
-            if self.tune and all(row.tuning for row in rows)
+            self.tune.grid.keys() | self.tune.decoding.keys()
+            if self.tune and all(row.tuning or row.decoding_choice for row in rows)
             else frozenset[str]()
         )
         for name in tuned & self._size_fields.keys():
@@ -199,7 +200,12 @@ class RowReader:
         config = resolve_row(self.settings.values(settings))
         tuning = self.tuner.candidates(label, settings, {}, config) if self.tuner else None
         self.written[label] = settings
-        return Row(label, "base", config, self._test, tuning=tuning, base=label, size=size)
+        if self.tuner and self.settings.task and self._decoding is None:
+            self._decoding = self.tuner.decoding(settings, self.settings.task)
+        return Row(
+            label, "base", config, self._test, tuning=tuning, base=label, size=size,
+            decoding_choice=self._decoding,
+        )  # fmt: skip
 
     def _row(
         self,
@@ -225,6 +231,7 @@ class RowReader:
         return Row(
             label, _prefix(base.size) + spec.group, config, self._test, changed, matched, tuning,
             base=base.label, size=base.size, is_labeled=spec.written_label is not None,
+            decoding_choice=self._decoding if spec.is_tuned else None,
         )  # fmt: skip
 
     def _tuning(

@@ -12,8 +12,9 @@ from ablate.config.identity import fold_vocab_size
 from ablate.study.matching import Match
 from ablate.study.rows import RowSpec
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.tuning import Candidate, Tune, Tuning
+from ablate.study.tuning import Candidate, Tune, Tuning, points
 from ablate.study.yaml_nodes import Node, Report
+from ablate.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class RowTuner:
         written: Mapping[str, Node],
         config: RowConfig,
     ) -> Tuning | None:
-        """The candidates of a row; None after an error.
+        """The candidates of a row; None after an error, and without a grid.
 
         Args:
             label: of the row.
@@ -40,16 +41,18 @@ class RowTuner:
             written: the fields that the row writes itself; none of them may be tuned.
             config: of the row as written.
         """
-        for name in self.tune.grid.keys() & written.keys():
+        for name in (self.tune.grid.keys() | self.tune.decoding.keys()) & written.keys():
             self.report(
                 written[name].mark,
                 f"{name}: is chosen by tune; remove it, or give the group `tune: false`",
             )
+        if not self.tune.grid:
+            return None
         trial_steps = self._trial_steps(label, config)
         if trial_steps is None:
             return None
         candidates = []
-        for point in self.tune.points():
+        for point in points(self.tune.grid):
             found = self.settings.resolve(
                 {**settings, **point}, self.tune.mark, written={*written, *point}
             )
@@ -58,6 +61,24 @@ class RowTuner:
             values = {name: node.value for name, node in point.items()}
             candidates.append(Candidate(values, found, found.model_copy(update=trial_steps)))
         return Tuning(tuple(candidates), math.log(self._vocab_size(config)))
+
+    def decoding(self, settings: Mapping[str, Node], task: Task) -> Tuning | None:
+        """The candidates for every row's decoding, over base's settings; None after an error."""
+        tune = self.tune
+        metrics = [name for name in task.default_metrics if name in task.on_predictions]
+        if not tune.decoding:
+            return None
+        if not metrics:
+            self.report(tune.mark, f"tune: task {task.name} predicts nothing to choose decoding by")
+            return None
+        candidates = []
+        for point in points(tune.decoding):
+            config = self.settings.resolve({**settings, **point}, tune.mark, written=point)
+            if config is None:
+                return None
+            values = {name: node.value for name, node in point.items()}
+            candidates.append(Candidate(values, config, config))
+        return Tuning(tuple(candidates), uniform=0.0, metric=task.metrics[metrics[0]])
 
     def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, tuning: Tuning) -> None:
         """Report candidates of a matched row that would change its cost."""
@@ -72,8 +93,7 @@ class RowTuner:
             self.report(
                 self.tune.mark,
                 f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes '
-                f"those of base; "
-                "tune other fields, or give the group `tune: false`",
+                "those of base; tune other fields, or give the group `tune: false`",
             )
 
     def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:
@@ -90,8 +110,7 @@ class RowTuner:
             self.report(
                 tune.mark,
                 f'row "{label}": tuning runs of {tune.steps(steps)} of {steps} steps end before '
-                f"warmup_steps={warmup}; "
-                "raise the share, or lower warmup_steps",
+                f"warmup_steps={warmup}; raise the share, or lower warmup_steps",
             )
             return None
         return {"train_steps": tune.steps(steps)}

@@ -20,7 +20,7 @@ from ablate.study.designs import RESOLUTIONS
 from ablate.study.matching import FREE_FIELDS, MatchRule
 from ablate.study.rows import MAX_LABEL
 from ablate.study.settings import MAX_SIZES
-from ablate.study.tuning import TUNED, TuneSection
+from ablate.study.tuning import CHOSEN_ON_DEV, TUNED, TuneSection
 from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, Parsing, Task, Translation
 
 Schema = dict[str, Any]
@@ -79,13 +79,19 @@ def _tune() -> Schema:
         name: _untitled(field)
         for name, field in TuneSection.model_json_schema()["properties"].items()
     }
+    of_decoding = {
+        name: {"$ref": f"#/definitions/lists/properties/{name}"} for name in CHOSEN_ON_DEV
+    }
+    decoding = {**fields["decoding"], "additionalProperties": False, "properties": of_decoding}
     return {
-        "description": "each row gets values of its own for these fields, chosen by dev loss on "
-        "other seeds",
+        "description": "each row gets values of its own for the fields of grid, chosen by dev loss "
+        "on other seeds; all rows get the same values for those of decoding",
         "type": "object",
         "additionalProperties": False,
-        "required": ["grid", "seeds"],
+        "anyOf": [{"required": ["grid", "seeds"]}, {"required": ["decoding"]}],
+        "dependentRequired": {"grid": ["seeds"], "seeds": ["grid"]},
         "properties": {
+            "decoding": decoding,
             "grid": {**fields["grid"], "additionalProperties": False, "properties": lists},
             "seeds": {**fields["seeds"], **_seeds(fields["seeds"]["description"])},
             "steps": fields["steps"],
@@ -114,8 +120,7 @@ def _looks() -> Schema:
         "properties": {
             "looks": {
                 "description": "numbers of seeds at which the study is judged, increasing; it "
-                "ends at the first "
-                "at which every row is settled",
+                "ends at the first at which every row is settled",
                 "type": "array",
                 "minItems": 2,
                 "uniqueItems": True,
@@ -298,8 +303,7 @@ def _group() -> Schema:
 _FRACTIONS: Schema = {
     "generators": {
         "description": "of a fractional factorial: a factor and the product that its level is, as "
-        "in "
-        "D: A * B * C",
+        "in D: A * B * C",
         "type": "object",
         "minProperties": 1,
         "additionalProperties": {"type": "string"},

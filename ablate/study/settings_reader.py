@@ -30,7 +30,7 @@ class SettingsReader:
     """
 
     def __init__(self, task: Task | None, classes: OwnClasses, report: Report) -> None:
-        self.classes, self.report = classes, report
+        self.task, self.classes, self.report = task, classes, report
         self.defaults: Mapping[str, Any] = task.defaults if task else {}
         self.unused: Mapping[str, str] = task.unused_fields if task else {}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol

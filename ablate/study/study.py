@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ablate.config import RowConfig, decoding_id, run_id
 from ablate.config.data import CorpusConfig
@@ -32,6 +32,7 @@ class Row:
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
     tuning: the candidates of `tune`; None without it.
+    decoding_choice: of all rows together, the decoding that `tune` chooses; None without it.
     is_decoded: False for a tuning run, which is scored by its last evaluation.
     base: label of the row that it is compared with; a base's own label.
     size: of a study at several sizes.
@@ -49,13 +50,17 @@ class Row:
     base: str = "base"
     size: str = ""
     is_labeled: bool = False
+    decoding_choice: Tuning | None = None
 
     @cached_property
     def decoding(self) -> str:
         """Id of the row's decoding: its decoding fields and the test split; NO_DECODING if it is
         not decoded.
         """
-        return decoding_id(self.config, self.test) if self.is_decoded else NO_DECODING
+        if not self.is_decoded:
+            return NO_DECODING
+        test = f"{self.test} after tuning" if self.awaits_decoding else self.test
+        return decoding_id(self.config, test)
 
     @property
     def is_base(self) -> bool:
@@ -69,8 +74,18 @@ class Row:
 
     @property
     def awaits_tuning(self) -> bool:
-        """Whether the configuration is not known yet, because tuning runs are missing."""
+        """Whether the row is not trained yet, because tuning runs are missing."""
+        return self.awaits_values or (self.awaits_decoding and not self.is_base)
+
+    @property
+    def awaits_values(self) -> bool:
+        """Whether it is not known yet what is trained."""
         return self.tuning is not None and self.tuning.chosen is None
+
+    @property
+    def awaits_decoding(self) -> bool:
+        """Whether base has not yet shown how to decode."""
+        return self.decoding_choice is not None and self.decoding_choice.chosen is None
 
 
 @dataclass(frozen=True)
@@ -81,6 +96,7 @@ class Run:
     awaits_tuning: whether the configuration is not known yet. The id then names no folder, and
         nothing is trained.
     decodings: configurations that decode the run, by decoding id; empty for a tuning run.
+    split: that they decode.
     """
 
     id: str
@@ -89,6 +105,7 @@ class Run:
     data: CorpusConfig
     awaits_tuning: bool = False
     decodings: Mapping[str, RowConfig] = field(default_factory=dict, compare=False, repr=False)
+    split: Literal["test", "dev"] = "test"
 
 
 @dataclass(frozen=True)
@@ -109,6 +126,7 @@ class Study:
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once
         for each row.
+    split: that is decoded.
     notes: lines about rows that are probably not meant, with their positions.
     """
 
@@ -130,6 +148,7 @@ class Study:
     tune: Tune | None = None
     designs: tuple[Design, ...] = ()
     looks: Looks | None = None
+    split: Literal["test", "dev"] = "test"
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     @property
@@ -168,7 +187,7 @@ class Study:
     def _task_of(self, row: Row) -> str:
         # The configuration of a row that awaits tuning is not known: its provisional ids must
         # belong to no training.
-        return f"{self.task_name} after tuning {row.label}" if row.awaits_tuning else self.task_name
+        return f"{self.task_name} after tuning {row.label}" if row.awaits_values else self.task_name
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -202,7 +221,8 @@ class Study:
     def _run(self, index: int, row: Row, seed: int) -> Run:
         data, config = fold_vocab_size(self.data, row.config)
         id = self._ids[index, seed]
-        return Run(id, seed, config, data, row.awaits_tuning, self._decodings[id])
+        decodings = self._decodings[id]
+        return Run(id, seed, config, data, row.awaits_tuning, decodings, self.split)
 
     @cached_property
     def tuning(self) -> Study | None:
@@ -212,22 +232,43 @@ class Study:
         rows = tuple(trial for row in self.rows for trial in self.trials_of(row))
         if self.tune is None or not rows:
             return None
-        runs, seeds = len(rows) * len(self.tune.seeds), self.tune.seeds
+        return self._first(rows, self.tune.seeds)
+
+    def _first(self, rows: Sequence[Row], seeds: tuple[int, ...]) -> Study:
+        """A study of rows that are executed before the own ones, and judged by no verdict."""
         return replace(
             self,
-            rows=rows,
+            rows=tuple(rows),
             seeds=seeds,
             metrics=(PPL.name,),
             tune=None,
-            total_runs=runs,
+            total_runs=len(rows) * len(seeds),
             designs=(),
             looks=None,
         )
 
+    @cached_property
+    def on_dev(self) -> Study | None:
+        """Base's own runs, decoded on dev with each candidate of the decoding; None without any.
+
+        The seeds are those of the first look: the choice must not move when more are trained.
+        """
+        base, choice = self.base, self.base.decoding_choice
+        if choice is None or base.awaits_values:
+            return None
+        seeds = self.seeds[: self.looks.plan[0]] if self.looks else self.seeds
+        rows = []
+        for row in self.trials_of(replace(base, tuning=choice)):
+            config = base.config.model_copy(update=row.changed)
+            rows.append(replace(row, config=config, test=f"dev {row.test}", is_decoded=True))
+        return replace(self._first(rows, seeds), split="dev", total_runs=len(seeds))
+
     @property
     def pending_tuning(self) -> Study | None:
-        """The tuning runs, if some row waits for them."""
-        return self.tuning if any(row.awaits_tuning for row in self.rows) else None
+        """The tuning runs, if some row waits for them; then base's, if decoding is not chosen."""
+        if any(row.awaits_values for row in self.rows):
+            return self.tuning
+        return self.on_dev if self.base.awaits_decoding else None
 
     @staticmethod
     def trials_of(row: Row) -> list[Row]:
@@ -250,7 +291,8 @@ class Study:
     def all_runs(self) -> Iterator[Run]:
         """Yield every run once: those of the tuning, then those of the rows."""
         seen: set[str] = set()
-        for run in (*(self.tuning.runs() if self.tuning else ()), *self.runs()):
+        first = [study for study in (self.tuning, self.on_dev) if study is not None]
+        for run in (*(run for study in first for run in study.runs()), *self.runs()):
             if run.id not in seen:
                 seen.add(run.id)
                 yield run
@@ -275,7 +317,7 @@ class Study:
         for index, row in enumerate(self.rows):
             for seed in self.seeds:
                 of_run = decodings.setdefault(self._ids[index, seed], {})
-                if row.is_decoded:
+                if row.is_decoded and not row.awaits_decoding:
                     of_run[row.decoding] = row.config
         return decodings
 

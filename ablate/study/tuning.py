@@ -3,6 +3,7 @@ verdicts do not use.
 
 The tuning runs are a study of their own, `Study.tuning`: one row for each candidate, a share of the
 steps, and no decoding, so that the test split has no part in the choice. `settle` makes the choice.
+Decoding fields are chosen by the predictions of base's own runs for the dev split, `Study.on_dev`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from pydantic import AfterValidator, Field
 
 from ablate.config import DecodingConfig, RowConfig, field_names, standard_name
 from ablate.config.data import RowDataConfig
-from ablate.config.fields import Section
+from ablate.config.fields import Section, facts_of
 from ablate.config.identity import NOT_IDENTITY
+from ablate.config.metrics import Metric
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
 from ablate.study.seeds import read_seeds
@@ -34,10 +36,15 @@ _UNTUNED = {
     **dict.fromkeys(_OF_LENGTH, "every candidate is trained and evaluated alike"),
     **dict.fromkeys(RowDataConfig.model_fields, "perplexities of other data cannot be compared"),
     **dict.fromkeys(
-        DecodingConfig.model_fields, "candidates are scored by perplexity, without decoding"
+        DecodingConfig.model_fields,
+        "candidates are scored by perplexity, without decoding; write it under `decoding`, if at "
+        "all",
     ),
 }
 TUNED = tuple(name for name in field_names() if name not in _UNTUNED)
+CHOSEN_ON_DEV = tuple(
+    name for name, facts in facts_of(DecodingConfig).items() if facts.chosen_on_dev
+)
 
 
 def _tunable(key: str) -> str:
@@ -49,14 +56,31 @@ def _tunable(key: str) -> str:
     return key
 
 
+def _of_decoding(key: str) -> str:
+    if standard_name(key) not in CHOSEN_ON_DEV:
+        raise ValueError(unknown_name("field of decoding", key, CHOSEN_ON_DEV))
+    return key
+
+
+Values = Annotated[list[Any], Field(min_length=2)]
+
+
 class TuneSection(Section):
     """The section `tune` as written."""
 
-    grid: dict[
-        Annotated[str, AfterValidator(_tunable)], Annotated[list[Any], Field(min_length=2)]
-    ] = Field(min_length=1, description="values of each field; every combination is tried")
+    grid: dict[Annotated[str, AfterValidator(_tunable)], Values] = Field(
+        default_factory=dict,
+        min_length=1,
+        description="values of each field; every combination is tried",
+    )
     seeds: Any = Field(
-        description="seeds of the tuning runs; none of them may be a seed of the study"
+        None, description="seeds of the tuning runs; none of them may be a seed of the study"
+    )
+    decoding: dict[Annotated[str, AfterValidator(_of_decoding)], Values] = Field(
+        default_factory=dict,
+        min_length=1,
+        description="values of each field of decoding; the combination with the best predictions "
+        "of base for the dev split is that of every row",
     )
     steps: float = Field(1.0, gt=0, le=1, description="share of each row's train_steps; unset: 1")
 
@@ -65,26 +89,29 @@ class TuneSection(Section):
 class Tune:
     """The section `tune`.
 
-    grid: values of each field, by standard name.
+    grid: values of each field, by standard name; empty if only decoding is tuned.
     seeds: of the tuning runs.
     share: of each row's train_steps.
+    decoding: values of each field of decoding, by standard name.
     """
 
     grid: Mapping[str, tuple[Node, ...]]
     seeds: tuple[int, ...]
     share: float
     mark: Mark
-
-    def points(self) -> Iterator[dict[str, Node]]:
-        """Yield the points of the grid, in the order of writing: the last field changes fastest."""
-        for values in itertools.product(*self.grid.values()):
-            yield dict(zip(self.grid, values, strict=True))
+    decoding: Mapping[str, tuple[Node, ...]]
 
     def steps(self, train_steps: int) -> int:
         """Steps of a tuning run."""
         # Rounded up, so that a small share of few steps still trains.
         # Rounded first, because 0.55 * 100 is 55.00000000000001 in floating point.
         return max(1, math.ceil(round(self.share * train_steps, 6)))
+
+
+def points(grid: Mapping[str, tuple[Node, ...]]) -> Iterator[dict[str, Node]]:
+    """Yield the points of a grid, in the order of writing: the last field changes fastest."""
+    for values in itertools.product(*grid.values()):
+        yield dict(zip(grid, values, strict=True))
 
 
 @dataclass(frozen=True)
@@ -113,11 +140,14 @@ class Tuning:
     losses: mean dev loss of each candidate over the tuning seeds, in nats per token; infinite if
         one diverged. Empty until every tuning run of the row is complete.
     uniform: loss of uniform predictions, ln V.
+    metric: of the predictions for dev that choose decoding; the losses are then its scores, with
+        the sign that makes the best the smallest. None: the dev loss chooses.
     """
 
     candidates: tuple[Candidate, ...]
     uniform: float
     losses: tuple[float, ...] = ()
+    metric: Metric | None = None
 
     @property
     def chosen(self) -> Candidate | None:
@@ -180,15 +210,19 @@ class Tuning:
         """The tuning for scripts; losses that are infinite are null."""
         chosen = self.chosen
         losses = self.losses or (math.inf,) * len(self.candidates)
-        return {
-            "chosen": dict(chosen.values) if chosen else None,
-            "edges": list(self.edges),
-            "sensitivity": self.sensitivity,
-            "grid": [
-                {"values": dict(one.values), "loss": loss if math.isfinite(loss) else None}
-                for one, loss in zip(self.candidates, losses, strict=True)
-            ],
-        }
+        kind, sign = "loss", 1
+        content: dict[str, Any] = {"chosen": dict(chosen.values) if chosen else None}
+        content["edges"] = list(self.edges)
+        if self.metric is None:
+            content["sensitivity"] = self.sensitivity
+        else:
+            kind, sign = "score", -1 if self.metric.more_is_better else 1
+            content |= {"metric": self.metric.name, "split": "dev"}
+        grid = [
+            {"values": dict(one.values), kind: sign * loss if math.isfinite(loss) else None}
+            for one, loss in zip(self.candidates, losses, strict=True)
+        ]
+        return {**content, "grid": grid}
 
 
 def _is_number(value: object) -> bool:
@@ -206,6 +240,12 @@ def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
     """
     section = read_model(TuneSection, node, "tune", report)
     own: tuple[int, ...] = ()
+    keys = set(node.value) if isinstance(node.value, dict) else {"decoding"}
+    if not keys & {"grid", "seeds", "decoding"}:
+        report(node.mark, "tune needs grid with seeds, or decoding")
+    for missing, given in (("seeds", "grid"), ("grid", "seeds")):
+        if given in keys and missing not in keys:
+            report(node.mark, f"tune needs {missing}, because it has {given}")
     if isinstance(node.value, dict) and "seeds" in node.value:
         written = node.value["seeds"][1]
         own = read_seeds(written, report)
@@ -216,10 +256,14 @@ def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
                     f"seed {seed.value} is a seed of the study; tuning needs seeds that no "
                     f"verdict uses",
                 )
-    grid = _read_grid(node.value["grid"][1], report) if section else {}
-    if section is None or not grid or not own or set(own) & set(seeds):
+    if section is None:
         return None
-    return Tune(grid, own, section.steps, node.mark)
+    grids = {}
+    for key in ("grid", "decoding"):
+        grids[key] = _read_grid(node.value[key][1], report) if getattr(section, key) else {}
+    if not any(grids.values()) or bool(grids["grid"]) != bool(own) or set(own) & set(seeds):
+        return None
+    return Tune(grids["grid"], own, section.steps, node.mark, grids["decoding"])
 
 
 def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:

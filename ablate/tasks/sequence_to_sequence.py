@@ -54,9 +54,8 @@ class SequenceToSequence(Task):
             positions = config.positions_needed(data.max_length, data.max_length)
             if positions > config.max_positions:
                 yield (
-                    f"data.max_length={data.max_length} needs {positions} positions with begin and "
-                    f"end tokens, "
-                    f"more than max_positions={config.max_positions}"
+                    f"data.max_length={data.max_length} needs {positions} positions with begin "
+                    f"and end tokens, more than max_positions={config.max_positions}"
                 )
         yield from super().check(data, config)
 

@@ -78,8 +78,7 @@ def _check(task: Task, model: Transformer, split: Split, label_smoothing: float)
     if together.targets != first.targets + second.targets:
         raise _Fault(
             f"n_targets counts {together.targets} targets of two items, and {first.targets} + "
-            f"{second.targets} of each "
-            "alone: padding is no target",
+            f"{second.targets} of each alone: padding is no target",
             "n_targets",
         )
     total = first.loss + second.loss
@@ -144,8 +143,7 @@ def _check_scores(task: Task, corpus: Corpus) -> None:
             given = plural(len(items), "score") if isinstance(items, list) else type(items).__name__
             raise _Fault(
                 f"measure_items returns {given} for {plural(len(texts), 'prediction')} in "
-                f"{metric.name}, not a list "
-                "with one score for each",
+                f"{metric.name}, not a list with one score for each",
                 "measure_items",
             )
         whole: object = task.measure(metric.name, texts, corpus)

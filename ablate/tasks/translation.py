@@ -40,14 +40,12 @@ class Translation(SequenceToSequence):
         if data.separate_vocabularies and not config.has_encoder:
             yield (
                 "data.vocabulary=separate does not work with architecture=decoder-only, which "
-                "reads source and target "
-                "as one sequence"
+                "reads source and target as one sequence"
             )
         elif data.separate_vocabularies and config.tied_embeddings == "all":
             yield (
-                "data.vocabulary=separate does not work with tied_embeddings=all, which shares one "
-                "matrix between "
-                "source and target; set tied_embeddings to decoder or none"
+                "data.vocabulary=separate does not work with tied_embeddings=all, which shares "
+                "one matrix between source and target; set tied_embeddings to decoder or none"
             )
 
     def describe(

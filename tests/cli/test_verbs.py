@@ -236,7 +236,7 @@ def test_status_shows_the_state_of_every_run(fake, given):
     assert found["base", 1] == ("done", "100 steps in 2 min")
     assert found["base", 2] == ("running", "step 40 of 100, loss 2.35, PPL 8.12, 7,300 tokens/s")
     assert found["base", 3] == ("running", "step 100 of 100, decoding the test set, PPL 7.50")
-    assert found["A h=1", 1] == ("interrupted", "step 60 of 100, loss 2.00")
+    assert found["A h=1", 1] == ("interrupted", "step 60 of 100, loss 2.00; nothing is saved")
     assert found["A h=1", 2] == (
         "failed",
         f"RuntimeError: out of luck; see {log}; --retry-failed runs it again",

@@ -15,6 +15,17 @@ def test_a_corpus_opens_by_its_folder_whose_name_is_its_id(corpus):
     assert len(corpus.id) == 12
 
 
+def test_decoding_on_dev_reads_and_scores_dev_in_the_place_of_test(corpus):
+    on_dev = Corpus(corpus.folder, test="dev")
+    for field in corpus.fields:
+        assert on_dev.text("test", field) == corpus.text("dev", field) != corpus.text("test", field)
+        for split in ("train", "dev"):
+            ids = on_dev.split(split)[field].ids
+            np.testing.assert_array_equal(ids, corpus.split(split)[field].ids)
+        ids = on_dev.split("test")[field].ids
+        np.testing.assert_array_equal(ids, corpus.split("dev")[field].ids)
+
+
 def test_a_folder_without_a_corpus_is_refused(tmp_path):
     with pytest.raises(StoreError, match="is not a prepared corpus"):
         Corpus(tmp_path)

@@ -581,7 +581,7 @@ def test_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
 
 def test_every_changed_field_of_decoding_is_shown(fake):
     fields = {
-        "beam": 2, "alpha": 0.9, "max_extra_length": 10, "early_stopping": "false", "average_checkpoints": 3,
+        "beam": 2, "alpha": 0.9, "length_penalty": "length", "max_extra_length": 10, "early_stopping": "false", "average_checkpoints": 3,
     }  # fmt: skip
     of_other_tasks = {*LanguageModel.row_fields, *MaskedLanguageModel.row_fields, "constrained"}
     assert fields.keys() == DecodingConfig.model_fields.keys() - of_other_tasks

@@ -20,7 +20,14 @@ from ablate.store import Results, state_of
 from ablate.store.files import sha256
 from ablate.study import Selection, read_study
 from ablate.study.tuning import Candidate, Tuning
-from tests.records import a_failure, a_provenance, a_result, a_run
+from tests.records import (
+    a_decoding,
+    a_failure,
+    a_provenance,
+    a_result,
+    a_run,
+    some_scores,
+)
 from tests.report.fakes import Fake
 
 TUNE = "tune: {grid: {learning_rate: [0.001, 0.01, 0.1]}, seeds: [101, 102], steps: 0.5}\n"
@@ -269,7 +276,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: 2 is not allowed: must be less than or equal to 1'),
         ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
         ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
-        ("0.1", "5:7: tune must be a mapping of grid, seeds, steps"),
+        ("0.1", "5:7: tune must be a mapping of grid, seeds, decoding, steps"),
     ],
 )  # fmt: skip
 def test_a_fault_in_the_section_is_reported_at_its_place(faults, tune, fault):
@@ -399,3 +406,103 @@ def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
         HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"]
     )  # rows with `tune: false` have it
     assert untuned.rows[-1].config.learning_rate == 0.5
+
+
+ON_DEV = "tune: {decoding: {alpha: [0.0, 0.6, 1.5], beam: [1, 4]}}\n"
+OF_DECODING = "rows:\n  A: {each: {h: [1]}}\n  fixed: {each: {alpha: [1.0]}, tune: false}\n"
+
+
+def decode_on_dev(study, results, bleu):
+    """Decode base's runs on dev; `bleu` gives the score of (alpha, beam, seed)."""
+    for seed in study.on_dev.seeds:
+        decodings = {}
+        for trial in study.on_dev.rows:
+            run = next(run for run in study.on_dev.runs_of(trial) if run.seed == seed)
+            value = bleu(trial.config.alpha, trial.config.beam, seed)
+            decodings[trial.decoding] = a_decoding(test="dev", scores=some_scores(bleu=value))
+        a_result(run.id, chosen_step=301, decodings=decodings).write(results.run(run.id).result)
+
+
+def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_every_row(
+    read, results
+):
+    study = read(HEAD + ON_DEV + OF_DECODING)
+    plain = read(HEAD + OF_DECODING.replace(", tune: false", ""))
+    assert ids(study) == ids(plain)  # no training is another one
+    assert [row.awaits_decoding for row in study.rows] == [True, True, False]
+    assert study.rows[2].decoding == plain.rows[2].decoding
+    # the best of seed 1 is alpha 0.0, and the best on average 1.5; beam 1 and 4 are equal
+    scores = {(0.0, 1): 40.0, (0.0, 2): 20.0, (1.5, 1): 35.0, (1.5, 2): 33.0}
+    decode_on_dev(study, results, lambda alpha, beam, seed: scores.get((alpha, seed), 30.0))
+    chosen = settle(study, results)
+    by_hand = read(HEAD.replace("N: 2,", "N: 2, alpha: 1.5, beam: 1,") + OF_DECODING)
+    assert [row.decoding for row in chosen.rows[:2]] == [row.decoding for row in by_hand.rows[:2]]
+    assert chosen.rows[2].decoding == plain.rows[2].decoding
+    assert ids(chosen) == ids(plain)
+    assert chosen.rows[1].changed == {"n_heads": 1, "d_k": 64, "d_v": 64}
+    content = table_of(chosen, results).as_json()["decoding"]
+    assert (content["metric"], content["split"]) == ("bleu", "dev")
+    assert (content["chosen"], content["edges"]) == ({"alpha": 1.5, "beam": 1}, ["alpha", "beam"])
+    assert [one["score"] for one in content["grid"]] == [30.0, 30.0, 30.0, 30.0, 34.0, 34.0]
+
+
+def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
+    study = read(HEAD + ON_DEV + OF_DECODING)
+    parts = []
+
+    def execute(stage):
+        parts.append(stage.part)
+        if stage.part.split == "dev":
+            decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
+
+    execute_stages(study, results, execute, lambda line: None)
+    first, then = parts
+    assert {run.id for run in first.runs()} == {run.id for run in study.runs_of(study.base)}
+    assert {len(run.decodings) for run in first.runs()} == {6}
+    assert [row.config.alpha for row in then.rows] == [1.5, 1.5, 1.0]
+    # all rows share base's training but A, with its two seeds
+    assert len({run.id for part in parts for run in part.runs()}) == 4
+
+    damaged = next(iter(first.runs()))
+    results.run(damaged.id).result.write_text("{}")
+    waiting = settle(study, results)
+    assert [run.awaits_tuning for run in waiting.runs_of(waiting.rows[1])] == [True, True]
+    assert waiting.pending_tuning.split == "dev"
+
+
+def test_if_base_diverged_the_first_candidate_is_taken(read, results):
+    study = read(HEAD + ON_DEV + OF_DECODING)
+    for run in study.runs_of(study.base):
+        diverged = {"outcome": "diverged", "steps": 7, "reason": "the loss exploded"}
+        a_result(run.id, **diverged).write(results.run(run.id).result)
+    settled = settle(study, results)
+    assert (settled.base.config.alpha, settled.base.config.beam) == (0.0, 1)
+    assert settled.base.decoding_choice.text.endswith("(all diverged)")
+
+
+def test_the_choice_of_decoding_does_not_move_with_later_looks(read):
+    study = read(HEAD.replace("[1, 2]", "{looks: [2, 5]}") + ON_DEV + OF_DECODING)
+    assert (study.seeds, study.on_dev.seeds) == ((1, 2, 3, 4, 5), (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("tune", "fault"),
+    [
+        ("{decoding: {alpa: [0.1, 1.0]}}", '5:19: unknown field of decoding "alpa"; did you mean "alpha"'),
+        ("{decoding: {learning_rate: [0.1, 1.0]}}", '5:19: unknown field of decoding "learning_rate"'),
+        ("{decoding: {temperature: [0.1, 1.0]}}", '5:19: unknown field of decoding "temperature"'),
+        ("{decoding: {constrained: [true, false]}}", "5:"),
+        ("{decoding: {alpha: [0.1, -1.0]}}", "5:32: alpha: -1.0 is not allowed"),
+        ("{decoding: {alpha: [0.1]}}", "5:26: alpha: [0.1] is not allowed: needs 2 or more entries"),
+        ("{decoding: {alpha: [0.1, 1.0]}, seeds: [7]}", "5:7: tune needs grid"),
+        ("{steps: 0.5}", "5:7: tune needs grid with seeds, or decoding"),
+    ],
+)  # fmt: skip
+def test_a_fault_in_the_decoding_to_tune_is_reported_at_its_place(faults, tune, fault):
+    lines = faults(f"{HEAD}tune: {tune}\n{ROWS.replace(', tune: false', '')}")
+    assert any(line.startswith(f"table3.yaml:{fault}") for line in lines), lines
+
+
+def test_a_row_must_not_set_the_decoding_that_is_chosen(faults):
+    (line,) = faults(f"{HEAD}{ON_DEV}rows:\n  A: {{each: {{beam: [2]}}}}\n")
+    assert line.startswith("table3.yaml:7:21: beam: is chosen by tune; remove it")

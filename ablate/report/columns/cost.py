@@ -63,9 +63,8 @@ def _tuning_legend(table: Table, form: Form) -> list[str]:
     seeds = f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds}"
     return [
         f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} and "
-        f"{100 * tune.share:g} % of "
-        "the steps; edge: the smallest or largest of the grid, so that a better value may be "
-        "outside.",
+        f"{100 * tune.share:g} % of the steps; edge: the smallest or largest of the grid, so that "
+        "a better value may be outside.",
         "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best value "
         "(arXiv 2309.14322).",
     ]

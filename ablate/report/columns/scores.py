@@ -42,6 +42,9 @@ def _score_legend(table: Table, form: Form) -> list[str]:
     lines = []
     for metric in table.metrics:
         lines += [_signature(table, metric), *_parts(table, metric)]
+    choice = table.study.base.decoding_choice
+    if choice is not None:
+        lines.append(f"Decoding chosen for base on dev, the same for every row: {choice.text}.")
     if len(table.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
         if PPL_CHAR.name not in table.study.task.metrics:
@@ -76,7 +79,7 @@ def _parts(table: Table, metric: Metric) -> Iterator[str]:
         known = sorted(number(mean, 3) for mean in means if mean is not None)
         if known:
             span = " to ".join(dict.fromkeys((known[0], known[-1])))
-            yield f"{part.title}: {span} ({part.meaning})."
+            yield f"{part.name.replace('_', ' ').capitalize()}: {span} ({part.meaning})."
 
 
 SCORES = Section(_score_columns, _score_legend)
