@@ -183,7 +183,8 @@ def first_few(names: Sequence[str], most: int = 4) -> str:
 
 
 def setting_text(value: object, unset: str = "unset") -> str:
-    """The value of a configuration field as a study file writes it: `0.1`, `true`, `sinusoidal`.
+    """The value of a configuration field as a study file writes it: `0.1`, `true`, `sinusoidal`; a
+    pattern over the layers as `local/local/full`.
 
     Args:
         value: of the field.
@@ -191,4 +192,6 @@ def setting_text(value: object, unset: str = "unset") -> str:
     """
     if value is None:
         return unset
+    if isinstance(value, (list, tuple)):  # a pattern over the layers
+        return "/".join(setting_text(entry, unset) for entry in value)
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -511,7 +511,7 @@ def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
         name: value
         for name, value in row.changed.items()
         if name in paper.base
-        and not (name in ("d_k", "d_v") and value * row.config.n_heads == row.config.d_model)
+        and not (name in ("d_k", "d_v") and row.config.has_derived_heads(name))
     }
 
 

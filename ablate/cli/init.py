@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ablate.cli.between import study_between
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
 from ablate.streams import echo
@@ -43,6 +44,15 @@ def command(
             "task.",
         ),
     ] = Template.quickstart,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option(
+            "--between",
+            metavar="FROM TO",
+            help="Two presets, such as gpt2 qwen3: a study with one row for each part in which "
+            "they differ, in the place of a template.",
+        ),
+    ] = None,
 ) -> None:
     """Write a commented study to start from."""
     if str(file) in {kind.value for kind in Template}:
@@ -50,7 +60,10 @@ def command(
             f"{file}: is a template; write `ablate init {file}.yaml --template {file}`"
         )
     # UTF-8 whatever the locale: readers of studies expect it.
-    content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
+    if between is None:
+        content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
+    else:
+        content = study_between(*between)
     content = content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem))
     if not file.parent.is_dir():
         raise UsageError(f"{file}: cannot be written: there is no folder {file.parent}")

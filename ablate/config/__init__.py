@@ -4,7 +4,8 @@ from ablate.config.data import DataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.identity import decoding_id, run_id
 from ablate.config.model import ModelConfig
-from ablate.config.resolve import PRESETS, RowConfig, field_names, resolve_row, standard_name
+from ablate.config.presets import PRESETS
+from ablate.config.resolve import RowConfig, field_names, resolve_row, standard_name
 from ablate.config.training import TrainingConfig
 from ablate.config.translation_data import TranslationData, resolve_data
 

@@ -17,6 +17,7 @@ from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
     MIXERS,
+    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
     Activation,
@@ -77,26 +78,32 @@ class Lengths:
 def parameters(config: RowConfig, vocab_size: int) -> int:
     """Exact number of trained parameters, without those that custom classes add."""
     c, d = config, config.d_model
-    encoder, decoder = c.depths
-    norm = _norm_parameters(c) if c.norm_position != "none" else 0
-    width, inputs = inner_width(c), _input_projections(c)
-    feed_forward = feed_forward_weights(c) + (inputs * width + d if c.feed_forward_bias else 0)
-    cross = _attention_parameters(c, c.cross_heads) + norm if c.has_both_stacks else 0
-    total = encoder * (_mixer_parameters(c, causal=False) + feed_forward + 2 * norm)
-    total += decoder * (_mixer_parameters(c, causal=True) + cross + feed_forward + 2 * norm)
-    if c.norm_position == "pre":  # each stack ends with a norm
-        total += norm * (2 if c.has_both_stacks else 1)
+    total = (_embedding_matrices(c) * vocab_size + c.token_types) * d
+    for depth, causal in zip(c.depths, (False, True), strict=True):
+        for layer in c.layers(depth):
+            total += _layer_parameters(layer, causal)
+        for layer in c.encodings(depth):
+            total += _positions(layer).parameters(layer, depth, causal)
+        if depth and NORM_POSITIONS[c.last_layer(depth).norm_position].at_end:
+            total += _norm_parameters(c.last_layer(depth))
     if c.embedding_norm:
-        total += norm
+        total += _norm_parameters(c.all_layers[0])
     if c.output_transform:
-        total += d * d + d + norm
+        total += d * d + d + _norm_parameters(c.all_layers[-1])
     if c.output_bias:
         total += vocab_size
-    return (
-        total
-        + (_embedding_matrices(c) * vocab_size + c.token_types) * d
-        + _positions(c).parameters(c)
-    )
+    return total
+
+
+def _layer_parameters(c: ModelConfig, causal: bool) -> int:
+    around = NORM_POSITIONS[c.norm_position].norms * _norm_parameters(c)
+    around += {"layerscale": c.d_model, "rezero": 1}.get(c.residual_scale, 0) if c.residual else 0
+    total = _mixer_parameters(c, causal) + _feed_forward_parameters(c) + 2 * around
+    if c.sublayers == "parallel_shared_norm" and not c.has_both_stacks:
+        total -= _norm_parameters(c)
+    if causal and c.has_both_stacks:
+        total += _attention_parameters(c, c.cross_heads, forms_scores=True) + around
+    return total
 
 
 def _positions(c: ModelConfig) -> PositionalEncoding:
@@ -119,13 +126,44 @@ def inner_width(c: ModelConfig) -> int:
     return c.inner_width(gated=_input_projections(c) == 2)
 
 
-def feed_forward_weights(c: ModelConfig) -> int:
-    """Weights of one feed-forward network, without biases."""
-    return (_input_projections(c) + 1) * c.d_model * inner_width(c)
+def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
+    """Weights of one layer's feed-forward network or mixture of experts, without biases.
+
+    Args:
+        c: of the layer.
+        active: count only the experts that a token is sent to.
+    """
+    weights = (_input_projections(c) + 1) * c.d_model * inner_width(c)
+    if c.n_experts is None:
+        return weights
+    routed = c.experts_per_token if active else c.n_experts
+    return (routed + c.shared_experts) * weights + c.n_experts * c.d_model
+
+
+def _feed_forward_parameters(c: ModelConfig) -> int:
+    networks = 1 if c.n_experts is None else c.n_experts + c.shared_experts
+    biases = _input_projections(c) * inner_width(c) + c.d_model if c.feed_forward_bias else 0
+    return feed_forward_weights(c) + networks * biases
+
+
+def active_parameters(config: RowConfig, vocab_size: int) -> int:
+    """Parameters that one token meets: all but those of the experts that it is not sent to."""
+    idle = 0
+    for depth in config.depths:
+        for layer in config.layers(depth):
+            if layer.n_experts is not None:
+                networks = layer.n_experts + layer.shared_experts
+                router = layer.n_experts * layer.d_model
+                of_network = (_feed_forward_parameters(layer) - router) // networks
+                idle += (layer.n_experts - layer.experts_per_token) * of_network
+    return parameters(config, vocab_size) - idle
 
 
 def _norm_parameters(c: ModelConfig) -> int:
-    return NORMS.get(c.norm, Norm()).vectors * c.d_model
+    if c.norm_position == "none":
+        return 0
+    norm = NORMS.get(c.norm, Norm())
+    return norm.vectors * c.d_model + norm.numbers
 
 
 def _embedding_matrices(c: ModelConfig) -> int:
@@ -139,12 +177,30 @@ def _embedding_matrices(c: ModelConfig) -> int:
 
 def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     mixer = MIXERS[c.mixer]
-    return mixer.parameters(c, causal) if mixer.parameters else _attention_parameters(c, c.n_heads)
+    if mixer.parameters:
+        return mixer.parameters(c, causal)
+    return _attention_parameters(c, c.n_heads, _attention(c).forms_scores)
 
 
-def _attention_parameters(c: ModelConfig, heads: int) -> int:
-    biases = heads * c.d_k + (c.n_kv_heads or heads) * (c.d_k + c.d_v) + c.d_model
-    return attention_weights(c, heads) + (biases if c.attention_bias else 0)
+def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int:
+    keys = c.n_kv_heads or heads
+    total = attention_weights(c, heads)
+    if c.attention_bias:
+        total += heads * c.d_k + keys * (c.d_k + c.d_v) + gate_width(c, heads)
+    if c.attention_bias is True:
+        total += c.d_model
+    if c.attention_sinks and forms_scores:
+        total += heads
+    if c.qk_norm == "head":
+        total += 2 * c.d_k
+    elif c.qk_norm == "width":
+        total += (heads + keys) * c.d_k
+    return total
+
+
+def gate_width(c: ModelConfig, heads: int) -> int:
+    """Numbers in the gate of one attention's output, for each token."""
+    return {"none": 0, "head": heads, "element": heads * c.d_v}[c.attention_gate]
 
 
 def attention_weights(c: ModelConfig, heads: int) -> int:
@@ -153,7 +209,7 @@ def attention_weights(c: ModelConfig, heads: int) -> int:
 
 
 def _query_and_output_weights(c: ModelConfig, heads: int) -> int:
-    return c.d_model * heads * (c.d_k + c.d_v)
+    return c.d_model * (heads * (c.d_k + c.d_v) + gate_width(c, heads))
 
 
 def key_and_value_weights(c: ModelConfig, heads: int) -> int:
@@ -192,25 +248,19 @@ def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
 def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
     """FLOPs of one forward pass over all the pairs in `lengths`."""
     c, d, n = config, config.d_model, lengths
-    encoder, decoder = c.depths
-    feed_forward = feed_forward_weights(c)
-    if not c.has_both_stacks:
-        tokens = n.source_tokens + n.target_tokens
-        # Source and target are one sequence: (S + T)^2 scores.
-        squares = n.source_squares + 2 * n.products + n.target_squares
-        mixing = _mixer_multiplications(c, c.has_decoder, tokens, squares)
-        stacks = (encoder + decoder) * (mixing + feed_forward * tokens)
-    else:
-        h = c.cross_heads
-        cross = (
-            _query_and_output_weights(c, h) * n.target_tokens
-            + key_and_value_weights(c, h) * n.source_tokens
-        )
-        cross += _score_multiplications(c, h) * n.products
-        mixing = _mixer_multiplications(c, False, n.source_tokens, n.source_squares)
-        stacks = encoder * (mixing + feed_forward * n.source_tokens)
-        mixing = _mixer_multiplications(c, True, n.target_tokens, n.target_squares)
-        stacks += decoder * (mixing + feed_forward * n.target_tokens + cross)
+    stacks = 0.0
+    for depth, causal in zip(c.depths, (False, True), strict=True):
+        tokens, squares = n.target_tokens, n.target_squares
+        if not c.has_both_stacks:  # source and target are one sequence: (S + T)^2 scores
+            tokens += n.source_tokens
+            squares += n.source_squares + 2 * n.products
+        elif not causal:
+            tokens, squares = n.source_tokens, n.source_squares
+        for layer in c.layers(depth):
+            stacks += _mixer_multiplications(layer, causal, tokens, squares)
+            stacks += feed_forward_weights(layer, active=True) * tokens
+            if causal and c.has_both_stacks:
+                stacks += _cross_multiplications(layer, n)
     return 2 * (
         stacks
         + (vocab_size + (d if c.output_transform else 0)) * d * predicted_tokens(c, n.target_tokens)
@@ -237,6 +287,14 @@ def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: i
     return projections + _positions(c).score_factor * _score_multiplications(c, c.n_heads) * squares
 
 
+def _cross_multiplications(c: ModelConfig, n: Lengths) -> int:
+    """Multiplications of one layer's attention over the source."""
+    heads = c.cross_heads
+    queries = _query_and_output_weights(c, heads) * n.target_tokens
+    keys = key_and_value_weights(c, heads) * n.source_tokens
+    return queries + keys + _score_multiplications(c, heads) * n.products
+
+
 def _score_multiplications(c: ModelConfig, heads: int) -> int:
     """Multiplications for one query and one key: d_k for the score and d_v for the weighted value,
     in each head.
@@ -261,22 +319,18 @@ def optimizer_values(config: RowConfig, count: int) -> int:
 
 def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
-    encoder, decoder = c.depths
-    feed_forward = feed_forward_weights(c)
-
-    def mixer(causal: bool) -> int:
-        if c.mixer == "attention":
-            return attention_weights(c, c.n_heads)
-        matrices = MIXERS[c.mixer].matrices
-        assert matrices is not None
-        return matrices(c, causal) if of_mixers else 0
-
-    cross = attention_weights(c, c.cross_heads) if c.has_both_stacks else 0
-    transform = c.d_model**2 if c.output_transform else 0
-    layers = encoder * (mixer(causal=False) + feed_forward) + decoder * (
-        mixer(causal=True) + cross + feed_forward
-    )
-    return layers + transform
+    total = c.d_model**2 if c.output_transform else 0
+    for depth, causal in zip(c.depths, (False, True), strict=True):
+        for layer in c.layers(depth):
+            total += feed_forward_weights(layer)
+            matrices = MIXERS[layer.mixer].matrices
+            if matrices is None:
+                total += attention_weights(layer, layer.n_heads)
+            elif of_mixers:
+                total += matrices(layer, causal)
+            if causal and c.has_both_stacks:
+                total += attention_weights(layer, layer.cross_heads)
+    return total
 
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:

@@ -28,6 +28,7 @@ class Section(BaseModel):
 
 
 UNSET: Any = object()
+SET: Any = object()
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Facts:
     introduced: its default when it was added, where that is not its default of today. Never edit
         it: the ids of old runs depend on it.
     in_id: whether it changes what is trained; False for fields that change only how.
-    needs: the settings without which it has no effect: field -> values.
+    needs: the settings without which it has no effect: field -> values, or SET for any value.
     acts_in: the part of the model that it acts in, of those that a variant may leave out; `heads`
         are those of attention or of another mixer.
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
@@ -53,6 +54,8 @@ class Facts:
     of_tasks: whether only the tasks that name it in `row_fields` use it.
     chosen_on_dev: whether `tune` may choose it by predictions for the dev split, without training.
     is_exported: whether exports take any value of it, or have rules about it (export/targets.py).
+    per_layer: whether each layer has its own value, so that a study may write a list, which is
+        repeated over the layers of a stack.
     """
 
     symbol: str = ""
@@ -67,11 +70,13 @@ class Facts:
     of_tasks: bool = False
     chosen_on_dev: bool = False
     is_exported: bool = False
+    per_layer: bool = False
 
 
 OF_TASKS = Facts(of_tasks=True)
 OF_SEARCH = Facts(of_tasks=True, chosen_on_dev=True)
 EXPORTED = Facts(is_exported=True)
+PER_LAYER = Facts(per_layer=True)
 NOT_IN_ID = Facts(in_id=False)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from ablate.config.fields import facts_of
+from ablate.config.fields import SET, facts_of
 from ablate.config.model import ModelConfig
 from ablate.config.plugins import parse_reference, without_digest
 from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
@@ -28,20 +28,32 @@ class InactiveSettings(ValueError):  # noqa: N818
 
 
 def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
-    """Yield (field, the setting that makes it inactive) for every inactive field.
+    """Yield (field, the setting that makes it inactive) for every field that is inactive in all
+    layers.
 
     A custom class may read any field of the model, so no field is inactive because of it.
     """
     if training.train_steps is not None and training.train_steps <= training.warmup_steps:
         yield "schedule", "train_steps that do not go beyond warmup_steps"
+    first, *others = (dict(_inactive_in_layer(layer, training)) for layer in c.all_layers)
+    for name, reason in first.items():
+        if all(name in layer for layer in others):
+            yield name, reason
+    yield from _of_depths(c)
+
+
+def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """Yield the same for one layer, by its own configuration."""
     for name, facts in _FACTS.items():
         for selector, values in facts.needs.items():
             value = getattr(c if selector in type(c).model_fields else training, selector)
-            if value not in values and not parse_reference(value):
-                needed = f"{selector} other than {values[0]}"
+            if values == (SET,):
+                if value is None:
+                    yield name, f"{selector} unset"
+            elif value not in values and not parse_reference(value):
+                needed = f"{selector} other than {setting_text(values[0])}"
                 yield name, needed if len(values) == 1 else f"{selector}={value}"
     if c.has_both_stacks:  # cross-attention uses the fields of attention
-        yield from _of_depths(c)
         return
     left_out = f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention"
     attention = ATTENTIONS.get(c.attention)
@@ -52,7 +64,6 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
             yield name, left_out
         elif facts.acts_in == "attention scores" and attention and not attention.forms_scores:
             yield name, f"attention={c.attention} with architecture={c.architecture}"
-    yield from _of_depths(c)
 
 
 def _of_depths(c: ModelConfig) -> Iterator[tuple[str, str]]:

@@ -8,11 +8,12 @@ keeps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ablate.config.cost import (
     ASSUMED_LENGTH,
     BYTES,
+    gate_width,
     hidden_matrices,
     inner_width,
     key_and_value_weights,
@@ -26,6 +27,7 @@ from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
     MIXERS,
+    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
     Activation,
@@ -116,8 +118,8 @@ def activation_memory(
     loss = (
         matrix + chunk + (matrix // 2 if bf16 else 0)
     )  # the gradient of the output matrix, and its copy in bf16
-    # Gradients of the inner layer, before and after the activation.
-    network = 2 * n * inner_width(c) * kept.operand_bytes
+    # Gradients of the widest inner layer, before and after the activation.
+    network = 2 * n * max(map(inner_width, c.all_layers)) * kept.operand_bytes
     states = 2 * BYTES * predicted * c.d_model  # and their gradients
     return kept.total() + states + max(loss, 2 * matrix, network)
 
@@ -156,39 +158,48 @@ class _Kept:
     def per_token(self) -> int:
         """Bytes for a source token and a target token, or for a token of a single stack."""
         c = self.c
-        encoder, decoder = c.depths
-        one = encoder * self._layer(causal=False) + decoder * self._layer(causal=True)
+        encoder, decoder = self._of_layers()
+        kept = sum(layer._layer(causal=False) for layer in encoder)
+        kept += sum(layer._layer(causal=True) for layer in decoder)
         if c.has_both_stacks:
             # In bf16 each layer converts the output of the encoder anew.
-            encoder_output = (
-                decoder * self.operand_bytes * c.d_model if self.bf16 else BYTES * c.d_model
-            )
-            return one + decoder * self._cross() + encoder_output + 2 * self._ends()
-        return _sides(c) * (one + self._ends())
+            conversions = len(decoder) * self.operand_bytes if self.bf16 else BYTES
+            kept += sum(layer._cross() for layer in decoder) + conversions * c.d_model
+            return kept + 2 * self._ends()
+        return _sides(c) * (kept + self._ends())
+
+    def _of_layers(self) -> tuple[list[_Kept], list[_Kept]]:
+        """The same for each layer of the encoder and of the decoder, by its own configuration."""
+        encoder, decoder = self.c.depths
+        return (
+            [replace(self, c=layer) for layer in self.c.layers(encoder)],
+            [replace(self, c=layer) for layer in self.c.layers(decoder)],
+        )
 
     def weights(self) -> int:
         """Copies of weights: with bf16, of all; with fp32, on a GPU only, of those stacked for one
         product.
         """
         c = self.c
-        encoder, decoder = c.depths
-        layers = encoder + decoder
-        with_attention = layers if c.mixer == "attention" else 0
         if self.bf16:
-            return self.operand_bytes * hidden_matrices(c, of_mixers=c.mixer == "attention")
+            return self.operand_bytes * hidden_matrices(c, of_mixers=False)
         if not self.gpu:
             return 0
-        stacked = with_attention * (
-            c.n_heads * c.d_k * c.d_model + key_and_value_weights(c, c.n_heads)
-        )
-        cross = decoder * key_and_value_weights(c, c.cross_heads) if c.has_both_stacks else 0
-        return BYTES * (stacked + cross)
+        stacked = 0
+        for depth, causal in zip(c.depths, (False, True), strict=True):
+            for layer in c.layers(depth):
+                if layer.mixer == "attention":
+                    stacked += layer.n_heads * layer.d_k * layer.d_model
+                    stacked += key_and_value_weights(layer, layer.n_heads)
+                if causal and c.has_both_stacks:
+                    stacked += key_and_value_weights(layer, layer.cross_heads)
+        return BYTES * stacked
 
     def _output_transform(self) -> int:
         """Its operand, the input of an activation other than ReLU, and its norm, of the predicted
         tokens.
         """
-        c = self.c
+        c = self.c.all_layers[-1]
         if not c.output_transform:
             return 0
         before = (self.operand_bytes if self.gpu else BYTES) * int(c.activation != "relu")
@@ -201,8 +212,8 @@ class _Kept:
         """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end
         of a stack.
         """
-        c = self.c
-        norms = (c.norm_position == "pre") + c.embedding_norm
+        c = self.c.all_layers[-1]
+        norms = NORM_POSITIONS[c.norm_position].at_end + c.embedding_norm
         return TOKEN_ID + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
 
     def _layer(self, causal: bool) -> int:
@@ -216,9 +227,10 @@ class _Kept:
         """
         c = self.c
         bytes_each = 1 if self.gpu and c.residual else BYTES
-        return self._mask(c.d_model, bytes_each, c.dropout) + (
-            self._norm() if c.norm_position != "none" else 0
-        )
+        kept = self._mask(c.d_model, bytes_each, c.dropout)
+        if c.residual_scale in ("rezero", "layerscale") and c.residual:
+            kept += BYTES * c.d_model
+        return kept + NORM_POSITIONS[c.norm_position].norms * self._norm()
 
     def _norm(self) -> int:
         return BYTES * NORMS.get(self.c.norm, Norm()).kept(self.c)
@@ -235,12 +247,18 @@ class _Kept:
         )  # each projection converts the input
         bytes_each = self.operand_bytes if self.gpu or is_packed else BYTES
         mask = self._mask(inner, bytes_each, c.activation_dropout)
-        return (
+        kept = (
             self.operand_bytes * (inputs * c.d_model + inner) + before * bytes_each * inner + mask
         )
+        if c.n_experts is None:
+            return kept
+        # A token's rows and what comes out, for each of its experts, and the router's scores.
+        networks = c.experts_per_token + c.shared_experts
+        return networks * (kept + 2 * BYTES * c.d_model) + 3 * BYTES * c.n_experts
 
     def _self_attention(self, causal: bool) -> int:
-        c, operand = self.c, self.operand_bytes * self.c.d_model
+        c = self.c
+        operand = self.operand_bytes * c.d_model + self._gates_and_norms(c.n_heads)
         attention = ATTENTIONS.get(c.attention, Attention())
         if attention.kept:
             between = attention.kept(c, causal, self.length)
@@ -271,13 +289,32 @@ class _Kept:
         token.
         """
         c, heads = self.c, self.c.cross_heads
-        plain = c.d_k == c.d_v and c.attention_dropout == 0
+        plain = c.d_k == c.d_v and not self._has_own_scores
         inner = self._fused(heads) + self._head_bytes if plain else self._scores(heads)
-        return self.operand_bytes * c.d_model + inner + self._around()
+        operand = self.operand_bytes * c.d_model + self._gates_and_norms(heads)
+        return operand + inner + self._around()
+
+    def _gates_and_norms(self, heads: int) -> int:
+        """The gate of the output with what it multiplies, and the inputs of the norms of queries
+        and keys.
+        """
+        c = self.c
+        width = gate_width(c, heads)
+        kept = BYTES * (heads * c.d_v + width) if width else 0
+        if c.qk_norm != "none":
+            copies = 1 if c.qk_norm == "unit" else 2  # the gain multiplies what is normalized
+            kept += BYTES * (heads + (c.n_kv_heads or heads)) * (copies * c.d_k + 1)
+        return kept
+
+    @property
+    def _has_own_scores(self) -> bool:
+        """Whether scores are capped, stand beside sinks or meet dropout, and so are not fused."""
+        c = self.c
+        return c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
 
     def _is_fused(self, causal: bool, positions: PositionalEncoding) -> bool:
         c = self.c
-        biased = positions.adds_to_scores or c.attention_dropout > 0
+        biased = positions.adds_to_scores or self._has_own_scores
         return not biased and c.d_k == c.d_v and not (causal and c.attention == "local")
 
     @property
@@ -299,7 +336,9 @@ class _Kept:
         heads for W^O.
         """
         c = self.c
-        weights = (3 if c.attention_dropout else 1) * heads * self.length
+        tensors = 3 if c.attention_dropout else 1  # with the mask and the result of dropout
+        tensors += c.score_cap is not None  # the cap's tanh
+        weights = heads * (tensors * self.length + c.attention_sinks)
         return BYTES * (heads * (2 * c.d_k + c.d_v) + weights) + self.operand_bytes * heads * c.d_v
 
     def _mask(self, numbers: int, bytes_each: int, rate: float) -> int:

@@ -1,13 +1,27 @@
-"""Fields of the model: the Transformer (section 3 of the paper) and later variants."""
+"""Fields of the model: the Transformer (section 3 of the paper) and later variants.
+
+A field of a layer (`Facts.per_layer`) may hold a pattern in place of a value: a tuple, repeated
+over the layers of each stack. The types below are those of a layer's own configuration, in which no
+field is a pattern; `ModelConfig.layers` gives it.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
-from ablate.config.fields import EXPORTED, Facts, Section
+from ablate.config.fields import EXPORTED, PER_LAYER, SET, Facts, Section, facts_of
 from ablate.config.plugins import VariantName
 from ablate.config.variants import (
     ACTIVATIONS,
@@ -18,13 +32,23 @@ from ablate.config.variants import (
     Attention,
     PositionalEncoding,
 )
+from ablate.formatting import plural, setting_text
 
 # Upper bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
 MAX_SIZE = 65_536
 
 
+ROPE = Facts(needs={"positional_encoding": ("rope",)}, per_layer=True)
+
+
+EXPERTS = Facts(needs={"n_experts": (SET,)}, per_layer=True)
+
+
 class ModelConfig(Section):
-    """Sizes of the model and variants of its parts. Defaults are the paper's base model."""
+    """Sizes of the model and variants of its parts. Defaults are the paper's base model.
+
+    Read a field of a layer from the configuration of a layer; here it may be a pattern.
+    """
 
     architecture: Annotated[
         Literal["encoder-decoder", "decoder-only", "encoder-only"], EXPORTED
@@ -49,14 +73,24 @@ class ModelConfig(Section):
             512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)"
         )
     )
-    d_ff: Annotated[int, Facts(column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True)] = Field(
-        2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)"
-    )
+    d_ff: Annotated[
+        int, Facts(column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True)
+    ] = Field(2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)")
     n_heads: Annotated[
         int,
-        Facts(symbol="h", column=4, latex="$h$", acts_in="heads", is_exported=True, is_reset=False),
+        Facts(
+            symbol="h",
+            column=4,
+            latex="$h$",
+            acts_in="heads",
+            is_exported=True,
+            is_reset=False,
+            per_layer=True,
+        ),
     ] = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
-    n_kv_heads: Annotated[int | None, Facts(acts_in="attention", is_exported=True)] = Field(
+    n_kv_heads: Annotated[
+        int | None, Facts(acts_in="attention", is_exported=True, per_layer=True)
+    ] = Field(
         None,
         ge=1,
         le=1024,
@@ -64,7 +98,8 @@ class ModelConfig(Section):
         "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h",
     )
     n_cross_heads: Annotated[
-        int | None, Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True)
+        int | None,
+        Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True, per_layer=True),
     ] = Field(
         None,
         ge=1,
@@ -73,11 +108,11 @@ class ModelConfig(Section):
     )
     d_k: Annotated[
         int,
-        Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True),
+        Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True, per_layer=True),
     ] = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
     d_v: Annotated[
         int,
-        Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True),
+        Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True, per_layer=True),
     ] = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
     dropout: Annotated[
         float, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
@@ -87,14 +122,14 @@ class ModelConfig(Section):
         lt=1.0,
         description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)",
     )
-    attention_dropout: Annotated[float, Facts(acts_in="attention scores", is_exported=True)] = (
-        Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
-    )
-    activation_dropout: Annotated[float, EXPORTED] = Field(
+    attention_dropout: Annotated[
+        float, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
+    ] = Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
+    activation_dropout: Annotated[float, Facts(is_exported=True, per_layer=True)] = Field(
         0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation"
     )
-    positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS))] = Field(
-        "sinusoidal", description="positional encoding (3.5; row E of Table 3)"
+    positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS)), PER_LAYER] = (
+        Field("sinusoidal", description="positional encoding (3.5; row E of Table 3)")
     )
     relative_clip: Annotated[
         int, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
@@ -104,59 +139,180 @@ class ModelConfig(Section):
         le=MAX_SIZE,
         description="distance at which `relative` positions are clipped (Shaw et al., 2018)",
     )
+    rope_base: Annotated[float, ROPE] = Field(
+        10_000.0,
+        gt=1.0,
+        le=1e12,
+        description="base of the wavelengths of `rope`: larger ones reach further",
+    )
+    rope_fraction: Annotated[float, ROPE] = Field(
+        1.0,
+        gt=0.0,
+        le=1.0,
+        description="share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX",
+    )
+    rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE] = Field(
+        "none",
+        description="how `rope` is stretched by `rope_factor` beyond the lengths that it was made "
+        "for: all positions (`linear`; Chen et al., 2023), or long wavelengths alone (`yarn`; "
+        "Peng et al., 2024)",
+    )
+    rope_factor: Annotated[
+        float,
+        Facts(
+            needs={"positional_encoding": ("rope",), "rope_scaling": ("linear", "yarn")},
+            per_layer=True,
+        ),
+    ] = Field(
+        2.0,
+        gt=1.0,
+        le=1024.0,
+        description="max_positions, divided by the length that the unscaled `rope` was made for",
+    )
     max_positions: Annotated[int, EXPORTED] = Field(
         1024,
         ge=8,
         le=MAX_SIZE,
         description="maximum sequence length in tokens; size of a learned position table",
     )
-    mixer: Literal[
-        "attention",
-        "lstm",
-        "retention",
-        "gated_linear_attention",
-        "mamba2",
-        "deltanet",
-        "gated_deltanet",
-        "short_convolution",
+    mixer: Annotated[
+        Literal[
+            "attention",
+            "lstm",
+            "retention",
+            "gated_linear_attention",
+            "mamba2",
+            "deltanet",
+            "gated_deltanet",
+            "short_convolution",
+        ],
+        PER_LAYER,
+        SET,
     ] = Field(
         "attention",
         description="self-attention, or in its place an LSTM, a recurrence with a matrix as its "
         "state, or a convolution",
     )
     attention: Annotated[
-        str, VariantName(tuple(ATTENTIONS)), Facts(needs={"mixer": ("attention",)})
+        str, VariantName(tuple(ATTENTIONS)), Facts(needs={"mixer": ("attention",)}, per_layer=True)
     ] = Field("full", description="kind of self-attention; cross-attention is always full")
     attention_window: Annotated[
-        int, Facts(needs={"attention": ("local",), "mixer": ("attention",)})
+        int, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
     ] = Field(
         16,
         ge=1,
         le=MAX_SIZE,
         description="number of tokens on either side that `local` attention reaches",
     )
-    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], Facts(acts_in="attention scores")] = (
-        Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
+    attention_scale: Annotated[
+        Literal["1/sqrt(d_k)", 1], Facts(acts_in="attention scores", per_layer=True)
+    ] = Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
+    attention_bias: Annotated[
+        Literal[False, True, "inputs"],
+        Facts(acts_in="attention", is_exported=True, per_layer=True),
+    ] = Field(
+        False,
+        description="biases in the attention projections; `inputs`: of queries, keys and values "
+        "only, as in Qwen2",
     )
-    attention_bias: Annotated[bool, Facts(acts_in="attention", is_exported=True)] = Field(
-        False, description="biases in the attention projections"
+    attention_gate: Annotated[
+        Literal["none", "head", "element"], Facts(acts_in="attention", per_layer=True)
+    ] = Field(
+        "none",
+        description="sigmoid of a projection of the sub-layer's input, which multiplies what "
+        "attention puts out: one number for each `head`, or one for each `element` (Qiu et al., "
+        "2025)",
     )
-    activation: Annotated[str, VariantName(tuple(ACTIVATIONS))] = Field(
+    attention_sinks: Annotated[bool, Facts(acts_in="attention scores", per_layer=True)] = Field(
+        False,
+        description="a learned score for each head in the sum of its softmax, for attention to "
+        "nothing, as in gpt-oss",
+    )
+    score_cap: Annotated[float | None, Facts(acts_in="attention scores", per_layer=True)] = Field(
+        None,
+        gt=0.0,
+        le=1e6,
+        description="soft cap of attention scores, which become cap * tanh(score / cap), as in "
+        "Gemma 2; unset: none",
+    )
+    qk_norm: Annotated[
+        Literal["none", "head", "width", "unit"], Facts(acts_in="attention", per_layer=True)
+    ] = Field(
+        "none",
+        description="normalization of queries and keys before their positions: RMSNorm of each "
+        "`head` with a gain for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), "
+        "or of each head without a gain (`unit`)",
+    )
+    activation: Annotated[str, VariantName(tuple(ACTIVATIONS)), PER_LAYER] = Field(
         "relu",
         description="activation of the feed-forward network; a gated one uses an inner size of 2/3 "
         "d_ff",
     )
-    feed_forward_bias: Annotated[bool, EXPORTED] = Field(
+    n_experts: Annotated[int | None, PER_LAYER] = Field(
+        None,
+        ge=2,
+        le=1024,
+        description="experts of a mixture, each a feed-forward network of d_ff, in the place of "
+        "one network (Shazeer et al., 2017); unset: none",
+    )
+    experts_per_token: Annotated[int, EXPERTS] = Field(
+        2, ge=1, le=1024, description="experts that each token is sent to"
+    )
+    shared_experts: Annotated[int, EXPERTS] = Field(
+        0, ge=0, le=64, description="further experts that every token passes (DeepSeek-V3)"
+    )
+    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = Field(
+        "softmax_of_chosen",
+        description="weights of a token's experts: their share of the softmax over all "
+        "(Qwen3-MoE), the softmax over the chosen ones (Mixtral), or sigmoids that are scaled to "
+        "a sum of 1 (DeepSeek-V3)",
+    )
+    expert_balance: Annotated[float, EXPERTS] = Field(
+        0.01,
+        ge=0.0,
+        le=10.0,
+        description="weight in the training loss of how unevenly tokens are sent to experts "
+        "(Switch Transformer; Fedus et al., 2022)",
+    )
+    feed_forward_bias: Annotated[bool, Facts(is_exported=True, per_layer=True)] = Field(
         True, description="biases in the feed-forward network (3.3, eq. 2)"
     )
     norm: Annotated[
-        str, VariantName(tuple(NORMS)), Facts(needs={"norm_position": ("post", "pre")})
-    ] = Field("layernorm", description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019)")
-    norm_position: Literal["post", "pre", "none"] = Field(
-        "post",
-        description="normalization after the residual sum (3.1), before the sub-layer, or none",
+        str,
+        VariantName(tuple(NORMS)),
+        Facts(needs={"norm_position": ("post", "pre", "sandwich", "output")}, per_layer=True),
+    ] = Field(
+        "layernorm",
+        description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm "
+        "without a gain, and `dyt` a scaled tanh (Zhu et al., 2025)",
     )
-    residual: bool = Field(True, description="residual connections around sub-layers (3.1)")
+    norm_position: Annotated[Literal["post", "pre", "sandwich", "output", "none"], PER_LAYER] = (
+        Field(
+            "post",
+            description="normalization after the residual sum (3.1), before the sub-layer, before "
+            "and after it (`sandwich`, Gemma 2), of its output (OLMo 2), or none",
+        )
+    )
+    sublayers: Annotated[
+        Literal["sequential", "parallel", "parallel_shared_norm"],
+        Facts(needs={"architecture": ("decoder-only", "encoder-only")}, per_layer=True),
+    ] = Field(
+        "sequential",
+        description="whether the feed-forward network reads what attention has added, or both read "
+        "the same stream, each with its norm (GPT-NeoX) or with a shared one (GPT-J)",
+    )
+    residual: Annotated[bool, PER_LAYER] = Field(
+        True, description="residual connections around sub-layers (3.1)"
+    )
+    residual_scale: Annotated[
+        Literal["none", "depth", "rezero", "layerscale"],
+        Facts(needs={"residual": (True,)}, per_layer=True),
+    ] = Field(
+        "none",
+        description="factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number "
+        "that begins at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at "
+        "0.1 (LayerScale; Touvron et al., 2021)",
+    )
     embedding_scale: Annotated[Literal["sqrt(d_model)", 1], EXPORTED] = Field(
         "sqrt(d_model)",
         description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1",
@@ -167,11 +323,25 @@ class ModelConfig(Section):
         "only, or none",
     )
     embedding_norm: Annotated[
-        bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
+        bool,
+        Facts(needs={"architecture": ("decoder-only", "encoder-only")}, is_exported=True),
     ] = Field(
         False,
-        description="normalization of the sum of embeddings and positions, in `encoder-only` "
-        "(Devlin et al., 2019)",
+        description="normalization of the sum of embeddings and positions in a model of one stack "
+        "(Devlin et al., 2019; nanochat)",
+    )
+    initialization: Literal["xavier", "normal"] = Field(
+        "xavier",
+        description="initial weights of matrices: uniform by their sizes (Glorot and Bengio, 2010) "
+        "with embeddings from N(0, 1/d_model), or all from one normal distribution, as in GPT-2",
+    )
+    initialization_std: Annotated[float, Facts(needs={"initialization": ("normal",)})] = Field(
+        0.02, gt=0.0, le=10.0, description="deviation of normal initial weights"
+    )
+    output_initialization: Literal["same", "depth", "zero"] = Field(
+        "same",
+        description="initial weights of the projections that add to the residual stream: as all "
+        "others, divided by sqrt(2 N) (GPT-2), or zero",
     )
     token_types: Annotated[
         int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
@@ -189,9 +359,35 @@ class ModelConfig(Section):
         description="linear layer, activation and norm before the output matrix of `encoder-only`, "
         "as in BERT",
     )
-    output_bias: Annotated[
-        bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
-    ] = Field(False, description="bias of the logits of `encoder-only`, as in BERT")
+    output_bias: bool = Field(False, description="bias of the logits, as in BERT, GPT-J and Phi")
+    logit_cap: float | None = Field(
+        None,
+        gt=0.0,
+        le=1e6,
+        description="soft cap of the logits, which become cap * tanh(logit / cap), as in Gemma 2; "
+        "unset: none",
+    )
+    z_loss: float = Field(
+        0.0,
+        ge=0.0,
+        le=1.0,
+        description="weight in the training loss of the squared logarithm of the softmax's sum, "
+        "which keeps logits small (PaLM; Chowdhery et al., 2022)",
+    )
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _pattern(cls, value: Any, check: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        is_pattern = facts_of(cls)[str(info.field_name)].per_layer
+        if not is_pattern or not isinstance(value, (list, tuple)):
+            return check(value)
+        if not value:
+            raise ValueError("[] is not allowed: a pattern needs a value for each layer")
+        return shortest_pattern(tuple(check(entry) for entry in value))
+
+    @field_serializer("*", mode="wrap")
+    def _written_pattern(self, value: Any, write: SerializerFunctionWrapHandler) -> Any:
+        return value if isinstance(value, tuple) else write(value)
 
     @field_validator("attention_scale", "embedding_scale", mode="before")
     @classmethod
@@ -201,12 +397,76 @@ class ModelConfig(Section):
             raise ValueError(f"true is not allowed: must be {default} or 1")
         return value
 
+    @field_validator("attention_bias", mode="before")
+    @classmethod
+    def _not_a_number(cls, value: Any) -> Any:
+        for entry in value if isinstance(value, (list, tuple)) else (value,):
+            if type(entry) in (int, float):  # 1 == True in Python, so Literal accepts it
+                raise ValueError(f"{entry} is not allowed: must be true, false or inputs")
+        return value
+
     @model_validator(mode="after")
     def _check_compatible(self) -> ModelConfig:
-        errors = list(_incompatible(self))
+        errors = list(_bad_patterns(self))
+        for number, layer in enumerate(self.all_layers, 1):
+            if errors:
+                break  # further layers mostly repeat them
+            place = f"layer {number}: " if self.patterns else ""
+            errors += [place + error for error in _incompatible(layer)]
+        errors += _without_attention(self)
         if errors:
             raise ValueError("; ".join(errors))
         return self
+
+    @property
+    def patterns(self) -> dict[str, tuple[Any, ...]]:
+        """The fields that alternate over the layers, and their values in turn."""
+        values = {name: getattr(self, name) for name in LAYER_FIELDS}
+        return {name: value for name, value in values.items() if isinstance(value, tuple)}
+
+    def layers(self, depth: int) -> Iterator[Self]:
+        """The configuration of each layer of a stack of this depth, in which no field is a
+        pattern.
+        """
+        patterns = self.patterns
+        period = min(depth, math.lcm(*map(len, patterns.values())))
+        turns: list[Self] = []
+        for i in range(period):
+            own = {name: values[i % len(values)] for name, values in patterns.items()}
+            turns.append(self.model_copy(update=own) if own else self)
+        for i in range(depth):
+            yield turns[i % period]
+
+    @property
+    def all_layers(self) -> list[Self]:
+        """The configuration of each layer of the deepest stack; every other stack has the first of
+        them.
+        """
+        return list(self.layers(max(self.depths)))
+
+    def last_layer(self, depth: int) -> Self:
+        """The configuration of the last layer of a stack of this depth."""
+        *_, last = self.layers(depth)
+        return last
+
+    def has_derived_heads(self, name: str) -> bool:
+        """Whether d_k or d_v, given by its name, is d_model / h in every layer."""
+        return all(
+            getattr(layer, name) * layer.n_heads == self.d_model for layer in self.all_layers
+        )
+
+    @property
+    def encoding_key(self) -> tuple[Any, ...]:
+        """In the configuration of a layer: equal in layers that share a positional encoding."""
+        names = POSITIONAL_ENCODINGS.get(self.positional_encoding, PositionalEncoding()).depends_on
+        return (self.positional_encoding, *(getattr(self, name) for name in names))
+
+    def encodings(self, depth: int) -> list[Self]:
+        """The first layer of a stack with each positional encoding."""
+        first: dict[tuple[Any, ...], Self] = {}
+        for layer in self.layers(depth):
+            first.setdefault(layer.encoding_key, layer)
+        return list(first.values())
 
     @property
     def depths(self) -> tuple[int, int]:
@@ -258,8 +518,53 @@ class ModelConfig(Section):
         return self.n_cross_heads or self.n_heads
 
 
+LAYER_FIELDS = tuple(name for name, facts in facts_of(ModelConfig).items() if facts.per_layer)
+
+
+def shortest_pattern(values: tuple[Any, ...]) -> Any:
+    """The shortest pattern that repeats to these values; a single value where all are equal."""
+    for length in range(1, len(values)):
+        if len(values) % length == 0 and values == values[:length] * (len(values) // length):
+            return values[0] if length == 1 else values[:length]
+    return values[0] if len(values) == 1 else values
+
+
+def _bad_patterns(c: ModelConfig) -> Iterator[str]:
+    """Yield the reasons why fields cannot alternate over these layers."""
+    for name, values in c.patterns.items():
+        if len(values) > max(c.depths):
+            yield (
+                f"{name}={setting_text(values)} has {len(values)} values for "
+                f"{plural(max(c.depths), 'layer')}"
+            )
+    encodings = c.encodings(max(c.depths))
+    for layer in encodings if len(encodings) > 1 else ():
+        name = layer.positional_encoding
+        if not POSITIONAL_ENCODINGS.get(name, PositionalEncoding()).may_alternate:
+            yield (
+                f"positional_encoding={name} is one for all layers of a stack: nothing that it "
+                "depends on can alternate"
+            )
+
+
+def _without_attention(c: ModelConfig) -> Iterator[str]:
+    """Yield positional encodings that act inside self-attention, and that no layer with attention
+    has.
+    """
+    mixers: dict[str, set[str]] = {}
+    for layer in c.all_layers:
+        mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)
+    for name, beside in mixers.items():
+        encoding = POSITIONAL_ENCODINGS.get(name, PositionalEncoding())
+        if encoding.in_attention and "attention" not in beside:
+            yield (
+                f"positional_encoding={name} acts inside self-attention, which "
+                f"mixer={'/'.join(sorted(beside))} replaces"
+            )
+
+
 def _incompatible(c: ModelConfig) -> Iterator[str]:
-    """Yield the reasons why settings cannot be combined."""
+    """Yield the reasons why settings of a layer cannot be combined."""
     for field, variants in VARIANTS.items():
         variant = variants.get(
             getattr(c, field)
@@ -281,15 +586,29 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
     ):
         cross = f"n_cross_heads={c.n_cross_heads}"
         yield f"n_kv_heads={c.n_kv_heads} does not divide {cross}: groups of heads must be equal"
-    if POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding()).in_attention:
-        positions = f"positional_encoding={c.positional_encoding}"
-        if c.mixer != "attention":
-            yield f"{positions} acts inside self-attention, which mixer={c.mixer} replaces"
-        if not ATTENTIONS.get(c.attention, Attention()).forms_scores:
-            yield (
-                f"{positions} acts on attention scores, which attention={c.attention} does not "
-                f"compute"
-            )
+    if c.n_experts is not None and c.experts_per_token > c.n_experts:
+        yield f"experts_per_token={c.experts_per_token} is more than n_experts={c.n_experts}"
+    is_parallel = c.sublayers != "sequential" and not c.has_both_stacks
+    if is_parallel and not c.residual:
+        yield f"sublayers={c.sublayers} adds to one stream, which residual=false does not keep"
+    if is_parallel and c.norm_position == "post":
+        yield (
+            f"sublayers={c.sublayers} has no place for norm_position=post, which norms the sum of "
+            "one sub-layer"
+        )
+    shares_norm = is_parallel and c.sublayers == "parallel_shared_norm"
+    if shares_norm and c.norm_position not in ("pre", "none"):
+        yield (
+            f"sublayers={c.sublayers} shares the norm before the sub-layers, so norm_position must "
+            f"be pre; it is {c.norm_position}"
+        )
+    encoding = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
+    forms_scores = ATTENTIONS.get(c.attention, Attention()).forms_scores
+    if encoding.in_attention and not forms_scores and c.mixer == "attention":
+        yield (
+            f"positional_encoding={c.positional_encoding} acts on attention scores, which "
+            f"attention={c.attention} does not compute"
+        )
     if c.tied_embeddings == "decoder" and not c.has_both_stacks:
         missing = "a decoder" if c.has_encoder else "an encoder"
         yield (

@@ -67,9 +67,15 @@ def parse_reference(value: object) -> Reference | None:
 
 def references(config: BaseModel) -> tuple[Reference, ...]:
     """The custom classes that a configuration refers to."""
-    names = plugin_fields(type(config))
-    parsed = (parse_reference(value) for name, value in config if name in names)
-    return tuple(reference for reference in parsed if reference is not None)
+    named: dict[Reference, None] = {}  # in the order of the fields, each once
+    for name, value in config:
+        if name not in plugin_fields(type(config)):
+            continue
+        for entry in value if isinstance(value, tuple) else (value,):  # a pattern over the layers
+            reference = parse_reference(entry)
+            if reference is not None:
+                named[reference] = None
+    return tuple(named)
 
 
 @cache
@@ -84,9 +90,8 @@ def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
 
 
 def without_digest(value: str) -> str:
-    """The value as a study writes it: a reference without its hash, any other text unchanged."""
-    reference = parse_reference(value)
-    return f"{reference.module}:{reference.name}" if reference else value
+    """The value as a study writes it: references without their hashes, any other text unchanged."""
+    return _REFERENCE.sub(r"\1:\2", value)
 
 
 def source_hash(source: bytes) -> str:

@@ -11,7 +11,8 @@ from ablate.config.data import RowDataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import facts_of
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
-from ablate.config.model import MAX_SIZE, ModelConfig
+from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
+from ablate.config.presets import PRESETS
 from ablate.config.training import TrainingConfig
 
 
@@ -42,70 +43,6 @@ SETTINGS = tuple(
 )
 SETTING_FIELDS = {setting.field for setting in SETTINGS}
 SYMBOL_OF = {name: symbol for symbol, name in SYMBOLS.items()}
-
-# d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of
-# base.
-_BASE: dict[str, Any] = {
-    "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
-    "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
-}  # fmt: skip
-_CAUSAL: dict[str, Any] = {
-    "architecture": "decoder-only",
-    "d_k": None,
-    "d_v": None,
-    "label_smoothing": 0.0,
-    "norm_position": "pre",
-    "tied_embeddings": "all",
-    "embedding_scale": 1,
-}
-# GPT-2 (Radford et al., 2019), with the exact GELU.
-_GPT: dict[str, Any] = {
-    **_CAUSAL,
-    "dropout": 0.1,
-    "positional_encoding": "learned",
-    "norm": "layernorm",
-    "activation": "gelu",
-    "attention_bias": True,
-}
-# Llama (Touvron et al., 2023): no biases; the inner width of its gated network is 2/3 d_ff.
-_LLAMA: dict[str, Any] = {
-    **_CAUSAL,
-    "dropout": 0.0,
-    "positional_encoding": "rope",
-    "norm": "rmsnorm",
-    "activation": "swiglu",
-    "feed_forward_bias": False,
-}
-# BERT (Devlin et al., 2019), for masked tokens: without its sentence pairs.
-_BERT: dict[str, Any] = {
-    "architecture": "encoder-only",
-    "d_k": None,
-    "d_v": None,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "label_smoothing": 0.0,
-    "positional_encoding": "learned",
-    "max_positions": 512,
-    "norm": "layernorm",
-    "norm_position": "post",
-    "activation": "gelu",
-    "attention_bias": True,
-    "tied_embeddings": "all",
-    "embedding_scale": 1,
-    "embedding_norm": True,
-    "token_types": 2,
-    "output_transform": True,
-    "output_bias": True,
-}
-PRESETS: dict[str, dict[str, Any]] = {
-    "base": _BASE,
-    "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
-    "gpt-nano": {**_GPT, "n_layers": 3, "d_model": 48, "d_ff": 192, "n_heads": 3},
-    "gpt2-small": {**_GPT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
-    "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
-    "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
-    "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
-}
 
 
 def field_names() -> tuple[str, ...]:
@@ -160,11 +97,15 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ("d_k", "d_v")
     }
     merged = {**defaults, **_merged(settings)}
+    heads = merged["n_heads"]
+    sizes = []
+    for number in heads if isinstance(heads, (list, tuple)) else [heads]:
+        # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
+        exact = merged["d_model"] / number
+        sizes.append(int(exact) if exact.is_integer() else exact)
     for head_size in ("d_k", "d_v"):
         if merged.get(head_size) is None:
-            # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
-            exact = merged["d_model"] / merged["n_heads"]
-            merged[head_size] = int(exact) if exact.is_integer() else exact
+            merged[head_size] = shortest_pattern(tuple(sizes))
     return merged
 
 
@@ -177,10 +118,12 @@ def _merged(settings: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _head_size(merged: Mapping[str, Any], name: str) -> int:
-    """Default of d_k and d_v: d_model / h (section 3.2.2)."""
+def _head_size(merged: Mapping[str, Any], name: str) -> Any:
+    """Default of d_k and d_v: d_model / h (section 3.2.2), for each entry of a pattern of h."""
     d_model = merged.get("d_model", ModelConfig.model_fields["d_model"].default)
     heads = merged.get("n_heads", ModelConfig.model_fields["n_heads"].default)
+    if isinstance(heads, (list, tuple)):
+        return tuple(_head_size({**merged, "n_heads": number}, name) for number in heads)
     if (
         type(d_model) is not int
         or type(heads) is not int

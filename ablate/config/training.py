@@ -80,10 +80,19 @@ class TrainingConfig(Section):
     warmup_steps: int = Field(
         4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)"
     )
-    schedule: Literal["inverse_sqrt", "constant", "linear", "cosine"] = Field(
+    schedule: Literal["inverse_sqrt", "constant", "linear", "cosine", "wsd"] = Field(
         "inverse_sqrt",
         description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 "
-        "at the end",
+        "at the end, in `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)",
+    )
+    decay_fraction: Annotated[float, Facts(needs={"schedule": ("wsd",)})] = Field(
+        0.2, gt=0.0, le=1.0, description="share of the steps in which `wsd` falls"
+    )
+    final_rate: Annotated[float, Facts(needs={"schedule": ("linear", "cosine", "wsd")})] = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="share of the peak that a falling learning rate ends at",
     )
     learning_rate: float | None = Field(
         None,
@@ -173,12 +182,13 @@ class TrainingConfig(Section):
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:
         if (
-            self.schedule in ("linear", "cosine")
+            self.schedule in ("linear", "cosine", "wsd")
             and self.train_steps is None
             and self.epochs is None
         ):
             raise ValueError(
-                f"schedule={self.schedule} falls to 0 at the last step: set train_steps or epochs"
+                f"schedule={self.schedule} falls to its end at the last step: set train_steps or "
+                "epochs"
             )
         if self.optimizer == "adamw" and self.weight_decay == 0.0:
             raise ValueError(

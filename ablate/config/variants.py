@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from ablate.formatting import plural
+
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
 RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
@@ -46,6 +48,10 @@ class Sizes(Protocol):
         """Number of attention heads."""
 
     @property
+    def rope_fraction(self) -> float:
+        """Share of a head's entries that rope rotates."""
+
+    @property
     def max_positions(self) -> int:
         """Longest sequence in tokens."""
 
@@ -60,10 +66,6 @@ class Sizes(Protocol):
     @property
     def has_both_stacks(self) -> bool:
         """Whether the model has an encoder and a decoder."""
-
-    @property
-    def depths(self) -> tuple[int, int]:
-        """Number of layers of the encoder and of the decoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,16 +88,21 @@ class PositionalEncoding(Variant):
         absent.
     adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one
         fused operation.
-    parameters: trained parameters in the whole model.
+    parameters: trained parameters in a stack, by (sizes, its number of layers, causal).
     score_factor: multiplications per attention score, relative to attention without positions.
     kept: numbers per token, beside scores and weights, that the backward pass of attention needs.
+    depends_on: fields of a layer that it reads; layers that differ in them have encodings of their
+        own.
+    may_alternate: whether some layers of a stack may have one encoding, and others another.
     """
 
     in_attention: bool = False
     adds_to_scores: bool = False
-    parameters: Callable[[Sizes], int] = lambda sizes: 0
+    parameters: Callable[[Sizes, int, bool], int] = lambda sizes, depth, causal: 0
     score_factor: int = 1
     kept: Callable[[Sizes], int] = lambda sizes: 0
+    depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
+    may_alternate: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +122,27 @@ class Attention(Variant):
     kept: Callable[[Sizes, bool, int], int] | None = None
 
 
+@dataclass(frozen=True)
+class NormPosition:
+    """Facts about where the norms around a sub-layer stand.
+
+    norms: their number around each sub-layer.
+    at_end: whether a stack of such layers ends with one more.
+    """
+
+    norms: int
+    at_end: bool
+
+
+NORM_POSITIONS = {
+    "post": NormPosition(norms=1, at_end=False),
+    "pre": NormPosition(norms=1, at_end=True),
+    "sandwich": NormPosition(norms=2, at_end=True),
+    "output": NormPosition(norms=1, at_end=True),
+    "none": NormPosition(norms=0, at_end=False),
+}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Activation(Variant):
     """Facts about the activation of the feed-forward network. `gated`: it multiplies two
@@ -129,10 +157,12 @@ class Norm(Variant):
     """Facts about a normalization.
 
     vectors: its trained vectors of d_model entries, such as a gain and a bias.
+    numbers: its further trained numbers.
     kept: numbers per token that the backward pass needs, without the output.
     """
 
     vectors: int = 0
+    numbers: int = 0
     kept: Callable[[Sizes], int] = lambda s: s.d_model + 2  # the input, its mean and its deviation
 
 
@@ -155,16 +185,11 @@ class Mixer(Variant):
     kept: Callable[[Sizes, bool], int] | None = None
 
 
-def _relative_parameters(s: Sizes) -> int:
-    """A vector of d_k and one of d_v for each clipped distance: 2 clip + 1 in the encoder, clip + 1
-    in the decoder.
+def _relative_parameters(s: Sizes, depth: int, causal: bool) -> int:
+    """In each layer a vector of d_k and one of d_v for each clipped distance: clip + 1 if causal,
+    else 2 clip + 1.
     """
-    encoder, decoder = s.depths
-    return (encoder * (2 * s.relative_clip + 1) + decoder * (s.relative_clip + 1)) * (s.d_k + s.d_v)
-
-
-def _stacks(s: Sizes) -> int:
-    return 2 if s.has_both_stacks else 1
+    return depth * ((1 if causal else 2) * s.relative_clip + 1) * (s.d_k + s.d_v)
 
 
 def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -> int:
@@ -208,6 +233,21 @@ def _odd_d_k(s: Sizes) -> str | None:
     if s.d_k % 2:
         return f"d_k={s.d_k} is odd, and {rotating} rotates pairs of a head's entries"
     return None
+
+
+def rotated_entries(s: Sizes) -> int:
+    """Entries of a head that rope rotates."""
+    return int(s.d_k * s.rope_fraction)
+
+
+def _odd_rotation(s: Sizes) -> str | None:
+    rotated = rotated_entries(s)
+    if s.rope_fraction != 1.0 and (rotated < 2 or rotated % 2):
+        return (
+            f"rope_fraction={s.rope_fraction} of d_k={s.d_k} is {plural(rotated, 'entry')}, and "
+            "rope rotates pairs"
+        )
+    return _odd_d_k(s)
 
 
 def _odd_halves(s: Sizes) -> str | None:
@@ -295,15 +335,27 @@ _ALL = frozenset({MARIAN, LLAMA, GPT2, BERT}) | _CTRANSLATE2
 
 POSITIONAL_ENCODINGS = {
     "sinusoidal": PositionalEncoding(
-        error=_odd_d_model, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}
+        error=_odd_d_model,
+        depends_on=(),
+        may_alternate=False,
+        exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT},
     ),
     "learned": PositionalEncoding(
-        parameters=lambda s: _stacks(s) * s.max_positions * s.d_model,
+        depends_on=(),
+        may_alternate=False,
+        parameters=lambda s, depth, causal: s.max_positions * s.d_model,
         exports=_CTRANSLATE2 | {GPT2, BERT},
     ),
-    "none": PositionalEncoding(exports=_CTRANSLATE2 | {GPT2, BERT}),
-    "rope": PositionalEncoding(in_attention=True, error=_odd_d_k, exports=_CTRANSLATE2 | {LLAMA}),
+    "none": PositionalEncoding(depends_on=(), exports=_CTRANSLATE2 | {GPT2, BERT}),
+    "rope": PositionalEncoding(
+        in_attention=True,
+        depends_on=("d_k", "rope_base", "rope_fraction", "rope_scaling", "rope_factor"),
+        error=_odd_rotation,
+        exports=_CTRANSLATE2 | {LLAMA},
+    ),
     "relative": PositionalEncoding(
+        depends_on=("d_k", "d_v", "mixer"),
+        may_alternate=False,
         in_attention=True,
         adds_to_scores=True,
         parameters=_relative_parameters,
@@ -314,11 +366,15 @@ POSITIONAL_ENCODINGS = {
     "t5": PositionalEncoding(
         in_attention=True,
         adds_to_scores=True,
-        parameters=lambda s: _stacks(s) * T5_BUCKETS * s.n_heads,
+        depends_on=("n_heads",),
+        parameters=lambda s, depth, causal: T5_BUCKETS * s.n_heads,
         exports=frozenset({TRANSLATOR}),
     ),
     "alibi": PositionalEncoding(
-        in_attention=True, adds_to_scores=True, exports=frozenset({GENERATOR})
+        in_attention=True,
+        adds_to_scores=True,
+        depends_on=("n_heads",),
+        exports=frozenset({GENERATOR}),
     ),
 }
 ATTENTIONS = {
@@ -333,11 +389,20 @@ ATTENTIONS = {
 ACTIVATIONS = {
     "relu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
     "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
+    "gelu_tanh": Activation(),
+    "silu": Activation(),
+    "relu2": Activation(),
     "swiglu": Activation(gated=True, exports=_CTRANSLATE2 | {LLAMA}),
+    "geglu": Activation(gated=True),
+    "geglu_tanh": Activation(gated=True),
+    "reglu": Activation(gated=True),
 }
 NORMS = {
     "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
+    "layernorm_no_bias": Norm(vectors=1),
     "rmsnorm": Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1, exports=_CTRANSLATE2 | {LLAMA}),
+    "unit": Norm(kept=lambda s: s.d_model + 1),
+    "dyt": Norm(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
 }
 MIXERS = {
     "attention": Mixer(exports=_ALL),

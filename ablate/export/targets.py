@@ -52,18 +52,24 @@ class Target:
     def violations(self, config: ModelConfig) -> list[str]:
         """Return every reason why a model of this configuration cannot be exported."""
         reasons = []
-        defaults = {
+        defaults: dict[str, tuple[Any, ...]] = {
             name: (ModelConfig.model_fields[name].default,)
             for name, facts in facts_of(ModelConfig).items()
             if not facts.is_exported
         }
+        defaults["attention_bias"] = (False, True)  # of all projections or of none
         for name, values in {**defaults, **self.supported}.items():
             value = getattr(config, name)
+            if name in config.patterns:
+                continue  # see below
             if value not in values:
                 reasons.append(
                     f"{name}={_text(value)}, but {self.name} supports only "
                     f"{listed(map(_text, values))}"
                 )
+        if config.patterns:
+            alternating = (f"{name}={_text(value)}" for name, value in config.patterns.items())
+            return [*reasons, f"{', '.join(alternating)}, but all layers of {self.name} are alike"]
         return reasons + [reason for is_violated, reason in self.rules(config) if is_violated]
 
 
@@ -224,6 +230,7 @@ MASKED_LANGUAGE_MODELS: dict[str, tuple[Target, ...]] = {
                 "residual": (True,),
                 "embedding_norm": (True,),
                 "output_transform": (True,),
+                "output_bias": (False, True),
             },
             _bert_rules,
             write_bert,

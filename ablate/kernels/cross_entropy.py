@@ -24,6 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
 from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.kernels.cpu_matmul import matmul_for
@@ -33,7 +34,12 @@ MULTIPLE = 8  # a bf16 product is fast on tensor cores if its sizes are multiple
 
 
 def smoothed_cross_entropy(
-    states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float
+    states: Tensor,
+    embedding: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    cap: float | None = None,
+    z_loss: float = 0.0,
 ) -> Tensor:
     """Cross-entropy in nats against (1 - eps) on the target + eps / V on every token, summed over
     tokens.
@@ -43,15 +49,44 @@ def smoothed_cross_entropy(
         embedding: the matrix that turns states into logits (V, d_model).
         targets: token ids (n), none of them padding.
         smoothing: eps_ls.
+        cap: soft cap of the logits; None for none.
+        z_loss: weight of the squared logarithm of the softmax's sum.
 
     Returns:
         A scalar.
     """
+    if cap is not None or z_loss:
+        total = states.new_zeros((), dtype=embedding.dtype)
+        for rows in _chunks(targets):
+            # Made again in the backward pass, so that the logits of one chunk are kept at a time.
+            total = total + checkpoint(
+                _loss_of_chunk, states[rows], embedding, targets[rows], smoothing, cap, z_loss,
+                use_reentrant=False,
+            )  # fmt: skip
+        return total
     bf16 = torch.is_autocast_enabled(states.device.type)
     loss: Tensor = _SmoothedCrossEntropy.apply(  # type: ignore[no-untyped-call]
         states, embedding, targets, smoothing, bf16
     )
     return loss
+
+
+def _loss_of_chunk(
+    states: Tensor,
+    embedding: Tensor,
+    targets: Tensor,
+    smoothing: float,
+    cap: float | None,
+    z_loss: float,
+) -> Tensor:
+    logits = soft_cap(F.linear(states, embedding).to(embedding.dtype), cap)
+    loss = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    return loss + z_loss * logits.logsumexp(1).square().sum()
+
+
+def soft_cap(logits: Tensor, cap: float | None) -> Tensor:
+    """Cap * tanh(logits / cap), of any shape; the logits themselves without a cap."""
+    return logits if cap is None else cap * torch.tanh(logits / cap)
 
 
 def reference(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: float) -> Tensor:
@@ -62,11 +97,13 @@ def reference(states: Tensor, embedding: Tensor, targets: Tensor, smoothing: flo
 
 
 @torch.no_grad()
-def negative_log_likelihood(states: Tensor, embedding: Tensor, targets: Tensor) -> float:
+def negative_log_likelihood(
+    states: Tensor, embedding: Tensor, targets: Tensor, cap: float | None = None
+) -> float:
     """Sum over tokens of -ln p(target), in nats; arguments as for `smoothed_cross_entropy`."""
     total = 0.0
     for rows in _chunks(targets):
-        logits = states[rows] @ embedding.T  # (c, V)
+        logits = soft_cap(states[rows] @ embedding.T, cap)  # (c, V)
         chosen = logits.gather(1, targets[rows, None])[:, 0]
         # In double, because a sum over many tokens in fp32 would lose digits.
         total += float((logits.logsumexp(1) - chosen).double().sum())

@@ -35,10 +35,11 @@ def nats_per_token(
         device: of the model.
     """
     model.eval()
+    cap = model.config.logit_cap
 
     def score(batch: Any) -> NDArray[np.float64]:
         return np.array(
-            [negative_log_likelihood(*output_terms(model, batch.to(device))), batch.tokens]
+            [negative_log_likelihood(*output_terms(model, batch.to(device)), cap), batch.tokens]
         )
 
     total, tokens = 0.0, 0

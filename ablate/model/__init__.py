@@ -17,6 +17,7 @@ from ablate.model.decoder_only import DecoderOnly
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.model.encoder_only import EncoderOnly
+from ablate.model.initialization import initialize
 from ablate.model.transformer import Transformer
 
 __all__ = ["ARCHITECTURES", "DecodingCache", "Transformer", "build"]
@@ -51,4 +52,6 @@ def build(
     init = torch.Generator().manual_seed(seed)
     random = torch.Generator(device).manual_seed(seed)
     builder = ModelBuilder(config, vocab_size, init, random, sources)
-    return ARCHITECTURES[config.architecture](builder).to(device)
+    model = ARCHITECTURES[config.architecture](builder)
+    initialize(model, config, init)
+    return model.to(device)

@@ -14,12 +14,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
+from ablate.config.cost import gate_width
 from ablate.config.variants import LINEAR_CHUNK
 from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import GrowingKeyValues, KeyValues
 from ablate.model.layers import Dropout, Linear
+from ablate.model.norms import RMSNorm, UnitNorm
 from ablate.model.token_mixer import TokenMixer
 
 EPS = 1e-6  # added to sums of linear attention's weights, which may all be 0, as its authors do
@@ -29,6 +31,8 @@ class AttentionMechanism(nn.Module):
     """Base of all mechanisms.
 
     Attributes:
+        forms_scores: whether it has a score for each pair of tokens, and passes them to
+            `context.weights`, which caps them and adds sinks.
         supports_bias: whether it adds `context.bias` to its scores and `context.values` to its
             heads. Positional encodings that have these are refused beside a mechanism that does
             not.
@@ -38,6 +42,7 @@ class AttentionMechanism(nn.Module):
             otherwise each is a row of the batch.
     """
 
+    forms_scores = True
     supports_bias = False
     supports_bf16 = False
     supports_query_masks = False
@@ -95,6 +100,8 @@ class LinearAttention(AttentionMechanism):
     """phi(Q) (phi(K)^T V) over its sum, with phi(x) = elu(x) + 1: linear in length (Katharopoulos
     et al., 2020).
     """
+
+    forms_scores = False
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
@@ -165,10 +172,18 @@ class MultiHeadAttention(TokenMixer):
         c = config
         self.h, self.g = n_heads, c.n_kv_heads or n_heads
         self.scale = c.d_k**-0.5 if c.attention_scale == "1/sqrt(d_k)" else 1.0
-        self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias=c.attention_bias)
-        self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias=c.attention_bias)
-        self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias=c.attention_bias)
-        self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias)
+        bias = bool(c.attention_bias)
+        self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias)
+        self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias)
+        self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias)
+        self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias is True)
+        width = gate_width(c, n_heads)
+        self.W_G = Linear(c.d_model, width, init, bias) if width else None
+        self.norm_Q = query_norm(c.qk_norm, self.h, c.d_k)
+        self.norm_K = query_norm(c.qk_norm, self.g, c.d_k)
+        self.score_cap = c.score_cap
+        has_sinks = c.attention_sinks and mechanism.forms_scores
+        self.sinks = nn.Parameter(torch.zeros(n_heads)) if has_sinks else None
         self.mechanism = mechanism
         self.supports_query_masks = mechanism.supports_query_masks
         self.dropout = Dropout(c.attention_dropout, random)
@@ -189,21 +204,22 @@ class MultiHeadAttention(TokenMixer):
             (B, T, d_model), and the keys and values of the past and of x.
         """
         Q, K, V = self._project(x, self.W_Q, self.W_K, self.W_V)
-        new = KeyValues(self._rotate(K, context), V)
+        new = KeyValues(self._rotate(self.norm_K(K), context), V)
         key_values = new if past is None else past.append(new)
-        return self._attend(x, self._rotate(Q, context), key_values, context), key_values
+        Q = self._rotate(self.norm_Q(Q), context)
+        return self._attend(x, Q, key_values, context), key_values
 
     def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
         """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
         K, V = self._project(x, self.W_K, self.W_V)
-        return KeyValues(self._rotate(K, context), V)
+        return KeyValues(self._rotate(self.norm_K(K), context), V)
 
     def cross_attend(
         self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
         """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
         (Q,) = self._project(x, self.W_Q)
-        return self._attend(x, self._rotate(Q, context), memory, context)
+        return self._attend(x, self._rotate(self.norm_Q(Q), context), memory, context)
 
     def _project(self, x: Tensor, *projections: Linear) -> list[Tensor]:
         """X (B, T, d_model) -> heads (B, h or g, T, d) of each projection."""
@@ -229,11 +245,20 @@ class MultiHeadAttention(TokenMixer):
         """Queries (B, h, T, d_k) of x (B, T, d_model) attend to the memory -> (B, T, d_model)."""
         K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
         context = replace(
-            context, x=x, scale=self.scale, dropout=self.dropout, on_weights=self.on_weights
+            context,
+            x=x,
+            scale=self.scale,
+            dropout=self.dropout,
+            on_weights=self.on_weights,
+            score_cap=self.score_cap,
+            sinks=self.sinks,
         )
         heads = _apply(self.mechanism, Q, K, V, context)  # (B, h, T, d_v)
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
+        if self.W_G is not None:
+            gates = self.W_G(x).unflatten(2, (self.h, -1)).transpose(1, 2)  # (B, h, T, 1 or d_v)
+            heads = heads * gates.sigmoid()
         return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
 
     def _repeat(self, heads: Tensor) -> Tensor:
@@ -241,6 +266,24 @@ class MultiHeadAttention(TokenMixer):
         its group.
         """
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)
+
+
+class WidthNorm(RMSNorm):
+    """RMSNorm over the entries of all heads together: (B, h, T, d) -> the same."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, h, T, d) -> (B, h, T, d)."""
+        h = x.shape[1]
+        return super().forward(x.transpose(1, 2).flatten(2)).unflatten(2, (h, -1)).transpose(1, 2)
+
+
+def query_norm(kind: str, heads: int, size: int) -> nn.Module:
+    """The norm of queries or of keys (B, heads, T, size), by `qk_norm`."""
+    if kind == "head":
+        return RMSNorm(size)
+    if kind == "width":
+        return WidthNorm(heads * size)
+    return UnitNorm() if kind == "unit" else nn.Identity()
 
 
 def _apply(

@@ -35,6 +35,9 @@ class AttentionContext:
         dropout: of the attention weights; None for no dropout.
         on_weights: called with the weights (B, h, T, S) before dropout; None to leave them unformed
             where possible.
+        score_cap: soft cap of the scores; None for none.
+        sinks: a score of each head (h,) that is in the sum of its softmax without a key; None for
+            none.
         x: the input of the sub-layer (B, T, d_model), of which Q are the queries; in the attention
             of a model never None.
     """
@@ -50,13 +53,17 @@ class AttentionContext:
     dropout: Dropout | None = None
     on_weights: Callable[[Tensor], None] | None = None
     lengths: Tensor | None = None
+    score_cap: float | None = None
+    sinks: Tensor | None = None
     x: Tensor | None = None
 
     @property
     def is_plain(self) -> bool:
-        """Whether attention is softmax(scale * Q K^T) V with a mask: no bias, no dropout, no
-        observer.
+        """Whether attention is softmax(scale * Q K^T) V with a mask: no bias, cap, sinks, dropout
+        or observer.
         """
+        if self.score_cap is not None or self.sinks is not None:
+            return False
         biased = self.positional_encoding is not None and self.positional_encoding.acts_on_scores
         dropping = self.dropout is not None and self.dropout.rate > 0 and self.dropout.training
         return not biased and not dropping and self.on_weights is None
@@ -106,15 +113,21 @@ class AttentionContext:
         )
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
-        """Masked softmax of scores (B, h, T, S), with dropout; uniform and never NaN where a query
-        has no key.
+        """Masked softmax of scores (B, h, T, S), capped, beside sinks and with dropout; uniform and
+        never NaN where a query has no key.
         """
+        if self.score_cap is not None:
+            scores = self.score_cap * torch.tanh(scores / self.score_cap)
         mask = self.mask(window)
         if mask is not None:
             # The smallest number and not -inf: a row without any key, as in padding, would be NaN
             # after the softmax.
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-        return self.drop(scores.softmax(-1))
+        if self.sinks is None:
+            return self.drop(scores.softmax(-1))
+        B, h, T, _ = scores.shape
+        sinks = self.sinks.to(scores.dtype)[:, None, None].expand(B, h, T, 1)
+        return self.drop(torch.cat([scores, sinks], dim=-1).softmax(-1)[..., :-1])
 
     def drop(self, weights: Tensor) -> Tensor:
         """Pass attention weights (B, h, T, S) to the observer, then apply dropout to them."""

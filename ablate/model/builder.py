@@ -11,14 +11,16 @@ from torch import nn
 
 from ablate.config import ModelConfig
 from ablate.config.plugins import load, parse_reference, without_digest
+from ablate.config.variants import NORM_POSITIONS
 from ablate.errors import StudyError
 from ablate.model.attention import MECHANISMS, AttentionMechanism, FullAttention, MultiHeadAttention
+from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed_forward
 from ablate.model.layers import Dropout, Embedding
 from ablate.model.norms import NORMS
-from ablate.model.positions import POSITIONS, PositionalEncoding
+from ablate.model.positions import POSITIONS, AlternatingPositions, PositionalEncoding
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
-from ablate.model.residual import RESIDUALS, Residual
+from ablate.model.residual import RESIDUALS, Residual, SandwichNorm
 from ablate.model.token_mixer import LSTM, TokenMixer
 
 Module = TypeVar("Module", bound=nn.Module)
@@ -53,9 +55,9 @@ class ModelBuilder:
         return ModelBuilder(config, self.vocab_size, self.init, self.random, self.sources)
 
     def layers(self, depth: int) -> Iterator[ModelBuilder]:
-        """A builder for each layer of a stack. All layers have the configuration of the model."""
-        for _ in range(depth):
-            yield self.of_layer(self.config)
+        """A builder for each layer of a stack."""
+        for layer in self.config.layers(depth):
+            yield self.of_layer(layer)
 
     def embedding(self) -> Embedding:
         """A matrix (V, d_model)."""
@@ -67,7 +69,19 @@ class ModelBuilder:
         return Dropout(self.config.dropout, self.random)
 
     def positions(self, causal: bool) -> PositionalEncoding:
-        """The positional encoding of a stack."""
+        """The positional encoding of a stack, or those that its layers have in turn."""
+        depth = self.config.depths[1 if causal else 0]
+        encodings = {
+            layer.encoding_key: self.of_layer(layer)._encoding(causal)
+            for layer in self.config.encodings(depth)
+        }
+        if len(encodings) == 1:
+            return next(iter(encodings.values()))
+        keys = list(encodings)
+        turns = [keys.index(layer.encoding_key) for layer in self.config.layers(depth)]
+        return AlternatingPositions(self.config, causal, self.init, list(encodings.values()), turns)
+
+    def _encoding(self, causal: bool) -> PositionalEncoding:
         return self._variant(
             "positional_encoding",
             POSITIONS,
@@ -102,8 +116,13 @@ class ModelBuilder:
             self.config, self.config.cross_heads, mechanism, self.init, self.random
         )
 
-    def feed_forward(self) -> FeedForward:
-        """The feed-forward network of a layer."""
+    def feed_forward(self) -> nn.Module:
+        """The feed-forward network of a layer, or its mixture of experts."""
+        if self.config.n_experts is None:
+            return self._network()
+        return MixtureOfExperts(self.config, self._network, self.init)
+
+    def _network(self) -> FeedForward:
         return feed_forward(self.config, self.activation(), self.init, self.random)
 
     def norm(self) -> nn.Module:
@@ -116,14 +135,26 @@ class ModelBuilder:
         """The activation function, without the gate of a gated one."""
         return self._variant("activation", ACTIVATIONS, Activation)
 
-    def residual(self) -> Residual:
-        """The residual stream around a sub-layer."""
+    def residual(self, shares_norm: bool = False) -> Residual:
+        """The residual stream around a sub-layer, which may share the norm of another one."""
         c = self.config
-        return RESIDUALS[c.norm_position](self.norm(), c.residual, c.dropout, self.random)
+        scale: nn.Parameter | float | None = None
+        if c.residual_scale != "none" and c.residual:
+            scale = {
+                "depth": (2 * max(c.depths)) ** -0.5,
+                "rezero": nn.Parameter(torch.zeros(1)),
+                "layerscale": nn.Parameter(torch.full((c.d_model,), 0.1)),
+            }[c.residual_scale]
+        norm = nn.Identity() if shares_norm else self.norm()
+        residual = RESIDUALS[c.norm_position](norm, c.residual, c.dropout, self.random, scale)
+        if isinstance(residual, SandwichNorm):
+            residual.norm_after = self.norm()
+        return residual
 
-    def final_norm(self) -> nn.Module:
-        """The norm at the end of a stack, where its layers need one; else the identity."""
-        return self.norm() if RESIDUALS[self.config.norm_position].final_norm else nn.Identity()
+    def final_norm(self, depth: int) -> nn.Module:
+        """The norm at the end of a stack, where its last layer needs one; else the identity."""
+        last = self.of_layer(self.config.last_layer(depth))
+        return last.norm() if NORM_POSITIONS[last.config.norm_position].at_end else nn.Identity()
 
     def _variant(
         self,

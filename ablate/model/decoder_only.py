@@ -10,13 +10,13 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
-from ablate.model.stack import Layer, Stack
+from ablate.model.stack import Layer, Stack, layer_of_one_stack
 from ablate.model.transformer import Transformer
 
 
@@ -66,11 +66,14 @@ class DecoderOnly(Transformer):
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__(builder)
         self.positions = builder.positions(causal=True)
+        depth = builder.config.depths[1]
         self.decoder = Stack(
-            Layer(layer, self.positions, causal=True)
-            for layer in builder.layers(builder.config.depths[1])
+            layer_of_one_stack(layer, self.positions.of_layer(i), causal=True)
+            for i, layer in enumerate(builder.layers(depth))
         )
-        self.decoder_norm = builder.final_norm()
+        self.decoder_norm = builder.final_norm(depth)
+        first = builder.of_layer(builder.config.all_layers[0])
+        self.embedding_norm = first.norm() if builder.config.embedding_norm else nn.Identity()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B,
@@ -119,11 +122,16 @@ class DecoderOnly(Transformer):
         positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
             tokens.shape
         )  # (B, K)
-        x = self.positions.embed(self.embedding(tokens), positions)
+        x = self._embed(tokens, positions)
         for i, layer in enumerate(self.decoder):
             x = cache.apply_mixer(i, layer, x, self.positions)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
+
+    def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
+        """Token ids (B, T) -> (B, T, d_model)."""
+        x: Tensor = self.embedding_norm(self.positions.embed(self.embedding(tokens), positions))
+        return x
 
     def _apply_stack(
         self, sequence: Tensor, key_mask: Tensor | None = None
@@ -139,7 +147,7 @@ class DecoderOnly(Transformer):
             (B, L, d_model), and the state of each layer's token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
-        x = self.embedding_dropout(self.positions.embed(self.embedding(sequence), positions))
+        x = self.embedding_dropout(self._embed(sequence, positions))
         past = []
         for i, layer in enumerate(self.decoder):
             context = AttentionContext(
@@ -147,7 +155,7 @@ class DecoderOnly(Transformer):
                 positions,
                 key_mask,
                 causal=True,
-                positional_encoding=self.positions,
+                positional_encoding=self.positions.of_layer(i),
                 layer=i,
             )
             x, state = layer.apply_mixer(x, None, context)

@@ -93,7 +93,9 @@ class DecodingCache:
                 self.context_of_sentences() if side_by_side else self.context_of_hypotheses()
             )
         context = replace(
-            self.contexts[side_by_side], positional_encoding=positional_encoding, layer=i
+            self.contexts[side_by_side],
+            positional_encoding=positional_encoding.of_layer(i),
+            layer=i,
         )
         rows = x if side_by_side else x.reshape(B * K, 1, d_model)
         mixed, self.past[i] = layer.apply_mixer(rows, self.past[i], context)

@@ -65,13 +65,15 @@ class EncoderDecoder(Transformer):
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
         self.encoder = Stack(
-            Layer(layer, self.source_positions, causal=False) for layer in builder.layers(n_encoder)
+            Layer(layer, self.source_positions.of_layer(i), causal=False)
+            for i, layer in enumerate(builder.layers(n_encoder))
         )
-        self.encoder_norm = builder.final_norm()
+        self.encoder_norm = builder.final_norm(n_encoder)
         self.decoder = Stack(
-            DecoderLayer(layer, self.target_positions) for layer in builder.layers(n_decoder)
+            DecoderLayer(layer, self.target_positions.of_layer(i))
+            for i, layer in enumerate(builder.layers(n_decoder))
         )
-        self.decoder_norm = builder.final_norm()
+        self.decoder_norm = builder.final_norm(n_decoder)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Token ids (B, S) and (B, T), padded with 0 at the end -> decoder states (B, T,
@@ -86,7 +88,7 @@ class EncoderDecoder(Transformer):
                 positions,
                 positions,
                 causal=True,
-                positional_encoding=self.target_positions,
+                positional_encoding=self.target_positions.of_layer(i),
                 layer=i,
             )
             x, _ = layer.apply_mixer(x, None, context)

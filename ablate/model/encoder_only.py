@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.builder import ModelBuilder
 from ablate.model.layers import Linear
-from ablate.model.stack import Layer, Stack, apply_encoder, encoder_context
+from ablate.model.stack import Stack, apply_encoder, encoder_context, layer_of_one_stack
 from ablate.model.transformer import Transformer
-
-# Columns added so that a product includes the bias: the bias, then zeros that keep the sizes
-# multiples of 8.
-_BIAS_COLUMNS = 8
 
 
 class TokenTypes(nn.Module):
@@ -55,15 +50,16 @@ class EncoderOnly(Transformer):
         c = builder.config
         self.positions = builder.positions(causal=False)
         self.encoder = Stack(
-            Layer(layer, self.positions, causal=False) for layer in builder.layers(c.depths[0])
+            layer_of_one_stack(layer, self.positions.of_layer(i), causal=False)
+            for i, layer in enumerate(builder.layers(c.depths[0]))
         )
-        self.encoder_norm = builder.final_norm()
+        self.encoder_norm = builder.final_norm(c.depths[0])
         self.token_types = (
             TokenTypes(c.token_types, c.d_model, builder.init) if c.token_types else nn.Identity()
         )
-        self.embedding_norm = builder.norm() if c.embedding_norm else nn.Identity()
-        self.output_transform = OutputTransform(builder) if c.output_transform else nn.Identity()
-        self.output_bias = nn.Parameter(torch.zeros(builder.vocab_size)) if c.output_bias else None
+        first, last = builder.of_layer(c.all_layers[0]), builder.of_layer(c.all_layers[-1])
+        self.embedding_norm = first.norm() if c.embedding_norm else nn.Identity()
+        self.output_transform = OutputTransform(last) if c.output_transform else nn.Identity()
 
     def read(self, tokens: Tensor) -> Tensor:
         """Read a sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
@@ -74,27 +70,5 @@ class EncoderOnly(Transformer):
         return states
 
     def output_states(self, states: Tensor) -> Tensor:
-        """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one
-        and 7 zeros more.
-        """
-        x: Tensor = self.output_transform(states)
-        if self.output_bias is None:
-            return x
-        constant = F.one_hot(
-            torch.zeros(x.shape[:-1], dtype=torch.int64, device=x.device), _BIAS_COLUMNS
-        )
-        return torch.cat([x, constant.to(x.dtype)], dim=-1)
-
-    @property
-    def output_matrix(self) -> Tensor:
-        """The matrix (V, d_model) that turns `output_states` into logits; with a bias, (V, d_model
-        + 8).
-        """
-        matrix = super().output_matrix
-        if self.output_bias is None:
-            return matrix
-        return torch.cat([matrix, F.pad(self.output_bias[:, None], (0, _BIAS_COLUMNS - 1))], dim=1)
-
-    def logits(self, states: Tensor) -> Tensor:
-        """(..., d_model) -> (..., V)."""
-        return F.linear(self.output_states(states), self.output_matrix)
+        """States (..., d_model) -> factors of `output_matrix`, after the transform."""
+        return super().output_states(self.output_transform(states))

@@ -56,15 +56,58 @@ class GELU(Activation):
         return F.gelu(x)
 
 
-class SwiGLU(Activation):
-    """x sigmoid(x), gated (Shazeer, 2020)."""
+class TanhGELU(Activation):
+    """The approximation of GELU by a tanh, as GPT-2 and Gemma compute it."""
 
-    gated = True
+    elementwise = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape."""
+        return F.gelu(x, approximate="tanh")
+
+
+class SiLU(Activation):
+    """x sigmoid(x) (Swish; Ramachandran et al., 2017)."""
+
     elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
         return F.silu(x)
+
+
+class ReLUSquared(Activation):
+    """max(0, x)^2 (So et al., 2021)."""
+
+    elementwise = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape."""
+        return F.relu(x).square()
+
+
+class SwiGLU(SiLU):
+    """SiLU, gated (Shazeer, 2020)."""
+
+    gated = True
+
+
+class GEGLU(GELU):
+    """GELU, gated (Shazeer, 2020)."""
+
+    gated = True
+
+
+class TanhGEGLU(TanhGELU):
+    """The approximation of GELU, gated, as in Gemma."""
+
+    gated = True
+
+
+class ReGLU(ReLU):
+    """max(0, x), gated (Shazeer, 2020)."""
+
+    gated = True
 
 
 class FeedForward(nn.Module):
@@ -129,4 +172,14 @@ def feed_forward(
     return (ElementwiseFeedForward if packable else FeedForward)(config, activation, init, random)
 
 
-ACTIVATIONS: dict[str, Callable[[], Activation]] = {"relu": ReLU, "gelu": GELU, "swiglu": SwiGLU}
+ACTIVATIONS: dict[str, Callable[[], Activation]] = {
+    "relu": ReLU,
+    "gelu": GELU,
+    "gelu_tanh": TanhGELU,
+    "silu": SiLU,
+    "relu2": ReLUSquared,
+    "swiglu": SwiGLU,
+    "geglu": GEGLU,
+    "geglu_tanh": TanhGEGLU,
+    "reglu": ReGLU,
+}

@@ -42,5 +42,50 @@ class RMSNorm(nn.Module):
         return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
 
 
+class UnitNorm(nn.Module):
+    """Division by the root mean square over the last axis, without a gain."""
+
+    def __init__(self, d_model: int | None = None) -> None:
+        super().__init__()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d) -> (..., d)."""
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
+        return F.rms_norm(x, x.shape[-1:], None, EPS)
+
+
+class LayerNormWithoutBias(nn.Module):
+    """Layer normalization over the last axis, with a gain alone, as in Cohere's models."""
+
+    def __init__(self, d_model: int, eps: float = EPS) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.eps = eps
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> (..., d_model)."""
+        return F.layer_norm(x, self.weight.shape, self.weight, None, self.eps)
+
+
+class DynamicTanh(nn.Module):
+    """gain * tanh(alpha * x) + bias, in the place of a normalization (DyT; Zhu et al., 2025)."""
+
+    def __init__(self, d_model: int) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(torch.full((1,), 0.5))
+        self.weight = nn.Parameter(torch.ones(d_model))
+        self.bias = nn.Parameter(torch.zeros(d_model))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(..., d_model) -> (..., d_model)."""
+        return self.weight * torch.tanh(self.alpha * x) + self.bias
+
+
 # Facts about each, such as its number of parameters, are in ablate/config/variants.py.
-NORMS: dict[str, Callable[[int], nn.Module]] = {"layernorm": LayerNorm, "rmsnorm": RMSNorm}
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "layernorm": LayerNorm,
+    "layernorm_no_bias": LayerNormWithoutBias,
+    "rmsnorm": RMSNorm,
+    "unit": UnitNorm,
+    "dyt": DynamicTanh,
+}

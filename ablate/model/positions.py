@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import T5_BUCKETS
+from ablate.config.variants import T5_BUCKETS, rotated_entries
+from ablate.errors import StudyError
 
 T5_DISTANCE = 128
 
@@ -41,6 +42,10 @@ class PositionalEncoding(nn.Module):
         """Whether `bias` or `values` is overridden, so that attention must form its scores."""
         cls, base = type(self), PositionalEncoding
         return cls.bias is not base.bias or cls.values is not base.values
+
+    def of_layer(self, layer: int) -> PositionalEncoding:
+        """The encoding that acts in a layer, by its index in the stack."""
+        return self
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """Add positions to embedded tokens: (B, T, d_model) -> (B, T, d_model)."""
@@ -104,15 +109,15 @@ class LearnedPositions(PositionalEncoding):
 
 
 class RotaryPositions(PositionalEncoding):
-    """RoPE: entries 2i and 2i+1 of queries and keys, rotated by pos / 10000^(2i/d_k) (Su et al.,
-    2021, eq. 34).
+    """RoPE: entries 2i and 2i+1 of queries and keys, rotated by pos / base^(2i/d) (Su et al., 2021,
+    eq. 34), with d entries rotated and the others left as they are.
     """
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        table = sinusoids(config.max_positions, config.d_k).unflatten(
-            1, (-1, 2)
-        )  # (positions, d_k / 2, 2)
+        self.rotated = rotated_entries(config)
+        frequencies, scale = rope_frequencies(config)
+        table = waves(config.max_positions, frequencies, scale)  # (positions, rotated / 2, 2)
         self.register_buffer("sin", table[:, :, 0].contiguous(), persistent=False)
         self.register_buffer("cos", table[:, :, 1].contiguous(), persistent=False)
 
@@ -121,10 +126,12 @@ class RotaryPositions(PositionalEncoding):
         tables: tuple[Tensor, Tensor] = self.sin, self.cos  # type: ignore[assignment]
         sin, cos = (
             table[positions].unsqueeze(-3) for table in tables
-        )  # (1, T, d_k / 2) or (B, 1, T, d_k / 2)
-        even, odd = heads[..., 0::2], heads[..., 1::2]
-        rotated = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
-        return rotated.flatten(-2).to(heads.dtype)
+        )  # (1, T, rotated / 2) or (B, 1, T, rotated / 2)
+        others = heads[..., self.rotated :]
+        even, odd = heads[..., 0 : self.rotated : 2], heads[..., 1 : self.rotated : 2]
+        pairs = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+        rotated = pairs.flatten(-2).to(heads.dtype)
+        return torch.cat([rotated, others], dim=-1) if others.shape[-1] else rotated
 
 
 class RelativePositions(PositionalEncoding):
@@ -199,18 +206,82 @@ class AlibiPositions(PositionalEncoding):
         return -head_slopes[:, None, None] * distances
 
 
+class AlternatingPositions(PositionalEncoding):
+    """Several encodings, of which each layer of a stack has one. None of them acts on embeddings,
+    which belong to no layer.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        causal: bool,
+        init: torch.Generator,
+        encodings: list[PositionalEncoding],
+        turns: list[int],
+    ) -> None:
+        """Keep the encodings, and for each layer the index of its own in `turns`."""
+        super().__init__(config, causal, init)
+        self.encodings, self.turns = nn.ModuleList(encodings), turns
+        for encoding in encodings:
+            if type(encoding).embed is not PositionalEncoding.embed:
+                raise StudyError(
+                    f"positional_encoding: {type(encoding).__name__} acts on embeddings (it has "
+                    "`embed`), and so cannot alternate over the layers"
+                )
+
+    def of_layer(self, layer: int) -> PositionalEncoding:
+        """The encoding of a layer, by its index in the stack."""
+        encoding: PositionalEncoding = self.encodings[self.turns[layer]]  # type: ignore[assignment]
+        return encoding
+
+
 def sinusoids(positions: int, d_model: int) -> Tensor:
     """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (positions,
     d_model).
     """
+    return waves(positions, _frequencies(d_model, 10_000.0)).flatten(1)
+
+
+def waves(positions: int, frequencies: Tensor, scale: float = 1.0) -> Tensor:
+    """Sine and cosine, times a scale, of each position at each frequency: (positions, frequencies,
+    2).
+    """
     # In double, because the angle of a late position in fp32 would lose the digits that its sine
     # depends on.
-    pos = torch.arange(positions, dtype=torch.float64)[:, None]
-    even = torch.arange(0, d_model, 2, dtype=torch.float64)
-    angles = pos * torch.exp(even * (-math.log(10_000.0) / d_model))  # (positions, d_model / 2)
-    return (
-        torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
-    )  # (positions, d_model)
+    angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies
+    return (scale * torch.stack([angles.sin(), angles.cos()], dim=-1)).float()
+
+
+def _frequencies(entries: int, base: float) -> Tensor:
+    """base^(-2i/entries) for each pair i of entries, in double."""
+    even = torch.arange(0, entries, 2, dtype=torch.float64)
+    return torch.exp(even * (-math.log(base) / entries))
+
+
+def rope_frequencies(c: ModelConfig) -> tuple[Tensor, float]:
+    """The frequency of each pair of entries that rope rotates, and the factor of the rotated
+    entries.
+
+    YaRN divides the frequencies of waves that turn less than once within the length that rope was
+    made for, keeps those that turn 32 times or more, and mixes the two between (Peng et al., 2024,
+    3.2); the factor sharpens the softmax (3.4).
+    """
+    entries, base, factor = rotated_entries(c), c.rope_base, c.rope_factor
+    frequencies = _frequencies(entries, base)
+    if c.rope_scaling == "none":
+        return frequencies, 1.0
+    if c.rope_scaling == "linear":
+        return frequencies / factor, 1.0
+
+    def pair(turns: float) -> float:
+        """The pair of entries that turns so often within the original length."""
+        length = c.max_positions / factor
+        return entries * math.log(length / (2 * math.pi * turns)) / (2 * math.log(base))
+
+    first, last = max(math.floor(pair(32)), 0), min(math.ceil(pair(1)), entries - 1)
+    pairs = torch.arange(entries // 2, dtype=torch.float64)
+    share = ((pairs - first) / max(last - first, 0.001)).clamp(0, 1)  # of the divided frequency
+    return frequencies * (1 - share) + frequencies / factor * share, 0.1 * math.log(factor) + 1
 
 
 def buckets(distances: Tensor, causal: bool) -> Tensor:

@@ -15,16 +15,15 @@ from ablate.model.norms import LayerNorm
 
 
 class Residual(nn.Module):
-    """Base: the residual stream around one sub-layer, with its norm and its dropout.
-
-    Attributes:
-        final_norm: whether a stack of such layers ends with a norm of its own.
-    """
-
-    final_norm = False
+    """Base: the residual stream around one sub-layer, with its norm and its dropout."""
 
     def __init__(
-        self, norm: nn.Module, residual: bool, rate: float, random: torch.Generator
+        self,
+        norm: nn.Module,
+        residual: bool,
+        rate: float,
+        random: torch.Generator,
+        scale: nn.Parameter | float | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -33,11 +32,13 @@ class Residual(nn.Module):
             residual: whether the output of the sub-layer is added to the stream, or replaces it.
             rate: of dropout of the sub-layer's output.
             random: draws dropout masks.
+            scale: factor of the output of the sub-layer, a number or (d_model,); None for none.
         """
         super().__init__()
         self.dropout = Dropout(rate, random)
         self.norm = norm
         self.residual = residual
+        self.scale = scale
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the sub-layer, read from the stream: (B, T, d_model) -> (B, T, d_model)."""
@@ -48,7 +49,9 @@ class Residual(nn.Module):
         raise NotImplementedError
 
     def add(self, x: Tensor, output: Tensor) -> Tensor:
-        """X + Dropout(output); without residual Dropout(output)."""
+        """X + Dropout(scale * output); without residual Dropout(output)."""
+        if self.scale is not None:
+            output = self.scale * output
         total: Tensor = self.dropout(output, residual=x if self.residual else None)
         return total
 
@@ -65,7 +68,8 @@ class PostNorm(Residual):
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
         norm, dropout = self.norm, self.dropout
-        if on_gpu(output) and self.residual and dropout.is_active and isinstance(norm, LayerNorm):
+        adds_whole = self.residual and self.scale is None
+        if on_gpu(output) and adds_whole and dropout.is_active and isinstance(norm, LayerNorm):
             words = dropout.draw(output)
             with torch.autocast(output.device.type, enabled=False):
                 return fused_dropout_add_norm(
@@ -79,8 +83,6 @@ class PreNorm(Residual):
     2020).
     """
 
-    final_norm = True
-
     def before(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
         return self.norm(x)
@@ -90,5 +92,34 @@ class PreNorm(Residual):
         return self.add(x, output)
 
 
-# By `norm_position`; with `none`, the norm is the identity.
-RESIDUALS: dict[str, type[Residual]] = {"post": PostNorm, "pre": PreNorm, "none": PostNorm}
+class SandwichNorm(PreNorm):
+    """x + Dropout(Norm(Sublayer(Norm(x)))), with two norms (Ding et al., 2021; Gemma 2)."""
+
+    norm_after: nn.Module
+
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        return self.add(x, self.norm_after(output))
+
+
+class OutputNorm(Residual):
+    """x + Dropout(Norm(Sublayer(x))), as in OLMo 2."""
+
+    def before(self, x: Tensor) -> Tensor:
+        """(B, T, d_model) -> the same."""
+        return x
+
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        return self.add(x, self.norm(output))
+
+
+# By `norm_position`; with `none`, the norm is the identity. Their numbers of norms are in
+# ablate/config/variants.py.
+RESIDUALS: dict[str, type[Residual]] = {
+    "post": PostNorm,
+    "pre": PreNorm,
+    "sandwich": SandwichNorm,
+    "output": OutputNorm,
+    "none": PostNorm,
+}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -50,6 +50,33 @@ class Layer(nn.Module):
         )
 
 
+class ParallelLayer(Layer):
+    """A layer whose feed-forward network reads the same stream as its mixer (GPT-J, GPT-NeoX)."""
+
+    def __init__(self, builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
+        super().__init__(builder, positions, causal)
+        self.shares_norm = builder.config.sublayers == "parallel_shared_norm"
+        if self.shares_norm:
+            self.around_feed_forward = builder.residual(shares_norm=True)
+
+    def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
+        """Both sub-layers: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
+        read = self.around_mixer.before(x)
+        mixed, state = self.mixer(read, past, context)
+        inner = self.feed_forward(read if self.shares_norm else self.around_feed_forward.before(x))
+        return self.around_feed_forward.after(self.around_mixer.after(x, mixed), inner), state
+
+    def apply_feed_forward(self, x: Tensor) -> Tensor:
+        """Nothing more: (B, T, d_model) -> the same."""
+        return x
+
+
+def layer_of_one_stack(builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> Layer:
+    """A layer without attention over another sequence, by `sublayers`."""
+    kind = Layer if builder.config.sublayers == "sequential" else ParallelLayer
+    return kind(builder, positions, causal)
+
+
 class DecoderLayer(Layer):
     """Masked self-attention, attention over the source, then the feed-forward network."""
 
@@ -74,7 +101,7 @@ LayerType = TypeVar("LayerType", bound=Layer)
 class Stack(nn.ModuleList, Generic[LayerType]):
     """Layers of one type, applied one after another."""
 
-    def __init__(self, layers: Iterator[LayerType]) -> None:
+    def __init__(self, layers: Iterable[LayerType]) -> None:
         super().__init__(layers)
 
     def __iter__(self) -> Iterator[LayerType]:
@@ -100,6 +127,7 @@ def apply_encoder(
 ) -> Tensor:
     """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
     for i, layer in enumerate(layers):
-        x, _ = layer.apply_mixer(x, None, replace(context, positional_encoding=encoding, layer=i))
+        own = replace(context, positional_encoding=encoding.of_layer(i), layer=i)
+        x, _ = layer.apply_mixer(x, None, own)
         x = layer.apply_feed_forward(x)
     return x

@@ -8,8 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.kernels.cross_entropy import soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
+from ablate.model.experts import MixtureOfExperts
+
+# Columns added so that a product includes the bias: the bias, then zeros that keep the sizes
+# multiples of 8.
+_BIAS_COLUMNS = 8
 
 
 class Transformer(nn.Module):
@@ -26,6 +32,8 @@ class Transformer(nn.Module):
         self.embedding = builder.embedding()
         self.embedding_dropout = builder.dropout()
         self.output = builder.embedding() if builder.config.tied_embeddings == "none" else None
+        has_bias = builder.config.output_bias
+        self.output_bias = nn.Parameter(torch.zeros(builder.vocab_size)) if has_bias else None
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the decoder states of a batch (teacher forcing).
@@ -67,16 +75,42 @@ class Transformer(nn.Module):
         """
         raise NotImplementedError
 
+    def output_states(self, states: Tensor) -> Tensor:
+        """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one
+        and 7 zeros more.
+        """
+        if self.output_bias is None:
+            return states
+        constant = F.one_hot(
+            torch.zeros(states.shape[:-1], dtype=torch.int64, device=states.device), _BIAS_COLUMNS
+        )
+        return torch.cat([states, constant.to(states.dtype)], dim=-1)
+
     @property
     def output_matrix(self) -> Tensor:
-        """The matrix (V, d_model) that turns states into logits: the embedding (3.4), unless
-        untied.
+        """The matrix (V, d_model) that turns `output_states` into logits: the embedding (3.4),
+        unless untied; with a bias, (V, d_model + 8).
         """
-        return self.embedding.weight if self.output is None else self.output.weight
+        matrix = self.embedding.weight if self.output is None else self.output.weight
+        if self.output_bias is None:
+            return matrix
+        return torch.cat([matrix, F.pad(self.output_bias[:, None], (0, _BIAS_COLUMNS - 1))], dim=1)
 
     def logits(self, states: Tensor) -> Tensor:
         """(..., d_model) -> (..., V)."""
-        return F.linear(states, self.output_matrix)
+        logits = F.linear(self.output_states(states), self.output_matrix)
+        return soft_cap(logits, self.config.logit_cap)
+
+    def balance_loss(self) -> Tensor | float:
+        """How unevenly the last batch was sent to experts, weighted; 0 without experts, and when
+        read again.
+        """
+        total: Tensor | float = 0.0
+        for module in self.modules():
+            if isinstance(module, MixtureOfExperts):
+                total = total + module.balance_loss
+                module.balance_loss = 0.0  # its graph must not outlive the step
+        return total
 
     @property
     def random(self) -> torch.Generator:

@@ -13,7 +13,7 @@ from ablate.config import standard_name
 from ablate.errors import did_you_mean, unknown_name
 from ablate.formatting import plural, setting_text
 from ablate.stats.factorial import MAX_FACTORS, Fraction, Generator, smallest_fraction
-from ablate.study.settings import Settings, is_single_value, known_fields
+from ablate.study.settings import Settings, is_value, known_fields
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 Path = Literal["leave-one-out", "add-one-in"]
@@ -227,7 +227,7 @@ def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> 
     if not field:
         return None
     if way != "factorial":
-        valid = is_single_value(name, value, report)
+        valid = is_value(name, value, report)
         return _Part(name, mark, {}, {name: value}, ("", "")) if valid else None
     levels = value.value
     if not isinstance(levels, list) or len(levels) != 2:
@@ -235,10 +235,10 @@ def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> 
         report(value.mark, f'"{name}" needs two levels, such as [low, high]; got {got}')
         return None
     # A list, and not a generator, so that both levels at fault are reported.
-    if not all([is_single_value(name, level, report) for level in levels]):  # noqa: C419
+    if not all([is_value(name, level, report) for level in levels]):  # noqa: C419
         return None
     low, high = levels
-    if low.value == high.value:
+    if low.to_python() == high.to_python():
         report(high.mark, f'"{name}" has the same level twice')
         return None
     return _Part(name, mark, {name: low}, {name: high}, (_text(low), _text(high)))
@@ -253,7 +253,7 @@ def _read_named_group(name: str, mark: Mark, value: Node, report: Report) -> _Pa
         report(mark, f'"{name[:60]}" is not a valid name for a group of fields; allowed: {allowed}')
         return None
     known = known_fields(value, report)
-    valid = [is_single_value(key, node, report) for key, node in known.items()]
+    valid = [is_value(key, node, report) for key, node in known.items()]
     if not known or not all(valid) or len(known) < len(value.value):
         if not value.value:
             report(value.mark, f'"{name}" needs at least one field')
@@ -262,7 +262,7 @@ def _read_named_group(name: str, mark: Mark, value: Node, report: Report) -> _Pa
 
 
 def _text(node: Node) -> str:
-    return setting_text(node.value, unset="null")
+    return setting_text(node.to_python(), unset="null")
 
 
 def _read_fraction(

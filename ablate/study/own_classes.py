@@ -37,6 +37,10 @@ class OwnClasses:
         """A reference with the hash of its source; None if it is not found, which is reported.
         Other values stay.
         """
+        if isinstance(node.value, list):  # a pattern over the layers
+            entries = [self.pin(entry) for entry in node.value]
+            pinned_entries = [entry for entry in entries if entry is not None]
+            return Node(pinned_entries, node.mark) if len(pinned_entries) == len(entries) else None
         written = parse_reference(node.value)
         if written is None:
             return node

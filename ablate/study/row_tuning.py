@@ -58,7 +58,7 @@ class RowTuner:
             )
             if found is None:
                 return None
-            values = {name: node.value for name, node in point.items()}
+            values = {name: node.to_python() for name, node in point.items()}
             candidates.append(Candidate(values, found, found.model_copy(update=trial_steps)))
         return Tuning(tuple(candidates), math.log(self._vocab_size(config)))
 

@@ -17,7 +17,7 @@ from ablate.formatting import setting_text
 from ablate.study.designs import DESIGNS, FRACTIONS, Design, expand_design
 from ablate.study.expressions import Expression
 from ablate.study.matching import Match, read_match
-from ablate.study.settings import Settings, is_single_value, known_fields
+from ablate.study.settings import Settings, is_value, known_fields
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 MAX_ROWS = 10_000
@@ -77,7 +77,7 @@ class RowSpec:
         if self.title:
             return f"{self.group} {self.title}"
         settings = (
-            f"{name}={setting_text(node.value, unset='null')}"
+            f"{name}={setting_text(node.to_python(), unset='null')}"
             for name, node in self.settings.items()
         )
         return " ".join([self.group, *settings])
@@ -215,12 +215,12 @@ def _has_valid_values(way: str, key: str, node: Node, report: Report) -> bool:
     `grid`.
     """
     if way == "set":
-        return is_single_value(key, node, report)
+        return is_value(key, node, report)
     if not isinstance(node.value, list) or not node.value:
         report(node.mark, f'"{key}" needs a list of values under "{way}"; got {node.kind}')
         return False
     # A list, and not a generator, so that every value at fault is reported.
-    return all([is_single_value(key, value, report) for value in node.value])  # noqa: C419
+    return all([is_value(key, value, report) for value in node.value])  # noqa: C419
 
 
 def _has_equal_lengths(fields: Settings, mark: Mark, report: Report) -> bool:

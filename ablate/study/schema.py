@@ -11,6 +11,7 @@ from typing import Any
 
 from ablate.config import PRESETS, RowConfig, TranslationData
 from ablate.config.language_data import TEXTS, LanguageData
+from ablate.config.model import LAYER_FIELDS
 from ablate.config.parsing_data import TREEBANKS, ParsingData
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
@@ -243,6 +244,12 @@ def _fields() -> Schema:
     ]:  # a study may leave them out or set them to null: they are derived
         description = fields[name].pop("description")
         fields[name] = {"description": description, "anyOf": [fields[name], {"type": "null"}]}
+    for name in LAYER_FIELDS:
+        value = fields[name]
+        pattern = {"type": "array", "minItems": 1, "items": value}
+        fields[name] = {"description": value.get("description"), "anyOf": [value, pattern]}
+        if "default" in value:
+            fields[name]["default"] = value["default"]
     presets = {
         "description": "sets several fields at once; fields beside it override it",
         "enum": list(PRESETS),

@@ -17,7 +17,7 @@ from ablate.paths import home_path
 from ablate.study.designs import FRACTIONS
 from ablate.study.own_classes import OwnClasses
 from ablate.study.rows import OPTIONS, WAYS
-from ablate.study.settings import OPTIONS_OF_RUN, is_single_value, named_mark, report_fields
+from ablate.study.settings import OPTIONS_OF_RUN, is_value, named_mark, report_fields
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, plain_scalar
 from ablate.tasks import TASKS, Task, load_task
 
@@ -185,7 +185,7 @@ def read_data(
     for key, mark, value in node.items():
         if key not in task.data_config.model_fields:
             report(mark, unknown_name("data field", key, task.data_config.model_fields))
-        elif is_single_value(key, value, report):
+        elif is_value(key, value, report):
             settings[key] = value
     try:
         data = task.resolve_data({key: value.value for key, value in settings.items()})

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ablate.config import PRESETS, field_names, standard_name
+from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, unknown_name
 from ablate.study.yaml_nodes import Mark, Node, Report
@@ -36,6 +37,13 @@ _ELSEWHERE = {
     "beam_size": "beam",
     "num_beams": "beam",
     "length_penalty": "alpha",
+    "rope_theta": "rope_base",
+    "partial_rotary_factor": "rope_fraction",
+    "sliding_window": "attention_window",
+    "num_experts": "n_experts",
+    "num_experts_per_tok": "experts_per_token",
+    "attn_logit_softcapping": "score_cap",
+    "final_logit_softcapping": "logit_cap",
     "max_new_tokens": "generated_tokens",
 }
 
@@ -117,10 +125,13 @@ def _unknown_field(key: str) -> str:
     return f"{text}; a class of your own could have it: {of_class}: module:Class"
 
 
-def is_single_value(key: str, node: Node, report: Report) -> bool:
-    """Whether a field's value is a scalar without a NUL character, and a preset a known one;
-    otherwise report it.
+def is_value(key: str, node: Node, report: Report) -> bool:
+    """Whether a field's value is a scalar without a NUL character, or a list of those for a field
+    of a layer, and a preset a known one; otherwise report it.
     """
+    if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
+        # A list, and not a generator, so that every value at fault is reported.
+        return all([is_value(key, _scalar(entry), report) for entry in node.value])  # noqa: C419
     if isinstance(node.value, (dict, list)):
         report(node.mark, f'"{key}" takes a single value; got {node.kind}')
         return False
@@ -131,6 +142,11 @@ def is_single_value(key: str, node: Node, report: Report) -> bool:
         report(node.mark, unknown_name("preset", str(node.value), PRESETS))
         return False
     return True
+
+
+def _scalar(node: Node) -> Node:
+    """A value of a pattern, in which a list would be a pattern within the pattern."""
+    return Node({}, node.mark) if isinstance(node.value, list) else node
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:

@@ -14,7 +14,7 @@ from ablate.config.resolve import SYMBOLS
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import (
     Settings,
-    is_single_value,
+    is_value,
     known_fields,
     merge,
     named_mark,
@@ -37,7 +37,7 @@ class SettingsReader:
 
     def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:
         """The values of settings, with the task's defaults."""
-        return {**self.defaults, **{name: node.value for name, node in settings.items()}}
+        return {**self.defaults, **{name: node.to_python() for name, node in settings.items()}}
 
     def by_name(self, written: Mapping[str, Node]) -> Settings:
         """Settings by standard name, with custom classes pinned.
@@ -67,7 +67,7 @@ class SettingsReader:
             return {}
         known = known_fields(node, self.report)
         settings = self.by_name(
-            {k: value for k, value in known.items() if is_single_value(k, value, self.report)}
+            {k: value for k, value in known.items() if is_value(k, value, self.report)}
         )
         # Each field alone first: one invalid field of base would otherwise be reported again for
         # every row.

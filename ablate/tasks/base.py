@@ -222,9 +222,12 @@ class Task(ABC):
         """The training loss of a batch: (cross-entropy summed in nats, number of target tokens)."""
         from ablate.kernels.cross_entropy import smoothed_cross_entropy
 
-        return smoothed_cross_entropy(
-            *self.output_terms(model, batch), label_smoothing
-        ), batch.tokens
+        c = model.config
+        loss = smoothed_cross_entropy(
+            *self.output_terms(model, batch), label_smoothing, c.logit_cap, c.z_loss
+        )
+        # A mean over tokens, as the balance of experts is; so it does not depend on their number.
+        return loss + batch.tokens * model.balance_loss(), batch.tokens
 
     def nats_per_token(self, model: Transformer, split: Split, device: torch.device) -> float:
         """Mean negative log-likelihood of the target tokens of a split, in nats."""

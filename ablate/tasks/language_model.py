@@ -83,7 +83,7 @@ class LanguageModel(TextTask):
     def output_terms(self, model: Transformer, batch: ContextBatch) -> OutputTerms:
         """Run the stack; keep the states that predict the tokens that count."""
         states = batch.at_targets(model.read(batch.inputs))
-        return OutputTerms(states, model.output_matrix, batch.targets)
+        return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
 
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

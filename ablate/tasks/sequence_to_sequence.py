@@ -72,7 +72,7 @@ class SequenceToSequence(Task):
     def output_terms(self, model: Transformer, batch: Batch) -> OutputTerms:
         """Run encoder and decoder; keep the states of target tokens."""
         states = batch.at_targets(model(batch.source, batch.target_in))
-        return OutputTerms(states, model.output_matrix, batch.targets)
+        return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
 
     def predict(
         self,

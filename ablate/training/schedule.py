@@ -17,42 +17,57 @@ def learning_rate(config: RowConfig, step: int, last: int | None) -> float:
     Args:
         config: the row.
         step: the step.
-        last: the last step; None if unknown. Schedules that decay to 0 reach it one step later.
+        last: the last step; None if unknown. Schedules that fall reach their end one step later.
     """
     warmup = config.warmup_steps
     peak = config.learning_rate or (config.d_model * warmup) ** -0.5
     if step < warmup:
         return peak * step / warmup
-    return peak * SCHEDULES[config.schedule](step, warmup, last)
+    return peak * SCHEDULES[config.schedule](config, step, last)
 
 
-def _inverse_sqrt(step: int, warmup: int, last: int | None) -> float:
-    return math.sqrt(warmup / step)
+def _inverse_sqrt(config: RowConfig, step: int, last: int | None) -> float:
+    return math.sqrt(config.warmup_steps / step)
 
 
-def _constant(step: int, warmup: int, last: int | None) -> float:
+def _constant(config: RowConfig, step: int, last: int | None) -> float:
     return 1.0
 
 
-def _linear(step: int, warmup: int, last: int | None) -> float:
-    return 1.0 - _progress(step, warmup, last)
+def _linear(config: RowConfig, step: int, last: int | None) -> float:
+    return _to_floor(config, 1.0 - _progress(config.warmup_steps, step, last))
 
 
-def _cosine(step: int, warmup: int, last: int | None) -> float:
+def _cosine(config: RowConfig, step: int, last: int | None) -> float:
     """Half a period (Loshchilov and Hutter, 2017, without restarts)."""
-    return 0.5 * (1.0 + math.cos(math.pi * _progress(step, warmup, last)))
+    progress = _progress(config.warmup_steps, step, last)
+    return _to_floor(config, 0.5 * (1.0 + math.cos(math.pi * progress)))
 
 
-def _progress(step: int, warmup: int, last: int | None) -> float:
-    """From 0 at the end of the warm-up to 1 one step after the last."""
+def _wsd(config: RowConfig, step: int, last: int | None) -> float:
+    """A plateau, then a linear fall over the last steps (Hu et al., 2024; Hagele et al., 2024)."""
+    assert last is not None
+    begin = max(config.warmup_steps, round((1 - config.decay_fraction) * last))
+    return 1.0 if step <= begin else _to_floor(config, 1.0 - _progress(begin, step, last))
+
+
+def _progress(begin: int, step: int, last: int | None) -> float:
+    """From 0 at the step `begin` to 1 one step after the last."""
     assert last is not None  # the configuration requires one for these schedules
-    return (step - warmup) / max(1, last + 1 - warmup)
+    return (step - begin) / max(1, last + 1 - begin)
+
+
+def _to_floor(config: RowConfig, share: float) -> float:
+    """A fall from 1 to 0 as one from 1 to the final rate."""
+    floor = config.final_rate
+    return floor + (1.0 - floor) * share if floor else share
 
 
 # The learning rate after the warm-up, as a fraction of the peak.
-SCHEDULES: dict[str, Callable[[int, int, int | None], float]] = {
+SCHEDULES: dict[str, Callable[[RowConfig, int, int | None], float]] = {
     "inverse_sqrt": _inverse_sqrt,
     "constant": _constant,
     "linear": _linear,
     "cosine": _cosine,
+    "wsd": _wsd,
 }

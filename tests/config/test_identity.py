@@ -43,6 +43,12 @@ TRAINING = {
     "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
     "context": 128, "stride": 32, "feed_forward_bias": False, "embedding_scale": 1,
     "embedding_norm": True, "token_types": 2, "output_transform": True, "output_bias": True,
+    "rope_base": 1e6, "rope_fraction": 0.5, "rope_scaling": "yarn", "rope_factor": 4.0, "attention_gate": "head",
+    "attention_sinks": True, "score_cap": 50.0, "qk_norm": "head", "n_experts": 4, "experts_per_token": 1,
+    "shared_experts": 1, "expert_weights": "sigmoid", "expert_balance": 0.1, "sublayers": "parallel",
+    "initialization": "normal", "initialization_std": 0.1, "output_initialization": "zero",
+    "decay_fraction": 0.5, "final_rate": 0.1,
+    "residual_scale": "rezero", "logit_cap": 30.0, "z_loss": 1e-4,
     "mask_rate": 0.4, "mask_split": "100/0/0", "whole_word": True,
 }  # fmt: skip
 DECODING = {

@@ -31,6 +31,7 @@ EXACT = [
     {"n_kv_heads": 1}, {"d_k": 4, "d_v": 20}, {"activation_dropout": 0.1},
     {"activation_dropout": 0.1, "activation": "swiglu"}, {"norm_position": "pre"}, {"norm_position": "none"},
     {"dropout": 0.0}, {"n_cross_heads": 1}, {"encoder_layers": 3, "decoder_layers": 1},
+    {"n_layers": 3, "d_ff": [48, 72, 96], "n_kv_heads": [1, 3, 3], "activation": ["gelu", "relu"]},
     {"architecture": "decoder-only", "context": T}, {"architecture": "encoder-only"},
     {"architecture": "encoder-only", "norm_position": "pre", "embedding_norm": True},
 ]  # fmt: skip
@@ -40,6 +41,13 @@ NEAR = [
     *({"positional_encoding": name} for name in ("learned", "rope", "t5", "relative", "alibi")),
     {"attention_dropout": 0.1}, {"attention": "linear"},
     {"positional_encoding": "rope", "n_kv_heads": 1, "norm": "rmsnorm", "norm_position": "pre", "activation": "swiglu"},
+]  # fmt: skip
+
+
+# Norms on a CPU keep a copy of a view, too.
+ESTIMATED = [
+    {"qk_norm": "head"}, {"qk_norm": "width"}, {"qk_norm": "unit"}, {"attention_gate": "head"},
+    {"attention_gate": "element"}, {"attention_sinks": True}, {"score_cap": 20.0},
 ]  # fmt: skip
 
 
@@ -102,6 +110,16 @@ def test_with_tables_of_positions_they_are_counted_to_one_percent(device, bf16):
         config = resolve_row({**SMALL, **fields})
         found = _Kept(config, bf16, device == "cuda", B * T, T).total()
         assert found == pytest.approx(kept_bytes(config, bf16), rel=0.01), fields
+
+
+@pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
+def test_later_parts_of_attention_are_estimated_to_a_tenth(bf16):
+    one_stack = {"architecture": "decoder-only", "context": T, "positional_encoding": "rope"}
+    for fields in ESTIMATED:
+        for stack in ({}, one_stack):
+            config = resolve_row({**SMALL, **fields, **stack})
+            found = _Kept(config, bf16, False, B * T, T).total()
+            assert found == pytest.approx(kept_bytes(config, bf16), rel=0.1), (fields, stack)
 
 
 def test_an_lstm_keeps_a_workspace_of_onednn_or_the_states_of_a_packed_batch():

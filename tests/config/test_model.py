@@ -41,9 +41,9 @@ INCOMPATIBLE = [
         "or none",
     ),
     ({"schedule": "linear", "train_steps": None, "patience": 5},
-     "schedule=linear falls to 0 at the last step: set train_steps or epochs"),
+     "schedule=linear falls to its end at the last step: set train_steps or epochs"),
     ({"schedule": "cosine", "train_steps": None, "patience": 5},
-     "schedule=cosine falls to 0 at the last step: set train_steps or epochs"),
+     "schedule=cosine falls to its end at the last step: set train_steps or epochs"),
     ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam: set weight_decay above 0"),
 ]  # fmt: skip
 
@@ -101,7 +101,7 @@ def test_all_reasons_are_reported_together():
         ("mixer", "gru"), ("attention", "flash"), ("attention", "module:"), ("attention", "a b:C"),
         ("attention_window", 0), ("attention_scale", 2), ("attention_scale", "1"), ("attention_scale", True),
         ("attention_bias", 1), ("attention_bias", "false"), ("activation", "ReLU"), ("norm", "batchnorm"),
-        ("norm_position", "sandwich"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),
+        ("norm_position", "both"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),
         ("learning_rate", 0.0), ("optimizer", "lion"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
         ("weight_decay", -0.1), ("gradient_clipping", 0.0),
         ("mixer", "module:Class"), ("optimizer", "module:Class"),

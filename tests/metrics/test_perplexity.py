@@ -121,11 +121,11 @@ def test_an_evaluation_that_needs_too_much_memory_starts_over_in_smaller_batches
     model, sizes = small_model(V), []
     likelihood = module.negative_log_likelihood
 
-    def scarce(states, weight, targets):
+    def scarce(states, weight, targets, cap):
         sizes.append(len(targets))
         if len(targets) > 9:
             raise torch.OutOfMemoryError("CUDA out of memory.")
-        return likelihood(states, weight, targets)
+        return likelihood(states, weight, targets, cap)
 
     expected = perplexity(model, split_of(PAIRS), CPU)
     monkeypatch.setattr(module, "negative_log_likelihood", scarce)

@@ -3,7 +3,9 @@
 from hypothesis import strategies as st
 
 from ablate.config import ModelConfig, resolve_row
-from ablate.config.variants import POSITIONAL_ENCODINGS
+from ablate.config.model import LAYER_FIELDS
+from ablate.config.variants import ACTIVATIONS, NORM_POSITIONS, NORMS, POSITIONAL_ENCODINGS
+from ablate.model.recurrent_mixers import RECURRENT_MIXERS
 
 LONGEST = 11  # tokens of a side, its mark counted
 _layers = st.integers(1, 3)
@@ -29,22 +31,43 @@ FIELDS = {
     "activation_dropout": _rate,
     "positional_encoding": st.sampled_from(list(POSITIONAL_ENCODINGS)),
     "relative_clip": st.integers(1, 5),
+    "rope_base": st.sampled_from([100.0, 10_000.0, 1e6]),
+    "rope_fraction": st.sampled_from([0.25, 0.5, 1.0]),
+    "rope_scaling": st.sampled_from(["none", "none", "linear", "yarn"]),
+    "rope_factor": st.sampled_from([2.0, 3.5]),
     "max_positions": st.integers(2 * LONGEST, 40),
-    "mixer": st.sampled_from(["attention", "attention", "lstm"]),
+    "mixer": st.sampled_from([*["attention"] * 8, "lstm", *RECURRENT_MIXERS]),
     "attention": st.sampled_from(["full", "local", "linear"]),
     "attention_window": st.integers(1, 5),
     "attention_scale": st.sampled_from(["1/sqrt(d_k)", 1]),
-    "attention_bias": st.booleans(),
-    "activation": st.sampled_from(["relu", "gelu", "swiglu"]),
+    "attention_bias": st.sampled_from([False, True, "inputs"]),
+    "attention_gate": st.sampled_from(["none", "head", "element"]),
+    "attention_sinks": st.booleans(),
+    "score_cap": st.none() | st.sampled_from([0.5, 30.0]),
+    "qk_norm": st.sampled_from(["none", "none", "head", "width", "unit"]),
+    "activation": st.sampled_from(list(ACTIVATIONS)),
+    "n_experts": st.none() | st.none() | st.integers(2, 4),
+    "experts_per_token": st.integers(1, 2),
+    "shared_experts": st.integers(0, 1),
+    "expert_weights": st.sampled_from(["softmax", "softmax_of_chosen", "sigmoid"]),
+    "expert_balance": st.sampled_from([0.0, 0.01]),
     "feed_forward_bias": st.booleans(),
-    "norm": st.sampled_from(["layernorm", "rmsnorm"]),
-    "norm_position": st.sampled_from(["post", "pre", "none"]),
+    "norm": st.sampled_from(list(NORMS)),
+    "norm_position": st.sampled_from(list(NORM_POSITIONS)),
+    "sublayers": st.sampled_from(["sequential", "sequential", "parallel", "parallel_shared_norm"]),
     "residual": st.booleans(),
+    "residual_scale": st.sampled_from(["none", "none", "depth", "rezero", "layerscale"]),
     "embedding_scale": st.sampled_from(["sqrt(d_model)", 1]),
+    "initialization": st.sampled_from(["xavier", "normal"]),
+    "initialization_std": st.sampled_from([0.02, 0.5]),
+    "output_initialization": st.sampled_from(["same", "depth", "zero"]),
+    "output_bias": st.booleans(),
+    "logit_cap": st.none() | st.just(3.0),
+    "z_loss": st.sampled_from([0.0, 1e-3]),
     "tied_embeddings": st.sampled_from(["all", "decoder", "none"]),
 }
 # Drawn in tests/model/test_encoder_only.py: the properties here are those of models with a decoder.
-OF_ENCODER_ONLY = {"embedding_norm", "token_types", "output_transform", "output_bias"}
+OF_ENCODER_ONLY = {"embedding_norm", "token_types", "output_transform"}
 
 
 def resolved(settings):
@@ -57,13 +80,22 @@ def resolved(settings):
 
 def shapes(**fixed):
     """Strategy for the configurations of a study; all fields but these are random."""
-    drawn = {name: values for name, values in FIELDS.items() if name not in fixed}
     given = {name: st.just(value) for name, value in fixed.items()}
     return (
-        st.fixed_dictionaries({**drawn, **given})
+        _settings({**FIELDS, **given}, sorted(set(LAYER_FIELDS) - fixed.keys()))
         .map(resolved)
         .filter(lambda config: config is not None)
     )
+
+
+@st.composite
+def _settings(draw, fields, of_layers):
+    """Values of all fields, of which up to three alternate over the layers."""
+    values = draw(st.fixed_dictionaries(fields))
+    least = draw(st.sampled_from([0, 1, 1, 2]))
+    for name in draw(st.sets(st.sampled_from(of_layers), min_size=least, max_size=3)):
+        values[name] = draw(st.lists(fields[name], min_size=2, max_size=3))
+    return values
 
 
 def names():

@@ -23,7 +23,17 @@ def feed_forward(**fields):
 FUNCTIONS = {
     "relu": lambda x: max(0.0, x),
     "gelu": lambda x: x * 0.5 * (1 + math.erf(x / math.sqrt(2))),
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
+    "silu": lambda x: x / (1 + math.exp(-x)),
+    "relu2": lambda x: max(0.0, x) ** 2,
     "swiglu": lambda x: x / (1 + math.exp(-x)),
+}
+FUNCTIONS |= {
+    "geglu": FUNCTIONS["gelu"],
+    "geglu_tanh": FUNCTIONS["gelu_tanh"],
+    "reglu": FUNCTIONS["relu"],
 }
 
 
@@ -49,7 +59,7 @@ def test_the_network_is_its_formula_at_every_position(activation):
             inner = torch.tensor(
                 [FUNCTIONS[activation](value) for value in projected(module.W_1, given).tolist()]
             )
-            if activation == "swiglu":
+            if "glu" in activation:
                 inner = inner * projected(module.W_3, given)
             expected = projected(module.W_2, inner.double())
             torch.testing.assert_close(out[b, t].double(), expected, atol=1e-5, rtol=1e-5)
@@ -110,11 +120,8 @@ def test_activation_dropout_is_the_identity_in_evaluation_and_draws_no_numbers()
 
 def test_every_activation_of_a_study_can_be_built():
     assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
-    assert {name: ACTIVATIONS[name]().gated for name in ACTIVATIONS} == {
-        "relu": False,
-        "gelu": False,
-        "swiglu": True,
-    }
+    gated = {name for name in ACTIVATIONS if ACTIVATIONS[name]().gated}
+    assert gated == {"swiglu", "geglu", "geglu_tanh", "reglu"}
     assert all(shape(activation=name).activation == name for name in ACTIVATIONS)
 
 

@@ -123,11 +123,13 @@ def test_the_closed_form_counts_the_flops_of_a_forward_pass(fields, architecture
 
 
 @settings(max_examples=60)
-@given(config=shapes(), S=st.integers(1, LONGEST), T=st.integers(1, LONGEST))
+@given(config=shapes(output_bias=False), S=st.integers(1, LONGEST), T=st.integers(1, LONGEST))
 def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
     # A sum over one number is no product to einsum, which relative positions are multiplied by, and
     # is not counted.
     assume(config.positional_encoding != "relative" or min(S, T, config.d_k) > 1)
+    # Those of a recurrence in chunks are an estimate.
+    assume({layer.mixer for layer in config.all_layers} <= {"attention", "lstm"})
     assert counted_flops(build(config, V, 1).eval(), S, T) == forward_flops(config, V, pair(S, T))
 
 

@@ -138,15 +138,29 @@ def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read
 # --- settings of a study ---
 
 # Further settings without which another value of a field would be inactive or incompatible.
+ROPE = {"positional_encoding": "rope"}
+EXPERTS = {"n_experts": 4}
 BESIDE = {
     "relative_clip": {"positional_encoding": "relative"},
     "attention_window": {"attention": "local"},
     "optimizer": {"weight_decay": 0.1},
     "momentum": {"optimizer": "sgd"},
     "architecture": {"max_positions": 1024},
+    "rope_base": ROPE,
+    "rope_fraction": ROPE,
+    "rope_scaling": ROPE,
+    "rope_factor": {**ROPE, "rope_scaling": "linear"},
+    "initialization_std": {"initialization": "normal"},
+    "decay_fraction": {"schedule": "wsd"},
+    "final_rate": {"schedule": "cosine"},
+    "experts_per_token": EXPERTS,
+    "shared_experts": EXPERTS,
+    "expert_weights": EXPERTS,
+    "expert_balance": EXPERTS,
+    "sublayers": {"architecture": "decoder-only", "norm_position": "pre", "max_positions": 1024},
 }
 
-OF_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform", "output_bias")
+OF_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform")
 
 
 def head_for(name):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ablate.config import run_id
+from ablate.config import PRESETS, run_id
 from ablate.errors import StudyError
 from ablate.study import read_study, reader
 
@@ -203,8 +203,8 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
         ("steps", 'did you mean "train_steps"?'),
         ("num_layers", 'did you mean "n_layers"?'),
         ("lr", 'did you mean "learning_rate"?'),
-        ("qk_norm", "a class of your own could have it: attention: module:Class"),
-        ("rope_base", "a class of your own could have it: positional_encoding: module:Class"),
+        ("kv_latent", "a class of your own could have it: attention: module:Class"),
+        ("rope_style", "a class of your own could have it: positional_encoding: module:Class"),
         ("xyzzy", "`ablate schema` lists the fields"),
     ],
 )
@@ -299,7 +299,7 @@ def test_set_can_replace_an_invalid_value(read):
         ("N='1,000'", 'N: "1,000" is not allowed: must be a valid integer; write 1000'),
         ("N='1,5'", 'N: "1,5" is not allowed: must be a valid integer'),
         ("N=1e300", "N: 1e+300 is not allowed: must be a valid integer"),
-        ("h=[1, 2]", '"h" takes a single value; got a list'),
+        ("N=[1, 2]", '"N" takes a single value; got a list'),
         ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
         ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
         ("data.vocab_size=3", "vocab_size: 3 is not allowed: must be greater than or equal to 8"),
@@ -519,9 +519,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         'table3.yaml:18:18: row "F h=4 d_k=64" violates require: h * d_k == d_model (h=4, d_k=64, '
         "d_model=512)",
         'table3.yaml:18:63: unknown key "were"; did you mean "where"?',
-        'table3.yaml:19:21: unknown preset "huge"; allowed: base, big, gpt-nano, gpt2-small, '
-        "llama-tiny, "
-        "bert-tiny, bert-base",
+        f'table3.yaml:19:21: unknown preset "huge"; allowed: {", ".join(PRESETS)}',
         'table3.yaml:20:30: where: "h.real" is not allowed in a condition',
         f'table3.yaml:21:6: expected a mapping with {WAYS}; got "3"',
     ]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ablate.config import PRESETS
 from ablate.study.rows import MAX_ROWS, expand_group
 from ablate.study.yaml_nodes import parse_yaml
 
@@ -92,8 +93,8 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{zip: {h: [1, 4], d_k: [512]}}", 's:1:7: lists under "zip" must have equal lengths: h has 2, d_k has 1'),
         ("{each: {h: 4}}", 's:1:12: "h" needs a list of values under "each"; got "4"'),
         ("{grid: {h: []}}", 's:1:12: "h" needs a list of values under "grid"; got an empty list'),
-        ("{each: {h: [[1]]}}", 's:1:13: "h" takes a single value; got a list'),
-        ("{set: {h: [1]}}", 's:1:11: "h" takes a single value; got a list'),
+        ("{each: {d_model: [[1]]}}", 's:1:19: "d_model" takes a single value; got a list'),
+        ("{set: {N: [1]}}", 's:1:11: "N" takes a single value; got a list'),
         ("{set: {h: {}}}", 's:1:11: "h" takes a single value; got an empty mapping'),
         ("{each: {drop_out: [0.1]}}", 's:1:9: unknown field "drop_out"; did you mean "dropout"?'),
         ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
@@ -104,8 +105,7 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{set: {preset: bigg}}", 's:1:16: unknown preset "bigg"; did you mean "big"?'),
         (
             "{each: {preset: [big, 7]}}",
-            's:1:23: unknown preset "7"; allowed: base, big, gpt-nano, gpt2-small, llama-tiny, '
-            "bert-tiny, bert-base",
+            f's:1:23: unknown preset "7"; allowed: {", ".join(PRESETS)}',
         ),
         ("{each: {}}", 's:1:8: expected a mapping of fields under "each"; got an empty mapping'),
         ("{grid: [1]}", 's:1:8: expected a mapping of fields under "grid"; got a list'),
@@ -128,7 +128,7 @@ def test_an_invalid_group_is_one_error_at_its_position(text, fault):
 
 
 def test_an_error_in_one_field_does_not_hide_the_next():
-    rows, found = written("{each: {x: [1], h: [4, [1]], N: 3, d_k: [2]}}")
+    rows, found = written("{each: {x: [1], N: [4, [1]], h: 3, d_k: [2]}}")
     assert rows == [{"d_k": 2}]
     assert [line.split(":")[2] for line in found] == ["9", "24", "33"]
 

@@ -132,8 +132,8 @@ def test_a_field_accepts_the_values_that_its_class_accepts(name):
             allowed = True
         except ValidationError:
             allowed = False
-        if (
-            name in ("attention_scale", "embedding_scale") and value is True
+        if (name in ("attention_scale", "embedding_scale") and value is True) or (
+            name == "attention_bias" and type(value) in (int, float)
         ):  # refused by a validator of the class itself
             allowed = False
         if field.is_required() and value is None:  # d_k and d_v follow from d_model / h
@@ -175,7 +175,7 @@ WRONG = [
     DATA + "rows: {A: {each: {h: 1}}}",
     DATA + "rows: {A: {each: {h: []}}}",
     DATA + "rows: {A: {each: {}}}",
-    DATA + "rows: {A: {set: {h: [1]}}}",
+    DATA + "rows: {A: {set: {N: [1]}}}",
     DATA + "rows: {A: {each: {h: [1]}, set: {h: 2}}}",
     DATA + "rows: {A: {where: h > 1}}",
     DATA + "rows: {A: {each: {h: [1]}, where: [h]}}",

@@ -130,7 +130,9 @@ def test_a_class_that_cannot_be_made_or_has_a_fault_is_refused_with_its_name():
 
 def test_fields_of_other_tasks_have_no_effect():
     unused = Classification().unused_fields
-    assert set(unused) == set(TASK_FIELDS) - {"beam", "alpha", "max_extra_length", "early_stopping"}
+    assert set(unused) == set(TASK_FIELDS) - {
+        "beam", "alpha", "length_penalty", "max_extra_length", "early_stopping",
+    }  # fmt: skip
     assert set(unused.values()) == {"task classification"}
     assert {"ppl", "accuracy"} == set(Classification().metrics)
     assert Classification().metrics["ppl"] is PPL

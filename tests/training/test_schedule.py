@@ -111,3 +111,18 @@ def test_a_configured_peak_scales_the_papers_schedule(schedule):
         papers, own = rate(step, 400, **settings), rate(step, 400, learning_rate=0.003, **settings)
         assert own == pytest.approx(papers * 0.003 * 6400**0.5)
         assert rate(step, 400, learning_rate=6400**-0.5, **settings) == papers
+
+
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "wsd"])
+def test_a_falling_rate_ends_at_its_share_of_the_peak(schedule):
+    whole, floored = rates(schedule), rates(schedule, final_rate=0.25)
+    assert floored[LAST + 1] == pytest.approx(0.25)
+    for step in range(WARMUP, LAST + 2):
+        assert floored[step] == pytest.approx(0.25 + 0.75 * whole[step])
+
+
+def test_wsd_stays_at_its_peak_and_then_falls_in_a_line():
+    found = rates("wsd", decay_fraction=0.5)
+    assert {found[step] for step in range(WARMUP, 56)} == {1.0}
+    assert [found[step] for step in (55, 83, LAST + 1)] == pytest.approx([1.0, 0.5, 0.0])
+    assert rates("wsd", decay_fraction=1.0) == pytest.approx(rates("linear"))

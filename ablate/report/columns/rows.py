@@ -82,7 +82,8 @@ def _setting_cells(rows: tuple[TableRow, ...], setting: Setting) -> tuple[str, .
 def _setting_value(row: TableRow, setting: Setting) -> str:
     if setting.field == "train_steps":
         return thousands(row.steps)
-    return str(getattr(row.row.config, setting.field))
+    value = getattr(row.row.config, setting.field)
+    return setting_text(value) if isinstance(value, tuple) else str(value)
 
 
 def _other_changes(rows: tuple[TableRow, ...]) -> list[Column]:

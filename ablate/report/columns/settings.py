@@ -20,9 +20,5 @@ def own_changes(table: Table, setting: Setting) -> int:
     """Number of rows that change a setting by itself: not head sizes that follow from h."""
     rows = [row.row for row in table.rows if setting.field in row.row.changed]
     if setting.field in ("d_k", "d_v"):
-        rows = [
-            row
-            for row in rows
-            if getattr(row.config, setting.field) * row.config.n_heads != row.config.d_model
-        ]
+        rows = [row for row in rows if not row.config.has_derived_heads(setting.field)]
     return len(rows)

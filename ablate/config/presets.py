@@ -1,0 +1,205 @@
+"""Named groups of settings: the paper's models, and the parts of published architectures.
+
+A preset with sizes is a whole model. One without sizes, such as `qwen3`, says the parts of an
+architecture, and leaves N, d_model, h and d_ff to the study.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.config.model import ModelConfig
+
+# d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of
+# base.
+_BASE: dict[str, Any] = {
+    "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
+    "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
+}  # fmt: skip
+_CAUSAL: dict[str, Any] = {
+    "architecture": "decoder-only",
+    "d_k": None,
+    "d_v": None,
+    "label_smoothing": 0.0,
+    "norm_position": "pre",
+    "tied_embeddings": "all",
+    "embedding_scale": 1,
+}
+# GPT-2 (Radford et al., 2019), with the exact GELU.
+_GPT: dict[str, Any] = {
+    **_CAUSAL,
+    "dropout": 0.1,
+    "positional_encoding": "learned",
+    "norm": "layernorm",
+    "activation": "gelu",
+    "attention_bias": True,
+}
+# Llama (Touvron et al., 2023): no biases; the inner width of its gated network is 2/3 d_ff.
+_LLAMA: dict[str, Any] = {
+    **_CAUSAL,
+    "dropout": 0.0,
+    "positional_encoding": "rope",
+    "norm": "rmsnorm",
+    "activation": "swiglu",
+    "feed_forward_bias": False,
+}
+# BERT (Devlin et al., 2019), for masked tokens: without its sentence pairs.
+_BERT: dict[str, Any] = {
+    "architecture": "encoder-only",
+    "d_k": None,
+    "d_v": None,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "label_smoothing": 0.0,
+    "positional_encoding": "learned",
+    "max_positions": 512,
+    "norm": "layernorm",
+    "norm_position": "post",
+    "activation": "gelu",
+    "attention_bias": True,
+    "tied_embeddings": "all",
+    "embedding_scale": 1,
+    "embedding_norm": True,
+    "token_types": 2,
+    "output_transform": True,
+    "output_bias": True,
+}
+# What Llama's descendants change (the presets without sizes, which are those of the study).
+_LATER: dict[str, dict[str, Any]] = {
+    "gpt2": {**_GPT, "activation": "gelu_tanh"},
+    "gpt-neox": {
+        **_GPT,
+        "dropout": 0.0,
+        "positional_encoding": "rope",
+        "rope_fraction": 0.25,
+        "sublayers": "parallel",
+        "tied_embeddings": "none",
+    },
+    "gpt-j": {
+        **_GPT,
+        "dropout": 0.0,
+        "positional_encoding": "rope",
+        "rope_fraction": 0.25,
+        "sublayers": "parallel_shared_norm",
+        "activation": "gelu_tanh",
+        "attention_bias": False,
+        "output_bias": True,
+        "tied_embeddings": "none",
+    },
+    "llama": {**_LLAMA, "tied_embeddings": "none"},
+    "mixtral": {
+        **_LLAMA,
+        "tied_embeddings": "none",
+        "rope_base": 1e6,
+        "n_experts": 8,
+        "experts_per_token": 2,
+    },
+    "qwen3": {**_LLAMA, "qk_norm": "head", "rope_base": 1e6},
+    "olmo2": {
+        **_LLAMA,
+        "tied_embeddings": "none",
+        "rope_base": 5e5,
+        "qk_norm": "width",
+        "norm_position": "output",
+    },
+    "smollm3": {
+        **_LLAMA,
+        "positional_encoding": ("rope", "rope", "rope", "none"),
+        "rope_base": 2e6,
+    },
+    "gemma2": {
+        **_LLAMA,
+        "norm_position": "sandwich",
+        "activation": "geglu_tanh",
+        "attention": ("local", "full"),
+        "score_cap": 50.0,
+        "logit_cap": 30.0,
+        "embedding_scale": "sqrt(d_model)",
+    },
+    "gemma3": {
+        **_LLAMA,
+        "norm_position": "sandwich",
+        "activation": "geglu_tanh",
+        "attention": ("local",) * 5 + ("full",),
+        "rope_base": (1e4,) * 5 + (1e6,),
+        "qk_norm": "head",
+        "embedding_scale": "sqrt(d_model)",
+    },
+    "nanochat": {
+        **_LLAMA,
+        "tied_embeddings": "none",
+        "norm": "unit",
+        "qk_norm": "unit",
+        "activation": "relu2",
+        "embedding_norm": True,
+        "logit_cap": 15.0,
+    },
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "base": _BASE,
+    "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
+    "gpt-nano": {**_GPT, "n_layers": 3, "d_model": 48, "d_ff": 192, "n_heads": 3},
+    "gpt2-small": {**_GPT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
+    "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
+    "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
+    "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
+    **_LATER,
+}
+# Parts of an architecture, in the order of a model, and the fields that say each.
+PARTS: dict[str, tuple[str, ...]] = {
+    "embeddings": ("embedding_scale", "embedding_norm", "tied_embeddings", "token_types"),
+    "positions": (
+        "positional_encoding",
+        "rope_base",
+        "rope_fraction",
+        "rope_scaling",
+        "rope_factor",
+    ),
+    "mixer": ("mixer",),
+    "windows": ("attention", "attention_window"),
+    "qk-norm": ("qk_norm",),
+    "score-cap": ("score_cap", "attention_sinks"),
+    "gate": ("attention_gate",),
+    "biases": ("attention_bias", "feed_forward_bias", "output_bias"),
+    "norm-type": ("norm",),
+    "norm-place": ("norm_position",),
+    "parallel": ("sublayers", "residual_scale"),
+    "feed-forward": ("activation",),
+    "experts": (
+        "n_experts",
+        "experts_per_token",
+        "shared_experts",
+        "expert_weights",
+        "expert_balance",
+    ),
+    "logit-cap": ("logit_cap", "output_transform"),
+    "no-dropout": ("dropout", "attention_dropout"),
+}
+
+
+def steps_between(start: str, end: str) -> dict[str, dict[str, Any]]:
+    """The parts in which two presets differ: part -> fields with the values of the end.
+
+    Sizes are no part; neither is `architecture`, which must agree.
+
+    Raises:
+        ValueError: they are of different architectures.
+    """
+    before, after = ({**_defaults(), **PRESETS[name]} for name in (start, end))
+    if before["architecture"] != after["architecture"]:
+        raise ValueError(
+            f"{start} is {before['architecture']} and {end} is {after['architecture']}: no part "
+            "leads from one to the other"
+        )
+    steps = {}
+    for part, names in PARTS.items():
+        changed = {name: after[name] for name in names if before[name] != after[name]}
+        if changed:
+            steps[part] = changed
+    return steps
+
+
+def _defaults() -> dict[str, Any]:
+    """Default of each field of the model; None for one that has none."""
+    fields = ModelConfig.model_fields.items()
+    return {name: None if field.is_required() else field.default for name, field in fields}

@@ -1,0 +1,36 @@
+"""Initial weights other than Xavier's, drawn again after a model is made."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ablate.config import ModelConfig
+from ablate.model.layers import Embedding, Linear
+
+# Names of the projections whose output is added to the residual stream.
+OUTPUTS = ("W_O", "W_2", "output")
+
+
+@torch.no_grad()
+def initialize(model: nn.Module, config: ModelConfig, init: torch.Generator) -> None:
+    """Give matrices the initial weights that the configuration asks for.
+
+    Biases, gains, positional encodings, LSTMs, custom classes and the vectors of recurrent mixers
+    keep theirs.
+
+    Args:
+        model: with Xavier's weights.
+        config: of the model.
+        init: draws the weights, in the order of the modules.
+    """
+    for name, module in model.named_modules():
+        if not isinstance(module, (Linear, Embedding)):
+            continue
+        if config.initialization == "normal":
+            nn.init.normal_(module.weight, std=config.initialization_std, generator=init)
+        if isinstance(module, Linear) and name.rpartition(".")[2] in OUTPUTS:
+            if config.output_initialization == "zero":
+                module.weight.zero_()
+            elif config.output_initialization == "depth":
+                module.weight.div_((2 * max(config.depths)) ** 0.5)

@@ -1,0 +1,115 @@
+"""Fields that alternate over the layers."""
+
+import pytest
+from pydantic import ValidationError
+
+from ablate.config import ModelConfig, resolve_row
+from ablate.config.cost import parameters
+from ablate.config.fields import facts_of, field_errors
+from ablate.config.identity import run_id
+from ablate.config.inactive import InactiveSettings
+from ablate.config.model import LAYER_FIELDS, shortest_pattern
+from ablate.tasks import Translation
+
+GEMMA = {
+    "architecture": "decoder-only",
+    "n_layers": 5,
+    "positional_encoding": "none",
+    "attention": ["local", "local", "full"],
+    "attention_window": [4, 8, 8],
+}
+
+
+def test_the_values_are_repeated_over_the_layers():
+    layers = resolve_row(GEMMA).all_layers
+    assert [layer.attention for layer in layers] == ["local", "local", "full", "local", "local"]
+    assert [layer.attention_window for layer in layers] == [4, 8, 8, 4, 8]
+    assert all(layer.patterns == {} and layer.n_layers == 5 for layer in layers)
+
+
+def test_each_stack_begins_with_the_first_value():
+    config = resolve_row({"encoder_layers": 3, "decoder_layers": 2, "d_ff": [8, 16]})
+    assert [layer.d_ff for layer in config.layers(3)] == [8, 16, 8]
+    assert [layer.d_ff for layer in config.layers(2)] == [8, 16]
+
+
+@pytest.mark.parametrize("name", LAYER_FIELDS)
+def test_every_field_of_a_layer_takes_a_pattern(name):
+    """And a value that is the same in all layers is that value, with the same id."""
+    field = ModelConfig.model_fields[name]
+    value = 64 if field.is_required() else field.default
+    base = {"positional_encoding": "none", "n_layers": 2}
+    same, plain = (resolve_row({**base, name: given}) for given in ([value, value], value))
+    assert same == plain
+    data = Translation().resolve_data({"corpus": "toy"})
+    assert run_id(data, same, 1) == run_id(data, plain, 1)
+
+
+def test_what_belongs_to_the_whole_model_takes_none():
+    of_layers = {name for name, facts in facts_of(ModelConfig).items() if facts.per_layer}
+    assert of_layers == set(LAYER_FIELDS)
+    assert not of_layers & {"d_model", "n_layers", "max_positions", "tied_embeddings"}
+    with pytest.raises(ValidationError, match="valid integer"):
+        resolve_row({"d_model": [64, 32]})
+
+
+def test_patterns_have_one_form():
+    assert shortest_pattern((1, 2, 1, 2)) == (1, 2)
+    assert shortest_pattern((1, 1)) == 1
+    assert shortest_pattern((1, 2, 1)) == (1, 2, 1)
+    assert shortest_pattern((True, True, False, True)) == (True, True, False, True)
+
+
+def test_sizes_of_heads_follow_from_the_heads_of_each_layer():
+    config = resolve_row({"d_model": 64, "n_heads": [2, 4], "n_layers": 2})
+    assert (config.d_k, config.d_v) == ((32, 16), (32, 16))
+    assert config.has_derived_heads("d_k")
+    assert not resolve_row({"d_model": 64, "n_heads": [2, 4], "d_k": 16}).has_derived_heads("d_k")
+
+
+def test_parameters_are_the_sum_over_the_layers():
+    def count(**fields):
+        return parameters(resolve_row({"n_layers": 2, "d_model": 64, **fields}), 100)
+
+    assert 2 * count(d_ff=[16, 48]) == count(d_ff=16) + count(d_ff=48)
+    assert 2 * count(n_kv_heads=[1, 4]) == count(n_kv_heads=1) + count(n_kv_heads=4)
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"n_layers": 2, "d_ff": [1, 2, 3]}, ["d_ff=1/2/3", "2 layers"]),
+        ({"d_ff": []}, ["[]", "pattern"]),
+        ({"d_ff": [16, "wide"]}, ['"wide"', "integer"]),
+        ({"attention": ["full", "lokal"]}, ['"lokal"', '"local"']),
+        ({"positional_encoding": ["sinusoidal", "none"]}, ["sinusoidal", "alternate"]),
+        ({"positional_encoding": "relative", "d_k": [8, 16]}, ["relative", "alternate"]),
+        (
+            {"positional_encoding": ["rope", "none"], "mixer": ["lstm", "attention"]},
+            ["rope", "mixer=lstm"],
+        ),
+        ({"n_kv_heads": [3, 8]}, ["layer 1", "n_kv_heads=3", "h=8"]),
+    ],
+    ids=str,
+)
+def test_what_cannot_alternate_is_refused(fields, words):
+    with pytest.raises(ValidationError) as error:
+        resolve_row(fields)
+    text = " ".join(message for _, message in field_errors(error.value))
+    assert all(word in text for word in words), text
+
+
+def test_a_setting_needs_an_effect_in_one_layer():
+    assert resolve_row(GEMMA, ["attention_window"]).attention_window == (4, 8, 8)
+    with pytest.raises(InactiveSettings, match="attention_window"):
+        resolve_row({**GEMMA, "attention": ["full", "linear"]}, ["attention_window"])
+    linear = {**GEMMA, "attention": "linear", "attention_dropout": 0.5}
+    del linear["attention_window"]
+    with pytest.raises(InactiveSettings, match="attention_dropout"):
+        resolve_row(linear, ["attention_dropout"])
+    assert resolve_row({**linear, "attention": ["linear", "full"]}).attention_dropout == 0.5
+
+
+def test_a_pattern_survives_json():
+    config = resolve_row(GEMMA)
+    assert type(config).model_validate_json(config.model_dump_json()) == config
