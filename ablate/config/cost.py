@@ -99,6 +99,8 @@ def _layer_parameters(c: ModelConfig, causal: bool) -> int:
     around = NORM_POSITIONS[c.norm_position].norms * _norm_parameters(c)
     around += {"layerscale": c.d_model, "rezero": 1}.get(c.residual_scale, 0) if c.residual else 0
     total = _mixer_parameters(c, causal) + _feed_forward_parameters(c) + 2 * around
+    if c.embedding_skip and not c.has_both_stacks:
+        total += 2
     if c.sublayers == "parallel_shared_norm" and not c.has_both_stacks:
         total -= _norm_parameters(c)
     if causal and c.has_both_stacks:

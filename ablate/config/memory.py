@@ -219,7 +219,8 @@ class _Kept:
     def _layer(self, causal: bool) -> int:
         mixer = MIXERS[self.c.mixer].kept
         mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
-        return mixed + self._feed_forward() + 2 * self._around()
+        skip = BYTES * self.c.d_model if self.c.embedding_skip else 0
+        return mixed + self._feed_forward() + 2 * self._around() + skip
 
     def _around(self) -> int:
         """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the

@@ -313,6 +313,13 @@ class ModelConfig(Section):
         "that begins at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at "
         "0.1 (LayerScale; Touvron et al., 2021)",
     )
+    embedding_skip: Annotated[
+        bool, Facts(needs={"architecture": ("decoder-only", "encoder-only")}, per_layer=True)
+    ] = Field(
+        False,
+        description="the embeddings, added again before the layer: x becomes a x + b x0, with two "
+        "trained numbers that begin at 1 and 0 (modded-nanogpt, nanochat)",
+    )
     embedding_scale: Annotated[Literal["sqrt(d_model)", 1], EXPORTED] = Field(
         "sqrt(d_model)",
         description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1",

@@ -147,7 +147,13 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 # Parts of an architecture, in the order of a model, and the fields that say each.
 PARTS: dict[str, tuple[str, ...]] = {
-    "embeddings": ("embedding_scale", "embedding_norm", "tied_embeddings", "token_types"),
+    "embeddings": (
+        "embedding_scale",
+        "embedding_norm",
+        "embedding_skip",
+        "tied_embeddings",
+        "token_types",
+    ),
     "positions": (
         "positional_encoding",
         "rope_base",

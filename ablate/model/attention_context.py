@@ -38,6 +38,8 @@ class AttentionContext:
         score_cap: soft cap of the scores; None for none.
         sinks: a score of each head (h,) that is in the sum of its softmax without a key; None for
             none.
+        embedded: the embeddings (B, T, d_model) of the positions in the layer, for layers that add
+            them again.
         x: the input of the sub-layer (B, T, d_model), of which Q are the queries; in the attention
             of a model never None.
     """
@@ -55,6 +57,7 @@ class AttentionContext:
     lengths: Tensor | None = None
     score_cap: float | None = None
     sinks: Tensor | None = None
+    embedded: Tensor | None = None
     x: Tensor | None = None
 
     @property

@@ -122,9 +122,9 @@ class DecoderOnly(Transformer):
         positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
             tokens.shape
         )  # (B, K)
-        x = self._embed(tokens, positions)
+        embedded = x = self._embed(tokens, positions)
         for i, layer in enumerate(self.decoder):
-            x = cache.apply_mixer(i, layer, x, self.positions)
+            x = cache.apply_mixer(i, layer, x, self.positions, embedded)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
 
@@ -147,7 +147,7 @@ class DecoderOnly(Transformer):
             (B, L, d_model), and the state of each layer's token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
-        x = self.embedding_dropout(self._embed(sequence, positions))
+        embedded = x = self.embedding_dropout(self._embed(sequence, positions))
         past = []
         for i, layer in enumerate(self.decoder):
             context = AttentionContext(
@@ -157,6 +157,7 @@ class DecoderOnly(Transformer):
                 causal=True,
                 positional_encoding=self.positions.of_layer(i),
                 layer=i,
+                embedded=embedded,
             )
             x, state = layer.apply_mixer(x, None, context)
             x = layer.apply_feed_forward(x)

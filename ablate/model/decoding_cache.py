@@ -81,10 +81,15 @@ class DecodingCache:
         self.contexts.clear()
 
     def apply_mixer(
-        self, i: int, layer: Layer, x: Tensor, positional_encoding: PositionalEncoding
+        self,
+        i: int,
+        layer: Layer,
+        x: Tensor,
+        positional_encoding: PositionalEncoding,
+        embedded: Tensor | None = None,
     ) -> Tensor:
-        """Apply the token mixer of layer i to the last tokens: (B, K, d_model) -> (B, K,
-        d_model).
+        """Apply the token mixer of layer i to the last tokens, whose embeddings are `embedded`: (B,
+        K, d_model) -> (B, K, d_model).
         """
         B, K, d_model = x.shape
         side_by_side = self.side_by_side[i]
@@ -92,12 +97,13 @@ class DecodingCache:
             self.contexts[side_by_side] = (
                 self.context_of_sentences() if side_by_side else self.context_of_hypotheses()
             )
+        rows = x if side_by_side else x.reshape(B * K, 1, d_model)
         context = replace(
             self.contexts[side_by_side],
             positional_encoding=positional_encoding.of_layer(i),
             layer=i,
+            embedded=None if embedded is None else embedded.reshape(rows.shape),
         )
-        rows = x if side_by_side else x.reshape(B * K, 1, d_model)
         mixed, self.past[i] = layer.apply_mixer(rows, self.past[i], context)
         return mixed.view(B, K, d_model)
 

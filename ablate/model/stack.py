@@ -16,6 +16,18 @@ from ablate.model.kv_cache import KeyValues
 from ablate.model.positions import PositionalEncoding
 
 
+class EmbeddingSkip(nn.Module):
+    """a x + b x0, with the embeddings x0 and two trained numbers that begin at 1 and 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares = nn.Parameter(torch.tensor([1.0, 0.0]))
+
+    def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        return self.shares[0] * x + self.shares[1] * embedded
+
+
 class Layer(nn.Module):
     """Self-attention, or another token mixer, then the feed-forward network: a layer of an
     encoder.
@@ -23,6 +35,7 @@ class Layer(nn.Module):
 
     def __init__(self, builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
         super().__init__()
+        self.skip = EmbeddingSkip() if builder.config.embedding_skip else None
         self.mixer = builder.token_mixer(positions, causal)
         self.around_mixer = builder.residual()
         self._add_sublayers(builder)
@@ -40,8 +53,17 @@ class Layer(nn.Module):
         """The token mixer and its residual: (B, T, d_model) -> (B, T, d_model), and the mixer's
         state.
         """
+        x = self.read(x, context)
         mixed, state = self.mixer(self.around_mixer.before(x), past, context)
         return self.around_mixer.after(x, mixed), state
+
+    def read(self, x: Tensor, context: AttentionContext) -> Tensor:
+        """The stream that the layer reads (B, T, d_model), with the embeddings where it adds
+        them.
+        """
+        if self.skip is None or context.embedded is None:
+            return x
+        return self.skip(x, context.embedded)
 
     def apply_feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward network and its residual: (B, T, d_model) -> (B, T, d_model)."""
@@ -61,6 +83,7 @@ class ParallelLayer(Layer):
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
         """Both sub-layers: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
+        x = self.read(x, context)
         read = self.around_mixer.before(x)
         mixed, state = self.mixer(read, past, context)
         inner = self.feed_forward(read if self.shares_norm else self.around_feed_forward.before(x))
@@ -126,6 +149,7 @@ def apply_encoder(
     layers: Stack[Layer], x: Tensor, encoding: PositionalEncoding, context: AttentionContext
 ) -> Tensor:
     """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
+    context = replace(context, embedded=x)
     for i, layer in enumerate(layers):
         own = replace(context, positional_encoding=encoding.of_layer(i), layer=i)
         x, _ = layer.apply_mixer(x, None, own)

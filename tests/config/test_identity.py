@@ -47,7 +47,7 @@ TRAINING = {
     "attention_sinks": True, "score_cap": 50.0, "qk_norm": "head", "n_experts": 4, "experts_per_token": 1,
     "shared_experts": 1, "expert_weights": "sigmoid", "expert_balance": 0.1, "sublayers": "parallel",
     "initialization": "normal", "initialization_std": 0.1, "output_initialization": "zero",
-    "decay_fraction": 0.5, "final_rate": 0.1,
+    "embedding_skip": True, "decay_fraction": 0.5, "final_rate": 0.1,
     "residual_scale": "rezero", "logit_cap": 30.0, "z_loss": 1e-4,
     "mask_rate": 0.4, "mask_split": "100/0/0", "whole_word": True,
 }  # fmt: skip

@@ -47,6 +47,7 @@ INACTIVE = [
     ("initialization_std", 0.1, {}, "initialization other than normal"),
     ("decay_fraction", 0.5, {"schedule": "cosine"}, "schedule other than wsd"),
     ("final_rate", 0.5, {}, "schedule=inverse_sqrt"),
+    ("embedding_skip", True, {}, "architecture=encoder-decoder"),
     ("residual_scale", "depth", {"residual": False}, "residual other than true"),
     ("attention_gate", "head", OTHER, NO_ATTENTION),
     ("qk_norm", "head", OTHER, NO_ATTENTION),
@@ -207,7 +208,7 @@ def test_resetting_inactive_fields_is_idempotent():
     assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
         "attention_window", "relative_clip", "momentum",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
-        "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
+        "embedding_skip", "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
     }  # fmt: skip
 
 

@@ -61,6 +61,7 @@ FIELDS = {
     "initialization": st.sampled_from(["xavier", "normal"]),
     "initialization_std": st.sampled_from([0.02, 0.5]),
     "output_initialization": st.sampled_from(["same", "depth", "zero"]),
+    "embedding_skip": st.booleans(),
     "output_bias": st.booleans(),
     "logit_cap": st.none() | st.just(3.0),
     "z_loss": st.sampled_from([0.0, 1e-3]),

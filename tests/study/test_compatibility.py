@@ -153,6 +153,7 @@ BESIDE = {
     "initialization_std": {"initialization": "normal"},
     "decay_fraction": {"schedule": "wsd"},
     "final_rate": {"schedule": "cosine"},
+    "embedding_skip": {"architecture": "decoder-only", "max_positions": 1024},
     "experts_per_token": EXPERTS,
     "shared_experts": EXPERTS,
     "expert_weights": EXPERTS,
