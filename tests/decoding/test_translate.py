@@ -34,7 +34,7 @@ def calls(monkeypatch):
     """
     calls = []
 
-    def echo(model, source, limits, *rules):
+    def echo(model, source, limits, *rules, penalty="gnmt"):
         calls.append((source, limits, *rules))
         return [
             Hypothesis([token for token in row if token not in (PAD, EOS)], 0.0)
@@ -169,7 +169,7 @@ def test_a_batch_that_needs_too_much_memory_is_decoded_in_halves(
 ):
     search, refused = module.beam_search, []
 
-    def scarce(model, source, *rules):
+    def scarce(model, source, *rules, penalty="gnmt"):
         if len(source) > 3:
             refused.append(len(source))
             raise torch.OutOfMemoryError("CUDA out of memory.")
@@ -182,7 +182,7 @@ def test_a_batch_that_needs_too_much_memory_is_decoded_in_halves(
 
 
 def test_a_sentence_that_needs_too_much_memory_by_itself_is_an_error(model, tokenizer, monkeypatch):
-    def full(*args):
+    def full(*args, penalty="gnmt"):
         raise torch.OutOfMemoryError("CUDA out of memory.")
 
     monkeypatch.setattr(module, "beam_search", full)
