@@ -96,17 +96,16 @@ def bytes_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     c, d = config, config.d_model
     per_pair = config.batch_tokens / lengths.longer_tokens
     source, target = per_pair * lengths.source_tokens, per_pair * lengths.target_tokens
-    encoder, decoder = c.depths
-    heads = 2 * c.n_heads * (c.d_k + c.d_v)
-    feed_forward = 10 * c.d_ff + 40 * d
-    attention = 16 * heads + 40 * d
-    if c.has_both_stacks:
-        cross = 16 * 2 * c.cross_heads * (c.d_k + c.d_v) + 40 * d
-        layers = encoder * source * (attention + feed_forward) + decoder * target * (
-            attention + cross + feed_forward
-        )
-    else:
-        layers = (encoder + decoder) * (source + target) * (attention + feed_forward)
+    layers = 0.0
+    for depth, causal in zip(c.depths, (False, True), strict=True):
+        own = target if causal else source
+        tokens = own if c.has_both_stacks else source + target
+        for layer in c.layers(depth):
+            attentions = [layer.n_heads]
+            if causal and c.has_both_stacks:
+                attentions.append(layer.cross_heads)
+            numbers = 16 * 2 * sum(attentions) * (layer.d_k + layer.d_v) + 10 * layer.d_ff
+            layers += tokens * (numbers + (len(attentions) + 1) * 40 * d)
     return (
         layers
         + 12.0 * predicted_tokens(c, target) * vocab_size

@@ -59,7 +59,7 @@ class _Fault(Exception):  # noqa: N818
 
 def check_plugins(config: ModelConfig, sources: Path) -> None:
     """Pass two short sentences through one layer of the model, with each class alone and with all
-    of them.
+    of them; where fields alternate, through each kind of layer.
 
     Args:
         config: the fields of the model, with pinned references to plug-in classes.
@@ -77,7 +77,15 @@ def check_plugins(config: ModelConfig, sources: Path) -> None:
         "decoder_layers": None,
         "max_positions": _MAX_POSITIONS,
     }
-    config = config.model_copy(update=small)
+    checked = []
+    for layer in config.all_layers:
+        alone = layer.model_copy(update=small)
+        if alone not in checked:
+            _check_layer(alone, sources)
+            checked.append(alone)
+
+
+def _check_layer(config: ModelConfig, sources: Path) -> None:
     named = {
         field: parse_reference(getattr(config, field))
         for field in sorted(plugin_fields(ModelConfig))

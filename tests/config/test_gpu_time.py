@@ -19,6 +19,15 @@ def test_the_traffic_of_base_is_that_of_a_sum_by_hand():
     assert bytes_per_step(BASE, V, LENGTHS) == pytest.approx(expected)
 
 
+def test_the_traffic_of_alternating_layers_is_the_mean_of_theirs():
+    few, many, both = (
+        resolve_row({"n_heads": heads, "d_k": 32, "d_v": 32, "d_ff": d_ff})
+        for heads, d_ff in ((4, 512), (16, 2048), ([4, 16], [512, 2048]))
+    )
+    expected = sum(bytes_per_step(row, V, LENGTHS) for row in (few, many)) / 2
+    assert bytes_per_step(both, V, LENGTHS) == pytest.approx(expected)
+
+
 def test_with_free_traffic_a_step_takes_as_long_as_its_products_at_the_attained_peak():
     gpu = GPU({"bf16": 0.001, "fp32": 0.0005}, 1e30, 1e12)
     assert seconds_per_step(BASE, V, LENGTHS, gpu) == pytest.approx(

@@ -605,6 +605,18 @@ def test_a_norm_by_the_statistics_of_the_batch_is_refused(refused):
     assert refused("norm", source) == line
 
 
+def test_a_class_in_a_pattern_is_checked(tmp_path, kept):
+    """An activation that mixes tokens, in the second of two layers."""
+    mine = kept("""
+        class Mine(Activation):
+            def forward(self, x):
+                return x + x.mean(dim=-2, keepdim=True)
+        """)
+    config = shape(architecture="decoder-only", activation=["relu", mine])
+    with pytest.raises(StudyError, match="each token must be treated alone"):
+        check_plugins(config, tmp_path)
+
+
 def test_of_several_classes_the_one_at_fault_is_named(tmp_path, kept):
     fields = {field: kept(source) for field, source in GOOD.items() if field != "norm"}
     fields["norm"] = kept(LEAKS["norm"]).replace("mymodule", "other")
