@@ -204,22 +204,22 @@ class MultiHeadAttention(TokenMixer):
             (B, T, d_model), and the keys and values of the past and of x.
         """
         Q, K, V = self._project(x, self.W_Q, self.W_K, self.W_V)
-        new = KeyValues(self._rotate(self.norm_K(K), context), V)
+        new = KeyValues(self._rotate(_normed(self.norm_K, K), context), V)
         key_values = new if past is None else past.append(new)
-        Q = self._rotate(self.norm_Q(Q), context)
+        Q = self._rotate(_normed(self.norm_Q, Q), context)
         return self._attend(x, Q, key_values, context), key_values
 
     def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
         """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
         K, V = self._project(x, self.W_K, self.W_V)
-        return KeyValues(self._rotate(self.norm_K(K), context), V)
+        return KeyValues(self._rotate(_normed(self.norm_K, K), context), V)
 
     def cross_attend(
         self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
         """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
         (Q,) = self._project(x, self.W_Q)
-        return self._attend(x, self._rotate(self.norm_Q(Q), context), memory, context)
+        return self._attend(x, self._rotate(_normed(self.norm_Q, Q), context), memory, context)
 
     def _project(self, x: Tensor, *projections: Linear) -> list[Tensor]:
         """X (B, T, d_model) -> heads (B, h or g, T, d) of each projection."""
@@ -284,6 +284,12 @@ def query_norm(kind: str, heads: int, size: int) -> nn.Module:
     if kind == "width":
         return WidthNorm(heads * size)
     return UnitNorm() if kind == "unit" else nn.Identity()
+
+
+def _normed(norm: nn.Module, heads: Tensor) -> Tensor:
+    """Queries or keys (B, h, T, d_k) after their norm, in the type that they have: that of V."""
+    normed: Tensor = norm(heads)
+    return normed.to(heads.dtype)
 
 
 def _apply(

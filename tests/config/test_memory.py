@@ -113,13 +113,14 @@ def test_with_tables_of_positions_they_are_counted_to_one_percent(device, bf16):
 
 
 @pytest.mark.parametrize("bf16", [False, True], ids=["fp32", "bf16"])
-def test_later_parts_of_attention_are_estimated_to_a_tenth(bf16):
+def test_later_parts_of_attention_run_in_bf16_and_are_estimated(device, bf16):
     one_stack = {"architecture": "decoder-only", "context": T, "positional_encoding": "rope"}
     for fields in ESTIMATED:
         for stack in ({}, one_stack):
             config = resolve_row({**SMALL, **fields, **stack})
-            found = _Kept(config, bf16, False, B * T, T).total()
-            assert found == pytest.approx(kept_bytes(config, bf16), rel=0.1), (fields, stack)
+            found = _Kept(config, bf16, device == "cuda", B * T, T).total()
+            near = pytest.approx(kept_bytes(config, bf16), rel=0.1 if device == "cpu" else 0.15)
+            assert found == near, (fields, stack)
 
 
 def test_an_lstm_keeps_a_workspace_of_onednn_or_the_states_of_a_packed_batch():
