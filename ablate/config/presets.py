@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ablate.config.fields import SET, facts_of
 from ablate.config.model import ModelConfig
 
 # d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of
@@ -200,9 +201,28 @@ def steps_between(start: str, end: str) -> dict[str, dict[str, Any]]:
     steps = {}
     for part, names in PARTS.items():
         changed = {name: after[name] for name in names if before[name] != after[name]}
+        changed = {name: value for name, value in changed.items() if _has_effect(name, after)}
         if changed:
             steps[part] = changed
+    shares_norm = "parallel_shared_norm" in (before["sublayers"], after["sublayers"])
+    if shares_norm and {"parallel", "norm-place"} <= set(steps):
+        # A shared norm stands before the sub-layers, so neither can change alone.
+        steps["parallel"].update(steps.pop("norm-place"))
     return steps
+
+
+def _has_effect(name: str, values: dict[str, Any]) -> bool:
+    """Whether a field of the model has the settings that it needs, in some layer."""
+    for selector, allowed in facts_of(ModelConfig)[name].needs.items():
+        value = values[selector]
+        entries = value if isinstance(value, tuple) else (value,)
+        if allowed == (SET,):
+            has_one = any(entry is not None for entry in entries)
+        else:
+            has_one = any(entry in allowed for entry in entries)
+        if not has_one:
+            return False
+    return True
 
 
 def _defaults() -> dict[str, Any]:

@@ -8,6 +8,7 @@ Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -264,12 +265,14 @@ class _Search:
         self.low = -(-low // self.unit)
 
     def _unit(self) -> int:
-        """d_model is a multiple of h where a head size follows from it."""
+        """d_model is a multiple of the h of every layer where a head size follows from it."""
         config = (
             _try({**self.settings, "d_k": 2, "d_v": 2}) if self.match.field == "d_model" else None
         )
         derived = any(self.settings.get(name) is None for name in ("d_k", "d_v"))
-        return config.n_heads if config and derived else 1
+        if config is None or not derived:
+            return 1
+        return math.lcm(*(layer.n_heads for layer in config.all_layers))
 
     def nearest(self) -> tuple[int, RowConfig] | None:
         """The value with the nearest cost, and the configuration with it; the inherited value if

@@ -23,6 +23,8 @@ def test_all_steps_together_lead_from_one_to_the_other(start, end):
     changed = {name: value for fields in steps.values() for name, value in fields.items()}
     given = {**PRESETS[start], **SIZES}
     assert resolve_row({**given, **changed}) == resolve_row({**PRESETS[end], **SIZES})
+    for fields in steps.values():  # each of them is a valid row by itself
+        resolve_row({**given, **fields}, written=fields)
 
 
 def test_architectures_are_no_step():

@@ -3,7 +3,7 @@ line.
 """
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ablate.config import cost, resolve_row, run_id
@@ -59,6 +59,7 @@ def by_brute_force(kind, field, changes, values):
 
 
 @settings(max_examples=25)
+@example({"n_heads": [2, 8]}, ("params", "d_model", 160))
 @given(
     changes=CHANGES,
     kind_and_field=st.sampled_from(
