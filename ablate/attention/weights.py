@@ -17,6 +17,7 @@ from ablate.data.tokenizer import BOS, EOS
 from ablate.decoding import translate_ids
 from ablate.decoding.fill import encode_masked, masked_pieces
 from ablate.errors import UsageError, listed
+from ablate.formatting import setting_text
 from ablate.model import Transformer
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.decoder_only import DecoderOnly
@@ -151,7 +152,8 @@ def attention_weights(
                 else f"weights of shape {tuple(heads.shape)}, not {shape}"
             )
             hidden.append(
-                f"{attention}: attention={without_digest(run.config.attention)} reports {what}"
+                f"{attention}: attention={without_digest(setting_text(run.config.attention))} "
+                f"reports {what}"
             )
             continue
         marks = tuple(i for i, token in enumerate(keys.ids) if token in (BOS, EOS))
@@ -348,8 +350,10 @@ def attention_layers(
         if isinstance(module, MultiHeadAttention)
     ]
     if not available:
+        c = model.config
         raise UsageError(
-            f"the run has no attention: architecture={model.config.architecture} with mixer=lstm"
+            f"the run has no attention: architecture={c.architecture} with "
+            f"mixer={setting_text(c.mixer)}"
         )
     chosen = [
         a for a in available if (not kinds or a.kind in kinds) and (not layers or a.layer in layers)

@@ -264,7 +264,7 @@ class ModelConfig(Section):
     expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = Field(
         "softmax_of_chosen",
         description="weights of a token's experts: their share of the softmax over all "
-        "(Qwen3-MoE), the softmax over the chosen ones (Mixtral), or sigmoids that are scaled to "
+        "(OLMoE), the softmax over the chosen ones (Mixtral), or sigmoids that are scaled to "
         "a sum of 1 (DeepSeek-V3)",
     )
     expert_balance: Annotated[float, EXPERTS] = Field(
@@ -337,15 +337,15 @@ class ModelConfig(Section):
         description="normalization of the sum of embeddings and positions in a model of one stack "
         "(Devlin et al., 2019; nanochat)",
     )
-    initialization: Literal["xavier", "normal"] = Field(
+    initialization: Annotated[Literal["xavier", "normal"], EXPORTED] = Field(
         "xavier",
         description="initial weights of matrices: uniform by their sizes (Glorot and Bengio, 2010) "
         "with embeddings from N(0, 1/d_model), or all from one normal distribution, as in GPT-2",
     )
-    initialization_std: Annotated[float, Facts(needs={"initialization": ("normal",)})] = Field(
-        0.02, gt=0.0, le=10.0, description="deviation of normal initial weights"
-    )
-    output_initialization: Literal["same", "depth", "zero"] = Field(
+    initialization_std: Annotated[
+        float, Facts(needs={"initialization": ("normal",)}, is_exported=True)
+    ] = Field(0.02, gt=0.0, le=10.0, description="deviation of normal initial weights")
+    output_initialization: Annotated[Literal["same", "depth", "zero"], EXPORTED] = Field(
         "same",
         description="initial weights of the projections that add to the residual stream: as all "
         "others, divided by sqrt(2 N) (GPT-2), or zero",
@@ -374,7 +374,7 @@ class ModelConfig(Section):
         description="soft cap of the logits, which become cap * tanh(logit / cap), as in Gemma 2; "
         "unset: none",
     )
-    z_loss: float = Field(
+    z_loss: Annotated[float, EXPORTED] = Field(
         0.0,
         ge=0.0,
         le=1.0,

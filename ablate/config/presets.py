@@ -136,16 +136,6 @@ _LATER: dict[str, dict[str, Any]] = {
         "logit_cap": 15.0,
     },
 }
-PRESETS: dict[str, dict[str, Any]] = {
-    "base": _BASE,
-    "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
-    "gpt-nano": {**_GPT, "n_layers": 3, "d_model": 48, "d_ff": 192, "n_heads": 3},
-    "gpt2-small": {**_GPT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
-    "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
-    "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
-    "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
-    **_LATER,
-}
 # Parts of an architecture, in the order of a model, and the fields that say each.
 PARTS: dict[str, tuple[str, ...]] = {
     "embeddings": (
@@ -181,6 +171,30 @@ PARTS: dict[str, tuple[str, ...]] = {
     ),
     "logit-cap": ("logit_cap", "output_transform"),
     "no-dropout": ("dropout", "attention_dropout"),
+}
+
+
+def _defaults() -> dict[str, Any]:
+    """Default of each field of the model; None for one that has none."""
+    fields = ModelConfig.model_fields.items()
+    return {name: None if field.is_required() else field.default for name, field in fields}
+
+
+def _whole(fields: dict[str, Any]) -> dict[str, Any]:
+    """Every part of an architecture, so that a preset in a row keeps no part of base's."""
+    defaults = _defaults()
+    return {**{name: defaults[name] for names in PARTS.values() for name in names}, **fields}
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "base": _BASE,
+    "big": {**_BASE, "d_model": 1024, "d_ff": 4096, "n_heads": 16, "dropout": 0.3},
+    "gpt-nano": {**_GPT, "n_layers": 3, "d_model": 48, "d_ff": 192, "n_heads": 3},
+    "gpt2-small": {**_GPT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
+    "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
+    "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
+    "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
+    **{name: _whole(fields) for name, fields in _LATER.items()},
 }
 
 
@@ -223,9 +237,3 @@ def _has_effect(name: str, values: dict[str, Any]) -> bool:
         if not has_one:
             return False
     return True
-
-
-def _defaults() -> dict[str, Any]:
-    """Default of each field of the model; None for one that has none."""
-    fields = ModelConfig.model_fields.items()
-    return {name: None if field.is_required() else field.default for name, field in fields}

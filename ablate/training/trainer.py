@@ -223,6 +223,7 @@ class Trainer:
         # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch
         # alive.
         self.optimizer.clear()
+        self.model.balance_loss()  # its graph has them, too
         if self.tree is not None:
             self.tree.clear()
         release_cached_memory(self.device)

@@ -32,8 +32,8 @@ def test_an_lstm_model_has_only_cross_attention():
 
 
 def test_a_model_without_attention_is_refused_with_the_reason():
-    with pytest.raises(UsageError, match="architecture=decoder-only with mixer=lstm"):
-        attention_layers(small_model(mixer="lstm", architecture="decoder-only"))
+    with pytest.raises(UsageError, match="architecture=decoder-only with mixer=lstm/mamba2"):
+        attention_layers(small_model(mixer=["lstm", "mamba2"], architecture="decoder-only"))
 
 
 @pytest.mark.parametrize(

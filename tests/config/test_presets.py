@@ -19,6 +19,8 @@ def test_every_preset_resolves():
 @pytest.mark.parametrize(("start", "end"), list(itertools.permutations(WITHOUT_SIZES, 2)), ids=str)
 def test_all_steps_together_lead_from_one_to_the_other(start, end):
     """No field in which two architectures differ is left out."""
+    in_a_row = resolve_row({**SIZES, **PRESETS[start], "preset": end})
+    assert in_a_row == resolve_row({**SIZES, "preset": end})  # which keeps nothing of base's
     steps = steps_between(start, end)
     changed = {name: value for fields in steps.values() for name, value in fields.items()}
     given = {**PRESETS[start], **SIZES}

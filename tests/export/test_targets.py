@@ -33,6 +33,9 @@ TRANSLATOR, GENERATOR = (
         (LLAMA_MODEL, LLAMA),
         (TRANSLATOR, {}),
         (GENERATOR, {"architecture": "decoder-only"}),
+        # What acts in training alone.
+        (MARIAN, {"initialization": "normal", "initialization_std": 0.1, "z_loss": 1e-4}),
+        (LLAMA_MODEL, {**LLAMA, "output_initialization": "zero"}),
     ],
 )
 def test_a_supported_configuration_has_no_violation(target, fields):

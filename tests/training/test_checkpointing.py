@@ -11,7 +11,9 @@ from safetensors.torch import load_file, save_file
 
 from ablate.config import resolve_row
 from ablate.errors import Interrupted, StoreError
+from ablate.kernels import cross_entropy
 from ablate.kernels.device import is_out_of_memory
+from ablate.model.experts import MixtureOfExperts
 from ablate.store import RunFolder, checkpoints
 from ablate.store.lease import LeaseLost
 from ablate.training import RunContext, checkpointing, trainer
@@ -477,6 +479,27 @@ def test_micro_batches_are_halved_as_often_as_needed_and_no_token_is_lost(traini
     ]  # the memory of a failed micro-batch, before a smaller one is made
     assert run.reports[-1].tokens == expected.reports[-1].tokens
     assert run.outcome() == expected.outcome()
+
+
+def test_experts_keep_no_tensor_of_a_failed_micro_batch(training, monkeypatch):
+    run = training("scarce", micro_batch_tokens=48)
+    run.settings["n_experts"] = 2
+    kept, loss = [], cross_entropy.smoothed_cross_entropy
+
+    def scarce_loss(*terms):
+        if run.trainer.micro_batch_tokens > 24:
+            raise ERRORS[0]
+        return loss(*terms)
+
+    def release(device):
+        parts = run.trainer.model.modules()
+        kept.extend(part.balance_loss for part in parts if isinstance(part, MixtureOfExperts))
+
+    monkeypatch.setattr(cross_entropy, "smoothed_cross_entropy", scarce_loss)
+    monkeypatch.setattr(trainer, "release_cached_memory", release)
+    run.fit()
+    assert run.smaller == [24]
+    assert set(kept) == {0.0}
 
 
 def raising(error):
