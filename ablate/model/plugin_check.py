@@ -86,6 +86,9 @@ def check_plugins(config: ModelConfig, sources: Path) -> None:
 
 
 def _check_layer(config: ModelConfig, sources: Path) -> None:
+    if config.score_cap is not None:
+        # Their gradient shows whether scores come to where the cap is.
+        config = config.model_copy(update={"attention_sinks": True})
     named = {
         field: parse_reference(getattr(config, field))
         for field in sorted(plugin_fields(ModelConfig))
@@ -289,6 +292,17 @@ def _check_gradients(model: Transformer) -> None:
                 "its output has no gradient with respect to V, so nothing before it would learn",
                 _FORWARD,
             )
+        if isinstance(part, MultiHeadAttention) and _is_unread(part.sinks):
+            raise _Fault(
+                "its scores do not pass `context.weights`, which applies score_cap and "
+                "attention_sinks; a class without scores, or with its own cap, says "
+                "forms_scores = False",
+                _FORWARD,
+            )
+
+
+def _is_unread(parameter: nn.Parameter | None) -> bool:
+    return parameter is not None and parameter.grad is None
 
 
 # Dependence on other tokens

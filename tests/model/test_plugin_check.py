@@ -237,6 +237,23 @@ def test_attention_without_gradient_or_with_unrepeatable_output_is_refused(refus
     assert refused("attention", ATTENTION.format(heads)) == f"mymodule:Mine: {fault}"
 
 
+@pytest.mark.parametrize("fields", [{"score_cap": 50.0}, {"attention_sinks": True}], ids=str)
+def test_attention_that_ignores_caps_and_sinks_is_refused(refused, fields):
+    softmax = """
+        class Mine(AttentionMechanism):
+            def forward(self, Q, K, V, context):
+                scores = Q @ K.transpose(-1, -2) * context.scale
+                return scores.masked_fill(~context.mask(), -1e9).softmax(-1) @ V
+        """
+    line = refused("attention", softmax, architecture="decoder-only", **fields)
+    assert "context.weights" in line
+
+
+@pytest.mark.parametrize("fields", [{"score_cap": 50.0}, {"attention_sinks": True}], ids=str)
+def test_attention_with_caps_and_sinks_passes(tmp_path, kept, fields):
+    check_plugins(shape(attention=kept(GOOD["attention"]), **fields), tmp_path)
+
+
 def test_an_unused_parameter_is_refused(refused):
     source = """
         class Mine(nn.Module):
