@@ -187,6 +187,13 @@ class View:
         ):
             yield view
 
+    def copy(self, part: Study) -> None:
+        """Copy the metrics of finished runs to loggers, which may be new."""
+        from ablate.loggers import Mirror
+
+        with Mirror(part, self.root, self.loggers, self.log):
+            pass
+
     def log(self, line: str) -> None:
         """Print a line outside of a stage."""
         self.console.print(line, soft_wrap=True)
@@ -210,6 +217,7 @@ def _train(
     end = next_stage(study, view.root, limit=limit)
     if not executed:  # data that have changed since are found out even if nothing is missing
         prepare(end.study, view.root, view.log)
+        view.copy(end.study)
     return end
 
 

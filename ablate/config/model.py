@@ -394,7 +394,7 @@ class ModelConfig(Section):
 
     @field_serializer("*", mode="wrap")
     def _written_pattern(self, value: Any, write: SerializerFunctionWrapHandler) -> Any:
-        return value if isinstance(value, tuple) else write(value)
+        return value if value.__class__ is tuple else write(value)
 
     @field_validator("attention_scale", "embedding_scale", mode="before")
     @classmethod
@@ -428,8 +428,12 @@ class ModelConfig(Section):
     @property
     def patterns(self) -> dict[str, tuple[Any, ...]]:
         """The fields that alternate over the layers, and their values in turn."""
-        values = {name: getattr(self, name) for name in LAYER_FIELDS}
-        return {name: value for name, value in values.items() if isinstance(value, tuple)}
+        # Values are read directly: plans of a thousand rows ask for this fifty times a row.
+        return {
+            name: value
+            for name, value in self.__dict__.items()
+            if value.__class__ is tuple and name in LAYER_FIELDS
+        }
 
     def layers(self, depth: int) -> Iterator[Self]:
         """The configuration of each layer of a stack of this depth, in which no field is a

@@ -68,8 +68,9 @@ def parse_reference(value: object) -> Reference | None:
 def references(config: BaseModel) -> tuple[Reference, ...]:
     """The custom classes that a configuration refers to."""
     named: dict[Reference, None] = {}  # in the order of the fields, each once
+    of_classes = plugin_fields(type(config))
     for name, value in config:
-        if name not in plugin_fields(type(config)):
+        if name not in of_classes:
             continue
         for entry in value if isinstance(value, tuple) else (value,):  # a pattern over the layers
             reference = parse_reference(entry)
