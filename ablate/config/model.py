@@ -37,10 +37,7 @@ from ablate.formatting import plural, setting_text
 # Upper bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
 MAX_SIZE = 65_536
 
-
 ROPE = Facts(needs={"positional_encoding": ("rope",)}, per_layer=True)
-
-
 EXPERTS = Facts(needs={"n_experts": (SET,)}, per_layer=True)
 
 
@@ -187,7 +184,6 @@ class ModelConfig(Section):
             "short_convolution",
         ],
         PER_LAYER,
-        SET,
     ] = Field(
         "attention",
         description="self-attention, or in its place an LSTM, a recurrence with a matrix as its "
