@@ -139,12 +139,12 @@ class ModelBuilder:
         """The residual stream around a sub-layer, which may share the norm of another one."""
         c = self.config
         scale: nn.Parameter | float | None = None
-        if c.residual_scale != "none" and c.residual:
-            scale = {
-                "depth": (2 * max(c.depths)) ** -0.5,
-                "rezero": nn.Parameter(torch.zeros(1)),
-                "layerscale": nn.Parameter(torch.full((c.d_model,), 0.1)),
-            }[c.residual_scale]
+        if c.residual and c.residual_scale == "depth":
+            scale = (2 * max(c.depths)) ** -0.5
+        elif c.residual and c.residual_scale == "rezero":
+            scale = nn.Parameter(torch.zeros(1))
+        elif c.residual and c.residual_scale == "layerscale":
+            scale = nn.Parameter(torch.full((c.d_model,), 0.1))
         norm = nn.Identity() if shares_norm else self.norm()
         residual = RESIDUALS[c.norm_position](norm, c.residual, c.dropout, self.random, scale)
         if isinstance(residual, SandwichNorm):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -124,7 +124,7 @@ LayerType = TypeVar("LayerType", bound=Layer)
 class Stack(nn.ModuleList, Generic[LayerType]):
     """Layers of one type, applied one after another."""
 
-    def __init__(self, layers: Iterable[LayerType]) -> None:
+    def __init__(self, layers: Iterator[LayerType]) -> None:
         super().__init__(layers)
 
     def __iter__(self) -> Iterator[LayerType]:

@@ -180,6 +180,7 @@ class Plan:
         }
 
     def _row_json(self, row: PlanRow) -> dict[str, Any]:
+        active = cost.active_parameters(row.row.config, row.V)
         return {
             "row": row.row.label,
             "group": row.row.group,
@@ -188,6 +189,8 @@ class Plan:
             **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
             "config": row.row.config.model_dump(),
             "params": row.params,
+            # Of a mixture of experts, those that a token meets.
+            **({"active_params": active} if active != row.params else {}),
             "flops_per_step": row.flops_per_step,
             "steps": row.steps,
             "precision": self.precision(row.row.config),

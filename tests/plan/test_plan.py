@@ -77,6 +77,13 @@ def test_json_has_the_keys_of_the_contract(fake):
     assert content["rows"][1]["changed"] == {"n_layers": 1}
 
 
+def test_json_tells_active_parameters_from_all_of_them(fake):
+    experts = COSTS.replace("rows:", "rows:\n  experts: {set: {n_experts: 8}}")
+    base, row, *_ = plan(fake(experts)).as_json()["rows"]
+    assert "active_params" not in base
+    assert row["active_params"] < row["params"]
+
+
 def test_totals_count_a_shared_run_once(fake):
     planned = plan(fake(COSTS))
     totals, work = planned.totals(), flops(planned)
