@@ -65,8 +65,8 @@ _BERT: dict[str, Any] = {
     "output_transform": True,
     "output_bias": True,
 }
-# What Llama's descendants change (the presets without sizes, which are those of the study).
-_LATER: dict[str, dict[str, Any]] = {
+# Published architectures without their sizes.
+_ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gpt2": {**_GPT, "activation": "gelu_tanh"},
     "gpt-neox": {
         **_GPT,
@@ -194,7 +194,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "llama-tiny": {**_LLAMA, "n_layers": 6, "d_model": 288, "d_ff": 1152, "n_heads": 6},
     "bert-tiny": {**_BERT, "n_layers": 2, "d_model": 128, "d_ff": 512, "n_heads": 2},
     "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
-    **{name: _whole(fields) for name, fields in _LATER.items()},
+    **{name: _whole(fields) for name, fields in _ARCHITECTURES.items()},
 }
 
 
