@@ -579,7 +579,7 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         error = variant.error(c) if variant else None
         if error:
             yield error
-    uses_all_heads = c.mixer == "attention" or c.n_cross_heads is None
+    uses_all_heads = c.mixer == "attention" or (c.has_both_stacks and c.n_cross_heads is None)
     if c.n_kv_heads is not None and uses_all_heads and c.n_heads % c.n_kv_heads:
         yield (
             f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must "

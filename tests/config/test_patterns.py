@@ -113,3 +113,12 @@ def test_a_setting_needs_an_effect_in_one_layer():
 def test_a_pattern_survives_json():
     config = resolve_row(GEMMA)
     assert type(config).model_validate_json(config.model_dump_json()) == config
+
+
+def test_a_layer_without_attention_needs_no_groups_of_heads():
+    """And what a configuration says of itself is a valid configuration: the same one."""
+    fields = {"architecture": "decoder-only", "n_layers": 2, "n_heads": 1, "n_cross_heads": 1}
+    patterns = {"n_kv_heads": [None, 2], "mixer": ["attention", "lstm"]}
+    config = resolve_row({**fields, **patterns})
+    own_fields = {name: getattr(config, name) for name in type(config).model_fields}
+    assert resolve_row(own_fields) == config

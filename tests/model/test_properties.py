@@ -45,6 +45,12 @@ def test_every_field_of_the_model_is_drawn():
 
 
 @a_few_of_each
+@given(config=shapes())
+def test_a_resolved_configuration_resolves_to_itself(config):
+    assert resolve_row({name: getattr(config, name) for name in ModelConfig.model_fields}) == config
+
+
+@a_few_of_each
 @given(config=shapes(), source=several, T=st.integers(2, LONGEST), border=st.data(), seed=seeds)
 def test_later_tokens_do_not_change_earlier_states(config, source, T, border, seed):
     t = border.draw(st.integers(1, T - 1))
