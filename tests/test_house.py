@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 49_800
+LINES = 49_700
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

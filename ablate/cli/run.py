@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ablate.analysis.stages import Rule, Stage, Step
     from ablate.cli.live import LiveView
     from ablate.launch import Resources
-    from ablate.loggers import Logger
+    from ablate.loggers import Dashboard
     from ablate.store import Results
     from ablate.store.jobs import JobFolder
     from ablate.study import Study
@@ -173,7 +173,7 @@ class View:
 
     root: Results
     console: Console
-    loggers: Mapping[str, Callable[[Path], Logger]]
+    loggers: Mapping[str, Callable[[Path], Dashboard]]
 
     @contextmanager
     def of(self, part: Study) -> Iterator[LiveView]:

@@ -1,23 +1,19 @@
-"""Copies the metrics logs of runs to loggers, in threads of the launching process.
-
-An interrupted run cuts its log back to its last checkpoint and writes the same lines again. The
-number of lines already sent is therefore enough to send every line once. Workers do not use
-loggers.
+"""Copies the metrics logs of runs to dashboards, in threads of the launching process; workers know
+nothing of them.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ablate.config import RowConfig
 from ablate.config.metrics import PPL
 from ablate.formatting import ellipsis
-from ablate.loggers.base import LoggedRun, Logger, Point, RunLogger
+from ablate.loggers.dashboards import Dashboard, LoggedRun, Point, RunLogger
 from ablate.plan.progress import run_labels
 from ablate.store import Results
 from ablate.store.records import Result
@@ -28,25 +24,28 @@ END_SECONDS = 15.0  # for the remaining points, after the last run
 
 
 @dataclass
-class _Followed:
-    """A run, and the part of its log that a logger has received."""
+class _Copy:
+    """A run on its way to one dashboard.
+
+    An interrupted run cuts its log back to its last checkpoint and writes the same lines again:
+    the number of lines sent says where to go on.
+    """
 
     run: LoggedRun
     logger: RunLogger | None = None
-    sent: int = 0  # lines
-    # Size and modification time of the log when it was last read
-    seen: tuple[int, int] | None = None
-    closed: bool = False
+    lines: int = 0
+    size: int = 0  # of the log in bytes, when it was last read
+    finished: bool = False
 
 
 class Mirror:
-    """A thread for each logger. A logger that fails ends its own thread only."""
+    """A thread for each dashboard. One that fails ends its own thread only."""
 
     def __init__(
         self,
         study: Study,
         results: Results,
-        loggers: Mapping[str, Callable[[Path], Logger]],
+        loggers: Mapping[str, Callable[[Path], Dashboard]],
         log: Callable[[str], None],
     ) -> None:
         """Prepare the threads; they start with the `with` block.
@@ -60,12 +59,12 @@ class Mirror:
         self.study, self.results, self.log = study, results, log
         self.decodings = {run.id: run.decodings for run in study.runs()}
         self.ending = threading.Event()
-        self.threads = {
-            name: threading.Thread(
+        self.threads: dict[str, threading.Thread] = {}
+        for name, factory in loggers.items():
+            # A daemon: a dashboard that does not answer must not keep the command from ending.
+            self.threads[name] = threading.Thread(
                 target=self._follow, args=(name, factory), name=f"log-{name}", daemon=True
             )
-            for name, factory in loggers.items()
-        }
 
     def __enter__(self) -> Mirror:
         for thread in self.threads.values():
@@ -74,8 +73,6 @@ class Mirror:
 
     def __exit__(self, *error: object) -> None:
         self.ending.set()
-        # Threads are daemons: a dashboard that does not answer must not keep the command from
-        # ending.
         for name, thread in self.threads.items():
             thread.join(END_SECONDS)
             if thread.is_alive():
@@ -83,103 +80,88 @@ class Mirror:
                     f"--log {name}: no answer; the next `ablate run --log {name}` sends the rest"
                 )
 
-    def _follow(self, name: str, factory: Callable[[Path], Logger]) -> None:
+    def _follow(self, name: str, factory: Callable[[Path], Dashboard]) -> None:
         try:
-            logger = factory(self.results.study(self.study.name))
-            runs = [_Followed(run) for run in self._runs()]
+            dashboard = factory(self.results.study(self.study.name))
+            copies = [_Copy(run) for run in self._runs()]
             last = False
             while not last:
                 # After the end one more round, for the points since the last one.
                 last = self.ending.wait(EVERY_SECONDS)
-                for followed in runs:
-                    self._send(logger, followed)
-            for followed in runs:
-                if followed.logger is not None and not followed.closed:
-                    followed.logger.close(None)
-        except Exception as error:  # any failure of a logger's library: the training must go on
+                for copy in copies:
+                    if not copy.finished:
+                        self._send(dashboard, copy)
+            for copy in copies:
+                if copy.logger is not None and not copy.finished:
+                    copy.logger.finish(None)
+        except Exception as error:  # any failure of a dashboard's library: the training must go on
             reason = ellipsis((str(error).strip().splitlines() or [""])[0], 200)
             self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
 
     def _runs(self) -> list[LoggedRun]:
         names = run_labels(self.study)
-        # Reversed, so that a run of several rows is named by the first.
-        rows = {run.id: row for row in reversed(self.study.rows) for run in self.study.runs_of(row)}
-        return [
-            LoggedRun(
-                run.id,
-                self.study.name,
-                names[run.id],
-                rows[run.id].label,
-                run.seed,
-                {**_settings(run.config), "seed": run.seed},
-                tuple(sorted(run.decodings)),
-            )
-            for run in self.study.runs()
-        ]
+        runs: dict[str, LoggedRun] = {}
+        for row in self.study.rows:
+            for run in self.study.runs_of(row):
+                settings = run.config.model_dump(exclude_none=True) | {"seed": run.seed}
+                logged = LoggedRun(
+                    id=run.id,
+                    study=self.study.name,
+                    name=names[run.id],
+                    row=row.label,
+                    seed=run.seed,
+                    settings=settings,
+                    decodings=tuple(sorted(self.decodings[run.id])),
+                )
+                runs.setdefault(run.id, logged)  # a run of several rows is named by the first
+        return list(runs.values())
 
-    def _send(self, logger: Logger, followed: _Followed) -> None:
-        """Send the new lines of a run, and close its record when the run is finished."""
-        if followed.closed:
-            return
-        folder = self.results.run(followed.run.id)
+    def _send(self, dashboard: Dashboard, copy: _Copy) -> None:
+        """Send the new lines of a run, and end its record when the run is finished."""
+        folder = self.results.run(copy.run.id)
         result = folder.read_result()  # read before the log, which is then complete
-        lines = self._new_lines(folder.metrics, followed)
-        if followed.logger is None and (lines or result):
-            followed.logger = logger.open(followed.run)
-            if followed.logger is None:
-                followed.closed = True
-                return
-            lines = lines[followed.logger.known :]
-        if followed.logger is not None and lines:
-            followed.logger.add([_point(line) for line in lines])
-        if followed.logger is None or result is None:
+        points = _new_points(folder.metrics, copy)
+        if copy.logger is None and (points or result):
+            copy.logger = dashboard.start(copy.run)
+            copy.finished = copy.logger is None
+        if copy.logger is None:
             return
-        decodings = self.decodings[followed.run.id]
-        if result.outcome == "diverged" or decodings.keys() <= result.decodings.keys():
-            followed.logger.close(_scores(result, self.study.metrics, decodings))
-            followed.closed = True
+        if points:
+            copy.logger.log(points)
+        wanted = self.decodings[copy.run.id].keys()
+        if result and (result.outcome == "diverged" or wanted <= result.decodings.keys()):
+            copy.logger.finish(self._scores(result, copy.run))
+            copy.finished = True
 
-    def _new_lines(self, file: Path, followed: _Followed) -> list[bytes]:
-        """The lines after those that were sent."""
-        try:
-            state = file.stat()
-            now = (state.st_size, state.st_mtime_ns)
-            if now == followed.seen:
-                return []
-            content = file.read_bytes()
-        except FileNotFoundError:
-            return []
-        # Whole lines only: a worker may be writing the last one.
-        lines = content[: content.rfind(b"\n") + 1].splitlines()
-        new = lines[followed.sent :]
-        followed.seen, followed.sent = now, max(followed.sent, len(lines))
-        return new
+    def _scores(self, result: Result, run: LoggedRun) -> dict[str, float]:
+        """Scores by name, such as `final_bleu`; from the second decoding on with its settings."""
+        scores: dict[str, float] = {}
+        for number, (id, config) in enumerate(self.decodings[run.id].items()):
+            measured = result.decodings[id].scores if id in result.decodings else {}
+            for name in dict.fromkeys((PPL.name, *self.study.metrics)):
+                if name in measured:
+                    suffix = _suffix(config) if number else ""
+                    scores[f"final_{name}{suffix}"] = measured[name].value
+        return scores
 
 
-def _settings(config: Any) -> dict[str, Any]:
-    return {name: value for name, value in config.model_dump().items() if value is not None}
+def _suffix(config: RowConfig) -> str:
+    text = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"
+    return text if config.length_penalty == "gnmt" else f"{text} penalty={config.length_penalty}"
 
 
-def _point(line: bytes) -> Point:
-    values = json.loads(line)
-    return Point(
-        values.pop("step"), {name: value for name, value in values.items() if name != "tokens"}
-    )
-
-
-def _scores(
-    result: Result, metrics: Sequence[str], decodings: Mapping[str, RowConfig]
-) -> dict[str, float]:
-    """`final_` and the metric's name -> score; from the second decoding on with beam, alpha and
-    averaging.
-    """
-    names = dict.fromkeys((PPL.name, *metrics))
-    final: dict[str, float] = {}
-    for number, (id, config) in enumerate(decodings.items()):
-        scores = result.decodings[id].scores if id in result.decodings else {}
-        suffix = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"
-        if config.length_penalty != "gnmt":
-            suffix += f" penalty={config.length_penalty}"
-        suffix = suffix if number else ""
-        final |= {f"final_{name}{suffix}": scores[name].value for name in names if name in scores}
-    return final
+def _new_points(file: Path, copy: _Copy) -> list[Point]:
+    """The points of the lines after those that were sent."""
+    try:
+        content = file.read_bytes() if file.stat().st_size != copy.size else b""
+    except FileNotFoundError:
+        return []
+    points: list[Point] = []
+    # Whole lines only: a worker may be writing the last one.
+    for line in content[: content.rfind(b"\n") + 1].splitlines()[copy.lines :]:
+        values = json.loads(line)
+        del values["tokens"]
+        points.append((values.pop("step"), values))
+    copy.lines += len(points)
+    copy.size = len(content) or copy.size
+    return points

@@ -1,7 +1,4 @@
-"""MLflow: the server in MLFLOW_TRACKING_URI; without it, files in results/<study>/mlflow.
-
-The server is asked for the points that it already has, and only the others are sent.
-"""
+"""MLflow: the server in MLFLOW_TRACKING_URI; without it, files in results/<study>/mlflow."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from ablate.loggers.base import LoggedRun, Point
+from ablate.loggers.dashboards import LoggedRun, Point
 
 _BATCH = 500  # values per request; a server accepts no more than 1000
 _TAG, _DECODINGS = "ablate.run", "ablate.decodings"
@@ -30,66 +27,49 @@ class MLflow:
             uri = (folder / "mlflow").absolute().as_uri()
         self.client = MlflowClient(tracking_uri=uri)
 
-    def open(self, run: LoggedRun) -> _TrackedRun | None:
+    def start(self, run: LoggedRun) -> _TrackedRun | None:
         """Find the run on the server, or create it."""
         experiment = self.client.get_experiment_by_name(run.study)
         id = experiment.experiment_id if experiment else self.client.create_experiment(run.study)
-        matches = self.client.search_runs([id], f"tags.`{_TAG}` = '{run.id}'")
         decodings = ",".join(run.decodings)
-        if matches:
-            tracked = matches[0]
+        tags = {_TAG: run.id, "ablate.row": run.row, "ablate.seed": str(run.seed)}
+        for tracked in self.client.search_runs([id], f"tags.`{_TAG}` = '{run.id}'"):
             if tracked.info.status == "FINISHED" and tracked.data.tags.get(_DECODINGS) == decodings:
                 return None
-            self.client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
-            return _TrackedRun(self.client, tracked.info.run_id)
-        tags = {
-            _TAG: run.id,
-            _DECODINGS: decodings,
-            "ablate.row": run.row,
-            "ablate.seed": str(run.seed),
-        }
-        new = self.client.create_run(id, run_name=run.name, tags=tags).info.run_id
-        self.client.log_batch(
-            new, params=[Param(name, str(value)) for name, value in run.settings.items()]
-        )
-        return _TrackedRun(self.client, new)
+            break
+        else:
+            tracked = self.client.create_run(id, run_name=run.name, tags=tags)
+            settings = [Param(name, str(value)) for name, value in run.settings.items()]
+            self.client.log_batch(tracked.info.run_id, params=settings)
+        self.client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
+        return _TrackedRun(self.client, tracked.info.run_id)
 
 
 class _TrackedRun:
+    """A run of which the server already has some points; only the others are sent."""
+
     def __init__(self, client: MlflowClient, id: str) -> None:
-        self.client, self.id = client, id
-        # A launch that was killed may have sent points that this process knows nothing of.
-        self.on_server = {
-            (name, metric.step)
-            for name in client.get_run(id).data.metrics
-            for metric in client.get_metric_history(id, name)
-        }
-        self.known = 0  # `add` receives every point and skips those on the server
-        self.last = 0
+        self.client, self.id, self.last = client, id, 0
+        self.on_server: set[tuple[str, int]] = set()
+        for name in client.get_run(id).data.metrics:
+            for metric in client.get_metric_history(id, name):
+                self.on_server.add((name, metric.step))
 
-    def add(self, points: Sequence[Point]) -> None:
+    def log(self, points: Sequence[Point]) -> None:
         now = int(1000 * time.time())
-        values = [
-            Metric(key, value, now, point.step)
-            for point in points
-            for name, value in point.values.items()
-            if ((key := _metric_key(name)), point.step) not in self.on_server
-        ]
-        self.last = points[-1].step if points else self.last
-        for start in range(0, len(values), _BATCH):
-            self.client.log_batch(self.id, metrics=values[start : start + _BATCH])
-        self.on_server |= {(value.key, value.step) for value in values}
+        metrics: list[Metric] = []
+        for step, values in points:
+            for name, value in values.items():
+                # The characters that MLflow allows: `final_chrf__` for chrF++
+                key = re.sub(r"[^A-Za-z0-9_. -]", "_", name)
+                # The study may have another decoding now: final scores are sent again
+                if (key, step) not in self.on_server or name.startswith("final_"):
+                    metrics.append(Metric(key, value, now, step))
+            self.last = step
+        for start in range(0, len(metrics), _BATCH):
+            self.client.log_batch(self.id, metrics=metrics[start : start + _BATCH])
 
-    def close(self, scores: Mapping[str, float] | None) -> None:
+    def finish(self, scores: Mapping[str, float] | None) -> None:
         if scores is not None:
-            # The study may have another decoding now.
-            self.on_server -= {(_metric_key(name), self.last) for name in scores}
-            self.add([Point(self.last, scores)])
+            self.log([(self.last, scores)])
             self.client.set_terminated(self.id, "FINISHED")
-
-
-def _metric_key(name: str) -> str:
-    """The name of a metric in characters that MLflow allows: `final_chrf__` for chrF++, `beam_1`
-    for `beam=1`.
-    """
-    return re.sub(r"[^A-Za-z0-9_. -]", "_", name)

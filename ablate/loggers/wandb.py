@@ -9,32 +9,30 @@ from pathlib import Path
 
 import wandb
 
-from ablate.loggers.base import LoggedRun, Point, RunFolders
+from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
 
 
 class WeightsAndBiases:
     """Writes offline runs. Nothing is sent before `wandb sync`."""
 
     def __init__(self, folder: Path) -> None:
-        self.folders = RunFolders(folder / "wandb")
+        self.folder = folder / "wandb"
 
-    def open(self, run: LoggedRun) -> _OfflineRun | None:
-        """Start an offline run with the same id."""
-        return None if self.folders.is_complete(run) else _OfflineRun(self.folders, run)
+    def start(self, run: LoggedRun) -> _OfflineRun | None:
+        """Start an offline run with the same id, which a run synced earlier is replaced by."""
+        record = RecordFolder(self.folder, run)
+        return None if record.is_complete else _OfflineRun(record, run)
 
 
 class _OfflineRun:
-    known = 0
-
-    def __init__(self, folders: RunFolders, run: LoggedRun) -> None:
-        self.folders, self.run = folders, run
-        self.folder = folders.create(run.name)
-        self.run_log = wandb.init(
+    def __init__(self, record: RecordFolder, run: LoggedRun) -> None:
+        self.record = record
+        self.run = wandb.init(
             project=run.study,
             id=run.id,
             name=run.name,
             group=run.row,
-            dir=str(self.folder),
+            dir=record.clear(),
             config=dict(run.settings),
             mode="offline",
             reinit="create_new",
@@ -43,13 +41,12 @@ class _OfflineRun:
             ),
         )
 
-    def add(self, points: Sequence[Point]) -> None:
-        for point in points:
-            self.run_log.log(dict(point.values), step=point.step)
+    def log(self, points: Sequence[Point]) -> None:
+        for step, values in points:
+            self.run.log(dict(values), step=step)
 
-    def close(self, scores: Mapping[str, float] | None) -> None:
+    def finish(self, scores: Mapping[str, float] | None) -> None:
+        self.run.summary.update(dict(scores or {}))
+        self.run.finish()
         if scores is not None:
-            self.run_log.summary.update(dict(scores))
-        self.run_log.finish()
-        if scores is not None:
-            self.folders.mark_complete(self.folder, self.run)
+            self.record.complete()

@@ -3,10 +3,11 @@
 import json
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
-from ablate.loggers.base import RunFolders, _file_name
+from ablate.loggers.dashboards import LoggedRun, RecordFolder, folder_name
 from tests.loggers.conftest import ONE, Logged
 
 pytestmark = pytest.mark.filterwarnings(
@@ -24,7 +25,7 @@ def read(kind, folder, name):
     """The (step, value) pairs of each metric of a run, in the order of the log."""
     if kind == "mlflow":
         return of_mlflow(folder, name)
-    return {"tensorboard": of_tensorboard, "wandb": of_wandb}[kind](folder, _file_name(name))
+    return {"tensorboard": of_tensorboard, "wandb": of_wandb}[kind](folder, folder_name(name))
 
 
 def of_tensorboard(folder, name):
@@ -180,7 +181,6 @@ def test_what_stands_in_the_place_of_a_record_is_written_again(logged, kind):
     folder = logged.folder / kind
     folder.mkdir(parents=True)
     (folder / "base").write_text("a file")
-    (folder / ".base.whole.json").mkdir()
     with logged.mirror(kind):
         pass
     assert logged.printed == []
@@ -193,9 +193,14 @@ def test_the_folder_of_a_run_is_inside_that_of_its_logger(tmp_path, label):
     table.
     """
     table = tmp_path / "study" / "table.md"
-    other = RunFolders(table.parent / "tensorboard").create("base") / "events"
+    root = table.parent / "tensorboard"
+    other = Path(RecordFolder(root, _named("base")).clear()) / "events"
     for file in (table, other):
         file.write_text("kept")
-    made = RunFolders(table.parent / "tensorboard").create(label)
-    assert made.resolve().parent == table.parent / "tensorboard"
+    made = Path(RecordFolder(root, _named(label)).clear())
+    assert made.resolve().parent == root
     assert [file.read_text() for file in (table, other)] == ["kept", "kept"]
+
+
+def _named(label):
+    return LoggedRun("id", "study", label, label, 1, {}, ())

@@ -19,22 +19,20 @@ class Kept:
     def __call__(self, folder):
         return self
 
-    def open(self, run):
+    def start(self, run):
         self.opened.append(run)
         self.points[run.name] = []
         return _Kept(self, run.name)
 
 
 class _Kept:
-    known = 0
-
     def __init__(self, kept, name):
         self.kept, self.name = kept, name
 
-    def add(self, points):
+    def log(self, points):
         self.kept.points[self.name] += points
 
-    def close(self, scores):
+    def finish(self, scores):
         self.kept.scores[self.name] = scores
 
 
@@ -77,13 +75,9 @@ def test_lines_that_are_cut_back_and_written_again_are_sent_once(logged, kept):
         lambda: logged.write("base", 60),
         lambda: logged.fake.done("base", 1, 5.0, 25.0),
     )
-    losses = [
-        (point.step, point.values["loss"])
-        for point in kept.points["base"]
-        if "loss" in point.values
-    ]
+    losses = [(step, values["loss"]) for step, values in kept.points["base"] if "loss" in values]
     assert losses == logged.points("base", "loss")
-    assert [point.step for point in kept.points["base"]] == [10, 20, 20, 30, 40, 40, 50, 60, 60]
+    assert [step for step, _ in kept.points["base"]] == [10, 20, 20, 30, 40, 40, 50, 60, 60]
     assert kept.scores == {"base": {"final_ppl": 5.0, "final_bleu": 25.0}}
     assert logged.printed == []
 
@@ -105,7 +99,7 @@ def test_a_run_that_has_diverged_is_closed_without_scores(logged, kept):
     assert kept.scores == {"base": {}}
 
 
-@pytest.mark.parametrize("where", ["__call__", "open", "add", "close"])
+@pytest.mark.parametrize("where", ["__call__", "start", "log", "finish"])
 def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     def fail(*_):
         raise ConnectionError("no such server\nand a long story")
@@ -113,9 +107,9 @@ def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     logged.write("base", 20)
     broken = {
         "__call__": lambda: type("Broken", (Kept,), {"__call__": fail})(),
-        "open": lambda: type("Broken", (Kept,), {"open": fail})(),
-        "add": lambda: _opening(type("Sink", (_Kept,), {"add": fail})),
-        "close": lambda: _opening(type("Sink", (_Kept,), {"close": fail})),
+        "start": lambda: type("Broken", (Kept,), {"start": fail})(),
+        "log": lambda: _opening(type("Sink", (_Kept,), {"log": fail})),
+        "finish": lambda: _opening(type("Sink", (_Kept,), {"finish": fail})),
     }[where]()
     found = logged.mirror(loggers={"broken": broken, "kept": kept})
     with found:
@@ -128,14 +122,14 @@ def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
 
 def _opening(sink):
     logger = Kept()
-    logger.open = lambda run: sink(logger, logger.points.setdefault(run.name, []) or run.name)
+    logger.start = lambda run: sink(logger, logger.points.setdefault(run.name, []) or run.name)
     return logger
 
 
 def test_a_logger_that_hangs_is_not_waited_for(logged, kept, monkeypatch):
     monkeypatch.setattr(mirror, "END_SECONDS", 0.05)
     released = threading.Event()
-    kept.open = lambda run: released.wait(30)
+    kept.start = lambda run: released.wait(30)
     logged.write("base", 20)
     found = logged.mirror(loggers={"slow": kept})
     with found:
@@ -160,7 +154,7 @@ def test_an_unknown_logger_is_refused_before_training(tmp_path):
 
 
 def test_a_logger_without_its_package_says_how_to_install_it(monkeypatch):
-    monkeypatch.setattr("ablate.loggers.base.find_spec", lambda name: None)
+    monkeypatch.setattr("ablate.loggers.dashboards.find_spec", lambda name: None)
     with pytest.raises(
         UsageError, match=r"--log wandb: not installed; pip install 'ablate-transformer\[wandb\]'"
     ):

@@ -1,0 +1,125 @@
+"""What a dashboard receives of a run, and the dashboards that `--log` knows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from hashlib import sha256
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Protocol
+
+from ablate.errors import UsageError, did_you_mean, listed
+from ablate.store.files import remove
+
+# Name for --log -> (module, class, package that must be installed).
+LOGGERS = {
+    "tensorboard": ("ablate.loggers.tensorboard", "TensorBoard", "tensorboard"),
+    "mlflow": ("ablate.loggers.mlflow", "MLflow", "mlflow"),
+    "wandb": ("ablate.loggers.wandb", "WeightsAndBiases", "wandb"),
+}
+LONGEST_NAME = 150  # characters of a folder's name; file systems allow 255 bytes
+
+Point = tuple[int, Mapping[str, float]]  # a step, and what was measured there by name
+
+
+@dataclass(frozen=True)
+class LoggedRun:
+    """A run, as dashboards show it.
+
+    name: the row's label, with the seed if the study has several.
+    settings: configuration fields by name, and the seed.
+    decodings: ids of all decodings that the study asks for; a record with the scores of all is
+        complete.
+    """
+
+    id: str
+    study: str
+    name: str
+    row: str
+    seed: int
+    settings: Mapping[str, Any]
+    decodings: tuple[str, ...]
+
+
+class RunLogger(Protocol):
+    """The record of one run on a dashboard."""
+
+    def log(self, points: Sequence[Point]) -> None:
+        """Add points. A launch sends all points of a run from the first on."""
+
+    def finish(self, scores: Mapping[str, float] | None) -> None:
+        """End the record; `scores` are those of a finished run, None for an unfinished one."""
+
+
+class Dashboard(Protocol):
+    """One kind of dashboard, made from the study's folder of results."""
+
+    def start(self, run: LoggedRun) -> RunLogger | None:
+        """Start the record of a run, or go on with it; None if it is already complete."""
+
+
+def select_loggers(names: Iterable[str]) -> dict[str, Callable[[Path], Dashboard]]:
+    """Return a factory for each named logger, which takes the study's folder of results.
+
+    The logger's package is imported only when its factory is called.
+
+    Raises:
+        UsageError: no logger has this name, or its package is not installed.
+    """
+    factories: dict[str, Callable[[Path], Dashboard]] = {}
+    for name in names:
+        if name not in LOGGERS:
+            raise UsageError(
+                f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}'
+            )
+        module, kind, package = LOGGERS[name]
+        # find_spec does not import the package, which may take seconds.
+        if find_spec(package) is None:
+            raise UsageError(
+                f"--log {name}: not installed; pip install 'ablate-transformer[{name}]'"
+            )
+        factories[name] = partial(_make, module, kind)
+    return factories
+
+
+def _make(module: str, kind: str, folder: Path) -> Dashboard:
+    dashboard: Dashboard = getattr(import_module(module), kind)(folder)
+    return dashboard
+
+
+class RecordFolder:
+    """The folder of a run for a format that can only be appended to: what an interrupted launch
+    has left is written anew, and a mark is added when the record is complete.
+    """
+
+    def __init__(self, parent: Path, run: LoggedRun) -> None:
+        self.path = parent / folder_name(run.name)
+        content = sha256(" ".join((run.id, *run.decodings)).encode()).hexdigest()[:16]
+        self.mark = self.path / f"complete-{content}"
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the folder holds every point of this run and the scores of every decoding."""
+        return self.mark.exists()
+
+    def clear(self) -> str:
+        """Make the folder empty, and return its path."""
+        remove(self.path)
+        self.path.mkdir(parents=True)
+        return str(self.path)
+
+    def complete(self) -> None:
+        """Mark the record as complete."""
+        self.mark.touch()
+
+
+def folder_name(name: str) -> str:
+    """The name of a run as that of a folder: another one for every name (labels such as β and δ
+    have a hash), and never `.` or `..`, the folders of all runs and of the study.
+    """
+    text = re.sub(r"^\.|[^A-Za-z0-9=._+ -]", "_", name)[:LONGEST_NAME]
+    return text if text == name else f"{text} {sha256(name.encode()).hexdigest()[:8]}"
