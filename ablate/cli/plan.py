@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -18,6 +17,8 @@ from ablate.cli.cluster import (
 )
 from ablate.cli.options import (
     BudgetText,
+    Device,
+    DeviceOption,
     Format,
     OutputFormat,
     StudyFile,
@@ -25,7 +26,6 @@ from ablate.cli.options import (
     print_notes,
     warn_of_changed_data,
 )
-from ablate.config.gpu_time import GPUS
 from ablate.errors import EXIT_BAD_INPUT, UsageError
 from ablate.streams import echo, print_json
 
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ablate.store import Results
     from ablate.study import Study
 
-DeviceName = Enum("DeviceName", {name: name for name in ("cpu", *GPUS)}, type=str)  # type: ignore[misc]
 
 EXAMPLE = "ablate plan study.yaml --budget 8h"
 
@@ -47,15 +46,7 @@ def command(
     options: StudyOptions,
     *,
     budget: BudgetText = None,
-    device: Annotated[
-        DeviceName | None,
-        typer.Option(
-            "--device",
-            help="Estimate time and memory for this machine's CPU, or for one GPU of this model "
-            "(not measured).",
-            show_default="this machine",
-        ),
-    ] = None,
+    device: DeviceOption = Device.auto,
     to_see: Annotated[
         float | None,
         typer.Option(
@@ -86,7 +77,7 @@ def command(
     from ablate.plan.resources import resource_faults
     from ablate.store.machine import visible_gpus
 
-    if device is not None and cluster.on is not None:
+    if device is not Device.auto and cluster.on is not None:
         raise UsageError(
             "--device estimates the time on one device, and --on on a cluster; give one of them"
         )
@@ -95,7 +86,7 @@ def command(
             raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
-    on_cpu = device is not None and device.value == "cpu"
+    on_cpu = device is Device.cpu
     gpus = 0 if on_cpu else visible_gpus()
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
@@ -110,7 +101,7 @@ def command(
     warn_of_changed_data(content, root)
     step = next_stage(content, root)
     content = step.whole
-    plan = plan_of(content, root, None if device is None else device.value, each)
+    plan = plan_of(content, root, device.value, each)
     power = power_of(content, root, spread)
     if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
@@ -137,10 +128,6 @@ def command(
         print_json(shown.as_json())
     else:
         shown.print()
-        if gpus and profile is None and plan.gpu is None:
-            from ablate.store.nvidia import mps_text
-
-            echo(mps_text())
     for fault in faults:
         echo(fault, err=True)
     if faults:

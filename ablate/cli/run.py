@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ablate.store.jobs import JobFolder
     from ablate.study import Study
 
-MAX_JOBS = 1024
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
@@ -50,11 +49,13 @@ class ResourceOptions:
 
     device: DeviceOption = Device.auto
     jobs: Annotated[
-        str | None,
+        int | None,
         typer.Option(
             "--jobs",
-            metavar="N|auto",
-            help="Jobs at once; auto: as many as fit on each GPU.",
+            min=1,
+            max=1024,
+            metavar="N",
+            help="Jobs at once, which may share GPUs.",
             show_default="one per GPU, or per CPU core",
         ),
     ] = None
@@ -70,7 +71,7 @@ class ResourceOptions:
 
         here = None if on_cluster else visible_gpus()
         processes, device = per_run.resolve(self.device.value, here)
-        return Resources(device, parse_jobs(self.jobs, processes, on_cluster), processes)
+        return Resources(device, self.jobs, processes)
 
 
 def command(
@@ -120,13 +121,10 @@ def command(
     print_notes(content)
     retries = failed_before(time.time(), retry_failed)
     part = content if limit is None else base_alone(content)
-    plan = plan_of(
-        part, root, "cpu" if resources.device == "cpu" else None, resources.processes or 1
-    )
-    at_once = resources.jobs if isinstance(resources.jobs, int) else None
+    plan = plan_of(part, root, resources.device, resources.processes or 1)
     pilots = None if profile is None else profile.workers
     runs = next_stage(part, root, retries).known
-    faults = resource_faults(plan, runs, root, at_once, pilots)
+    faults = resource_faults(plan, runs, root, resources.jobs, pilots)
     if faults:
         raise StoreError(*faults)
     console = new_console()
@@ -227,7 +225,7 @@ def _gpus(resources: Resources, study: Study) -> int:
     from ablate.store.machine import visible_gpus
 
     gpus = 0 if resources.device == "cpu" else visible_gpus()
-    if isinstance(resources.jobs, int):  # which may leave some GPUs unused
+    if resources.jobs is not None:  # which may leave some GPUs unused
         each = gpus_for_run(resources.processes, gpus, study.total_runs)
         gpus = min(gpus, resources.jobs * each)
     return gpus
@@ -286,40 +284,6 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
         return f"The job goes on without this command; `ablate stop {study.path}` ends it."
     saved = saved_line(next_stage(study, root).part, root)
     return f"Interrupted: {saved}. The same command resumes."
-
-
-def parse_jobs(
-    text: str | None, processes: int | None, on_cluster: bool
-) -> int | Literal["auto"] | None:
-    """The value of `--jobs`.
-
-    Args:
-        text: as given.
-        processes: for each run; None for as many as leave no GPU idle.
-        on_cluster: whether pilots on a cluster work, and not this machine.
-
-    Raises:
-        UsageError: it is no number of jobs, or `auto` where that is not possible.
-    """
-    if text is None:
-        return None
-    if text == "auto":
-        if on_cluster:
-            raise UsageError(
-                "--jobs auto looks at the GPUs of this machine; with --on, give a number"
-            )
-        if processes != 1:
-            raise UsageError(
-                "--jobs auto puts several runs on a GPU; leave out --gpus-per-run and "
-                "--processes-per-run"
-            )
-        return "auto"
-    number = int(text) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= number <= MAX_JOBS:
-        raise UsageError(
-            f'--jobs: "{text}" is not allowed: must be a number from 1 to {MAX_JOBS}, or auto'
-        )
-    return number
 
 
 def _refuse_without_effect(

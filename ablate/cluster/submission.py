@@ -76,7 +76,7 @@ def freeze(
         data_folder=study.data.folder and str(study.data_folder.absolute()),
         # A node whose driver is broken must not train on its CPU.
         device="cuda" if resources.device == "auto" and engine.gpus else resources.device,
-        slots=None if resources.jobs == "auto" else resources.jobs,
+        slots=resources.jobs,
         processes=resources.processes,
         runs=_fixed_runs(study),
         time=time.time(),

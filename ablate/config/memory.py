@@ -55,45 +55,35 @@ def peak_memory(
     micro_batch_tokens: int,
     device: str = "cpu",
     *,
-    parts: int = 1,
     processes: int = 1,
     length: int | None = None,
 ) -> int:
     """Estimate the peak memory of training in bytes, of one process.
 
     It counts weights, gradients and optimizer state, the tensors that one micro-batch keeps for the
-    backward pass, the largest temporary tensors, and the sums of gradients over the parts of a
-    batch. It does not count the interpreter and its libraries, evaluation, the workspaces of
-    libraries, unused memory that an allocator keeps, and what custom classes keep beyond the
-    paper's variant.
+    backward pass, the largest temporary tensors, and the sums of gradients over processes. It does
+    not count the interpreter and its libraries, evaluation, the workspaces of libraries, unused
+    memory that an allocator keeps, and what custom classes keep beyond the paper's variant.
 
     Args:
         config: of the row.
         vocab_size: V.
         micro_batch_tokens: padded tokens of each side.
         device: `cpu` or `cuda`.
-        parts: into which each batch is divided.
-        processes: that share the parts of a run.
+        processes: that train a run together, each on a part of every batch.
         length: tokens of a sentence, for tensors with a number for each pair of its tokens; None
             for the context, or ASSUMED_LENGTH.
     """
     count = parameters(config, vocab_size)
     P = BYTES * count
-    gradients = P
-    accumulation = gradients + activation_memory(
-        config, vocab_size, micro_batch_tokens, device, length
-    )
+    accumulation = P + activation_memory(config, vocab_size, micro_batch_tokens, device, length)
     state = P + BYTES * optimizer_values(config, count)
-    if parts == 1:
+    if processes == 1:
         return state + accumulation
-    # Branches of the gradient tree that are held while a part is computed.
-    waiting = (parts // processes).bit_length() - 1
-    # While the last part is added: these, its gradients, and the vector that they are copied into.
-    adding = waiting * P + gradients + P
     # A process holds its own vector (P), the shares that it received (P), their sums by twos (P /
     # 2) and the sums of those (P / 4).
-    exchange = {1: 1.0, 2: 2.5}.get(processes, 2.75) * P
-    return state + max(accumulation + waiting * P, adding, round(exchange))
+    exchange = (2.5 if processes == 2 else 2.75) * P
+    return state + max(accumulation, round(exchange))
 
 
 def activation_memory(

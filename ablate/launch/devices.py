@@ -108,7 +108,7 @@ def _are(gpus: int) -> str:
 def _cpu_slots(demand: Demand) -> list[Slot]:
     each, free = demand.processes or 1, CPU_MEMORY_SHARE * memory()
     largest = each * max(
-        peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, parts=each, processes=each)
+        peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=each)
         for c in demand.configs
     )
     count = demand.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
@@ -145,7 +145,7 @@ def micro_batch(
     processes = len(slot.devices)
 
     def needed() -> int:
-        return peak_memory(computed, vocab_size, tokens, kind, parts=processes, processes=processes)
+        return peak_memory(computed, vocab_size, tokens, kind, processes=processes)
 
     while tokens > SMALLEST_MICRO_BATCH and needed() > slot.memory:
         tokens = -(-tokens // 2)

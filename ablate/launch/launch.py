@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
 
 from ablate.analysis.missing import (
     Retries,
@@ -19,27 +19,17 @@ from ablate.analysis.missing import (
 )
 from ablate.analysis.results import run_state
 from ablate.analysis.stages import Stage
-from ablate.config import DecodingConfig, RowConfig, cost
-from ablate.config.data import CorpusConfig
+from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.data.corpus import Corpus
-from ablate.launch.devices import micro_batch, runs_of_pilot, usable_gpus
+from ablate.launch.devices import micro_batch, runs_of_pilot
 from ablate.launch.executor import Demand, Device, Executor, Slot
-from ablate.launch.gpu_sharing import (
-    RunOnGPU,
-    SharedGPUs,
-    measured_memory,
-    share_gpus,
-    whole_micro_batch,
-)
 from ablate.launch.local import local_executor
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
-from ablate.store.corpora import lengths_in
-from ablate.store.nvidia import free_gpus
 from ablate.store.status import damage_of
 from ablate.study import Run, Study
 
@@ -82,13 +72,12 @@ class Resources:
     """What runs may occupy.
 
     device: `auto` uses GPUs if there are any.
-    jobs: runs at once; None for the executor's default. `auto` also shares GPUs of this machine
-        among several runs, as many as their memory and their share of a GPU allow.
+    jobs: runs at once; None for the executor's default.
     processes: for each run, on a device each; see `Demand`.
     """
 
     device: Device = "auto"
-    jobs: int | Literal["auto"] | None = None
+    jobs: int | None = None
     processes: int | None = 1
 
 
@@ -131,25 +120,24 @@ def launch(
         StudyError: a plug-in does not fit its interface.
         StoreError: results on disk belong to other data or another version, or the disk is too
             small.
-        UsageError: there is no GPU, or nothing to choose the number of jobs by.
+        UsageError: there is no GPU.
         Interrupted: a signal came; everything is saved.
     """
     results = Results(results.root.absolute())  # workers may have another working directory
     study = stage.part
     runs = {run.id: run for run in study.runs() if not run.awaits_tuning}
     total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
-    shares_gpus = resources.jobs == "auto" and bool(usable_gpus(resources.device))
     demand = Demand(
         configs=tuple(run.config for run in runs.values()),
         vocab_size=max(run.data.vocab_size for run in runs.values()),
         runs=total,
         device=resources.device,
-        jobs=None if resources.jobs == "auto" else resources.jobs,
+        jobs=resources.jobs,
         processes=resources.processes,
     )
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is
     # missing.
-    executor = executor_for(demand) if resources.device == "cuda" and not shares_gpus else None
+    executor = executor_for(demand) if resources.device == "cuda" else None
     corpora = prepare(study, results, observer.log)
     missing = [id for id in stage.runs if is_missing(runs[id], results, retries)]
     if not missing:
@@ -160,10 +148,6 @@ def launch(
         _log_damage(runs[id], results, observer)
         if not share:  # pilots must know the hosts on which a run has failed
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
-    if shares_gpus:
-        shared = _share_gpus(results, corpora, runs.values(), total)
-        observer.log(shared.reason)
-        demand = replace(demand, jobs=shared.jobs)
     executor = executor or executor_for(demand)
     slots = executor.slots()
     refuse_full_disk(stage.known, results, len(slots))
@@ -240,28 +224,3 @@ def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_bat
         micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot, largest),
         halve_micro_batch=halve_micro_batch,
     )
-
-
-def _share_gpus(
-    results: Results, corpora: Mapping[CorpusConfig, Corpus], runs: Iterable[Run], total: int
-) -> SharedGPUs:
-    """The number of runs at once on the GPUs of this machine, by their free memory and the memory
-    of finished runs.
-
-    Raises:
-        UsageError: the free memory is not known.
-    """
-    gpus = free_gpus()
-    names = {gpu.name for gpu in gpus}
-    found: dict[tuple[RowConfig, CorpusConfig], RunOnGPU] = {}
-    for run in runs:
-        c = run.config
-        largest = _largest_batch(corpora[run.data], c.batch_tokens, c.train_fraction)
-        measured = measured_memory(results.run(run.id), names, whole_micro_batch(c, largest))
-        before = found.get((c, run.data))
-        if before is None:
-            found[c, run.data] = RunOnGPU(c, run.data.vocab_size, largest, measured)
-        elif measured is not None:
-            found[c, run.data] = replace(before, measured=max(measured, before.measured or 0))
-    lengths = [lengths_in(corpus.folder) or cost.Lengths.assumed() for corpus in corpora.values()]
-    return share_gpus(gpus, list(found.values()), total, lengths[0])

@@ -6,11 +6,10 @@ import itertools
 import statistics
 from collections import Counter, defaultdict
 from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
-from ablate.config.gpu_time import GPU, GPUS, precision_on_gpu, seconds_per_step
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
@@ -23,6 +22,7 @@ from ablate.store.status import read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
 
+PlannedDevice = Literal["cpu", "cuda"]
 # Finished runs, of other studies too, that this machine's rate is measured from. A large root has
 # too many to read all.
 RATE_SAMPLES = 50
@@ -97,8 +97,7 @@ class Plan:
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on
         this machine.
     trained: ids of the runs that lack only a decoding.
-    device: that time and memory are estimated for: `cpu` of this machine, or a name of `GPUS`; None
-        for the device that `ablate run` takes on this machine.
+    device: that time and memory are estimated for.
     processes: that train each run together.
     """
 
@@ -108,21 +107,17 @@ class Plan:
     seconds_of: dict[str, float] | None
     trained: frozenset[str] = frozenset()
     tuning: tuple[PlanRow, ...] = ()
-    device: str | None = None
+    device: PlannedDevice = "cpu"
     processes: int = 1
 
     @property
-    def gpu(self) -> GPU | None:
-        """The GPU that the time is computed for; None for a device of this machine."""
-        return GPUS.get(self.device or "")
+    def has_bf16(self) -> bool:
+        """Whether the device computes products in bf16; a GPU is taken to do so."""
+        return self.device == "cuda" or processor_has_bf16()
 
     def precision(self, config: RowConfig) -> str:
         """The precision of a row on this plan's device."""
-        return (
-            precision_here(config, self.device)
-            if self.gpu is None
-            else precision_on_gpu(config, self.gpu)
-        )
+        return resolve_precision(config.precision, self.device, self.has_bf16)
 
     @property
     def seconds(self) -> float | None:
@@ -203,29 +198,37 @@ class Plan:
         }
 
 
-def plan_of(study: Study, results: Results, device: str | None = None, processes: int = 1) -> Plan:
+def plan_of(
+    study: Study,
+    results: Results,
+    device: PlannedDevice | Literal["auto"] = "auto",
+    processes: int = 1,
+) -> Plan:
     """Plan a study, without training and without reading the corpus.
 
     Args:
         study: to plan.
         results: root of the results.
-        device: estimate time and memory for it; see `Plan`. For a GPU of `GPUS` the time follows
-            from closed forms, otherwise from the runs that this machine has finished.
+        device: that time and memory are estimated for; `auto` is the one that `ablate run` takes on
+            this machine. The time follows from the runs that this machine has finished on it.
         processes: that train each run together, each on a part of the batch.
 
     Raises:
         StoreError: a result is damaged.
     """
+    kind: PlannedDevice = "cpu"
+    if device == "cuda" or (device == "auto" and visible_gpus()):
+        kind = "cuda"
     known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
 
     def planned(of: Study, row: Row) -> PlanRow:
-        return _plan_row(of, row, results, known[of.data_of(row)], device, processes)
+        return _plan_row(of, row, results, known[of.data_of(row)], kind, processes)
 
     rows = tuple(planned(study, row) for row in study.rows)
     lengths = known[study.data_of(study.base)] if None not in known.values() else None
     trials = study.tuning
     tuning = tuple(planned(trials, row) for row in trials.rows) if trials else ()
-    plan = Plan(study, rows, lengths, None, tuning=tuning, device=device, processes=processes)
+    plan = Plan(study, rows, lengths, None, tuning=tuning, device=kind, processes=processes)
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
     # A trained run lacks only a decoding, which takes little beside a training.
@@ -237,25 +240,20 @@ def _plan_row(
     row: Row,
     results: Results,
     lengths: Lengths | None,
-    device: str | None,
+    device: PlannedDevice,
     processes: int,
 ) -> PlanRow:
-    V, gpu = study.data_of(row).vocab_size, GPUS.get(device or "")
-    kind = "cuda" if gpu or takes_gpu(device) else "cpu"
+    V = study.data_of(row).vocab_size
     part = -(-row.config.batch_tokens // processes)
     tokens = min(
-        part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if kind == "cpu" else part)
+        part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if device == "cpu" else part)
     )
-    # A GPU without bf16 keeps tensors in fp32.
-    precision = row.config.precision if gpu is None else precision_on_gpu(row.config, gpu)
-    computed = row.config.model_copy(update={"precision": precision})
     length = None
     if lengths is not None and row.config.context is None:
         length = lengths.target_squares // lengths.target_tokens
 
     def memory(tokens: int) -> int:
-        parts = {"parts": processes, "processes": processes}
-        return peak_memory(computed, V, tokens, kind, **parts, length=length)
+        return peak_memory(row.config, V, tokens, device, processes=processes, length=length)
 
     return PlanRow(
         row=row,
@@ -280,17 +278,13 @@ def _seconds(
     """
     if not untrained:
         return {}
-    gpu = plan.gpu if node is None else None
-    rates = (
-        measured_rates(results, list(plan.runs), node, plan.device == "cpu") if gpu is None else {}
-    )
+    device = plan.device if node is None else None
+    rates = measured_rates(results, list(plan.runs), node, device)
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
             continue
-        rate = (
-            rates.get(plan.precision(row.row.config)) if gpu is None else _rate_on(plan, row, gpu)
-        )
+        rate = rates.get(plan.precision(row.row.config))
         if node is not None and row.row.config.precision is None and len(rates) == 1:
             rate = next(
                 iter(rates.values())
@@ -300,12 +294,6 @@ def _seconds(
             return None
         seconds[id] = row.flops * (1.0 - _completed_share(results.run(id), row)) / rate
     return seconds
-
-
-def _rate_on(plan: Plan, row: PlanRow, gpu: GPU) -> float:
-    """Estimated FLOPs per second of a row on a GPU that it has to itself."""
-    lengths = plan.lengths or Lengths.assumed()
-    return row.flops_per_step / seconds_per_step(row.row.config, row.V, lengths, gpu)
 
 
 def _completed_share(folder: RunFolder, row: PlanRow) -> float:
@@ -340,7 +328,10 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
 
 
 def measured_rates(
-    results: Results, first: list[str], node: Machine | None = None, cpu_only: bool = False
+    results: Results,
+    first: list[str],
+    node: Machine | None = None,
+    device: PlannedDevice | None = None,
 ) -> dict[str, float]:
     """Training rate of a machine in FLOPs per second, by precision: the median over finished runs.
 
@@ -351,7 +342,7 @@ def measured_rates(
         results: root of the results.
         first: ids of the runs that are read first.
         node: the machine; None for this one.
-        cpu_only: whether runs on GPUs are left out.
+        device: of the runs; None for any.
     """
     found: dict[str, list[float]] = defaultdict(list)
     node = node or machine()
@@ -360,17 +351,17 @@ def measured_rates(
         id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists()
     )
     for id in itertools.islice(finished, RATE_SAMPLES):
-        rate = _rate(results, id, node, cpu_only)
+        rate = _rate(results, id, node, device)
         if rate is not None:
             found[rate[0]].append(rate[1])
     return {precision: statistics.median(rates) for precision, rates in found.items()}
 
 
-def _rate(results: Results, id: str, node: Machine, cpu_only: bool) -> tuple[str, float] | None:
-    """(precision, FLOPs per second) of a finished run; None if another machine trained it or its
-    files are damaged.
-
-    With `cpu_only` also None if a GPU trained it.
+def _rate(
+    results: Results, id: str, node: Machine, device: PlannedDevice | None
+) -> tuple[str, float] | None:
+    """(precision, FLOPs per second) of a finished run; None if another machine or another kind of
+    device trained it, or its files are damaged.
     """
     folder = results.run(id)
     try:
@@ -384,28 +375,13 @@ def _rate(results: Results, id: str, node: Machine, cpu_only: bool) -> tuple[str
     lengths = lengths_in(results.corpus(result.corpus)) or Lengths.assumed()
     vocab_size = run.data["vocab_size"]
     assert isinstance(vocab_size, int)
-    if cpu_only and provenance.device != "cpu":
+    on_cpu, processes = provenance.device == "cpu", provenance.processes
+    if device is not None and on_cpu != (device == "cpu"):
         return None
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
     # Runs on a GPU do not share it; one that was trained on several counts for each of them.
-    on_cpu, processes = provenance.device == "cpu", provenance.processes
     at_once = max(1, node.cores // (provenance.threads * processes)) if on_cpu else 1 / processes
     return precision, at_once * flops / result.seconds
-
-
-def precision_here(config: RowConfig, device: str | None = None) -> str:
-    """The precision in which this machine, or its CPU, would train a row; a GPU is taken to have
-    bf16.
-    """
-    gpu = takes_gpu(device)
-    return resolve_precision(
-        config.precision, "cuda" if gpu else "cpu", has_bf16=gpu or processor_has_bf16()
-    )
-
-
-def takes_gpu(device: str | None) -> bool:
-    """Whether this machine trains on a GPU; `device` may be `cpu`."""
-    return device != "cpu" and visible_gpus() > 0
 
 
 def _design_json(design: FactorialDesign) -> dict[str, Any]:
@@ -418,21 +394,13 @@ def _design_json(design: FactorialDesign) -> dict[str, Any]:
 
 
 def precision_lines(plan: Plan) -> list[str]:
-    """The precision of this machine, and remarks on settings that it does not serve well."""
-    if plan.gpu is not None:
-        on_gpu = dict.fromkeys(plan.precision(row.row.config) for row in plan.rows)
-        return [
-            f"Precision on {plan.device}: {', '.join(on_gpu)}.",
-            f"The time is for one {plan.device} and one run at a time, estimated from arithmetic "
-            "and memory traffic with the peaks of its data sheet. The estimate was not compared "
-            "with a measurement yet; evaluation and decoding are not in it.",
-        ]
-    gpu = takes_gpu(plan.device)
-    device, has_bf16 = ("cuda", True) if gpu else ("cpu", processor_has_bf16())
+    """The precision of the device, and remarks on settings that it does not serve well."""
     settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
-    chosen = dict.fromkeys(resolve_precision(setting, device, has_bf16) for setting in settings)
-    by_device = "" if gpu or None not in settings else " on this CPU; bf16 on a GPU that has it"
-    notes = (precision_note(setting, device, has_bf16) for setting in settings)
+    chosen = dict.fromkeys(plan.precision(row.row.config) for row in plan.rows)
+    by_device = ""
+    if plan.device == "cpu" and None in settings:
+        by_device = " on this CPU; bf16 on a GPU that has it"
+    notes = (precision_note(setting, plan.device, plan.has_bf16) for setting in settings)
     return [
         f"Precision: {', '.join(chosen)}{by_device}.",
         *(f"{note}." for note in notes if note is not None),
@@ -441,9 +409,9 @@ def precision_lines(plan: Plan) -> list[str]:
 
 def memory_line(plan: Plan) -> str:
     """The device and the batch that the memory of the rows is estimated for."""
-    on = "a GPU" if plan.gpu is None else plan.device
+    on = "a GPU"
     batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
-    if plan.gpu is None and not takes_gpu(plan.device):
+    if plan.device == "cpu":
         on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
     return (
         f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is "

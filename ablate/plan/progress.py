@@ -15,7 +15,7 @@ from ablate.analysis.scores import Scores
 from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.formatting import duration, plural
-from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, precision_here
+from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
 from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
@@ -272,7 +272,7 @@ class ProgressReader:
             and completed - first[1] > PACE_SHARE * total / len(work)
         ):
             return completed / total, sum(left.values()) * (now - first[0]) / (completed - first[1])
-        precisions = {id: precision_here(row.row.config) for id, row in rows.items()}
+        precisions = {id: self.plan.precision(row.row.config) for id, row in rows.items()}
         if not known or any(left[id] and precisions[id] not in self.rates for id in left):
             return completed / total, None
         # The rate of a CPU counts all its cores, the rate of a GPU only itself.

@@ -12,12 +12,11 @@ from ablate.config import cost
 from ablate.config.memory import CUDA_CONTEXT
 from ablate.errors import StoreError
 from ablate.formatting import size
-from ablate.plan.plan import Plan, takes_gpu
+from ablate.plan.plan import Plan
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
-from ablate.store.machine import cores, memory, visible_gpus
-from ablate.store.nvidia import free_gpus
+from ablate.store.machine import cores, gpu_memory, memory, visible_gpus
 from ablate.study import Run
 
 
@@ -34,14 +33,11 @@ def resource_faults(
     Args:
         plan: of the study.
         runs: that are missing, as far as they are known.
-        results: root of the results, on the disk that is checked; it is not if the plan is for
-            another machine.
+        results: root of the results, on the disk that is checked.
         jobs: runs in training at once; None for one on each device, or on each core.
         pilots: of a cluster, whose profile checks their memory; None for this machine.
     """
-    if plan.gpu is not None:
-        return memory_faults(plan)
-    devices = visible_gpus() if takes_gpu(plan.device) else cores()
+    devices = visible_gpus() if plan.device == "cuda" else cores()
     at_once = pilots or jobs or max(1, devices // plan.processes)
     of_disk = disk_faults(runs, results, at_once)
     return of_disk if pilots else (*memory_faults(plan), *of_disk)
@@ -51,9 +47,10 @@ def memory_faults(plan: Plan) -> tuple[str, ...]:
     """A line if the largest run that is left does not fit into the memory of the plan's device,
     even with the smallest micro-batches; none also if that memory is not known.
     """
-    kind, where, available = _memory_of(plan)
-    together = plan.processes if kind == "cpu" else 1  # processes on this machine, or on a GPU
-    own = CUDA_CONTEXT if kind == "cuda" else 0
+    if plan.device == "cuda":
+        where, together, own, available = "a GPU of this machine", 1, CUDA_CONTEXT, gpu_memory()
+    else:
+        where, together, own, available = "this machine", plan.processes, 0, memory()
     needed = {
         row.row.label: together * row.least_memory + own
         for id, (row, state) in plan.runs.items()
@@ -67,19 +64,6 @@ def memory_faults(plan: Plan) -> tuple[str, ...]:
         f"memory: {largest} needs {size(needed[largest])} even with the smallest micro-batches, "
         f"and {where} has {size(available)}; make the model smaller{remedy}",
     )
-
-
-def _memory_of(plan: Plan) -> tuple[str, str, int | None]:
-    """(Kind of the plan's device, its name in a message, its bytes of memory or None)."""
-    if plan.gpu is not None:
-        return "cuda", f"one {plan.device}", int(plan.gpu.memory)
-    if takes_gpu(plan.device):
-        return (
-            "cuda",
-            "a GPU of this machine",
-            min((gpu.total for gpu in free_gpus()), default=None),
-        )
-    return "cpu", "this machine", memory()
 
 
 def disk_faults(runs: Iterable[Run], results: Results, at_once: int) -> tuple[str, ...]:

@@ -58,7 +58,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
             yield f"{design.group}: {design.title}."
             yield from (f"  {line}" for line in design.alias_lines())
     totals = plan.totals()
-    here = "on this CPU" if plan.device == "cpu" else "here"
+    here = "on this CPU" if plan.device == "cpu" else "on a GPU here"
     time = f"unknown until a run has finished {here}"
     if plan.seconds is not None:
         time = duration(plan.seconds)

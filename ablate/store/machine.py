@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import socket
+import subprocess
 import time
 from itertools import takewhile
 from pathlib import Path
@@ -201,6 +202,23 @@ def visible_gpus() -> int:
         devices,
         sum(1 for _ in takewhile(lambda part: part.strip() not in ("", "-1"), visible.split(","))),
     )
+
+
+def gpu_memory() -> int | None:
+    """Bytes of memory of the smallest GPU that this process may use, by nvidia-smi; None if it does
+    not answer.
+
+    torch is not asked, because a process that asks CUDA takes some memory itself.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    which = [] if visible is None else ["-i", visible]
+    query = ["nvidia-smi", *which, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    lines = done.stdout.split("\n")
+    return min((int(line) << 20 for line in lines if line.strip().isdecimal()), default=None)
 
 
 @functools.cache

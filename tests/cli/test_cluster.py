@@ -393,18 +393,3 @@ def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, togeth
     profile = Ray(workers=workers, each={"gpus": 2})
     line = describe("lab", profile, plan_of(study, results), results, processes=None)
     assert f" for 1 run{together}, time" in line
-
-
-@pytest.mark.parametrize(
-    ("gpus", "code", "said"), [(1, 0, "MPS is running"), (1, 1, "MPS is not running"), (0, 0, "")]
-)
-def test_a_plan_for_gpus_says_whether_mps_runs(here, monkeypatch, gpus, code, said):
-    (here / "bin").mkdir()
-    program = here / "bin" / "nvidia-cuda-mps-control"
-    program.write_text(f"#!/bin/sh\ncat > /dev/null\nexit {code}\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
-    monkeypatch.setattr(machine, "visible_gpus", lambda: gpus)
-    out = inside("plan", "small.yaml").out
-    assert said in out
-    assert ("MPS" in out) is bool(said)

@@ -141,19 +141,11 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
         ),
         (
             ["run", "STUDY", "--jobs", "0"],
-            '--jobs: "0" is not allowed: must be a number from 1 to 1024, or auto',
+            'ablate run: --jobs: "0" is not allowed',
         ),
         (
             ["run", "STUDY", "--jobs", "x"],
-            '--jobs: "x" is not allowed: must be a number from 1 to 1024, or auto',
-        ),
-        (
-            ["run", "STUDY", "--jobs", "auto", "--gpus-per-run", "auto"],
-            "--jobs auto puts several runs on a GPU",
-        ),
-        (
-            ["run", "STUDY", "--jobs", "auto", "--on", "manual"],
-            "--jobs auto looks at the GPUs of this machine",
+            'ablate run: --jobs: "x" is not allowed',
         ),
         (
             ["run", "STUDY", "--device", "tpu"],

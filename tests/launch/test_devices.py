@@ -215,7 +215,7 @@ def test_a_cpu_gets_micro_batches_of_a_limited_size():
 def test_a_micro_batch_of_several_processes_leaves_room_for_the_sums_of_gradients():
     large = resolve_row({"preset": "big", "n_layers": 12})
     alone = peak_memory(large, 8000, 512, "cuda")
-    together = peak_memory(large, 8000, 512, "cuda", parts=2, processes=2)
+    together = peak_memory(large, 8000, 512, "cuda", processes=2)
     assert together > alone
     for peers, fits in (((), alone), (("cuda:1",), together)):
         for memory, expected in ((fits, 512), (fits - 1, 256)):

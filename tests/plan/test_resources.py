@@ -4,12 +4,10 @@ import json
 
 import pytest
 
-from ablate.config.gpu_time import GPUS
 from ablate.config.memory import CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan import resources
 from ablate.plan.plan import plan_of
-from ablate.store.nvidia import FreeGPU
 from tests.cli.inside import inside
 from tests.report.fakes import SMALL, Fake, study_from
 
@@ -29,9 +27,8 @@ def given(fake):
 
 
 def needed(row, device="cpu", processes=1):
-    part = {"parts": processes, "processes": processes}
     tokens = SMALLEST_MICRO_BATCH
-    return processes * peak_memory(row.config, 200, tokens, device, **part)
+    return processes * peak_memory(row.config, 200, tokens, device, processes=processes)
 
 
 @pytest.mark.parametrize("processes", [1, 2])
@@ -59,25 +56,11 @@ def test_the_smallest_gpu_of_this_machine_counts_where_nvidia_smi_answers(
     monkeypatch.setattr(plan_module, "visible_gpus", lambda: 2)
     plan = plan_of(fake.study, fake.results)
     bytes = max(row.least_memory for row in plan.rows) + CUDA_CONTEXT - missing
-    gpus = [FreeGPU("NVIDIA L4", total, total) for total in (10 * bytes, bytes)]
-    monkeypatch.setattr(resources, "free_gpus", lambda: gpus)
+    monkeypatch.setattr(resources, "gpu_memory", lambda: bytes)
     lines = resources.memory_faults(plan)
     assert [("a GPU of this machine has" in line) for line in lines] == [True] * missing
-    monkeypatch.setattr(resources, "free_gpus", list)
+    monkeypatch.setattr(resources, "gpu_memory", lambda: None)
     assert resources.memory_faults(plan) == ()
-
-
-def test_a_plan_for_a_gpu_is_compared_with_its_memory_and_not_with_this_machine(
-    fake, given, monkeypatch
-):
-    monkeypatch.setattr(resources, "memory", lambda: 1)
-    monkeypatch.setattr(resources.shutil, "disk_usage", lambda path: 1 / 0)
-    assert inside("plan", *given, "--device", "v100").code == 0
-    small = GPUS["v100"].__class__(GPUS["v100"].tflops, GPUS["v100"].bandwidth, 50_000_000)
-    monkeypatch.setitem(GPUS, "v100", small)
-    done = inside("plan", *given, "--device", "v100")
-    assert (done.code, done.err.count("\n")) == (2, 1)
-    assert "one v100 has 50.0 MB" in done.err
 
 
 @pytest.mark.parametrize("format", ["rich", "json"])

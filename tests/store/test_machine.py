@@ -93,6 +93,20 @@ def test_gpus_are_counted_without_torch(tmp_path, monkeypatch, files, visible, c
     assert module.visible_gpus() == count
 
 
+@pytest.mark.parametrize(
+    ("answer", "memory"),
+    [("echo 81559; echo 24564", 24564 << 20), ("echo No devices were found; exit 6", None)],
+)
+def test_the_smallest_gpu_by_nvidia_smi_has_the_memory(tmp_path, monkeypatch, answer, memory):
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", f"{tmp_path}")
+    assert module.gpu_memory() is None
+    program.write_text(f"#!/bin/sh\n[ $1 = -i ] && [ $2 = 0,1 ] && {answer}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert module.gpu_memory() == memory
+
+
 @pytest.fixture
 def host(tmp_path, monkeypatch):
     """A machine with 64 cores, 512 GiB, lines of /proc/self/cgroup, and control groups as file ->
