@@ -101,6 +101,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/helpers": ("tests/tasks/test_language_model.py",),
     "tasks/language_model": ("tests/tasks/test_language_model.py",),
     "tasks/masked_lm": ("tests/tasks/test_masked_lm.py", "tests/data/test_masking.py"),
+    "tasks/synthetic": ("tests/tasks/test_synthetic.py", "tests/data/test_items.py"),
     "tasks/text": ("tests/tasks/test_language_model.py", "tests/tasks/test_masked_lm.py"),
     "tasks/task_check": ("tests/tasks/test_task_check.py",),
     "tasks/parsing": ("tests/tasks/test_parsing.py",),

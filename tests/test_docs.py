@@ -44,7 +44,7 @@ DOCUMENTS = [
 ]  # without names of earlier versions
 PUBLIC_OF_TASKS = (
     "Task", "SequenceToSequence", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "Metric", "PPL",
-    "Measurement", "Score",
+    "Measurement", "Score", "Synthetic", "SyntheticData", "Generator",
 )  # fmt: skip
 COMMANDS = (
     "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "publish", "translate",
@@ -120,8 +120,9 @@ def test_every_field_of_a_treebank_is_documented_there_or_with_translation():
 
 
 def test_the_example_of_a_task_is_the_one_that_the_tests_train():
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tasks.md").read_text(), re.DOTALL)
-    assert code == (ROOT / "tests/tasks/classification.py").read_text()
+    codes = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tasks.md").read_text(), re.DOTALL)
+    examples = [ROOT / "tests/tasks" / name for name in ("sorting.py", "classification.py")]
+    assert codes == [example.read_text() for example in examples]
 
 
 def test_the_calls_of_a_model_that_a_task_may_use_are_those_of_its_architecture():

@@ -100,3 +100,16 @@ class DecodingConfig(Section):
         le=1_000_000,
         description="masked language models: seed of the masks of the evaluation",
     )
+    eval_length: Annotated[int | None, OF_TASKS] = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="synthetic tasks: length of every test item; unset: those of training",
+    )
+    eval_pairs: Annotated[int | None, OF_TASKS] = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="synthetic task recall: number of pairs of every test item; unset: those of "
+        "training",
+    )

@@ -68,6 +68,22 @@ MASKED_ACCURACY = Metric(
     "masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block"
 )
 
+# Of the tokens that a generator asks for, the answers: the share that a model ranks first, the
+# share of items with every answer right, and the mean negative log-likelihood in nats.
+ANSWER_METRICS = (
+    Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test", item="item"),
+    Metric("items_right", "items right", more_is_better=True, digits=1, side="test", item="item"),
+    Metric(
+        "answer_loss",
+        "loss",
+        more_is_better=False,
+        digits=4,
+        side="test",
+        of_100=False,
+        item="item",
+    ),
+)
+
 # exp(1 - reference length / length) of translations that are shorter in total; a factor of BLEU
 # (Papineni et al., 2002).
 BREVITY_PENALTY = Part(

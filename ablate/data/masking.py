@@ -18,10 +18,10 @@ import torch
 from numpy.typing import NDArray
 
 from ablate.data.contexts import ContextBatch, Contexts
+from ablate.data.draws import uniform
 from ablate.data.tokenizer import FIRST_TOKEN, MASK, PAD, Tokenizer
 
 _CHOICE, _READING, _REPLACEMENT = 1, 2, 3  # the draws of a token
-_GAMMA, _MIX = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 
 
 @dataclass(frozen=True)
@@ -178,30 +178,3 @@ def collate_with_places(
         reading < masking.read_as_mask, MASK, np.where(is_random, random, targets)
     )
     return ContextBatch(*map(torch.from_numpy, (inputs, targets, np.flatnonzero(is_chosen)))), where
-
-
-def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Numbers from [0, 1) that follow from a key, the number of a draw and a place alone: in the
-    shape of `places`.
-
-    SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
-    """
-    state = 0
-    for word in (*key, draw):
-        state = int(_mixed(np.array([(state ^ word) & (2**64 - 1)], np.uint64))[0])
-    with np.errstate(over="ignore"):
-        counter = np.uint64(state) + places.astype(np.uint64) * np.uint64(_GAMMA)
-    # The upper 53 bits: as many as a double has digits.
-    bits = _mixed(counter) >> np.uint64(11)
-    numbers: NDArray[np.float64] = bits * np.float64(2.0**-53)
-    return numbers
-
-
-def _mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of SplitMix64, after one step of its counter."""
-    with np.errstate(over="ignore"):
-        x = x + np.uint64(_GAMMA)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX[0])
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX[1])
-    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
-    return mixed

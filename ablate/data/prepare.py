@@ -15,8 +15,10 @@ from pathlib import Path
 from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import LanguageData
+from ablate.config.synthetic_data import SyntheticData
 from ablate.data.builder import CorpusBuilder, Form, vocabulary_files
 from ablate.data.corpus import FORMAT, Corpus
+from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
 from ablate.data.resolve_sources import SPLITS, resolve_sources
 from ablate.data.sources import Source
@@ -108,6 +110,8 @@ def form_of(
     data: CorpusConfig, sources: Mapping[str, Source], log: Log
 ) -> Records | DocumentStream:
     """How the text of a study is prepared."""
+    if isinstance(data, SyntheticData):
+        return ItemStream(data, sources, log)
     if isinstance(data, LanguageData):
         return DocumentStream(data, sources, log)
     assert isinstance(data, DataConfig)

@@ -10,9 +10,11 @@ from pathlib import Path
 from ablate.config.data import FILES, CorpusConfig, DataConfig, TextFields
 from ablate.config.language_data import BYTES, SAME_AS_DEV, LanguageData, share_of
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
+from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
 from ablate.data.hub import Repository, repository_of
 from ablate.data.io import files_in, is_address, is_file, joined, missing
+from ablate.data.items_form import DrawnSource
 from ablate.data.locations import SACREBLEU, Files, Generator, HubFiles, SacrebleuSet
 from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
@@ -104,6 +106,8 @@ def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
     Raises:
         DataError: splits are missing.
     """
+    if isinstance(data, SyntheticData):
+        return False
     assert isinstance(data, DataConfig | LanguageData)
     if data.tokenizer == BYTES:
         return False
@@ -139,7 +143,9 @@ def _located(
 
 
 def _generated(data: CorpusConfig, split: str) -> Source:
-    """A split of the toy corpus."""
+    """A split of the toy corpus, or of generated items."""
+    if isinstance(data, SyntheticData):
+        return DrawnSource.of(data, split)
     if isinstance(data, LanguageData):
         return GeneratedText(Generator(), split)
     return generated(split, toy.trees if isinstance(data, ParsingData) else toy.generate)

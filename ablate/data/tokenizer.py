@@ -21,7 +21,7 @@ from ablate.errors import DataError
 PAD, UNK, BOS, EOS = 0, 1, 2, 3
 MASK = UNK  # of masked language models: lossless vocabularies have no unknown token
 
-Kind = Literal["bpe", "unigram", "word", "bytes"]
+Kind = Literal["bpe", "unigram", "word", "bytes", "symbols"]
 _MARKS = ("<pad>", "<unk>", "<s>", "</s>")
 FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
 SPACE = "\u2581"  # SentencePiece's character for a space
@@ -176,8 +176,52 @@ class ByteTokenizer(Tokenizer):
         return chr(byte) if 32 <= byte < 127 else f"<0x{byte:02X}>"
 
 
+class SymbolTokenizer(Tokenizer):
+    """The vocabulary of generated items: given names, divided by spaces, with ids from 4."""
+
+    HEAD = b"symbols\n"  # of its file
+
+    def __init__(self, model: bytes) -> None:
+        self.model = model
+        self.names = (*_MARKS, *model.removeprefix(self.HEAD).decode().split())
+
+    @staticmethod
+    def of(names: Iterable[str]) -> SymbolTokenizer:
+        """The vocabulary of these names."""
+        return SymbolTokenizer(SymbolTokenizer.HEAD + " ".join(names).encode() + b"\n")
+
+    @property
+    def vocab_size(self) -> int:
+        """The names and four marks."""
+        return len(self.names)
+
+    @property
+    def kind(self) -> Kind:
+        """`symbols`."""
+        return "symbols"
+
+    def encode(self, sentences: list[str]) -> list[list[int]]:
+        """The ids of the names in each text; any other word is unknown."""
+        ids = {name: id for id, name in enumerate(self.names)}
+        return [[ids.get(word, UNK) for word in text.split()] for text in sentences]
+
+    def decode(self, ids: list[list[int]]) -> list[str]:
+        """The names of each list of ids, without marks."""
+        texts = []
+        for sequence in ids:
+            names = [self.names[id] for id in sequence if id >= FIRST_TOKEN]
+            texts.append(" ".join(names))
+        return texts
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """The name of each id."""
+        return [self.names[id] for id in ids]
+
+
 def load_tokenizer(model: bytes) -> Tokenizer:
-    """The vocabulary of a file's content: a model of SentencePiece, or that of bytes."""
+    """The vocabulary of a file's content: a model of SentencePiece, that of bytes, or names."""
+    if model.startswith(SymbolTokenizer.HEAD):
+        return SymbolTokenizer(model)
     return ByteTokenizer() if model == ByteTokenizer.MODEL else Tokenizer(model)
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from ablate.data.contexts import ContextBatch
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import Tokenizer
+from ablate.kernels.cross_entropy import soft_cap
 from ablate.metrics import resampling
 from ablate.metrics.evaluation import score_batches
 from ablate.store.records import Measurement
@@ -59,25 +60,27 @@ def blocks_of(sequences: TokenSequences, tokenizer: Tokenizer) -> Blocks:
     return Blocks(of_token, *sizes)
 
 
-def nats_of_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def nats_of_tokens(
+    states: Tensor, weight: Tensor, targets: Tensor, cap: float | None = None
+) -> Tensor:
     """Negative log-likelihood of each token in nats: states (n, d_model), output matrix (V,
-    d_model) -> (n), fp64.
+    d_model), soft cap of the logits -> (n), fp64.
     """
-    parts = logits_in_parts(states, weight, targets)
+    parts = logits_in_parts(states, weight, targets, cap)
     return torch.cat(
         [F.cross_entropy(logits, some, reduction="none").double() for logits, some in parts]
     )
 
 
 def logits_in_parts(
-    states: Tensor, weight: Tensor, targets: Tensor
+    states: Tensor, weight: Tensor, targets: Tensor, cap: float | None
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield the logits (m, V) in fp32 and the targets (m) of a number of tokens that fits into the
     memory.
     """
     for start in range(0, len(targets), _ROWS):
         part = slice(start, start + _ROWS)
-        yield F.linear(states[part], weight).float(), targets[part]
+        yield soft_cap(F.linear(states[part], weight).float(), cap), targets[part]
 
 
 def lines_of(nats: NDArray[np.float64], blocks: Blocks, context: int, stride: int) -> list[str]:

@@ -39,7 +39,9 @@ class TokenScores:
     correct: NDArray[np.bool_]
 
 
-def score_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+def score_tokens(
+    states: Tensor, weight: Tensor, targets: Tensor, cap: float | None = None
+) -> Tensor:
     """Negative log-likelihood in nats, and whether the token is the most likely one: (2, n) in
     fp64.
 
@@ -47,9 +49,10 @@ def score_tokens(states: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
         states: (n, d_model).
         weight: output matrix (V, d_model).
         targets: token ids (n).
+        cap: soft cap of the logits.
     """
     parts = []
-    for logits, some in logits_in_parts(states, weight, targets):
+    for logits, some in logits_in_parts(states, weight, targets, cap):
         nats = torch.nn.functional.cross_entropy(logits, some, reduction="none")
         parts.append(torch.stack([nats.double(), (logits.argmax(1) == some).double()]))
     return torch.cat(parts, dim=1)

@@ -15,6 +15,7 @@ from ablate.config.model import LAYER_FIELDS
 from ablate.config.parsing_data import TREEBANKS, ParsingData
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.config.resolve import SYMBOLS
+from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.config.training import MAX_SEEDS
 from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.designs import RESOLUTIONS
@@ -22,7 +23,15 @@ from ablate.study.matching import FREE_FIELDS, MatchRule
 from ablate.study.rows import MAX_LABEL
 from ablate.study.settings import MAX_SIZES
 from ablate.study.tuning import CHOSEN_ON_DEV, TUNED, TuneSection
-from ablate.tasks import TASKS, LanguageModel, MaskedLanguageModel, Parsing, Task, Translation
+from ablate.tasks import (
+    TASKS,
+    LanguageModel,
+    MaskedLanguageModel,
+    Parsing,
+    Synthetic,
+    Task,
+    Translation,
+)
 
 Schema = dict[str, Any]
 
@@ -399,11 +408,22 @@ def _parsing_data() -> Schema:
     return _data_section(whole["required"], properties, ("folder", "train", "dev", "test"))
 
 
+def _synthetic_data() -> Schema:
+    """Schema of the data section of a synthetic task."""
+    whole = SyntheticData.model_json_schema()
+    properties = {name: _untitled(field) for name, field in whole["properties"].items()}
+    properties["corpus"]["enum"] = list(GENERATORS)
+    for split in ("train", "dev", "test"):
+        properties[split] = {"anyOf": [{"type": "integer", "minimum": 1}, properties[split]]}
+    return {"additionalProperties": False, "required": ["corpus"], "properties": properties}
+
+
 _DATA = {
     Translation.name: _translation_data,
     LanguageModel.name: _language_data,
     Parsing.name: _parsing_data,
     MaskedLanguageModel.name: _language_data,
+    Synthetic.name: _synthetic_data,
 }
 
 

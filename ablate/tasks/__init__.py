@@ -17,6 +17,7 @@ from ablate.config.plugins import (
     parse_reference,
     without_digest,
 )
+from ablate.config.synthetic_data import Generator, SyntheticData
 from ablate.errors import StoreError, StudyError, listed, unknown_name
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import Batch, OutputTerms, Sample, Task
@@ -24,10 +25,12 @@ from ablate.tasks.language_model import LanguageModel
 from ablate.tasks.masked_lm import MaskedLanguageModel
 from ablate.tasks.parsing import Parsing
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
+from ablate.tasks.synthetic import Synthetic
 from ablate.tasks.translation import Translation
 
 TASKS: dict[str, Task] = {
-    task.name: task for task in (Translation(), LanguageModel(), MaskedLanguageModel(), Parsing())
+    task.name: task
+    for task in (Translation(), LanguageModel(), MaskedLanguageModel(), Parsing(), Synthetic())
 }
 ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
 
@@ -111,6 +114,7 @@ __all__ = [
     "Batch",
     "CorpusConfig",
     "DataConfig",
+    "Generator",
     "LanguageModel",
     "MaskedLanguageModel",
     "Measurement",
@@ -120,6 +124,8 @@ __all__ = [
     "Sample",
     "Score",
     "SequenceToSequence",
+    "Synthetic",
+    "SyntheticData",
     "Task",
     "Translation",
     "load_task",

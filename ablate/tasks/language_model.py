@@ -125,7 +125,7 @@ class LanguageModel(TextTask):
         nats = collect_nats(
             len(contexts.ids),
             batches,
-            lambda batch: nats_of_tokens(*self.output_terms(model, batch)),
+            lambda batch: nats_of_tokens(*self.output_terms(model, batch), model.config.logit_cap),
             device,
             after_batch,
         )

@@ -138,7 +138,7 @@ class MaskedLanguageModel(TextTask):
         model.eval()
         scores = collect_scores(
             batches,
-            lambda batch: score_tokens(*self.output_terms(model, batch)),
+            lambda batch: score_tokens(*self.output_terms(model, batch), model.config.logit_cap),
             device,
             after_batch,
         )

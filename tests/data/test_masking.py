@@ -10,12 +10,12 @@ import torch
 
 from ablate.data.contexts import cut, split_of
 from ablate.data.corpus import TokenSequences
+from ablate.data.draws import uniform
 from ablate.data.masking import (
     MaskedContexts,
     Masking,
     collate_masked,
     collate_with_places,
-    uniform,
 )
 from ablate.data.tokenizer import EOS, FIRST_TOKEN, MASK, ByteTokenizer, train_tokenizer
 

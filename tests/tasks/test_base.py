@@ -58,7 +58,7 @@ class Plain(Classification):
 
 
 def test_tasks_are_known_by_their_names_and_their_class_attributes_are_whole(tmp_path):
-    assert list(TASKS) == ["translation", "language-model", "masked-lm", "parsing"]
+    assert list(TASKS) == ["translation", "language-model", "masked-lm", "parsing", "synthetic"]
     for name, task in TASKS.items():
         assert (module.task_of(name, tmp_path), task.name, list(module._faults(task))) == (
             task,

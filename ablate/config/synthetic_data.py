@@ -1,0 +1,166 @@
+"""Fields of generated items: what is drawn, how large it is, and the share that training never
+sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from pydantic import Field, field_validator, model_validator
+
+from ablate.config.data import CorpusConfig
+from ablate.errors import did_you_mean, listed
+
+DRAWN = "drawn"  # the training split without end
+SETTINGS = ("length", "pairs", "symbols", "gap", "depth")
+MARKS = 4  # <pad>, <unk>, <s> and </s>
+_MOST_ITEMS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Generator:
+    """A generator of items, and the settings that it uses.
+
+    settings: their defaults, by name; a study that writes another one is refused.
+    size: the setting that says how large an item is, `length` or `pairs`; empty: all are equal.
+    tokens: the names of its tokens, which have the ids from 4.
+    draw: makes items (`ablate/data/generators.py`); None: the function of that name there.
+    """
+
+    settings: Mapping[str, int]
+    size: str
+    tokens: Callable[[SyntheticData], Sequence[str]]
+    draw: Callable[..., Any] | None = None
+
+
+def numbered(letter: str, count: int | None) -> list[str]:
+    """Names of tokens: k0, k1, k2."""
+    return [f"{letter}{number}" for number in range(count or 0)]
+
+
+GENERATORS = {
+    "recall": Generator(
+        {"pairs": 4, "symbols": 16, "gap": 0},
+        "pairs",
+        lambda data: [".", *numbered("k", data.symbols), *numbered("v", data.symbols)],
+    ),
+}
+
+
+class SyntheticData(CorpusConfig):
+    """Data section of a synthetic task: its generator, the size of its items, and its splits."""
+
+    generators: ClassVar[Mapping[str, Generator]] = GENERATORS
+
+    corpus: str = Field(description="the generator")
+    vocab_size: int = Field(MARKS, description="size of the vocabulary; follows from the others")
+    train: str = Field(
+        DRAWN,
+        description="drawn: every step has new items; or a number: so many items, the same for all "
+        "runs",
+    )
+    dev: str = Field("500", description="number of items on which perplexity is measured")
+    test: str = Field("1000", description="number of items on which the final scores are measured")
+    length: int | None = Field(
+        None, ge=1, le=10_000, description="size of an item, such as the tokens to copy"
+    )
+    pairs: int | None = Field(
+        None, ge=1, le=10_000, description="recall: number of pairs of a key and a value"
+    )
+    shortest: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="smallest length, or number of pairs, of items of training and dev, which then "
+        "have all sizes from it to the largest; unset: all items have the largest",
+    )
+    symbols: int | None = Field(None, ge=2, le=10_000, description="number of different symbols")
+    gap: int | None = Field(None, ge=0, le=10_000, description="number of tokens without meaning")
+    depth: int | None = Field(None, ge=1, le=100, description="dyck: deepest nesting of brackets")
+    held_out: float = Field(
+        0.1,
+        gt=0,
+        lt=1,
+        description="share of all possible items that dev and test are drawn from, and training "
+        "never",
+    )
+
+    @field_validator("train", "dev", "test", mode="before")
+    @classmethod
+    def _items(cls, value: Any) -> Any:
+        """A number of items, as the text that names a split."""
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        return str(value) if is_number else value
+
+    @model_validator(mode="after")
+    def _splits(self) -> SyntheticData:
+        for name in ("train", "dev", "test"):
+            value = getattr(self, name)
+            if name == "train" and value == DRAWN:
+                continue
+            if not (value.isascii() and value.isdigit() and 1 <= int(value) <= _MOST_ITEMS):
+                also = "drawn, or " if name == "train" else ""
+                raise ValueError(
+                    f'{name} "{value}" is not allowed: must be {also}a number of items from 1 to '
+                    f"{_MOST_ITEMS:,}"
+                )
+        if self.folder is not None:
+            raise ValueError('"folder" has no effect: the items are generated')
+        if self.shortest is not None and self.shortest > self.largest:
+            size = self.generator.size
+            raise ValueError(f"shortest={self.shortest} is larger than {size}={self.largest}")
+        return self
+
+    @property
+    def generator(self) -> Generator:
+        """The generator that `corpus` names."""
+        return self.generators[self.corpus]
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest item of training; 1 where all are equal."""
+        return int(getattr(self, self.generator.size)) if self.generator.size else 1
+
+    @property
+    def generated(self) -> bool:
+        """Items are generated."""
+        return True
+
+    @property
+    def is_stream(self) -> bool:
+        """Items are read as they are: no length of sentences is assumed for them."""
+        return True
+
+
+def resolve_synthetic_data(
+    settings: Mapping[str, Any], section: type[SyntheticData] = SyntheticData
+) -> SyntheticData:
+    """Resolve the data section of a synthetic task: the generator brings the defaults of its
+    settings.
+
+    Raises:
+        pydantic.ValidationError: a value is of the wrong type or out of range.
+        ValueError: the generator is unknown, or does not use a setting.
+    """
+    corpus, known = settings.get("corpus"), section.generators
+    if corpus is None and len(known) == 1:
+        (corpus,) = known
+    if corpus is None:
+        raise ValueError(f"data needs a corpus: {listed(known)}")
+    if corpus not in known:
+        raise ValueError(
+            f'corpus "{corpus}" is not known: {listed(known)}{did_you_mean(str(corpus), known)}'
+        )
+    generator = known[corpus]
+    for name in SETTINGS:
+        if name in settings and name not in generator.settings:
+            used = listed(generator.settings)
+            raise ValueError(f'"{name}" has no effect on corpus {corpus}, which has {used}')
+    if "shortest" in settings and not generator.size:
+        raise ValueError(f'"shortest" has no effect on corpus {corpus}: all items are equal')
+    if "vocab_size" in settings:
+        raise ValueError('"vocab_size" has no effect: it follows from the generator')
+    data = section(**{**generator.settings, **settings, "corpus": corpus})
+    return data.model_copy(update={"vocab_size": MARKS + len(generator.tokens(data))})

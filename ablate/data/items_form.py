@@ -1,0 +1,95 @@
+"""Preparation of generated items: the names of their tokens, and one pass over each split, from
+which costs are computed and which reports show. Training draws its own items.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ablate.config.synthetic_data import SyntheticData
+from ablate.data.builder import Chunk
+from ablate.data.encoding import IDS, Encoded
+from ablate.data.items import VERSION, DrawnItems, items_of, texts_of
+from ablate.data.locations import Generator
+from ablate.data.sources import Document, Source
+from ablate.data.stream_form import DocumentStream
+from ablate.data.tokenizer import SymbolTokenizer, Tokenizer
+
+_AT_ONCE = 256  # items
+
+
+@dataclass
+class DrawnSource(Source):
+    """The items of a split as texts."""
+
+    data: SyntheticData
+    split: str
+
+    @staticmethod
+    def of(data: SyntheticData, split: str) -> DrawnSource:
+        """The source of a split, which draws nothing yet."""
+        return DrawnSource(Generator(f"{data.corpus} {VERSION}"), data, split)
+
+    @property
+    def items(self) -> DrawnItems:
+        """The items."""
+        return items_of(self.data, self.split)
+
+    def documents(self) -> Iterator[Document]:
+        """The items, a document each."""
+        for text in texts_of(self.items):
+            yield Document((text,))
+
+    def content(self) -> list[str]:
+        """A hash of the settings: the items follow from them."""
+        return [hashlib.sha256(json.dumps(self.settings()).encode()).hexdigest()]
+
+    def settings(self) -> list[Any]:
+        """The split, the data settings, and the module of the generator, whose name has the hash of
+        its source if it is a user's own.
+        """
+        draw = self.data.generator.draw
+        values = self.data.model_dump(mode="json", exclude={"train", "dev", "test"})
+        own = "" if draw is None else draw.__module__
+        return [self.split, getattr(self.data, self.split), values, own]
+
+
+class ItemStream(DocumentStream):
+    """Items, each a sequence."""
+
+    data: SyntheticData  # type: ignore[assignment]
+
+    def __init__(
+        self, data: SyntheticData, sources: Mapping[str, Source], log: Callable[[str], None]
+    ) -> None:
+        super().__init__(data, sources, log)  # type: ignore[arg-type]
+
+    def _vocabulary(self) -> Tokenizer:
+        return SymbolTokenizer.of(self.data.generator.tokens(self.data))
+
+    def encoded(
+        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+    ) -> Iterator[Chunk]:
+        """The tokens of each item."""
+        source = self.sources[split]
+        assert isinstance(source, DrawnSource)
+        items = source.items
+        for first in range(start, len(items), _AT_ONCE):
+            some = np.arange(first, min(first + _AT_ONCE, len(items)))
+            inputs, lengths = items.draw(some).inputs, items.lengths[some].astype(np.int64)
+            is_token = np.arange(inputs.shape[1]) < lengths[:, None]
+            yield Chunk(len(some), [Encoded(inputs[is_token].astype(IDS), lengths)])
+        overlap = items.overlap() if split == "test" else 0.0
+        if overlap:
+            self.noticed.append(
+                f"test: {overlap:.1%} of the items may occur in training, because too few items of "
+                f"their size are held out"
+            )

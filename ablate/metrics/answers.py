@@ -1,0 +1,79 @@
+"""Loss and accuracy of the answers of generated items, item by item, so that models can be compared
+on the same items.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ablate.metrics import resampling
+from ablate.store.records import Measurement
+
+_LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")
+
+
+def lines_of(
+    nats: NDArray[np.float64],
+    correct: NDArray[np.float64],
+    answers: NDArray[np.int64],
+    evaluation: str,
+) -> list[str]:
+    """One line for each item, with all that its scores and their signature follow from.
+
+    Args:
+        nats: sum of the negative log-likelihoods of its answers.
+        correct: number of its answers that the model ranks first.
+        answers: their number.
+        evaluation: the items, as the signature names them.
+    """
+    return [
+        f"nats={total:.6f} correct={right:.0f} answers={number} {evaluation}"
+        for total, right, number in zip(nats, correct, answers, strict=True)
+    ]
+
+
+def measure(metric: str, lines: Sequence[str]) -> Measurement:
+    """Score a test set from the lines of its items, and resampled test sets."""
+    statistics, evaluation = _parse(lines)
+    score = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean_nats}[metric]
+    signature = f"{evaluation}|items:{len(lines)}|answers:{int(statistics[:, 2].sum())}"
+    return resampling.measure(statistics, score, signature)
+
+
+def item_scores(metric: str, lines: Sequence[str]) -> list[float]:
+    """Scores of each item."""
+    score = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean_nats}[metric]
+    return [score(statistics) for statistics in _parse(lines)[0]]
+
+
+def accuracy(sums: NDArray[np.float64]) -> float:
+    """Percentage of right answers from (nats, correct, answers, items right, items)."""
+    return float(100 * sums[1] / sums[2])
+
+
+def items_right(sums: NDArray[np.float64]) -> float:
+    """Percentage of items with every answer right."""
+    return float(100 * sums[3] / sums[4])
+
+
+def mean_nats(sums: NDArray[np.float64]) -> float:
+    """Mean negative log-likelihood of the answers."""
+    return float(sums[0] / sums[2])
+
+
+def _parse(lines: Sequence[str]) -> tuple[NDArray[np.float64], str]:
+    """The statistics (nats, correct, answers, all right, 1) of each line, and the evaluation that
+    they name.
+    """
+    rows, evaluation = [], ""
+    for line in lines:
+        match = _LINE.fullmatch(line)
+        assert match is not None, "every line is one of `lines_of`"
+        nats, correct, answers = (float(number) for number in match.groups()[:3])
+        rows.append((nats, correct, answers, float(correct == answers), 1.0))
+        evaluation = match[4]
+    return np.array(rows), evaluation

@@ -1,0 +1,235 @@
+"""Synthetic tasks: generated items that show in minutes what a part of a model is for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ablate.config import RowConfig
+from ablate.config.data import CorpusConfig
+from ablate.config.metrics import ANSWER_METRICS, PPL, Metric
+from ablate.config.synthetic_data import DRAWN, SyntheticData, resolve_synthetic_data
+from ablate.store.records import Measurement, Score
+from ablate.tasks.base import Batch, OutputTerms, Sample, Task
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
+
+    from ablate.data.corpus import Corpus, Split
+    from ablate.data.items import DrawnItems
+    from ablate.model import Transformer
+    from ablate.tasks.base import Indices
+
+
+class Synthetic(Task):
+    """Predict the answers in generated items; loss and scores count nothing else.
+
+    A task of one's own derives from this class, and names a data section with its generator.
+    """
+
+    name = "synthetic"
+    data_config = SyntheticData
+    architectures = ("decoder-only", "encoder-decoder")
+    prediction_metrics = ANSWER_METRICS
+    default_metrics = ("accuracy", "items_right")
+    defaults: ClassVar[Mapping[str, Any]] = {
+        "architecture": "decoder-only",
+        "label_smoothing": 0.0,
+        "dropout": 0.0,
+    }
+    row_fields = ("eval_length", "eval_pairs")
+    shown_fields = ("batch_tokens", "warmup_steps")
+
+    # Settings
+
+    def resolve_data(self, settings: Mapping[str, Any]) -> SyntheticData:
+        """Resolve the study's `data` section; the generator brings its settings."""
+        assert issubclass(self.data_config, SyntheticData)
+        return resolve_synthetic_data(settings, self.data_config)
+
+    def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be trained on this data."""
+        from ablate.data.items import items_of
+
+        assert isinstance(data, SyntheticData)
+        yield from super().check(data, config)
+        if config.vocab_size is not None:
+            yield f"vocab_size={config.vocab_size} has no effect: it follows from the generator"
+        if data.train == DRAWN and config.train_fraction != 1:
+            yield f"train_fraction={config.train_fraction:g} has no effect: data.train is drawn"
+        if data.train == DRAWN and config.epochs is not None:
+            yield f"epochs={config.epochs} has no effect: data.train is drawn; set train_steps"
+        misused = False
+        for field, size in (("eval_length", "length"), ("eval_pairs", "pairs")):
+            if getattr(config, field) is not None and data.generator.size != size:
+                misused = True
+                yield f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
+        if misused:
+            return
+        test = items_of(data, "test", config.eval_length, config.eval_pairs)
+        try:
+            longest = max(int(split.lengths.max()) for split in (items_of(data, "train"), test))
+        except ValueError as error:
+            yield str(error)
+            return
+        if longest > config.max_positions:
+            yield (
+                f"items have up to {longest} tokens, more than "
+                f"max_positions={config.max_positions}; increase max_positions"
+            )
+        if int(items_of(data, "train").lengths.max()) > config.batch_tokens:
+            yield f"an item does not fit in batch_tokens={config.batch_tokens}"
+
+    def describe(
+        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
+    ) -> str | None:
+        """None: each score has its signature, which names the generator and its settings."""
+        return None
+
+    # Data
+
+    def prepare(
+        self,
+        data: CorpusConfig,
+        folder: Path,
+        corpora: Path,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> Corpus:
+        """Write the names of the tokens, and the lengths of the items."""
+        from ablate.data.items_form import DrawnSource
+        from ablate.data.prepare import prepare
+
+        assert isinstance(data, SyntheticData)
+        splits = ("train", "dev", "test")
+        return prepare(data, folder, corpora, log, {s: DrawnSource.of(data, s) for s in splits})
+
+    def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
+        """The items of a split, as one sequence or as two."""
+        from ablate.data.items import items_of, split_of
+
+        return split_of(items_of(self.data_of(corpus), split, has_source=config.has_encoder))
+
+    def data_of(self, corpus: Corpus) -> SyntheticData:
+        """The settings that a corpus was prepared with."""
+        assert issubclass(self.data_config, SyntheticData)
+        return self.data_config(**corpus.manifest.data)  # type: ignore[arg-type]
+
+    def at_step(self, split: Split, seed: int, step: int) -> Split:
+        """New items of the same sizes, unless training has a number of them."""
+        from ablate.data.items import split_of
+
+        return split_of(_items(split).at_step(seed, step))
+
+    def n_targets(self, split: Split, items: Indices) -> int:
+        """Answers of these items."""
+        return _items(split).n_answers(items)
+
+    def collate(self, split: Split, items: Indices) -> Batch:
+        """Pad the items at their ends."""
+        from ablate.data.item_batches import collate
+
+        return collate(_items(split), items)
+
+    # Model
+
+    def output_terms(self, model: Transformer, batch: Any) -> OutputTerms:
+        """Run the model; keep the states that predict the answers."""
+        if model.config.has_encoder:
+            states = model(batch.source, batch.target_in)
+        else:
+            states = model.read(batch.inputs)
+        states = model.output_states(batch.at_targets(states))
+        return OutputTerms(states, model.output_matrix, batch.targets)
+
+    def evaluate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> dict[str, Score]:
+        """Perplexity of the answers of the dev split."""
+        split, data = self.items(corpus, "dev", config), self.data_of(corpus)
+        signature = f"{signature_of(data)}|items:{len(split)}|split:dev"
+        return {PPL.name: Score(value=self.perplexity(model, split, device), signature=signature)}
+
+    def predict(
+        self,
+        model: Transformer,
+        corpus: Corpus,
+        config: RowConfig,
+        device: torch.device,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """The scores of the answers of each test item, as a line of text."""
+        import numpy as np
+
+        from ablate.data.batches import eval_batches
+        from ablate.data.items import items_of, split_of
+        from ablate.metrics.answers import lines_of
+        from ablate.metrics.evaluation import score_batches
+        from ablate.metrics.masked_tokens import score_tokens
+
+        data = self.data_of(corpus)
+        sizes = config.eval_length, config.eval_pairs
+        split = split_of(items_of(data, "test", *sizes, has_source=config.has_encoder))
+
+        def batches(tokens: int) -> Iterable[tuple[NDArray[np.int64], Any]]:
+            return ((some, self.collate(split, some)) for some in eval_batches(split, tokens))
+
+        def score(items_and_batch: tuple[NDArray[np.int64], Any]) -> NDArray[np.float64]:
+            items, batch = items_and_batch
+            terms = self.output_terms(model, batch.to(device))
+            scores = score_tokens(*terms, model.config.logit_cap).cpu().numpy()
+            after_batch()
+            # An item's answers are one after another in the batch.
+            return np.vstack([np.repeat(items, _items(split).answers(items)), scores])
+
+        model.eval()
+        places, nats, correct = np.concatenate(score_batches(batches, score, device), axis=1)
+        item = places.astype(np.int64)
+        return lines_of(
+            np.bincount(item, nats).astype(np.float64),
+            np.bincount(item, correct).astype(np.float64),
+            np.bincount(item),
+            signature_of(data, config.eval_length or config.eval_pairs),
+        )
+
+    # Scores
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Loss or accuracy of the answers, also on resampled test sets."""
+        from ablate.metrics.answers import measure
+
+        return measure(metric, predictions)
+
+    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
+        """Loss or accuracy of the answers of each item."""
+        from ablate.metrics.answers import item_scores
+
+        return item_scores(metric, predictions)
+
+    def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
+        """Some items in words."""
+        from ablate.data.items import items_of, texts_of
+
+        texts = texts_of(items_of(self.data_of(corpus), "test"))
+        for i in items:
+            yield Sample(i + 1, (("text", texts[i]),))
+
+
+def signature_of(data: SyntheticData, evaluated: int | None = None) -> str:
+    """The items, as signatures name them: `recall|pairs:4|symbols:16|gap:0`."""
+    parts = [data.corpus]
+    for name in data.generator.settings:
+        value = getattr(data, name)
+        if name == data.generator.size and evaluated is not None:
+            value = evaluated
+        elif name == data.generator.size and data.shortest not in (None, value):
+            value = f"{data.shortest}-{value}"
+        parts.append(f"{name}:{value}")
+    return "|".join(parts)
+
+
+def _items(split: Split) -> DrawnItems:
+    items: DrawnItems = split["text"]  # type: ignore[assignment]
+    return items

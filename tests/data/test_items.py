@@ -1,0 +1,79 @@
+"""Generated items: each against a brute-force solver, and the side of training or test that each is
+on.
+"""
+
+import numpy as np
+import pytest
+
+from ablate.config.synthetic_data import GENERATORS, resolve_synthetic_data
+from ablate.data.items import items_of, texts_of
+
+
+def solve_recall(words):
+    """What follows each key the second time it is read: the value after the first."""
+    value, known, pairs = {}, [], [word for word in words if word != "."]
+    for place in range(0, len(pairs), 2):
+        key = pairs[place]
+        known.append(value.get(key))
+        value.setdefault(key, pairs[place + 1] if place + 1 < len(pairs) else None)
+    answers = iter(known)
+    return [next(answers) if word[0] == "k" else None for word in words]
+
+
+SOLVERS = {"recall": solve_recall}
+CASES = [
+    ("recall", {}),
+    ("recall", {"pairs": 7, "symbols": 7, "gap": 3, "shortest": 2}),
+]
+
+
+def test_every_generator_has_a_solver():
+    assert set(SOLVERS) == set(GENERATORS) == {name for name, _ in CASES}
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
+    data = resolve_synthetic_data({"corpus": name, "test": 200, **settings})
+    count = 0
+    for text in texts_of(items_of(data, split).first(200)):
+        words = [word.partition("=")[0] or "=" for word in text.split()]
+        answers = [word.partition("=")[2] or None for word in text.split()]
+        solved = SOLVERS[name](words)
+        for answer, solution in zip(answers, solved, strict=True):
+            assert answer in (None, solution), text
+            count += answer is not None
+    assert count >= 200
+
+
+@pytest.mark.parametrize(("name", "settings"), CASES)
+def test_training_never_meets_an_item_of_the_test_split(name, settings):
+    data = resolve_synthetic_data({"corpus": name, "test": 500, **settings})
+    test = items_of(data, "test")
+    seen = {tuple(item) for item in test.draw(np.arange(500)).inputs.tolist()}
+    train = items_of(data, "train")
+    assert test.overlap() == train.overlap() == 0
+    for step in range(5):
+        for item in train.at_step(1, step).draw(np.arange(500)).inputs.tolist():
+            assert tuple(item) not in seen
+
+
+def test_sizes_run_from_the_smallest_to_the_largest():
+    data = resolve_synthetic_data({"corpus": "recall", "pairs": 5, "shortest": 3, "test": 300})
+    items = items_of(data, "test")
+    assert np.bincount(items.sizes).tolist() == [0, 0, 0, 100, 100, 100]
+    assert items_of(data, "test", eval_pairs=2).sizes.tolist() == [2] * 300
+    assert sorted(set(items.lengths.tolist())) == [11, 15, 19]
+
+
+def test_the_share_that_is_held_out_is_that_of_the_setting():
+    """Of items that fall on either side, as a binomial number."""
+    for share in (0.1, 0.6):
+        data = resolve_synthetic_data({"corpus": "recall", "held_out": share})
+        items = items_of(data, "test")
+        once = np.arange(4000)
+        from ablate.data.draws import Draws
+        from ablate.data.items import drawn_once
+
+        wrong = items._is_wrong(drawn_once(data, Draws((9,), once), 4).inputs)
+        assert 1 - wrong.mean() == pytest.approx(share, abs=0.03)

@@ -1,0 +1,220 @@
+"""Synthetic tasks from a study to a table: answers, scores, sizes of the evaluation, resumption, own
+generators.
+"""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from ablate.config import resolve_row
+from ablate.config.synthetic_data import GENERATORS, resolve_synthetic_data
+from ablate.data.items import items_of
+from ablate.errors import StudyError
+from ablate.model import build
+from ablate.run.inference import load_run
+from ablate.store import Results
+from ablate.study import read_study
+from ablate.tasks import Synthetic
+from ablate.tasks.synthetic import signature_of
+from tests.cli.inside import inside
+
+STUDY = """\
+study: syn
+task: synthetic
+data: {corpus: recall, pairs: 2, symbols: 8, test: 60, dev: 40}
+base:
+  N: 1
+  d_model: 32
+  d_ff: 64
+  h: 2
+  norm_position: pre
+  max_positions: 64
+  batch_tokens: 128
+  train_steps: 30
+  warmup_steps: 5
+  learning_rate: 0.01
+  eval_every: 15
+  checkpoint_every: 15
+rows:
+  lstm: {set: {mixer: lstm, positional_encoding: none}}
+  both: {set: {architecture: encoder-decoder}}
+  load: {each: {eval_pairs: [3]}}
+"""
+HEAD = "study: s\ntask: synthetic\ndata: {corpus: recall}\n"
+CPU = torch.device("cpu")
+SORTING = (Path(__file__).parent / "sorting.py").read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """The study."""
+    path = tmp_path_factory.mktemp("syn")
+    (path / "syn.yaml").write_text(STUDY)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(folder):
+    """The results root after `ablate run`."""
+    done = inside("run", folder / "syn.yaml", "--results", folder / "results", "--device", "cpu")
+    assert done.code == 0, done.err
+    return folder / "results"
+
+
+def loaded(folder, trained, label):
+    study = read_study(folder / "syn.yaml")
+    row = next(row for row in study.rows if row.label.startswith(label))
+    return load_run(Results(trained).run(study.runs_of(row)[0].id), Results(trained)), row
+
+
+def test_rows_of_the_evaluation_train_nothing_and_are_signed_with_their_sizes(folder, trained):
+    done = inside("table", folder / "syn.yaml", "--results", trained, "--format", "json")
+    table = json.loads(done.out)
+    assert table["metrics"] == ["ppl", "accuracy", "items_right"]
+    assert sorted(table["signatures"]["accuracy"]) == [
+        f"recall|pairs:{pairs}|symbols:8|gap:0|items:60|answers:{60 * pairs}" for pairs in (2, 3)
+    ]
+    assert len({run.id for run in read_study(folder / "syn.yaml").runs()}) == 3
+
+
+@pytest.mark.parametrize("label", ["base", "lstm", "load"])
+def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
+    """One forward pass for each answer, from the tokens before it."""
+    run, row = loaded(folder, trained, label)
+    data = run.task.data_of(run.corpus)
+    items = items_of(data, "test", eval_pairs=row.config.eval_pairs)
+    nats, right, count, whole = 0.0, 0, 0, 0
+    for inputs, targets in zip(*items.draw(np.arange(len(items))), strict=True):
+        before = right
+        for place in np.flatnonzero(targets):
+            with torch.no_grad():
+                states = run.model.read(torch.from_numpy(inputs[None, : place + 1]))
+                logits = run.model.logits(states)[0, -1].double()
+            nats -= float(logits.log_softmax(-1)[targets[place]])
+            right += int(logits.argmax() == targets[place])
+        count += np.count_nonzero(targets)
+        whole += right - before == np.count_nonzero(targets)
+    scores = run.result.decodings[row.decoding].scores
+    predictions = run.task.predict(run.model, run.corpus, row.config, CPU)
+    loss = run.task.measure("answer_loss", predictions, run.corpus).value
+    assert loss == pytest.approx(nats / count, rel=1e-4)
+    assert scores["accuracy"].value == pytest.approx(100 * right / count, abs=100.1 / count)
+    assert scores["items_right"].value == pytest.approx(100 * whole / len(items), abs=1.7)
+    for metric, score in scores.items():
+        if metric != "ppl":
+            each = run.task.measure_items(metric, predictions, run.corpus)
+            assert np.mean(each) == pytest.approx(score.value)  # items have as many answers each
+
+
+def test_an_encoder_reads_up_to_the_first_answer():
+    config = resolve_row({
+        **Synthetic.defaults, "architecture": "encoder-decoder", "n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2,
+    })  # fmt: skip
+    data = resolve_synthetic_data({"corpus": "recall", "pairs": 3})
+    one, two = (items_of(data, "train", has_source=has) for has in (False, True))
+    batch = Synthetic().collate(_split(two), [0, 5])
+    whole = Synthetic().collate(_split(one), [0, 5])
+    assert batch.targets.tolist() == whole.targets.tolist()
+    for read, source, target in zip(whole.inputs, batch.source, batch.target_in, strict=True):
+        assert [*source.tolist()[:-1], *target.tolist()] == read.tolist()
+        assert source[-1] == target[0] == read[6]
+    model = build(config, data.vocab_size, seed=1)
+    assert len(Synthetic().output_terms(model, batch).states) == batch.tokens == 6
+
+
+def _split(items):
+    from ablate.data.items import split_of
+
+    return split_of(items)
+
+
+def test_a_run_that_was_stopped_trains_on_the_same_items():
+    data = resolve_synthetic_data({"corpus": "recall"})
+    split, task = _split(items_of(data, "train")), Synthetic()
+    at_7 = task.collate(task.at_step(split, 1, 7), [3, 1, 2])
+    again = task.collate(task.at_step(split, 1, 7), [1, 2])
+    assert at_7.inputs[1:].tolist() == again.inputs.tolist()
+    others = [task.at_step(split, *key) for key in ((1, 8), (2, 7))]
+    for other in others:
+        assert task.collate(other, [1, 2]).inputs.tolist() != again.inputs.tolist()
+
+
+def test_a_set_of_stated_size_is_the_same_at_every_step():
+    data = resolve_synthetic_data({"corpus": "recall", "train": 50})
+    split, task = _split(items_of(data, "train")), Synthetic()
+    assert len(split) == 50
+    inputs = [
+        task.collate(task.at_step(split, seed, step), range(50)).inputs
+        for seed, step in ((1, 2), (3, 4))
+    ]
+    assert torch.equal(*inputs)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        (HEAD.replace("recall", "recal"), 'did you mean "recall"'),
+        (HEAD.replace("recall", "recall, depth: 3"), '"depth" has no effect on corpus recall'),
+        (HEAD.replace("recall", "recall, vocab_size: 99"), '"vocab_size" has no effect'),
+        (HEAD.replace("recall", "recall, test: 0"), 'test "0" is not allowed'),
+        (HEAD.replace("recall", "recall, folder: x"), '"folder" has no effect'),
+        (HEAD.replace("recall", "recall, shortest: 9"), "shortest=9 is larger than pairs=4"),
+        (HEAD + "base: {train_fraction: 0.5}", "train_fraction=0.5 has no effect"),
+        (HEAD + "base: {eval_length: 5}", "eval_length has no effect on corpus recall"),
+        (HEAD + "base: {eval_pairs: 17}", "pairs=17 is larger than symbols=16"),
+        (HEAD + "base: {max_positions: 10}", "items have up to 15 tokens"),
+        (HEAD + "base: {batch_tokens: 10}", "does not fit in batch_tokens=10"),
+        (HEAD + "base: {beam: 4}", "beam"),
+    ],
+)
+def test_what_has_no_effect_or_does_not_fit_is_refused(tmp_path, text, fault):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"{text.rstrip()}\nrows: {{A: {{each: {{h: [1]}}}}}}\n")
+    with pytest.raises(StudyError, match=re.escape(fault)):
+        read_study(path)
+
+
+def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path):
+    (tmp_path / "sorting.py").write_text(SORTING)
+    study = STUDY.replace("task: synthetic", "task: sorting:Sorting")
+    study = study.replace("{corpus: recall, pairs: 2, symbols: 8, ", "{length: 2, ")
+    (tmp_path / "own.yaml").write_text(study.replace("eval_pairs: [3]", "eval_length: [4]"))
+    done = inside(
+        "run", tmp_path / "own.yaml", "--results", tmp_path / "results", "--device", "cpu"
+    )
+    assert done.code == 0, done.err
+    assert "sorting|length:4|symbols:9" in done.out
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "fault"),
+    [
+        ("draws.integers(data.symbols, length)", "np.random.randint(9, size=(len(draws), length))", "depends on those"),
+        ("5 + draws", "50 + draws", "inputs must be ids below 14"),
+        ("return text[:, :-1], targets[:, 1:]", "return text, targets[:, 1:]", "both must be (8, T)"),
+        ("> length, text, 0", "> 99, text, 0", "an item has nothing to predict"),
+    ],
+)  # fmt: skip
+def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, after, fault):
+    assert before in SORTING
+    (tmp_path / "sorting.py").write_text(SORTING.replace(before, after))
+    text = HEAD.replace("task: synthetic", "task: sorting:Sorting").replace(
+        "{corpus: recall}", "{}"
+    )
+    (tmp_path / "own.yaml").write_text(text + "rows: {A: {each: {h: [1]}}}\n")
+    done = inside(
+        "run", tmp_path / "own.yaml", "--results", tmp_path / "results", "--device", "cpu"
+    )
+    assert done.code == 2
+    assert fault in done.err
+
+
+def test_the_signature_names_what_the_items_depend_on():
+    data = resolve_synthetic_data({"corpus": "recall", "pairs": 6, "shortest": 2, "gap": 5})
+    assert signature_of(data) == "recall|pairs:2-6|symbols:16|gap:5"
+    assert signature_of(data, 8) == "recall|pairs:8|symbols:16|gap:5"
+    assert set(GENERATORS) >= {"recall"}
