@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import permutations
 from typing import Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
@@ -17,6 +18,7 @@ DRAWN = "drawn"  # the training split without end
 SETTINGS = ("length", "pairs", "symbols", "gap", "depth")
 MARKS = 4  # <pad>, <unk>, <s> and </s>
 _MOST_ITEMS = 1_000_000
+_MOST_PERMUTED = 6  # 720 permutations
 
 
 @dataclass(frozen=True)
@@ -40,11 +42,38 @@ def numbered(letter: str, count: int | None) -> list[str]:
     return [f"{letter}{number}" for number in range(count or 0)]
 
 
+def _marked(data: SyntheticData) -> list[str]:
+    """A mark before the answers, a token without meaning, and the symbols."""
+    return ["=", ".", *numbered("s", data.symbols)]
+
+
+def _brackets(data: SyntheticData) -> list[str]:
+    """The mark, the end of the answers, and brackets of some kinds, with a number each."""
+    return ["=", ".", *numbered("(", data.symbols), *numbered(")", data.symbols)]
+
+
+def _orders(data: SyntheticData) -> list[str]:
+    """The permutations of so many things, such as 01234, which changes nothing."""
+    if (data.symbols or 0) > _MOST_PERMUTED:
+        raise ValueError(f"symbols={data.symbols} has too many orders: at most {_MOST_PERMUTED}")
+    return ["".join(map(str, order)) for order in permutations(range(data.symbols or 0))]
+
+
 GENERATORS = {
     "recall": Generator(
         {"pairs": 4, "symbols": 16, "gap": 0},
         "pairs",
         lambda data: [".", *numbered("k", data.symbols), *numbered("v", data.symbols)],
+    ),
+    "copy": Generator({"length": 10, "symbols": 16}, "length", _marked),
+    "reverse": Generator({"length": 10, "symbols": 16}, "length", _marked),
+    "selective-copy": Generator({"length": 8, "gap": 16, "symbols": 16}, "length", _marked),
+    "induction": Generator({"length": 16, "symbols": 16}, "length", _marked),
+    "parity": Generator({"length": 16}, "length", lambda data: ["0", "1"]),
+    "permutations": Generator({"length": 8, "symbols": 5}, "length", _orders),
+    "dyck": Generator({"length": 16, "symbols": 2, "depth": 4}, "length", _brackets),
+    "modular": Generator(
+        {"symbols": 31}, "", lambda data: ["+", "=", *map(str, range(data.symbols or 0))]
     ),
 }
 

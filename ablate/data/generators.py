@@ -8,6 +8,8 @@ from the tokens read up to there, so that the best possible accuracy is 100 %.
 
 from __future__ import annotations
 
+import itertools
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -45,9 +47,128 @@ def recall(draws: Draws, pairs: int, data: SyntheticData) -> Items:
     return predicted(text, is_answer)
 
 
+def copy(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """Symbols, a mark, and the symbols again: `s1 s5 = s1 s5`."""
+    symbols = _symbols(draws, length, data)
+    return _answered(symbols, symbols)
+
+
+def reverse(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """Symbols, a mark, and the symbols from the last to the first: `s1 s5 = s5 s1`."""
+    symbols = _symbols(draws, length, data)
+    return _answered(symbols, symbols[:, ::-1])
+
+
+def selective_copy(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """Symbols at random places among tokens without meaning, a mark, and the symbols (Gu and Dao,
+    2023): `s1 . . s5 . = s1 s5`.
+    """
+    symbols = _symbols(draws, length, data)
+    places = np.sort(draws.orders(length + _number(data.gap))[:, :length], 1)
+    text = np.full((len(draws), length + _number(data.gap)), MARKS + 1)
+    np.put_along_axis(text, places, symbols, 1)
+    return _answered(text, symbols)
+
+
+def induction(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """Symbols, then one of them that occurs once, before others: what followed it (Olsson et al.,
+    2022): `s1 s5 s3 s1 s5` is followed by `s3`.
+    """
+    if length < 2:
+        raise ValueError(f"length={length} is too small: a symbol and the one that follows it")
+    count = _number(data.symbols)
+    asked = draws.integers(count, 1)
+    # Any symbol but the one that is asked for.
+    text = (asked + 1 + draws.integers(count - 1, length)) % count
+    place = draws.integers(length - 1, 1)
+    np.put_along_axis(text, place, asked, 1)
+    answer = np.take_along_axis(text, place + 1, 1)
+    is_answer = np.arange(length + 2) == length + 1
+    return predicted(MARKS + 2 + np.concatenate([text, asked, answer], 1), is_answer)
+
+
+def parity(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """Bits; at each, whether the number of ones so far is odd."""
+    bits = draws.integers(2, length)
+    return Items(MARKS + bits, MARKS + np.cumsum(bits, 1) % 2)
+
+
+def permutations(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """Permutations; at each, the product of those so far, applied one after another (Merrill et
+    al., 2024). With five symbols, the word problem of S5.
+    """
+    orders = _orders(_number(data.symbols))
+    numbers = _products(_number(data.symbols))
+    steps = draws.integers(len(orders), length)
+    products = steps.copy()
+    for place in range(1, length):
+        products[:, place] = numbers[products[:, place - 1], steps[:, place]]
+    return Items(MARKS + steps, MARKS + products)
+
+
+def dyck(draws: Draws, length: int, data: SyntheticData) -> Items:
+    """The beginning of a Dyck word, a mark, the brackets that close it, and an end:
+    `(0 (1 (0 )0 = )1 )0 .`.
+    """
+    kinds, depth = _number(data.symbols), _number(data.depth)
+    rows, opens, kind = (
+        np.arange(len(draws)),
+        draws.uniform(length) < 0.5,
+        draws.integers(kinds, length),
+    )
+    stack, height = np.zeros((len(draws), depth + 1), np.int64), np.zeros(len(draws), np.int64)
+    text = np.empty((len(draws), length), np.int64)
+    for place in range(length):
+        is_open = (height == 0) | (opens[:, place] & (height < depth))
+        closed = stack[rows, height]
+        text[:, place] = np.where(is_open, kind[:, place], kinds + closed)
+        height = np.where(is_open, height + 1, height - 1)
+        stack[rows, height] = np.where(is_open, kind[:, place], stack[rows, height])
+    # The stack from its top: one column for each bracket, then the end mark, then padding.
+    level = height[:, None] - np.arange(depth + 1)
+    closing = MARKS + 2 + kinds + stack[rows[:, None], np.maximum(level, 0)]
+    answers = np.where(level > 0, closing, np.where(level == 0, MARKS + 1, 0))
+    return _answered(MARKS + 2 + text, answers)
+
+
+def modular(draws: Draws, size: int, data: SyntheticData) -> Items:
+    """A sum modulo the number of symbols (Power et al., 2022): `3 + 30 = 2`."""
+    count = _number(data.symbols)
+    terms = draws.integers(count, 2)
+    plus = _filled(draws, 1, MARKS)
+    text = np.concatenate([MARKS + 2 + terms[:, :1], plus, MARKS + 2 + terms[:, 1:]], 1)
+    return _answered(text, MARKS + 2 + terms.sum(1, keepdims=True) % count, MARKS + 1)
+
+
 def predicted(text: Tokens, is_answer: NDArray[np.bool_]) -> Items:
     """A text (B, T + 1) of which some tokens are to be predicted from those before them."""
     return Items(text[:, :-1], np.where(is_answer, text, 0)[:, 1:])
+
+
+def _answered(text: Tokens, answers: Tokens, mark: int = MARKS) -> Items:
+    """A text, a mark, and the answers (B, n), of which those of padding are none."""
+    whole = np.concatenate([text, np.full((len(text), 1), mark), answers], 1)
+    return predicted(whole, np.arange(whole.shape[1]) > text.shape[1])
+
+
+def _symbols(draws: Draws, n: int, data: SyntheticData) -> Tokens:
+    """(B, n) symbols."""
+    return MARKS + 2 + draws.integers(_number(data.symbols), n)
+
+
+@cache
+def _orders(symbols: int) -> Tokens:
+    """The permutations of so many things, (n!, n), in the order of their tokens."""
+    return np.array(list(itertools.permutations(range(symbols))))
+
+
+@cache
+def _products(symbols: int) -> Tokens:
+    """(n!, n!): the number of the permutation that applies the first, then the second."""
+    orders = _orders(symbols)
+    number = {tuple(order): index for index, order in enumerate(orders.tolist())}
+    table = [[number[tuple(then[first])] for then in orders] for first in orders]
+    return np.array(table)
 
 
 def _alternated(first: Tokens, second: Tokens) -> Tokens:
@@ -66,4 +187,14 @@ def _number(setting: int | None) -> int:
     return setting
 
 
-DRAW = {"recall": recall}
+DRAW = {
+    "recall": recall,
+    "copy": copy,
+    "reverse": reverse,
+    "selective-copy": selective_copy,
+    "induction": induction,
+    "parity": parity,
+    "permutations": permutations,
+    "dyck": dyck,
+    "modular": modular,
+}

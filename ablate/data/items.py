@@ -202,14 +202,14 @@ def split_of(items: DrawnItems) -> Split:
 
 
 def texts_of(items: DrawnItems) -> list[str]:
-    """The items in words; `=` and a word after a token is what it predicts."""
+    """The items in words: `k3:v5` reads k3 and is to predict v5."""
     texts = []
     names = ["", "", "", "", *items.data.generator.tokens(items.data)]
     for start in range(0, len(items), 256):
         some = items.draw(np.arange(start, min(start + 256, len(items))))
         for inputs, targets in zip(*(part.tolist() for part in some), strict=True):
             words = [
-                f"{names[read]}={names[target]}" if target else names[read]
+                f"{names[read]}:{names[target]}" if target else names[read]
                 for read, target in zip(inputs, targets, strict=True)
                 if read
             ]

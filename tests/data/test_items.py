@@ -20,10 +20,73 @@ def solve_recall(words):
     return [next(answers) if word[0] == "k" else None for word in words]
 
 
-SOLVERS = {"recall": solve_recall}
+def after_mark(words, answers):
+    """Answers from the mark on; there are as many as places."""
+    mark = words.index("=")
+    return [None] * mark + answers
+
+
+def solve_copy(words):
+    return after_mark(words, words[: words.index("=")])
+
+
+def solve_reverse(words):
+    return after_mark(words, words[: words.index("=")][::-1])
+
+
+def solve_selective_copy(words):
+    return after_mark(words, [word for word in words[: words.index("=")] if word != "."])
+
+
+def solve_induction(words):
+    assert words[:-1].count(words[-1]) == 1
+    return [None] * (len(words) - 1) + [words[words.index(words[-1]) + 1]]
+
+
+def solve_parity(words):
+    return [str("".join(words[: place + 1]).count("1") % 2) for place in range(len(words))]
+
+
+def solve_permutations(words):
+    """The things themselves are moved: thing number i goes to where each permutation sends it."""
+    products, places = [], list(range(len(words[0])))
+    for word in words:
+        places = [int(word[place]) for place in places]
+        products.append("".join(map(str, places)))
+    return products
+
+
+def solve_dyck(words):
+    opened = []
+    for word in words[: words.index("=")]:
+        if word[0] == "(":
+            opened.append(word)
+        else:
+            assert opened.pop() == word.replace(")", "(")
+    return after_mark(words, [*(word.replace("(", ")") for word in opened[::-1]), "."])
+
+
+def solve_modular(words, modulus=31):
+    return [None] * 3 + [str((int(words[0]) + int(words[2])) % modulus)]
+
+
+SOLVERS = {
+    "recall": solve_recall, "copy": solve_copy, "reverse": solve_reverse, "selective-copy": solve_selective_copy,
+    "induction": solve_induction, "parity": solve_parity, "permutations": solve_permutations, "dyck": solve_dyck,
+    "modular": solve_modular,
+}  # fmt: skip
 CASES = [
     ("recall", {}),
     ("recall", {"pairs": 7, "symbols": 7, "gap": 3, "shortest": 2}),
+    ("copy", {"shortest": 5}),
+    ("reverse", {"length": 4}),
+    ("selective-copy", {"length": 5, "gap": 6, "symbols": 30}),
+    ("induction", {"length": 9, "shortest": 6, "symbols": 12}),
+    ("parity", {"shortest": 14}),
+    ("permutations", {"length": 5}),
+    ("permutations", {"symbols": 3, "length": 8}),
+    ("dyck", {"symbols": 3, "shortest": 13}),
+    ("modular", {}),
 ]
 
 
@@ -37,11 +100,12 @@ def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
     data = resolve_synthetic_data({"corpus": name, "test": 200, **settings})
     count = 0
     for text in texts_of(items_of(data, split).first(200)):
-        words = [word.partition("=")[0] or "=" for word in text.split()]
-        answers = [word.partition("=")[2] or None for word in text.split()]
+        words = [word.partition(":")[0] for word in text.split()]
+        answers = [word.partition(":")[2] or None for word in text.split()]
         solved = SOLVERS[name](words)
+        solved += [None] * (len(words) - len(solved))  # after the end mark
         for answer, solution in zip(answers, solved, strict=True):
-            assert answer in (None, solution), text
+            assert answer == solution, text
             count += answer is not None
     assert count >= 200
 
