@@ -84,6 +84,13 @@ def signed(value: float | None, digits: int) -> str:
     return text[1:] if float(text) == 0 else text
 
 
+def p_text(p: float | None) -> str:
+    """A p value: `0.034`, `<0.001`; empty where there is none."""
+    if p is None:
+        return ""
+    return "<0.001" if p < 0.001 else f"{p:.3f}"
+
+
 def interval_text(low: float, high: float, digits: int) -> str:
     """An interval: `[-0.3, +0.2]`; with up to four more digits where an end that is not 0 would be
     printed as 0.

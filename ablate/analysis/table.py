@@ -24,7 +24,7 @@ from ablate.analysis.results import (
     signatures,
     vocabularies_of,
 )
-from ablate.analysis.scores import Scores, verdict_json
+from ablate.analysis.scores import Scores
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric, Part
@@ -270,23 +270,6 @@ class Table:
         seeds = self.study.seeds[: self.look.seeds if self.look else 0]
         return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))
 
-    def as_json(self, timed: bool = True) -> dict[str, Any]:
-        """The table for scripts; `timed` adds measured times, which differ each time a study is
-        repeated.
-        """
-        choice = self.study.base.decoding_choice
-        return {
-            "study": self.study.name,
-            **({"looks": self.position.as_json()} if self.position else {}),
-            **({"error": self.error} if self.error > LEVEL else {}),
-            "metrics": [metric.name for metric in self.metrics],
-            **({"decoding": choice.as_json()} if choice else {}),
-            "rows": [_row_json(row, self.study, timed) for row in self.rows],
-            "signatures": self.signatures,
-            "corpora": list(self.corpora),
-            "remarks": [*self.archived, *self.remarks, *self.faults],
-        }
-
 
 def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Table:
     """Read the results that a study has so far. A file that cannot be used takes only the cells of
@@ -512,34 +495,4 @@ def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
         for name, value in row.changed.items()
         if name in paper.base
         and not (name in ("d_k", "d_v") and row.config.has_derived_heads(name))
-    }
-
-
-def _scores_json(row: TableRow, metric: Metric) -> dict[str, Any]:
-    """The scores in a metric, with the parts that the results have."""
-    content = row.scores[metric.name].as_json()
-    for part in metric.parts:
-        scores = row.part(metric, part)
-        if scores.n:
-            content[part.name] = scores.as_json()
-    return content
-
-
-def _row_json(row: TableRow, study: Study, timed: bool) -> dict[str, Any]:
-    main = study.task.default_metrics[0]
-    return {
-        "row": row.row.label,
-        "group": row.row.group,
-        "changed": row.row.changed,
-        **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
-        **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
-        "params": row.params,
-        "steps": row.steps,
-        "state": row.state,
-        "note": row.note,
-        **{name: _scores_json(row, study.task.metrics[name]) for name in row.scores},
-        f"delta_{main}": row.deltas.get(main, Scores()).as_json(),
-        "against_base": {name: verdict_json(verdict) for name, verdict in row.verdicts.items()},
-        "cost": row.cost.as_json(timed),
-        "paper": row.paper.scores if row.paper else None,
     }

@@ -13,7 +13,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder, SourceFileLoader
@@ -26,6 +26,7 @@ from pydantic_core import core_schema
 
 from ablate.config.fields import value_text
 from ablate.errors import AblateError, StoreError, StudyError, did_you_mean, listed
+from ablate.formatting import setting_text
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
@@ -93,6 +94,13 @@ def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
 def without_digest(value: str) -> str:
     """The value as a study writes it: references without their hashes, any other text unchanged."""
     return _REFERENCE.sub(r"\1:\2", value)
+
+
+def settings_text(settings: Mapping[str, object], separator: str = ", ") -> str:
+    """Settings as a study writes them: `dropout=0.3, activation=mine:Square`."""
+    return separator.join(
+        f"{name}={without_digest(setting_text(value))}" for name, value in settings.items()
+    )
 
 
 def source_hash(source: bytes) -> str:

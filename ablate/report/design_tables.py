@@ -7,18 +7,18 @@ from ablate.analysis.ladder import Ladder, RowOverSizes, Rung, ladder_notes
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
-from ablate.formatting import interval_text, signed
-from ablate.report.layout import Column, Layout
+from ablate.formatting import interval_text, p_text, signed
+from ablate.report.layout import Layout, TextColumn
 
 
 def effects_layout(table: Table, design: DesignEffects) -> Layout:
     """The effects as a table, in every format that prints layouts."""
-    columns = [Column("effect" if design.is_factorial else "part", False, design.names)]
+    columns = [TextColumn("effect" if design.is_factorial else "part", False, design.names)]
     for metric in metrics_of(table):
         contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
         cells = tuple(_effect(one, metric) for one in contrasts)
-        columns.append(Column(f"Δ{metric.title}\n[95 %]", True, cells))
-        columns.append(Column("p\n(adj.)", True, tuple(_p(one.p) for one in contrasts)))
+        columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", True, cells))
+        columns.append(TextColumn("p\n(adj.)", True, tuple(p_text(one.p) for one in contrasts)))
     return Layout(tuple(columns), design.notes)
 
 
@@ -31,15 +31,11 @@ def _effect(one: Contrast, metric: Metric) -> str:
     )
 
 
-def _p(p: float | None) -> str:
-    return "" if p is None else "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
 def ladder_layout(ladder: Ladder) -> Layout:
     """The ladder as a table."""
     metric = ladder.metric
     differences = [
-        Column(
+        TextColumn(
             f"{size}\n({params / 1e6:.3g}M)",
             True,
             tuple(_difference(row.rungs[index], metric) for row in ladder.rows),
@@ -48,11 +44,11 @@ def ladder_layout(ladder: Ladder) -> Layout:
     ]
     ranks = tuple(", ".join(str(rung.rank or "?") for rung in row.rungs) for row in ladder.rows)
     columns = [
-        Column("row", False, tuple(row.name for row in ladder.rows)),
+        TextColumn("row", False, tuple(row.name for row in ladder.rows)),
         *differences,
-        Column("sign", False, tuple(row.signs for row in ladder.rows)),
-        Column("rank", False, ranks),
-        Column("slope\n[95 %]", True, tuple(_slope(row, metric) for row in ladder.rows)),
+        TextColumn("sign", False, tuple(row.signs for row in ladder.rows)),
+        TextColumn("rank", False, ranks),
+        TextColumn("slope\n[95 %]", True, tuple(_slope(row, metric) for row in ladder.rows)),
     ]
     return Layout(tuple(columns), tuple(ladder_notes(ladder)))
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from ablate.analysis.table import Table
 from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
-from ablate.report.layout import Column, Layout
+from ablate.report.layout import Layout, TextColumn
 from ablate.report.render import further_tables
 
 _TOP = r"""% Compiles as it stands. In a paper: \usepackage{booktabs,graphicx} and \input this file.
@@ -137,7 +137,7 @@ def _body(layout: Layout, groups: list[str]) -> list[str]:
     return lines
 
 
-def _cell(column: Column, index: int) -> str:
+def _cell(column: TextColumn, index: int) -> str:
     text = column.cells[index]
     best = text.startswith(_BOLD)
     shown = escaped(text.removeprefix(_BOLD))

@@ -29,8 +29,8 @@ _GAP = 3  # between columns
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column.
+class TextColumn:
+    """A column as people read it.
 
     head: may have two lines.
     numeric: aligned to the right.
@@ -74,7 +74,7 @@ class Column:
 class Layout:
     """Columns, and the lines of the legend below them."""
 
-    columns: tuple[Column, ...]
+    columns: tuple[TextColumn, ...]
     legend: tuple[str, ...]
 
     def legend_with(self, mark: str) -> list[str]:
@@ -88,7 +88,7 @@ def one_line_heads(layout: Layout) -> Layout:
     return replace(layout, columns=flat)
 
 
-def fitting(columns: Sequence[Column], width: int) -> list[Column]:
+def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     """The columns that fit, the most important first; only requested and more important ones may
     narrow the labels.
     """
@@ -105,7 +105,7 @@ def fitting(columns: Sequence[Column], width: int) -> list[Column]:
     return shown
 
 
-def folded(columns: Sequence[Column], width: int) -> list[Column]:
+def folded(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     """The columns folded to the terminal's width: labels a little, then verdicts, then labels as
     far as needed.
     """
@@ -120,7 +120,7 @@ def folded(columns: Sequence[Column], width: int) -> list[Column]:
     return [_fold(column, one) for column, one in zip(columns, widths, strict=True)]
 
 
-def _fold(column: Column, width: int) -> Column:
+def _fold(column: TextColumn, width: int) -> TextColumn:
     if column.full_width <= width:
         return column
     return replace(column, cells=tuple("\n".join(fold(cell, width)) for cell in column.cells))

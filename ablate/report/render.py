@@ -5,18 +5,25 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.analysis.agreement import agreements_json
 from ablate.analysis.designs import design_effects
-from ablate.analysis.frames import rows_frame
 from ablate.analysis.ladder import ladders
 from ablate.analysis.table import Table
 from ablate.formatting import visible
-from ablate.report.columns import paper_layout, terminal_layout
+from ablate.report.columns import (
+    Form,
+    columns_of,
+    json_rows,
+    paper_layout,
+    terminal_layout,
+)
 from ablate.report.conclusion import conclusion
 from ablate.report.design_tables import effects_layout, ladder_layout
+from ablate.report.frames import rows_frame
 from ablate.report.layout import Layout, one_line_heads
+from ablate.stats.significance import LEVEL
 
 _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")  # not `<0.001`
 
@@ -93,14 +100,26 @@ def comma_separated(table: Table, timed: bool = True) -> str:
 
 def as_json(table: Table, timed: bool = True) -> str:
     """The table and its agreement with the paper as JSON, for scripts; `timed` adds measured
-    times.
+    times, which differ each time a study is repeated.
     """
-    designs = [one.as_json() for one in design_effects(table)]
-    over_sizes = [one.as_json() for one in ladders(table)]
-    further = {"designs": designs, "sizes": over_sizes}
-    content = {"study": table.study.name, "conclusion": conclusion(table), **table.as_json(timed)}
-    content |= {key: value for key, value in further.items() if value}
-    return json.dumps({**content, "agreement": agreements_json(table)}, indent=1) + "\n"
+    study, choice = table.study, table.study.base.decoding_choice
+    content: dict[str, Any] = {"study": study.name, "conclusion": conclusion(table)}
+    if table.position:
+        content["looks"] = table.position.as_json()
+    if table.error > LEVEL:
+        content["error"] = table.error
+    content["metrics"] = [metric.name for metric in table.metrics]
+    if choice:
+        content["decoding"] = choice.as_json()
+    content["rows"] = json_rows(columns_of(table, Form(timed=timed)), table)
+    content["signatures"] = table.signatures
+    content["corpora"] = list(table.corpora)
+    content["remarks"] = [*table.archived, *table.remarks, *table.faults]
+    for key, further in (("designs", design_effects(table)), ("sizes", ladders(table))):
+        if further:
+            content[key] = [part.as_json() for part in further]
+    content["agreement"] = agreements_json(table)
+    return json.dumps(content, indent=1) + "\n"
 
 
 def _markdown_row(cells: Iterable[str]) -> str:

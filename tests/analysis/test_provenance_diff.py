@@ -1,9 +1,11 @@
 """Remarks below a table about differences in how its runs were made."""
 
+import json
+
 import pytest
 
 from ablate.analysis.provenance_diff import ProvenanceDiff
-from ablate.report.render import markdown
+from ablate.report.render import as_json, markdown
 from ablate.store.records import CodeVersion, Provenance, Result
 from tests.records import a_provenance, a_result, change
 
@@ -18,7 +20,7 @@ def made(results, label, **fields):
 def test_runs_made_alike_bring_no_remark(fake):
     table = fake().all_done().table()
     assert table.remarks == ()
-    assert table.as_json()["remarks"] == []
+    assert json.loads(as_json(table))["remarks"] == []
     assert "NOTE" not in markdown(table, against_paper=False)
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import re
 from functools import cache
 
@@ -14,13 +15,14 @@ from ablate.analysis.scores import Scores, mean_and_std
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
-from ablate.report.columns import paper_layout, terminal_layout
+from ablate.report.columns import Form, columns_of, paper_layout, terminal_layout
 from ablate.report.latex import latex
 from ablate.report.layout import LEAST_LABEL
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
 from ablate.tasks import LanguageModel, MaskedLanguageModel
+from ablate.tasks.synthetic import Synthetic
 from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake
 
@@ -583,7 +585,8 @@ def test_every_changed_field_of_decoding_is_shown(fake):
     fields = {
         "beam": 2, "alpha": 0.9, "length_penalty": "length", "max_extra_length": 10, "early_stopping": "false", "average_checkpoints": 3,
     }  # fmt: skip
-    of_other_tasks = {*LanguageModel.row_fields, *MaskedLanguageModel.row_fields, "constrained"}
+    others = (LanguageModel, MaskedLanguageModel, Synthetic)
+    of_other_tasks = {"constrained", *(name for task in others for name in task.row_fields)}
     assert fields.keys() == DecodingConfig.model_fields.keys() - of_other_tasks
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
     table = columns(fake(text % str(fields).replace("'", "")).table())
@@ -629,3 +632,25 @@ rows:
     layout = terminal_layout(fake(text).table(), starred, against_paper=False)
     names = [column.name for column in layout.columns]
     assert [name for name in names if name in ("N", "h", "d_k", "d_v")] == ["h", "N", "d_k", "d_v"]
+
+
+def test_scripts_and_people_read_the_same_columns(fake):
+    """One declaration: what JSON, CSV and the table show of a row are the same numbers."""
+    table = fake().all_done().table()
+    rows = json.loads(as_json(table))["rows"]
+    lines = list(csv.DictReader(io.StringIO(comma_separated(table))))
+    cells = columns(table)
+    assert list(rows[0])[:3] == list(lines[0])[:3] == ["row", "group", "n_layers"]
+    for index, (row, line) in enumerate(zip(rows, lines, strict=True)):
+        for name in ("ppl", "bleu", "delta_bleu"):
+            assert line[f"{name}_mean"] == (
+                "" if row[name]["mean"] is None else repr(row[name]["mean"])
+            )
+        assert cells["BLEU (test)"][index].startswith(f"{row['bleu']['mean']:.1f} ")
+        assert line["verdict_bleu"] == row["against_base"].get("bleu", {}).get("verdict", "")
+        assert float(line["flops"]) == row["cost"]["flops"]
+        assert (line["params"], line["state"]) == (str(row["params"]), row["state"])
+    declared = columns_of(table, Form())
+    keys = [column.key for column in declared if column.value]
+    assert len(keys) == len(set(keys))
+    assert all(column.value or column.text for column in declared)

@@ -3,109 +3,142 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import partial
 
 from ablate.analysis.scores import mean_and_std
 from ablate.analysis.table import Table, TableRow
 from ablate.formatting import duration, millions, number, scaled
-from ablate.report.columns.form import Form, Section
-from ablate.report.layout import REQUESTED, Column
+from ablate.report.columns.column import Column, Form
+from ablate.report.layout import REQUESTED
 
 
-def _parameter_columns(table: Table, form: Form) -> list[Column]:
-    cells = tuple(millions(row.params) for row in table.rows)
-    return [Column("params\n(10^6)", True, cells, latex="params\n$\\times10^6$")]
-
-
-def _match_columns(table: Table, form: Form) -> list[Column]:
-    """The fields that `match` chose, and the FLOPs of each training beside the parameters."""
-    matched = [row.row.matched for row in table.rows]
-    if not any(matched):
-        return []
-    chosen = tuple(f"{one.field}={one.value}" if one else "" for one in matched)
-    flops = Column("FLOPs", True, tuple(scaled(row.cost.flops, "").strip() for row in table.rows))
-    return [*([] if form.with_cost else [flops]), Column("matched", False, chosen, folds=True)]
-
-
-def _match_legend(table: Table, form: Form) -> list[str]:
-    rules = dict.fromkeys(
-        (one.cost, one.within, one.tokens if one.cost == "flops" else None)
-        for row in table.rows
-        if (one := row.row.matched) is not None
+def cost_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the columns of parameters, steps and cost."""
+    rows = [row.row for row in table.rows]
+    yield Column(
+        "params",
+        "params\n(10^6)",
+        lambda row: row.params,
+        lambda row: millions(row.params),
+        latex="params\n$\\times10^6$",
     )
-    names = {"params": "parameters", "flops": "training FLOPs"}
+    yield Column("steps", value=lambda row: row.steps)
+    if any(row.matched for row in rows):
+        yield from _match_columns(table, form)
+    if any(row.tuning for row in rows):
+        yield from _tuning_columns(table)
+    parts: dict[str, tuple[str, ...]] = {}
+    if form.timed:
+        parts = {name: (name, "mean") for name in ("seconds", "tokens_per_second")}
+    yield Column(
+        "cost",
+        value=lambda row: row.cost.as_json(form.timed),
+        legend=partial(_cost_legend, table),
+        parts={**parts, "flops": ("flops",)},
+    )
+    if form.with_cost:
+        seeds = len(table.study.seeds)
+        for head, text in (
+            ("tokens/s", lambda row: mean_and_std(row.cost.tokens_per_second, 0, seeds)),
+            ("time", _time),
+            ("FLOPs", _flops),
+        ):
+            yield Column("", head, text=text, priority=REQUESTED)
+
+
+def _match_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the fields that `match` chose, and the FLOPs of each training beside the parameters."""
+    if not form.with_cost:
+        yield Column("", "FLOPs", text=_flops)
+    yield Column(
+        "matched",
+        "matched",
+        lambda row: row.row.matched.as_json() if row.row.matched else None,
+        _matched,
+        partial(_match_legend, table),
+        parts={},
+        numeric=False,
+        folds=True,
+    )
+
+
+def _matched(row: TableRow) -> str:
+    match = row.row.matched
+    return f"{match.field}={match.value}" if match else ""
+
+
+def _flops(row: TableRow) -> str:
+    return scaled(row.cost.flops, "").strip()
+
+
+def _match_legend(table: Table, form: Form) -> Iterator[str]:
     # The column FLOPs counts the corpus's real lengths, with which the difference may be larger
     # than the tolerance.
-    return [
-        f"matched: the field that brings the row's {names[cost]} within {100 * within:g} % of "
-        f"base's" + ("." if tokens is None else f", counted for sentences of {tokens} tokens.")
-        for cost, within, tokens in rules
-    ]
-
-
-def _tuning_columns(table: Table, form: Form) -> list[Column]:
-    """The tuned values, and the sensitivity of the loss to them."""
-    tunings = [row.row.tuning for row in table.rows]
-    if not any(tunings):
-        return []
-    chosen = tuple(one.text if one else "" for one in tunings)
-    sensitivity = tuple(number(one.sensitivity if one else None, 2) for one in tunings)
-    return [
-        Column("tuned", False, chosen, folds=True),
-        Column("sensitivity\n(nats)", True, sensitivity),
-    ]
-
-
-def _tuning_legend(table: Table, form: Form) -> list[str]:
-    tune = table.study.tune
-    if tune is None or not any(row.row.tuning for row in table.rows):
-        return []
-    seeds, count = ", ".join(map(str, tune.seeds)), math.prod(map(len, tune.grid.values()))
-    seeds = f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds}"
-    return [
-        f"tuned: the best of {count} values by dev loss, each row alike, with {seeds} and "
-        f"{100 * tune.share:g} % of the steps; edge: the smallest or largest of the grid, so that "
-        "a better value may be outside.",
-        "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best value "
-        "(arXiv 2309.14322).",
-    ]
-
-
-def _cost_columns(table: Table, form: Form) -> list[Column]:
-    if not form.with_cost:
-        return []
-    rows, seeds = table.rows, len(table.study.seeds)
-    return [
-        Column(head, True, cells, priority=REQUESTED)
-        for head, cells in (
-            ("tokens/s", tuple(mean_and_std(row.cost.tokens_per_second, 0, seeds) for row in rows)),
-            ("time", tuple(_time(row) for row in rows)),
-            ("FLOPs", tuple(scaled(row.cost.flops, "").strip() for row in rows)),
+    matches = [row.row.matched for row in table.rows if row.row.matched]
+    names = {"params": "parameters", "flops": "training FLOPs"}
+    lines: dict[str, None] = {}
+    for match in matches:
+        line = (
+            f"matched: the field that brings the row's {names[match.cost]} within "
+            f"{100 * match.within:g} % of base's"
         )
-    ]
+        if match.cost == "flops" and match.tokens is not None:
+            line += f", counted for sentences of {match.tokens} tokens"
+        lines[f"{line}."] = None
+    yield from lines
+
+
+def _tuning_columns(table: Table) -> Iterator[Column]:
+    """Yield the tuned values, and the sensitivity of the loss to them."""
+    yield Column(
+        "tuning",
+        "tuned",
+        lambda row: row.row.tuning.as_json() if row.row.tuning else None,
+        lambda row: row.row.tuning.text if row.row.tuning else "",
+        partial(_tuning_legend, table),
+        parts={},
+        numeric=False,
+        folds=True,
+    )
+    yield Column("", "sensitivity\n(nats)", text=_sensitivity)
+
+
+def _sensitivity(row: TableRow) -> str:
+    return number(row.row.tuning.sensitivity, 2) if row.row.tuning else ""
+
+
+def _tuning_legend(table: Table, form: Form) -> Iterator[str]:
+    tune = table.study.tune
+    if tune is None:
+        return
+    seeds, count = ", ".join(map(str, tune.seeds)), math.prod(map(len, tune.grid.values()))
+    yield (
+        f"tuned: the best of {count} values by dev loss, each row alike, with "
+        f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds} and {100 * tune.share:g} % of the "
+        "steps; edge: the smallest or largest of the grid, so that a better value may be outside."
+    )
+    yield (
+        "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best value "
+        "(arXiv 2309.14322)."
+    )
 
 
 def _time(row: TableRow) -> str:
     return "" if row.cost.seconds.mean is None else duration(row.cost.seconds.mean)
 
 
-def _cost_legend(table: Table, form: Form) -> list[str]:
+def _cost_legend(table: Table, form: Form) -> Iterator[str]:
     if not form.with_cost:
-        return []
-    machines = sorted({machine for row in table.rows for machine in row.cost.machines})
-    lines = [
+        return
+    yield (
         "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one "
         "training, closed form."
-    ]
+    )
+    machines = sorted({machine for row in table.rows for machine in row.cost.machines})
     if machines:
-        lines.append(f"Trained on: {'; '.join(machines)}.")
+        yield f"Trained on: {'; '.join(machines)}."
     if len(machines) > 1:
-        lines.append(
+        yield (
             "WARNING: these runs were trained in different places: their times cannot be compared."
         )
-    return lines
-
-
-PARAMETERS = Section(_parameter_columns)
-MATCHED = Section(_match_columns, _match_legend)
-TUNED = Section(_tuning_columns, _tuning_legend)
-COST = Section(_cost_columns, _cost_legend)

@@ -1,42 +1,102 @@
-"""Comparison with base: differences with their intervals, p values, and verdicts."""
+"""Comparison with base: differences with their intervals, p values, verdicts; and rows that are not
+finished.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from functools import partial
 
-from ablate.analysis.table import Table
-from ablate.config.metrics import Metric
-from ablate.formatting import interval_text, plural, signed
-from ablate.report.columns.form import Form, Section
-from ablate.report.layout import DIFFERENCE, OTHER_DIFFERENCE, P_VALUE, VERDICT, Column
+from ablate.analysis.results import measured_metrics
+from ablate.analysis.scores import verdict_json
+from ablate.analysis.table import Table, TableRow
+from ablate.config.metrics import PPL, Metric
+from ablate.formatting import interval_text, p_text, plural, signed
+from ablate.report.columns.column import Column, Form
+from ablate.report.layout import DIFFERENCE, OTHER_DIFFERENCE, P_VALUE, VERDICT
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 
 
-def _difference_columns(table: Table, form: Form) -> list[Column]:
-    """Differences with their intervals, and the p value of the verdict; columns without any cell
-    are left out.
+def difference_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the differences with their intervals, and the p value of the verdict."""
+    yield Column(
+        "against_base",
+        value=_verdicts_json,
+        legend=partial(_difference_legend, table),
+        parts=_verdict_parts(table),
+    )
+    others = [] if table.main == table.perplexity else [table.perplexity]
+    for metric in (*others, table.main):
+        yield Column(
+            "",
+            f"Δ{metric.title}\n{_spread(table, metric)}",
+            text=_cell(metric, partial(_interval, len(table.study.seeds))),
+            priority=DIFFERENCE if metric == table.main else OTHER_DIFFERENCE,
+            only_filled=True,
+        )
+    p_value = _cell(table.main, lambda verdict: p_text(verdict.p))
+    yield Column("", "p\n(adj.)", text=p_value, priority=P_VALUE, only_filled=True)
+    yield Column("note", value=lambda row: row.note, legend=partial(_note_legend, table))
+
+
+def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the verdict on each row, if some row has more than one seed, and the states of rows."""
+    if _has_intervals(table, table.main):
+        yield Column(
+            "",
+            "verdict",
+            text=_cell(table.main, lambda verdict: verdict.short),
+            legend=partial(_verdict_legend, table),
+            priority=VERDICT,
+            numeric=False,
+            folds=form.labels,
+        )
+    # Beside labels, a column of notes would leave no space: they are in the legend.
+    yield Column(
+        "state",
+        "state",
+        lambda row: row.state,
+        None if form.labels else lambda row: row.note,
+        numeric=False,
+        folds=True,
+        only_filled=True,
+    )
+
+
+def _verdicts_json(row: TableRow) -> dict[str, object]:
+    return {name: verdict_json(verdict) for name, verdict in row.verdicts.items()}
+
+
+def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
+    """Interval, p values and verdict of the difference from base; the paired bootstrap for metrics
+    of predictions.
     """
-    main = replace(_differences(table, table.main), priority=DIFFERENCE)
-    perplexity = replace(_differences(table, table.perplexity), priority=OTHER_DIFFERENCE)
-    p_value = replace(
-        _verdict_column(table, "p\n(adj.)", table.main, _p_value, numeric=True), priority=P_VALUE
-    )
-    columns = [main] if table.main == table.perplexity else [perplexity, main]
-    return [column for column in (*columns, p_value) if any(column.cells)]
+    parts: dict[str, tuple[str, ...]] = {}
+    for metric in measured_metrics(table.study):
+        for name in ("low", "high", "p", "p_holm", "p_adjusted", "minimum_detectable"):
+            parts[f"delta_{metric}_{name}"] = (metric, name)
+        parts[f"verdict_{metric}"] = (metric, "verdict")
+        if metric != PPL.name:
+            for name in ("low", "high", "p", "p_holm"):
+                parts[f"test_set_{metric}_{name}"] = (metric, "test_set", name)
+    return parts
 
 
-def _differences(table: Table, metric: Metric) -> Column:
-    seeds = len(table.study.seeds)
-    spread = "[95 %]" if _has_intervals(table, metric) else f"(n = {_most_seeds(table)})"
-    head = f"Δ{metric.title}\n{spread}"
-    return _verdict_column(
-        table, head, metric, lambda verdict: _interval(verdict, seeds), numeric=True
-    )
+def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow], str]:
+    """The cell of a row from its verdict; base has none."""
+
+    def cell(row: TableRow) -> str:
+        return text(row.verdicts[metric.name]) if metric.name in row.verdicts else ""
+
+    return cell
 
 
-def _interval(verdict: Verdict, seeds: int) -> str:
+def _spread(table: Table, metric: Metric) -> str:
+    return "[95 %]" if _has_intervals(table, metric) else f"(n = {_most_seeds(table)})"
+
+
+def _interval(seeds: int, verdict: Verdict) -> str:
     """`-4.5 [-9.1, +0.1]`, with the number of seeds while some are missing."""
     digits, text = verdict.metric.digits, signed(verdict.mean, verdict.metric.digits)
     if verdict.seed_test:
@@ -44,60 +104,50 @@ def _interval(verdict: Verdict, seeds: int) -> str:
     return f"{text} ({verdict.n}/{seeds})" if text and verdict.n < seeds else text
 
 
-def _p_value(verdict: Verdict) -> str:
-    """The p value that the verdict follows from."""
-    if verdict.p is None:
-        return ""
-    return "<0.001" if verdict.p < 0.001 else f"{verdict.p:.3f}"
-
-
-def _difference_legend(table: Table, form: Form) -> list[str]:
-    verdicts, several = verdicts_of(table, table.main), _has_verdicts(table)
-    seeds = len(table.study.seeds)
-    lines = (
-        list(_explained_differences(table, form)) if any(verdict.n for verdict in verdicts) else []
-    )
-    if several:
-        several_bases = sum(row.row.is_base for row in table.rows) > 1
-        rows = "the rows of each size" if several_bases else plural(table.family, "row")
-        sentences = (
-            f" and of the test {table.main.item}s"
-            if any(verdict.bootstrap for verdict in verdicts)
-            else ""
-        )
-        margin = next((verdict.margin for verdict in verdicts if verdict.margin is not None), None)
-        within = (
-            "" if margin is None else f" as good as base: significantly less than ±{margin:g} away."
-        )
-        lines.append(
-            f"verdict: by {table.main.title}. worse, better: beyond the noise of "
-            f"{plural(seeds, 'seed')}{sentences} "
-            f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
-            "significant; d is the smallest difference that this study could see."
-        )
-        lines += _look_legend(table)
+def _difference_legend(table: Table, form: Form) -> Iterator[str]:
+    judged = any(verdict.n for verdict in verdicts_of(table, table.main))
+    if judged:
+        yield from _explained_differences(table, form)
+    if _has_intervals(table, table.main):
+        yield _explained_verdicts(table)
+        yield from _look_legend(table)
         if form.shows("p"):
-            lines.append(
-                "p: the corrected p value of the verdict; `ablate compare` shows each test."
-            )
-    elif seeds == 1 and any(verdict.n for verdict in verdicts):
-        lines.append(
+            yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
+    elif judged and len(table.study.seeds) == 1:
+        yield (
             "One seed (n = 1): the variance over seeds is unknown, so no row has a verdict: cannot "
             "tell."
         )
-    return lines
+
+
+def _explained_verdicts(table: Table) -> str:
+    rows, noise = plural(table.family, "row"), plural(len(table.study.seeds), "seed")
+    if sum(row.row.is_base for row in table.rows) > 1:
+        rows = "the rows of each size"
+    verdicts = verdicts_of(table, table.main)
+    if any(verdict.bootstrap for verdict in verdicts):
+        noise += f" and of the test {table.main.item}s"
+    within = ""
+    margins = [verdict.margin for verdict in verdicts if verdict.margin is not None]
+    if margins:
+        within = f" as good as base: significantly less than ±{margins[0]:g} away."
+    return (
+        f"verdict: by {table.main.title}. worse, better: beyond the noise of {noise} "
+        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
+        "significant; d is the smallest difference that this study could see."
+    )
 
 
 def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     """Yield the meaning of the differences; the metrics are named if only some have intervals."""
-    metrics = [
-        one for one in dict.fromkeys((table.perplexity, table.main)) if form.shows(f"Δ{one.title}")
-    ]
-    several = [metric for metric in metrics if _has_intervals(table, metric)]
-    without = [metric for metric in metrics if metric not in several]
-    if metrics and _most_seeds(table) == 1:
-        several, without = [], []
+    several: list[Metric] = []
+    without: list[Metric] = []
+    for metric in dict.fromkeys((table.perplexity, table.main)):
+        if form.shows(f"Δ{metric.title}"):
+            (several if _has_intervals(table, metric) else without).append(metric)
+    if (several or without) and _most_seeds(table) == 1:
         yield "Δ: difference from base with one seed."
+        return
     if several:
         text = (
             "mean difference from base, paired by seed, with an interval of at least 95 % for "
@@ -106,11 +156,12 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
         judged = _judged_by_intervals(table) if table.main in several else ""
         yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."
     if without:
-        early = next(
-            (one.look for one in verdicts_of(table, table.main) if one.is_early and one.look), None
-        )
         titles = " and ".join(metric.title for metric in without)
-        why = f"{early.text} is not complete" if early else f"the seeds show no spread in {titles}"
+        why = f"the seeds show no spread in {titles}"
+        for verdict in verdicts_of(table, table.main):
+            if verdict.is_early and verdict.look:
+                why = f"{verdict.look.text} is not complete"
+                break
         yield (
             f"{_heads(without) if several else 'Δ'}: mean difference from base; no interval, "
             f"because {why}."
@@ -121,21 +172,16 @@ def _judged_by_intervals(table: Table) -> str:
     """Relation of the main metric's intervals to the verdicts, with the rows that do not follow
     it.
     """
-    found = (
-        (row.row.label, row.verdicts[table.main.name])
-        for row in table.rows
-        if table.main.name in row.verdicts
-    )
-    others = [
-        label
-        for label, verdict in found
-        if (test := verdict.seed_test) and verdict.is_different != (not test.low <= 0 <= test.high)
-    ]
-    rest = (
-        f", except for {', '.join(others)}, decided by diverged seeds or an earlier look"
-        if others
-        else ""
-    )
+    exceptions = []
+    for row in table.rows:
+        verdict = row.verdicts.get(table.main.name)
+        if verdict and verdict.seed_test:
+            is_beside_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
+            if verdict.is_different != is_beside_0:
+                exceptions.append(row.row.label)
+    rest = ""
+    if exceptions:
+        rest = f", except for {', '.join(exceptions)}, decided by diverged seeds or an earlier look"
     return (
         f"; the interval of Δ{table.main.title} excludes 0 exactly if the verdict is worse or "
         f"better{rest}"
@@ -146,57 +192,42 @@ def _heads(metrics: Sequence[Metric]) -> str:
     return ", ".join(f"Δ{metric.title}" for metric in metrics)
 
 
-def _look_legend(table: Table) -> list[str]:
-    """The look of the verdicts, and the rows whose verdict is of an earlier one."""
+def _look_legend(table: Table) -> Iterator[str]:
+    """Yield the look of the verdicts, and the rows whose verdict is of an earlier one."""
     if table.look is None:
-        return []
-    rows = [
-        (row, row.verdicts[table.main.name])
-        for row in table.rows
-        if table.main.name in row.verdicts
-    ]
-    kept = [
-        row.row.label
-        for row, one in rows
-        if one.is_different and one.p is not None and one.p >= LEVEL
-    ]
+        return
+    kept = []
+    for row in table.rows:
+        verdict = row.verdicts.get(table.main.name)
+        if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
+            kept.append(row.row.label)
     earlier = f" The verdict of an earlier look stays: {', '.join(kept)}." if kept else ""
-    return [
+    yield (
         f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together "
         f"spend {table.error:.3g}."
         f" p values are multiplied by {LEVEL / table.look.level:.3g}.{earlier}"
-    ]
-
-
-def _verdict_columns(table: Table, form: Form) -> list[Column]:
-    """The verdict on each row, if some row has more than one seed."""
-    if not _has_verdicts(table):
-        return []
-    column = _verdict_column(
-        table, "verdict", table.main, lambda verdict: verdict.short, numeric=False
     )
-    return [replace(column, priority=VERDICT, folds=form.labels)]
 
 
-def _verdict_legend(table: Table, form: Form) -> list[str]:
-    """Verdicts as lines, such as `worse: A h=1, B d_k=16`, if the form has no column for them."""
-    if form.shows("verdict") or not _has_verdicts(table):
-        return []
-    words = [
-        (row.verdicts[table.main.name].short, row.row.label) for row in table.rows if row.verdicts
-    ]
-    distinct = dict.fromkeys(word for word, _ in words if word)
-    return [
-        f"{one}: {', '.join(label for word, label in words if word == one)}." for one in distinct
-    ]
+def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
+    """Yield the verdicts as lines, such as `worse: A h=1, B d_k=16`, if no column shows them."""
+    if not form.shows("verdict"):
+        yield from _by_word(_cell(table.main, lambda verdict: verdict.short), table)
 
 
-def _verdict_column(
-    table: Table, head: str, metric: Metric, cell: Callable[[Verdict], str], *, numeric: bool
-) -> Column:
-    """A cell for each row from its verdict; base has none."""
-    verdicts = [row.verdicts.get(metric.name) for row in table.rows]
-    return Column(head, numeric, tuple(cell(verdict) if verdict else "" for verdict in verdicts))
+def _note_legend(table: Table, form: Form) -> Iterator[str]:
+    """Yield each note with its rows: `pending: A h=1, B d_k=16`."""
+    if form.labels:
+        yield from _by_word(lambda row: row.note, table)
+
+
+def _by_word(word: Callable[[TableRow], str], table: Table) -> Iterator[str]:
+    labels: dict[str, list[str]] = {}
+    for row in table.rows:
+        labels.setdefault(word(row), []).append(row.row.label)
+    for text, rows in labels.items():
+        if text:
+            yield f"{text}: {', '.join(rows)}."
 
 
 def verdicts_of(table: Table, metric: Metric) -> list[Verdict]:
@@ -209,13 +240,5 @@ def _most_seeds(table: Table) -> int:
     return max((verdict.n for verdict in verdicts_of(table, table.main) if verdict.n), default=1)
 
 
-def _has_verdicts(table: Table) -> bool:
-    return _has_intervals(table, table.main)
-
-
 def _has_intervals(table: Table, metric: Metric) -> bool:
     return any(verdict.seed_test for verdict in verdicts_of(table, metric))
-
-
-DIFFERENCES = Section(_difference_columns, _difference_legend)
-VERDICTS = Section(_verdict_columns, _verdict_legend)

@@ -1,4 +1,4 @@
-"""The layouts of the results table: which sections they have, in which order."""
+"""The columns of the results table in their order, and the layouts that people read."""
 
 from __future__ import annotations
 
@@ -6,30 +6,25 @@ from dataclasses import replace
 
 from ablate.analysis.table import Table
 from ablate.config.resolve import SETTINGS
-from ablate.report.columns.cost import COST, MATCHED, PARAMETERS, TUNED
-from ablate.report.columns.differences import DIFFERENCES, VERDICTS
-from ablate.report.columns.form import Form, Mark
-from ablate.report.columns.paper import PAPER
-from ablate.report.columns.rows import ROWS
-from ablate.report.columns.scores import SCORES
-from ablate.report.columns.settings import varied_settings
-from ablate.report.columns.state import PENDING, STATE
-from ablate.report.layout import FURTHER, REQUESTED, Column, Layout, fitting, folded
+from ablate.report.columns.column import Column, Form, Mark, text_columns
+from ablate.report.columns.cost import cost_columns
+from ablate.report.columns.differences import difference_columns, verdict_columns
+from ablate.report.columns.paper import paper_columns
+from ablate.report.columns.rows import row_columns, varied_settings
+from ablate.report.columns.scores import score_columns
+from ablate.report.layout import FURTHER, REQUESTED, Layout, fitting, folded
 
-# From left to right; the legend has the same order.
-SECTIONS = (
-    ROWS,
-    SCORES,
-    DIFFERENCES,
-    PENDING,
-    PARAMETERS,
-    MATCHED,
-    TUNED,
-    COST,
-    PAPER,
-    VERDICTS,
-    STATE,
-)
+
+def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
+    """Every column, from left to right; the legend and the scripts' formats have the same order."""
+    return (
+        *row_columns(table, form),
+        *score_columns(table, form),
+        *difference_columns(table, form),
+        *cost_columns(table, form),
+        *paper_columns(table, form),
+        *verdict_columns(table, form),
+    )
 
 
 def paper_layout(
@@ -44,7 +39,9 @@ def paper_layout(
     legend.
     """
     settings = SETTINGS if every_setting else varied_settings(table)
-    return _layout(table, Form(mark, against_paper, with_cost, settings))
+    form = Form(mark, against_paper, with_cost, settings)
+    columns = columns_of(table, form)
+    return Layout(tuple(text_columns(columns, table)), _legend(columns, form))
 
 
 def terminal_layout(
@@ -56,13 +53,13 @@ def terminal_layout(
     Columns that do not fit are named in the first line of the legend.
     """
     form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
-    columns = sorted(_columns(table, form), key=lambda column: column.priority)
+    declared = columns_of(table, form)
+    columns = sorted(text_columns(declared, table), key=lambda column: column.priority)
     if width is None:
-        return Layout(tuple(columns), _legend(table, form))
+        return Layout(tuple(columns), _legend(declared, form))
     shown = fitting(columns, width)
     left_out = [column.name for column in columns if column not in shown]
-    form = replace(form, left_out=frozenset(left_out))
-    legend = _legend(table, form)
+    legend = _legend(declared, replace(form, left_out=frozenset(left_out)))
     if left_out:
         line = (
             f"Left out at {width} columns: {', '.join(left_out)}; `ablate table --wide` shows all."
@@ -75,24 +72,17 @@ def by_labels(table: Table, mark: Mark) -> Layout:
     """Every column but the settings, for a table whose rows can be sorted: their labels name the
     settings.
     """
-    form = Form(mark, with_paper=False, with_cost=True, settings=(), labels=True)
-    filled = [
-        replace(column, priority=FURTHER)
-        if column.priority == REQUESTED
-        else column  # not asked for here
-        for column in _columns(table, form)
-        if any(column.cells)
-    ]
-    return Layout(tuple(sorted(filled, key=lambda column: column.priority)), _legend(table, form))
+    form = Form(mark, with_paper=False, labels=True)
+    declared = columns_of(table, form)
+    columns = []
+    for column in text_columns(declared, table):
+        if column.priority == REQUESTED:  # not asked for here
+            column = replace(column, priority=FURTHER)
+        if any(column.cells):
+            columns.append(column)
+    columns.sort(key=lambda column: column.priority)
+    return Layout(tuple(columns), _legend(declared, form))
 
 
-def _layout(table: Table, form: Form) -> Layout:
-    return Layout(tuple(_columns(table, form)), _legend(table, form))
-
-
-def _columns(table: Table, form: Form) -> list[Column]:
-    return [column for section in SECTIONS for column in section.columns(table, form)]
-
-
-def _legend(table: Table, form: Form) -> tuple[str, ...]:
-    return tuple(line for section in SECTIONS for line in section.legend(table, form))
+def _legend(columns: tuple[Column, ...], form: Form) -> tuple[str, ...]:
+    return tuple(line for column in columns for line in column.legend(form))

@@ -2,61 +2,71 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
+
 from ablate.analysis.agreement import agreement_lines
-from ablate.analysis.table import Table, paper_metrics
+from ablate.analysis.table import Table, TableRow, paper_metrics
+from ablate.config.metrics import Metric
 from ablate.formatting import number
 from ablate.paper import PaperTable
-from ablate.report.columns.form import Form, Section
-from ablate.report.layout import REQUESTED, Column
+from ablate.report.columns.column import Column, Form
+from ablate.report.layout import REQUESTED
 
 
-def _paper_columns(table: Table, form: Form) -> list[Column]:
-    """The paper's numbers for the same changes."""
+def paper_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the paper's numbers; read by people only where they are asked for."""
+    names = paper_metrics(table) if form.with_paper else []
+    yield Column(
+        "paper",
+        value=lambda row: row.paper.scores if row.paper else None,
+        legend=partial(_legend, table),
+        parts={f"paper_{name}": (name,) for name in names},
+    )
+    if form.with_paper:
+        for metric in (table.study.task.metrics[name] for name in names):
+            head = f"paper\n{metric.title}"
+            yield Column("", head, text=partial(_score, metric), priority=REQUESTED)
+        yield Column("", "paper\nparams", text=_params, priority=REQUESTED)
+
+
+def _score(metric: Metric, row: TableRow) -> str:
+    return number(row.paper.scores.get(metric.name), metric.digits) if row.paper else ""
+
+
+def _params(row: TableRow) -> str:
+    return number(row.paper.params_millions, 0) if row.paper else ""
+
+
+def _legend(table: Table, form: Form) -> Iterator[str]:
     if not form.with_paper:
-        return []
-    rows = [row.paper for row in table.rows]
-    columns = []
-    for name in paper_metrics(table):
-        metric = table.study.task.metrics[name]
-        cells = tuple(number(row.scores.get(name) if row else None, metric.digits) for row in rows)
-        columns.append(Column(f"paper\n{metric.title}", True, cells, priority=REQUESTED))
-    params = tuple(number(row.params_millions if row else None, 0) for row in rows)
-    return [*columns, Column("paper\nparams", True, params, priority=REQUESTED)]
-
-
-def _paper_legend(table: Table, form: Form) -> list[str]:
-    if not form.with_paper:
-        return []
+        return
     paper = table.study.task.paper
     if paper is None:
-        return [f"paper: has no table for task {table.study.task.name}."]
-    lines = [
-        f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on}).",
-        *_published(paper),
-    ]
+        yield f"paper: has no table for task {table.study.task.name}."
+        return
+    yield f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on})."
+    yield from _published(paper)
     base = table.study.base.config
-    shape = ("n_layers", "d_model", "d_ff")
-    if (
-        any(getattr(base, name) != paper.base[name] for name in shape)
-        or table.study.data.corpus != paper.corpus
-    ):
-        lines.append(
+    is_paper_s = all(getattr(base, name) == paper.base[name] for name in _SHAPE)
+    if not is_paper_s or table.study.data.corpus != paper.corpus:
+        yield (
             "This study's base or corpus is not the paper's: compare the order of rows, not their "
             "values."
         )
-    return [*lines, *agreement_lines(table)] if len(paper.rows) > 1 else lines
+    if len(paper.rows) > 1:
+        yield from agreement_lines(table)
 
 
-def _published(paper: PaperTable) -> list[str]:
-    """The systems that a table of the paper compares, a line for each kind of training data."""
-    kinds = dict.fromkeys(each.training for each in paper.published)
-    lines = []
-    for kind in kinds:
-        systems = (
-            f"{each.system} {each.score}" for each in paper.published if each.training == kind
-        )
-        lines.append(f"{paper.title}, {kind}: {', '.join(systems)}.")
-    return lines
+_SHAPE = ("n_layers", "d_model", "d_ff")
 
 
-PAPER = Section(_paper_columns, _paper_legend)
+def _published(paper: PaperTable) -> Iterator[str]:
+    """Yield the systems that a table of the paper compares, a line for each kind of training
+    data.
+    """
+    systems: dict[str, list[str]] = {}
+    for published in paper.published:
+        systems.setdefault(published.training, []).append(f"{published.system} {published.score}")
+    for kind, scores in systems.items():
+        yield f"{paper.title}, {kind}: {', '.join(scores)}."

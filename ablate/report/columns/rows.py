@@ -1,122 +1,152 @@
-"""Rows: their settings as in Table 3, or their labels."""
+"""Rows: their settings as in Table 3 of the paper, or their labels."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator
+from functools import partial
 
 from ablate.analysis.table import Table, TableRow
 from ablate.config import resolve_row
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.plugins import without_digest
+from ablate.config.plugins import settings_text
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
-from ablate.report.columns.form import Form, Section
-from ablate.report.columns.settings import own_changes
-from ablate.report.layout import ROW, SETTING, Column
-from ablate.tasks import Task
+from ablate.report.columns.column import Column, Form
+from ablate.report.layout import ROW, SETTING
 
 
-def _row_columns(table: Table, form: Form) -> list[Column]:
-    rows = table.rows
-    settings = [
-        Column(one.head, True, _setting_cells(rows, one), latex=one.latex, priority=SETTING + rank)
-        for one, rank in zip(form.settings, _ranks(table, form.settings), strict=True)
-    ]
-    if form.labels:
-        return [
-            Column("row", False, tuple(row.row.label for row in rows), folds=True, priority=ROW),
-            *settings,
-        ]
-    return [Column("", False, _group_cells(rows), folds=True), *settings, *_other_changes(rows)]
+def row_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the columns that say which row it is."""
+    groups = _groups(table)
+    yield Column(
+        "row",
+        "row",
+        lambda row: row.row.label,
+        (lambda row: row.row.label) if form.labels else None,
+        partial(_legend, table),
+        ROW,
+        numeric=False,
+        folds=True,
+    )
+    yield Column(
+        "group",
+        "",
+        lambda row: row.row.group,
+        None if form.labels else lambda row: groups[row.row.label],
+        numeric=False,
+        folds=True,
+    )
+    # The most changed settings come first on a terminal. sorted() is stable: settings that as many
+    # rows change keep the order of Table 3.
+    order = sorted(form.settings, key=lambda setting: -_own_changes(table, setting))
+    for setting in SETTINGS:
+        shown = setting in form.settings
+        yield Column(
+            setting.field,
+            setting.head,
+            partial(_setting, setting),
+            partial(_setting_cell, table, setting) if shown else None,
+            priority=SETTING + (order.index(setting) if shown else 0),
+            latex=setting.latex,
+        )
+    yield Column(
+        "changed",
+        "other",
+        lambda row: row.row.changed,
+        None if form.labels else partial(_other_changes, _tuned_fields(table)),
+        numeric=False,
+        folds=True,
+        only_filled=True,
+    )
 
 
-def _ranks(table: Table, settings: Sequence[Setting]) -> list[int]:
-    """The place of each setting among all by the number of rows that change it, the most changed
-    first.
-    """
-    # sorted() is stable: settings that as many rows change keep the order of Table 3.
-    order = sorted(settings, key=lambda one: -own_changes(table, one))
-    return [order.index(one) for one in settings]
+def varied_settings(table: Table) -> tuple[Setting, ...]:
+    """The settings that some row changes."""
+    changed = {name for row in table.rows for name in row.row.changed}
+    return tuple(setting for setting in SETTINGS if setting.field in changed)
 
 
-def _row_legend(table: Table, form: Form) -> list[str]:
-    """The settings without a column, which all rows share or are base's, and those of rows with a
-    written label.
+def _own_changes(table: Table, setting: Setting) -> int:
+    """Number of rows that change a setting by itself: not head sizes that follow from h."""
+    rows = [row.row for row in table.rows if setting.field in row.row.changed]
+    if setting.field in ("d_k", "d_v"):
+        rows = [row for row in rows if not row.config.has_derived_heads(setting.field)]
+    return len(rows)
+
+
+def _legend(table: Table, form: Form) -> Iterator[str]:
+    """Yield the settings without a column, which all rows share or are base's, and those of rows
+    with a written label.
     """
     base = table.rows[0]
-    hidden = [one for one in SETTINGS if one not in form.settings or not form.shows(one.head)]
-    values = ", ".join(f"{one.head}={_setting_value(base, one)}" for one in hidden)
-    rows = "base" if form.labels else "all rows"
-    labels = []
+    hidden = []
+    for setting in SETTINGS:
+        if setting not in form.settings or not form.shows(setting.head):
+            hidden.append(f"{setting.head}={_setting_text(base, setting)}")
+    if hidden:
+        yield f"{'base' if form.labels else 'all rows'}: {', '.join(hidden)}"
+    yield f"base also: {settings_text(_other_settings(base, table))}."
     for row in table.rows:
         if row.row.is_labeled:
-            changed = [
-                f"{name}={without_digest(setting_text(value))}"
-                for name, value in row.row.changed.items()
-            ]
-            labels.append(f"{row.row.label}: {', '.join(changed)}.")
-    return [
-        *([f"{rows}: {values}"] if hidden else []),
-        _other_settings(base, table.study.task),
-        *labels,
-    ]
+            yield f"{row.row.label}: {settings_text(row.row.changed)}."
 
 
-def _group_cells(rows: tuple[TableRow, ...]) -> tuple[str, ...]:
+def _groups(table: Table) -> dict[str, str]:
     """`base`, then the name of each group at its first row, as in the paper: (A)."""
-    groups = [row.row.label if row.row.is_base else f"({row.row.group})" for row in rows]
-    return (
-        groups[0],
-        *(group if group != before else "" for before, group in itertools.pairwise(groups)),
-    )
+    cells, before = {}, ""
+    for row in table.rows:
+        group = row.row.label if row.row.is_base else f"({row.row.group})"
+        cells[row.row.label] = "" if group == before else group
+        before = group
+    return cells
 
 
-def _setting_cells(rows: tuple[TableRow, ...], setting: Setting) -> tuple[str, ...]:
-    return tuple(
-        _setting_value(row, setting) if index == 0 or setting.field in row.row.changed else ""
-        for index, row in enumerate(rows)
-    )
+def _setting(setting: Setting, row: TableRow) -> object:
+    return getattr(row.row.config, setting.field)
 
 
-def _setting_value(row: TableRow, setting: Setting) -> str:
+def _setting_cell(table: Table, setting: Setting, row: TableRow) -> str:
+    """The setting of base, and of rows that change it."""
+    shown = row is table.rows[0] or setting.field in row.row.changed
+    return _setting_text(row, setting) if shown else ""
+
+
+def _setting_text(row: TableRow, setting: Setting) -> str:
     if setting.field == "train_steps":
         return thousands(row.steps)
-    value = getattr(row.row.config, setting.field)
+    value = _setting(setting, row)
     return setting_text(value) if isinstance(value, tuple) else str(value)
 
 
-def _other_changes(rows: tuple[TableRow, ...]) -> list[Column]:
+def _tuned_fields(table: Table) -> set[str]:
+    tuned = set[str]()
+    for row in table.rows:
+        if row.row.tuning:
+            tuned |= row.row.tuning.candidates[0].values.keys()
+    return tuned
+
+
+def _other_changes(tuned: set[str], row: TableRow) -> str:
     """Changes of fields that are no columns of Table 3, or the row's label; tuned fields have their
     own column.
     """
-    tuned = {name for row in rows if row.row.tuning for name in row.row.tuning.candidates[0].values}
-    cells = tuple(
-        row.row.label
-        if row.row.is_labeled
-        else ", ".join(
-            f"{name}={without_digest(setting_text(value))}"
-            for name, value in row.row.changed.items()
-            if name not in SETTING_FIELDS and not (name in tuned and row.row.tuning)
-        )
-        for row in rows
-    )
-    return [Column("other", False, cells, folds=True)] if any(cells) else []
+    if row.row.is_labeled:
+        return row.row.label
+    with_column = SETTING_FIELDS | tuned if row.row.tuning else SETTING_FIELDS
+    changed = row.row.changed.items()
+    return settings_text({name: value for name, value in changed if name not in with_column})
 
 
-def _other_settings(base: TableRow, task: Task) -> str:
+def _other_settings(base: TableRow, table: Table) -> dict[str, object]:
     """Base's settings that are no columns of Table 3: batch and decoding, and all that differ from
     the paper's.
     """
     # `resolve_row` without settings gives the paper's base model.
-    config, paper = base.row.config, resolve_row({})
-    shown = ", ".join(
-        f"{name}={without_digest(setting_text(value))}"
-        for name, value in config.model_dump().items()
-        if name not in SETTING_FIELDS | NOT_IDENTITY
-        and (name in task.shown_fields or value != getattr(paper, name))
-    )
-    return f"base also: {shown}."
-
-
-ROWS = Section(_row_columns, _row_legend)
+    paper, always = resolve_row({}), table.study.task.shown_fields
+    settings = {}
+    for name, value in base.row.config.model_dump().items():
+        if name in SETTING_FIELDS | NOT_IDENTITY:
+            continue
+        if name in always or value != getattr(paper, name):
+            settings[name] = value
+    return settings

@@ -3,65 +3,100 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
+from typing import Any
 
-from ablate.analysis.scores import mean_and_std
-from ablate.analysis.table import Table
+from ablate.analysis.results import measured_metrics
+from ablate.analysis.scores import Scores, mean_and_std
+from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, PPL_CHAR, Metric
 from ablate.formatting import number
-from ablate.report.columns.form import Form, Mark, Section
-from ablate.report.layout import OTHER_SCORE, SCORE, Column
+from ablate.report.columns.column import Column, Form, Mark
+from ablate.report.layout import OTHER_SCORE, SCORE
 
 
-def _score_columns(table: Table, form: Form) -> list[Column]:
-    return [_scores(table, metric, form.mark) for metric in table.metrics]
+def score_columns(table: Table, form: Form) -> Iterator[Column]:
+    """Yield the scores in every metric, those of the table first, and the differences from base."""
+    names = dict.fromkeys(
+        (*(metric.name for metric in table.metrics), *measured_metrics(table.study))
+    )
+    for metric in (table.study.task.metrics[name] for name in names):
+        yield Column(
+            metric.name,
+            f"{metric.title}\n({metric.side})",
+            partial(_scores, metric),
+            partial(_cell, table, metric, form.mark) if metric in table.metrics else None,
+            partial(_legend, table) if metric == table.metrics[0] else lambda form: (),
+            SCORE if metric == table.main else OTHER_SCORE,
+            statistics_of(metric.name),
+        )
+    for name in names:
+        yield Column(
+            f"delta_{name}",
+            value=partial(_difference, name),
+            parts=statistics_of(f"delta_{name}"),
+        )
 
 
-def _scores(table: Table, metric: Metric, mark: Mark) -> Column:
+def statistics_of(name: str) -> dict[str, tuple[str, ...]]:
+    """The names of mean, sample standard deviation and number of seeds of a quantity."""
+    return {f"{name}_{part}": (part,) for part in ("mean", "std", "n")}
+
+
+def _scores(metric: Metric, row: TableRow) -> dict[str, Any]:
+    """The scores in a metric, with the parts that the results have."""
+    content = row.scores[metric.name].as_json()
+    for part in metric.parts:
+        scores = row.part(metric, part)
+        if scores.n:
+            content[part.name] = scores.as_json()
+    return content
+
+
+def _difference(name: str, row: TableRow) -> dict[str, Any]:
+    return row.deltas.get(name, Scores()).as_json()
+
+
+def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
     """A metric over seeds. The best mean of complete rows is marked, with all that print the same
     digits.
     """
-    best, seeds = table.best(metric.name), len(table.study.seeds)
-    cells = []
-    for row in table.rows:
-        scores = row.scores[metric.name]
-        text = mean_and_std(scores, metric.digits, seeds)
-        can_be_best = best is not None and scores.n == seeds
-        # Equal to the last digit that is printed: two equal numbers, only one of them bold, would
-        # confuse.
-        is_best = can_be_best and number(scores.mean, metric.digits) == number(best, metric.digits)
-        cells.append(mark(text) if is_best else text)
-    priority = SCORE if metric == table.main else OTHER_SCORE
-    return Column(f"{metric.title}\n({metric.side})", True, tuple(cells), priority=priority)
+    scores, best, seeds = row.scores[metric.name], table.best(metric.name), len(table.study.seeds)
+    text = mean_and_std(scores, metric.digits, seeds)
+    if best is None or scores.n < seeds:
+        return text
+    # Equal to the last digit that is printed: two equal numbers, only one of them bold, would
+    # confuse.
+    is_best = number(scores.mean, metric.digits) == number(best, metric.digits)
+    return mark(text) if is_best else text
 
 
-def _score_legend(table: Table, form: Form) -> list[str]:
-    """Signatures of the metrics, marks of the cells, and warnings about runs that were not made
-    alike.
+def _legend(table: Table, form: Form) -> Iterator[str]:
+    """Yield the signatures of the metrics, the marks of the cells, and warnings about runs that
+    were not made alike.
     """
-    seeds = len(table.study.seeds)
-    lines = []
+    study, seeds = table.study, len(table.study.seeds)
     for metric in table.metrics:
-        lines += [_signature(table, metric), *_parts(table, metric)]
-    choice = table.study.base.decoding_choice
-    if choice is not None:
-        lines.append(f"Decoding chosen for base on dev, the same for every row: {choice.text}.")
+        yield _signature(table, metric)
+        yield from _parts(table, metric)
+    if study.base.decoding_choice is not None:
+        yield (
+            "Decoding chosen for base on dev, the same for every row: "
+            f"{study.base.decoding_choice.text}."
+        )
     if len(table.vocabularies) > 1:
         comparable = f"{PPL_CHAR.title}, the perplexity per character,"
-        if PPL_CHAR.name not in table.study.task.metrics:
+        if PPL_CHAR.name not in study.task.metrics:
             comparable = table.main.title
-        lines.append(f"Vocabularies differ: compare {comparable} and not {PPL.title}.")
+        yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
     if seeds > 1:
-        lines.append(
-            f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in."
-        )
+        yield f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in."
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
-    lines.append("* best; blank: as base." if marked else "Blank: as base.")
+    yield "* best; blank: as base." if marked else "Blank: as base."
     if len(table.corpora) > len(table.vocabularies):
-        lines.append(
-            f"WARNING: these results mix corpora {', '.join(table.corpora)}: they cannot be "
-            f"compared."
-        )
-    return [*lines, *table.archived, *table.remarks, *table.faults]
+        corpora = ", ".join(table.corpora)
+        yield f"WARNING: these results mix corpora {corpora}: they cannot be compared."
+    yield from (*table.archived, *table.remarks, *table.faults)
 
 
 def _signature(table: Table, metric: Metric) -> str:
@@ -80,6 +115,3 @@ def _parts(table: Table, metric: Metric) -> Iterator[str]:
         if known:
             span = " to ".join(dict.fromkeys((known[0], known[-1])))
             yield f"{part.name.replace('_', ' ').capitalize()}: {span} ({part.meaning})."
-
-
-SCORES = Section(_score_columns, _score_legend)

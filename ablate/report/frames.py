@@ -13,10 +13,9 @@ if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
     import pandas as pd
 
     from ablate.analysis.results import RunResult
-    from ablate.analysis.scores import Scores
-    from ablate.analysis.table import Table, TableRow
+    from ablate.analysis.table import Table
     from ablate.store import Results
-    from ablate.study import Row, Study
+    from ablate.study import Study
 
 PER = ("row", "run", "step")
 
@@ -132,36 +131,18 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     """
     import pandas as pd
 
-    from ablate.analysis.results import measured_metrics
-    from ablate.analysis.scores import Scores
-    from ablate.analysis.table import paper_metrics
+    from ablate.report.columns import Form, columns_of, flat_rows
 
-    metrics = measured_metrics(table.study)
-    paper = paper_metrics(table) if with_paper else []
-    lines = []
-    for row in table.rows:
-        line = {"row": row.row.label, "group": row.row.group, **_settings(row.row)}
-        line |= {"params": row.params, "steps": row.steps, "state": row.state}
-        for name in metrics:
-            line |= _statistics(name, row.scores[name])
-            line |= _statistics(f"delta_{name}", row.deltas.get(name, Scores()))
-            line |= _verdict(row, name)
-        lines.append(line | _cost(row, timed) | _paper(row, paper))
-    frame = pd.DataFrame(lines).set_index("row")
+    columns = columns_of(table, Form(timed=timed, with_paper=with_paper))
+    frame = pd.DataFrame(flat_rows(columns, table)).set_index("row")
     # Int64 is pandas' integer with missing values; int64 would turn into floats. A column of
     # nothing but None would keep the type object.
     types: dict[str, Any] = {"train_steps": "Int64", "steps": "Int64"}
-    names = [str(name) for name in frame]
-    measured = names[names.index("state") + 1 :]
-    types |= {
-        name: float for name in measured if not name.endswith("_n") and "verdict_" not in name
-    }
+    for name in frame.columns[frame.isna().all()]:
+        if "verdict_" not in name:
+            types.setdefault(name, float)
     typed: pd.DataFrame = frame.astype(types)
     return typed
-
-
-def _statistics(name: str, scores: Scores) -> dict[str, Any]:
-    return {f"{name}_mean": scores.mean, f"{name}_std": scores.std, f"{name}_n": scores.n}
 
 
 def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
@@ -169,14 +150,18 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     import pandas as pd
 
     from ablate.analysis.results import measured_metrics
+    from ablate.config.plugins import settings_text
+    from ablate.config.resolve import SETTINGS
 
     metrics = measured_metrics(study)
-    varied = _varied(study)
-    lines = []
+    settings = [setting.field for setting in SETTINGS]
+    lines: list[dict[str, Any]] = []
     for run in runs:
         line = {"row": run.row.label, "seed": run.run.seed, "group": run.row.group}
-        line |= {"run": run.run.id, "state": run.state, **_settings(run.row)}
-        line |= {name: getattr(run.row.config, name) for name in varied}
+        line |= {"run": run.run.id, "state": run.state}
+        line |= {name: getattr(run.row.config, name) for name in settings}
+        line["changed"] = settings_text(run.row.changed, " ")
+        line |= {name: getattr(run.row.config, name) for name in _varied(study)}
         line |= {"params": run.params, "steps": run.steps}
         for name in metrics:
             line[name] = run.scores[name].value if name in run.scores else None
@@ -223,48 +208,3 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
     # not NaN.
     frame: pd.DataFrame = logged.groupby(index, sort=False).first()
     return frame
-
-
-def _settings(row: Row) -> dict[str, Any]:
-    """The settings of Table 3, and all changes as one text, as a study writes them."""
-    from ablate.config.plugins import without_digest
-    from ablate.config.resolve import SETTINGS
-    from ablate.formatting import setting_text
-
-    names = [one.field for one in SETTINGS if one.field != "train_steps"]
-    changed = " ".join(
-        f"{name}={without_digest(setting_text(value))}" for name, value in row.changed.items()
-    )
-    return {
-        **{name: getattr(row.config, name) for name in (*names, "train_steps")},
-        "changed": changed,
-    }
-
-
-def _verdict(row: TableRow, metric: str) -> dict[str, Any]:
-    """Interval, p values and verdict of the difference from base; the paired bootstrap for metrics
-    of predictions.
-    """
-    from ablate.analysis.scores import verdict_json
-    from ablate.config.metrics import PPL
-
-    verdict = verdict_json(row.verdicts[metric]) if metric in row.verdicts else {}
-    parts = ("low", "high", "p", "p_holm", "p_adjusted", "minimum_detectable")
-    columns = {f"delta_{metric}_{part}": verdict.get(part) for part in parts}
-    columns[f"verdict_{metric}"] = verdict.get("verdict")
-    if metric != PPL.name:
-        bootstrap = verdict.get("test_set") or {}
-        columns |= {
-            f"test_set_{metric}_{part}": bootstrap.get(part)
-            for part in ("low", "high", "p", "p_holm")
-        }
-    return columns
-
-
-def _cost(row: TableRow, timed: bool) -> dict[str, Any]:
-    times = {"seconds": row.cost.seconds.mean, "tokens_per_second": row.cost.tokens_per_second.mean}
-    return {**(times if timed else {}), "flops": row.cost.flops}
-
-
-def _paper(row: TableRow, metrics: Sequence[str]) -> dict[str, Any]:
-    return {f"paper_{name}": row.paper.scores.get(name) if row.paper else None for name in metrics}

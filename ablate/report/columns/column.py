@@ -1,0 +1,110 @@
+"""A column of the results table: a quantity of every row, declared once for all formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.analysis.table import Table, TableRow
+from ablate.config.plugins import settings_text
+from ablate.config.resolve import Setting
+from ablate.report.layout import FURTHER, TextColumn
+
+Mark = Callable[[str], str]  # marks the cell of a best value
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a format shows of the table.
+
+    settings: the settings of Table 3 with a column of their own.
+    labels: row labels in place of the groups' names and of further settings.
+    timed: whether scripts get measured times, which differ each time a study is repeated.
+    left_out: names of columns that are not shown; the legend has their most important content.
+    """
+
+    mark: Mark = str
+    with_paper: bool = True
+    with_cost: bool = True
+    settings: tuple[Setting, ...] = ()
+    labels: bool = False
+    timed: bool = True
+    left_out: frozenset[str] = frozenset()
+
+    def shows(self, name: str) -> bool:
+        """Return whether a column with this name is not left out."""
+        return name not in self.left_out
+
+
+@dataclass(frozen=True)
+class Column:
+    """A quantity of every row.
+
+    key: its name in JSON.
+    head: above its cells where people read it; may have two lines.
+    value: of a row, as JSON has it; None for a column that only people read.
+    text: the cell of a row; None for a column that only scripts read.
+    legend: the lines below the table that explain it, shown or not.
+    priority: its importance on a terminal; the least number is the most important.
+    parts: parts of the value by their names in CSV and in frames, each with the keys that lead to
+        it; None for the value itself, under its key.
+    numeric: aligned to the right.
+    folds: whether a cell may take several lines.
+    only_filled: whether the column is left out without any cell.
+    latex: the head in LaTeX; empty if it is `head`.
+    """
+
+    key: str
+    head: str = ""
+    value: Callable[[TableRow], Any] | None = None
+    text: Callable[[TableRow], str] | None = None
+    legend: Callable[[Form], Iterable[str]] = lambda form: ()
+    priority: int = FURTHER
+    parts: Mapping[str, tuple[str, ...]] | None = None
+    numeric: bool = True
+    folds: bool = False
+    only_filled: bool = False
+    latex: str = ""
+
+
+def text_columns(columns: Iterable[Column], table: Table) -> list[TextColumn]:
+    """The columns that people read, with their cells."""
+    shown = []
+    for column in columns:
+        if column.text is None:
+            continue
+        cells = tuple(map(column.text, table.rows))
+        if any(cells) or not column.only_filled:
+            look = (column.folds, column.latex, column.priority)
+            shown.append(TextColumn(column.head, column.numeric, cells, *look))
+    return shown
+
+
+def json_rows(columns: Iterable[Column], table: Table) -> list[dict[str, Any]]:
+    """The rows of the table for scripts."""
+    read = [(column.key, column.value) for column in columns if column.value]
+    return [{key: value(row) for key, value in read} for row in table.rows]
+
+
+def flat_rows(columns: Iterable[Column], table: Table) -> list[dict[str, Any]]:
+    """The rows of the table for CSV and frames, whose cells are numbers and texts."""
+    lines: list[dict[str, Any]] = [{} for _ in table.rows]
+    for column in columns:
+        if column.value is None:
+            continue
+        parts = {column.key: ()} if column.parts is None else column.parts
+        for row, line in zip(table.rows, lines, strict=True):
+            value = column.value(row)
+            for name, keys in parts.items():
+                line[name] = _part(value, keys)
+    return lines
+
+
+def _part(value: Any, keys: tuple[str, ...]) -> Any:
+    """The part of a value that the keys lead to; None where there is none."""
+    for key in keys:
+        if value is None:
+            return None
+        value = value.get(key)
+    return settings_text(value, " ") if isinstance(value, dict) else value
