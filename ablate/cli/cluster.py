@@ -15,12 +15,11 @@ from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 
 if TYPE_CHECKING:
+    from ablate.analysis.stages import Step
     from ablate.cluster.engine import Engine
-    from ablate.launch import Resources
-    from ablate.launch.executor import Device
     from ablate.plan.plan import Plan
     from ablate.store import Results
-    from ablate.store.jobs import JobFolder
+    from ablate.store.jobs import Device, JobFolder, Resources
     from ablate.store.records import Setting
     from ablate.study import Selection, Study
 
@@ -199,20 +198,19 @@ def check(
 
 
 def describe(
-    name: str, profile: Engine, plan: Plan, results: Results, processes: int | None = 1
+    name: str, profile: Engine, plan: Plan, step: Step, results: Results, processes: int | None = 1
 ) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""
+    from ablate.analysis.stages import Stage
     from ablate.launch.devices import gpus_for_run, runs_of_pilot
     from ablate.plan.plan import seconds_elsewhere
 
-    missing = plan.totals().missing
-    tuning = plan.missing_tuning
-    pilots = min(profile.workers, max(tuning, missing - tuning))
-    if not pilots:
+    if not isinstance(step, Stage):
         return f"--on {name}: nothing to submit"
+    pilots = min(profile.workers, step.at_once)
     gpus = profile.gpus
     per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
-    runs = plural(missing, "run")
+    runs = plural(plan.totals().missing, "run")
     if per_run > 1:
         runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"
     time = "time unknown until a run has finished there"
@@ -250,7 +248,7 @@ def submit_study(
     if isinstance(stage, Stage):  # else the cluster is not needed
         check(profile, study, resources.processes, resources.device)
     prepare(stage.part, results, log)
-    if stage.part is not stage.study:  # tuning comes first
+    if stage.part is not stage.study:  # whose rows wait for this part
         prepare(stage.study, results, log)
     close_finished(results, study.name)
     if not isinstance(next_stage(study, results, on_some_host), Stage):

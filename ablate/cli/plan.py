@@ -117,7 +117,7 @@ def command(
     if profile is not None and cluster.on is not None:
         if plan.totals().missing:
             check(profile, content, processes, used)
-        submission = describe(cluster.on, profile, plan, root, processes)
+        submission = describe(cluster.on, profile, plan, step, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = [f"data: {line}" for line in data_faults(content, root)]

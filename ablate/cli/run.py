@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from ablate.analysis.missing import Retries
     from ablate.analysis.stages import Rule, Stage, Step
     from ablate.cli.live import LiveView
-    from ablate.launch import Resources
     from ablate.loggers import Dashboard
     from ablate.store import Results
-    from ablate.store.jobs import JobFolder
+    from ablate.store.jobs import JobFolder, Resources
     from ablate.study import Study
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
@@ -66,12 +65,12 @@ class ResourceOptions:
         Raises:
             UsageError: they contradict each other, or there are no such devices.
         """
-        from ablate.launch import Resources
+        from ablate.store.jobs import Resources
         from ablate.store.machine import visible_gpus
 
         here = None if on_cluster else visible_gpus()
         processes, device = per_run.resolve(self.device.value, here)
-        return Resources(device, self.jobs, processes)
+        return Resources(device=device, jobs=self.jobs, processes=processes)
 
 
 def command(

@@ -102,7 +102,7 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
             state,
             _detail(root, run, state),
         )
-        for row in (*plan.tuning, *plan.rows)
+        for row in plan.all_rows
         for run, state in row.runs
     ]
     if format is OutputFormat.json:

@@ -171,12 +171,14 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
     from ablate.launch import Demand
     from ablate.launch.devices import local_slots, micro_batch
     from ablate.run.resume_check import check_resume
+    from ablate.store.jobs import Resources
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
     corpus = study.task.prepare(run.data, study.data_folder, results.corpora, echo)
     # The micro-batch that a launch would choose, because another one sums in another order.
     kind: Literal["cuda", "cpu"] = "cuda" if chosen.type == "cuda" else "cpu"
-    (slot, *_) = local_slots(Demand((row.config,), run.data.vocab_size, runs=1, device=kind))
+    demand = Demand((row.config,), run.data.vocab_size, 1, Resources(device=kind))
+    (slot, *_) = local_slots(demand)
     difference = check_resume(
         row.config,
         run.seed,

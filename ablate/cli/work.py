@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ablate.cli.options import score_missing
-from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, UsageError
+from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
@@ -74,15 +74,11 @@ def _log(line: str) -> None:
 
 
 def _drive(folder: JobFolder, pilots: int) -> None:
-    """Run pilots on Ray, and close the job unless somebody has ended this driver."""
+    """Run pilots, and close the job unless somebody has ended this driver."""
     from ablate.cluster.profiles import engine_of
-    from ablate.cluster.ray_cluster import Ray, drive
 
     job = folder.read_job()
-    profile = engine_of(job)
-    if not isinstance(profile, Ray):
-        raise UsageError(f"--drive: the pilots of job {job.id} do not run on Ray")
-    if drive(profile, folder, job.python, pilots, _log):
+    if engine_of(job).drive(folder, job.python, pilots, _log):
         _close(folder)
     else:
         folder.close("the driver was ended by a signal")

@@ -6,8 +6,10 @@ kind of cluster is a subclass in a file of its own, and an entry in `profiles.EN
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import ClassVar, Protocol, Self
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Self
 
 from pydantic import Field
 
@@ -24,7 +26,8 @@ START_SECONDS = 60.0  # a run that has less than this before the warning is not 
 LIBRARY_BYTES = 500_000_000  # of a pilot, its worker and their libraries; importing takes 300 MB
 
 
-class Allocation(Protocol):
+@dataclass(frozen=True)
+class Allocation(ABC):
     """What a cluster has allotted to this pilot until a time limit, and may give once more.
 
     name: as the commands of the cluster take it.
@@ -32,21 +35,19 @@ class Allocation(Protocol):
     grace: seconds between the cluster's warning and the end.
     """
 
-    @property
-    def name(self) -> str: ...  # noqa: D102
+    name: str
+    restarts: int
+    grace: int
 
-    @property
-    def restarts(self) -> int: ...  # noqa: D102
-
-    @property
-    def grace(self) -> int: ...  # noqa: D102
-
+    @abstractmethod
     def seconds_left(self) -> float | None:
         """Seconds until the time limit: infinite if there is none, None if no answer comes."""
 
+    @abstractmethod
     def state(self) -> tuple[str, int]:
         """(State, number of restarts); empty and this one's if no answer comes."""
 
+    @abstractmethod
     def requeue(self) -> str:
         """Put this pilot back into the queue; the cluster then ends it. The reason of a refusal."""
 
@@ -125,6 +126,22 @@ class Engine(Section):
         refusal.
         """
         return ""
+
+    def drive(
+        self, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
+    ) -> bool:
+        """Run pilots from this process until all have ended; False if a signal has ended them.
+
+        Args:
+            folder: of the job.
+            python: path of the interpreter.
+            pilots: their number.
+            log: receives a line for each event.
+
+        Raises:
+            UsageError: the cluster starts pilots itself, or cannot run them.
+        """
+        raise UsageError(f"--drive: pilots of {self.engine} need no driver")
 
     def allocation(self) -> Allocation | None:
         """What this process has from the cluster; None if nobody ends it at a limit of time."""

@@ -25,7 +25,7 @@ from ablate.cluster.submission import CANCELLED, is_over, open_job
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
-from ablate.launch.launch import Resources, Share, launch, outcome_of_launch
+from ablate.launch.launch import Share, launch, outcome_of_launch
 from ablate.launch.scheduler import Control
 from ablate.plan.progress import run_labels
 from ablate.store import State
@@ -293,9 +293,9 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
             stage,
             folder.results,
             pilot,
-            Resources(job.device, job.slots, job.processes),
+            job.resources,
             on_this_host,
-            share=Share(index, job.workers),
+            share=Share(index, pilot.engine.workers),
             control=pilot,
         )
 

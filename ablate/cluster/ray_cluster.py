@@ -112,6 +112,12 @@ class Ray(Engine):
     def submitted_text(self, folder: JobFolder, submission: Submission) -> str:
         return f"driver {submission.ids[0]} on this host prints the table at the end"
 
+    @override
+    def drive(
+        self, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
+    ) -> bool:
+        return _drive(self, folder, python, pilots, log)
+
 
 def require_ray() -> None:
     """Check that Ray is installed.
@@ -154,17 +160,10 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
 # The driver
 
 
-def drive(
+def _drive(
     profile: Ray, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
 ) -> bool:
-    """Run pilots as tasks of Ray until all have ended; False if a signal has ended them.
-
-    Args:
-        profile: of the job.
-        folder: of the job.
-        python: path of the interpreter.
-        pilots: their number.
-        log: receives a line for each event.
+    """Run pilots as tasks of Ray; see `Engine.drive`.
 
     Raises:
         UsageError: there is no cluster at the job's address, or no node there fits a pilot, at once

@@ -14,14 +14,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import InitErrorDetails
 from typing_extensions import override
 
-from ablate.cluster.engine import START_SECONDS, Engine, refuse_too_little_memory
+from ablate.cluster.engine import START_SECONDS, Allocation, Engine, refuse_too_little_memory
 from ablate.errors import UsageError, did_you_mean
 from ablate.formatting import duration
 from ablate.store.files import write_bytes
@@ -435,17 +434,10 @@ def cancel(ids: Sequence[str], *options: str) -> str:
 # This allocation
 
 
-@dataclass(frozen=True)
-class Task:
-    """The allocation that this process runs in; see `Allocation`.
-
-    name: as Slurm's commands take it: `12_3` for a task of an array, whose SLURM_JOB_ID may be the
-        array's.
+class Task(Allocation):
+    """The allocation of this process. Its name is `12_3` for a task of an array, whose SLURM_JOB_ID
+    may be the array's.
     """
-
-    name: str
-    restarts: int
-    grace: int
 
     @staticmethod
     def here(grace: int) -> Task | None:
@@ -460,25 +452,19 @@ class Task:
             grace,
         )
 
+    @override
     def seconds_left(self) -> float | None:
-        """Seconds until the time limit: infinite if there is none, None if Slurm does not
-        answer.
-        """
         done = slurm("squeue", "-h", "-j", self.name, "-o", "%L")
         return parse_seconds(done.stdout.strip()) if done.returncode == 0 else None
 
+    @override
     def state(self) -> tuple[str, int]:
-        """(State, number of restarts) that Slurm reports; empty and this one's if it does not
-        answer.
-        """
         text = slurm("scontrol", "show", "job", self.name, "--oneliner").stdout
         state, restarts = re.search(r"\bJobState=(\w+)", text), re.search(r"\bRestarts=(\d+)", text)
         return (state[1] if state else ""), (int(restarts[1]) if restarts else self.restarts)
 
+    @override
     def requeue(self) -> str:
-        """Put this task back into the queue; Slurm then ends it. The reason if Slurm refuses, else
-        empty.
-        """
         for attempt in range(REQUEUE_TRIES):
             done = slurm("scontrol", "requeue", self.name)
             if done.returncode == 0:

@@ -17,7 +17,6 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
-from ablate.launch.launch import Resources
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results
 from ablate.store.files import write_bytes
@@ -26,6 +25,7 @@ from ablate.store.jobs import (
     STOPPED,
     ClusterJob,
     JobFolder,
+    Resources,
     Submission,
     new_job,
     open_jobs,
@@ -55,6 +55,9 @@ def freeze(
         engine: its content.
         resources: of each pilot.
     """
+    if resources.device == "auto" and engine.gpus:
+        # A node whose driver is broken must not train on its CPU.
+        resources = resources.model_copy(update={"device": "cuda"})
     folder = new_job(results, study.name)
     write_bytes(folder.study, study.text.encode())
     plugins = {plugin for run in study.all_runs() for plugin in study.plugins_of(run)}
@@ -65,7 +68,6 @@ def freeze(
         study=study.name,
         profile=profile,
         settings=engine.resolved(study).model_dump(mode="json"),
-        workers=engine.workers,
         # A node's PATH may have another Python first.
         python=sys.executable,
         origin=str(study.path.absolute()),
@@ -74,10 +76,7 @@ def freeze(
         seeds=selection.seeds,
         # The frozen study is in another folder than its data.
         data_folder=study.data.folder and str(study.data_folder.absolute()),
-        # A node whose driver is broken must not train on its CPU.
-        device="cuda" if resources.device == "auto" and engine.gpus else resources.device,
-        slots=resources.jobs,
-        processes=resources.processes,
+        resources=resources,
         runs=_fixed_runs(study),
         time=time.time(),
     )
@@ -131,7 +130,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | Non
     stage, engine = next_stage(study, folder.results, on_some_host), engine_of(job)
     if not isinstance(stage, Stage):
         return None
-    pilots = min(job.workers, stage.at_once)
+    pilots = min(engine.workers, stage.at_once)
     refuse_full_disk(stage.known, folder.results, pilots)
     work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
     ids, closing = engine.submit(folder, job, pilots)

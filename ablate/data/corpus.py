@@ -169,10 +169,11 @@ class Corpus:
             Damaged: the manifest differs from what was written.
             StoreError: the corpus does not exist or has another format.
         """
-        # In this format only: an older corpus cannot be converted without its text.
-        manifest = CorpusManifest.read(folder / MANIFEST, FORMAT)
+        manifest = CorpusManifest.read(folder / MANIFEST)
         if manifest is None:
             raise StoreError(f"{folder}: is not a prepared corpus")
+        if manifest.format != FORMAT:  # which cannot be converted without its text
+            raise StoreError(f"{folder}: has format {manifest.format}, not {FORMAT}; remove it")
         self.folder = folder
         self._test = test
         self.manifest = manifest

@@ -1,7 +1,7 @@
 """Launching: the executor interface, the scheduler, and worker processes on this machine."""
 
 from ablate.launch.executor import Demand, Executor, Lost, Slot
-from ablate.launch.launch import Launch, Resources, launch, outcome_of_launch
+from ablate.launch.launch import Launch, launch, outcome_of_launch
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Watcher
 
@@ -10,7 +10,6 @@ __all__ = [
     "Executor",
     "Launch",
     "Lost",
-    "Resources",
     "Slot",
     "Watcher",
     "launch",

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Sequence
-from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import resolve_precision
 from ablate.errors import UsageError
-from ablate.launch.executor import Demand, Device, Slot
-from ablate.store.machine import cores, library_settings, memory
+from ablate.launch.executor import Demand, Slot
+from ablate.store.jobs import Device
+from ablate.store.machine import cores, library_settings, memory, visible_gpus
 
 # The share of memory that estimates may fill. The rest is for the system, libraries and allocators:
 # on a CPU, an allocator that keeps freed memory (see `allocator`) was measured at up to 1.8 times
@@ -36,7 +35,7 @@ def local_slots(demand: Demand) -> list[Slot]:
     Raises:
         UsageError: `cuda` was asked for, and there is no GPU, or too few.
     """
-    gpus = usable_gpus(demand.device)
+    gpus = usable_gpus(demand.resources.device)
     return _gpu_slots(gpus, demand) if gpus else _cpu_slots(demand)
 
 
@@ -46,7 +45,7 @@ def usable_gpus(device: Device) -> list[int]:
     Raises:
         UsageError: `cuda` was asked for, and there is no GPU.
     """
-    gpus = _gpu_memory() if device == "cuda" or (device == "auto" and _has_driver()) else []
+    gpus = _gpu_memory() if device == "cuda" or (device == "auto" and visible_gpus()) else []
     if device == "cuda" and not gpus:
         raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
     return gpus
@@ -82,9 +81,9 @@ def gpu_groups(gpus: int, each: int) -> int:
 
 
 def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
-    each = gpus_for_run(demand.processes, len(gpus), demand.runs)
+    each = gpus_for_run(demand.resources.processes, len(gpus), demand.runs)
     groups = gpu_groups(len(gpus), each)
-    count = demand.jobs or groups
+    count = demand.resources.jobs or groups
     if each > 1 and count > groups:  # two processes of a run cannot share a GPU
         raise UsageError(
             f"--jobs {count} with --gpus-per-run {each} needs {count * each} GPUs, and there "
@@ -106,12 +105,12 @@ def _are(gpus: int) -> str:
 
 
 def _cpu_slots(demand: Demand) -> list[Slot]:
-    each, free = demand.processes or 1, CPU_MEMORY_SHARE * memory()
+    each, free = demand.resources.processes or 1, CPU_MEMORY_SHARE * memory()
     largest = each * max(
         peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=each)
         for c in demand.configs
     )
-    count = demand.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
+    count = demand.resources.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
     threads = max(1, cores() // (count * each))
     return [
         Slot(f"{i}", "cpu", threads, free / (count * each), ("cpu",) * (each - 1))
@@ -209,14 +208,6 @@ def allocator() -> dict[str, str]:
             filter(None, ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")])
         ),
     }
-
-
-def _has_driver() -> bool:
-    """Whether there may be a GPU, so that loading torch to ask for it is worth its seconds."""
-    return (
-        any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
-        or shutil.which("nvidia-smi") is not None
-    )
 
 
 def _gpu_memory() -> list[int]:

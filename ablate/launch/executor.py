@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
 from ablate.config import RowConfig
 from ablate.run.job import Job, JobEvent
-
-Device = Literal["auto", "cpu", "cuda"]
+from ablate.store.jobs import DEFAULT_RESOURCES, Resources
 
 
 @dataclass(frozen=True)
@@ -19,18 +18,13 @@ class Demand:
     configs: of all runs.
     vocab_size: of the largest vocabulary.
     runs: number of runs of the whole study.
-    device: `auto` uses GPUs if there are any.
-    jobs: number of slots; None for the executor's default.
-    processes: for each run, on a device each; a power of two. None for the most with which no run
-        has to wait longer.
+    resources: that they may occupy.
     """
 
     configs: tuple[RowConfig, ...]
     vocab_size: int
     runs: int
-    device: Device = "auto"
-    jobs: int | None = None
-    processes: int | None = 1
+    resources: Resources = DEFAULT_RESOURCES
 
 
 @dataclass(frozen=True)

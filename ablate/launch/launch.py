@@ -23,13 +23,14 @@ from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.data.corpus import Corpus
 from ablate.launch.devices import micro_batch, runs_of_pilot
-from ablate.launch.executor import Demand, Device, Executor, Slot
+from ablate.launch.executor import Demand, Executor, Slot
 from ablate.launch.local import local_executor
 from ablate.launch.preparation import prepare
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
 from ablate.run.job import Job, RunRequest
 from ablate.store import Results, State
+from ablate.store.jobs import DEFAULT_RESOURCES, Resources
 from ablate.store.status import damage_of
 from ablate.study import Run, Study
 
@@ -67,20 +68,6 @@ class Launch:
         return self.states["done"] == self.runs
 
 
-@dataclass(frozen=True)
-class Resources:
-    """What runs may occupy.
-
-    device: `auto` uses GPUs if there are any.
-    jobs: runs at once; None for the executor's default.
-    processes: for each run, on a device each; see `Demand`.
-    """
-
-    device: Device = "auto"
-    jobs: int | None = None
-    processes: int | None = 1
-
-
 class Observer(Watcher, Protocol):
     """Receives what happens before the first run starts, and then the events of the launch."""
 
@@ -95,7 +82,7 @@ def launch(
     stage: Stage,
     results: Results,
     observer: Observer,
-    resources: Resources = Resources(),
+    resources: Resources = DEFAULT_RESOURCES,
     retries: Retries = never,
     *,
     executor_for: Callable[[Demand], Executor] = local_executor,
@@ -131,9 +118,7 @@ def launch(
         configs=tuple(run.config for run in runs.values()),
         vocab_size=max(run.data.vocab_size for run in runs.values()),
         runs=total,
-        device=resources.device,
-        jobs=resources.jobs,
-        processes=resources.processes,
+        resources=resources,
     )
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is
     # missing.

@@ -13,11 +13,11 @@ from ablate.config.cost import Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
-from ablate.store import Results, RunFolder, State, state_of
+from ablate.store import Results, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
-from ablate.store.records import Machine
+from ablate.store.records import Machine, Progress
 from ablate.store.status import read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
@@ -56,6 +56,11 @@ class PlanRow:
     def flops(self) -> float | None:
         """FLOPs of one training; None if its steps are not known yet."""
         return None if self.steps is None else self.flops_per_step * self.steps
+
+    def completed_share(self, report: Progress | None) -> float:
+        """The completed share of an unfinished run's steps by its last report, 0 to 1."""
+        step = report.step if report else None
+        return min(1.0, step / self.steps) if step and self.steps else 0.0
 
 
 @dataclass(frozen=True)
@@ -125,22 +130,21 @@ class Plan:
         return None if self.seconds_of is None else sum(self.seconds_of.values())
 
     @property
+    def all_rows(self) -> tuple[PlanRow, ...]:
+        """In the order of execution."""
+        return *self.tuning, *self.rows
+
+    @property
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
         """Each run once, by id. A run that several rows share is done only if it is done for all of
         them.
         """
         runs: dict[str, tuple[PlanRow, State]] = {}
-        for row in (*self.tuning, *self.rows):
+        for row in self.all_rows:
             for run, state in row.runs:
                 if run.id not in runs or runs[run.id][1] == "done":
                     runs[run.id] = (row, state)
         return runs
-
-    @property
-    def missing_tuning(self) -> int:
-        """Number of tuning runs that are neither done nor diverged."""
-        states = {run.id: state for row in self.tuning for run, state in row.runs}
-        return sum(state not in ("done", "diverged") for state in states.values())
 
     def totals(self) -> Totals:
         """Sums over the runs."""
@@ -292,15 +296,8 @@ def _seconds(
         # The sum over the other runs would be an underestimate.
         if row.flops is None or rate is None:
             return None
-        seconds[id] = row.flops * (1.0 - _completed_share(results.run(id), row)) / rate
+        seconds[id] = row.flops * (1.0 - row.completed_share(read_progress(results.run(id)))) / rate
     return seconds
-
-
-def _completed_share(folder: RunFolder, row: PlanRow) -> float:
-    """The completed share of a run's steps, 0 to 1."""
-    progress = read_progress(folder)
-    step = progress.step if progress else None
-    return min(1.0, step / row.steps) if step and row.steps else 0.0
 
 
 def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:

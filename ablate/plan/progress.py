@@ -15,7 +15,7 @@ from ablate.analysis.scores import Scores
 from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.formatting import duration, plural
-from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of
+from ablate.plan.plan import Plan, measured_rates, plan_of
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
 from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
@@ -248,10 +248,11 @@ class ProgressReader:
         # Without a last step a run has no total of FLOPs, and every run then counts the same.
         known = all(row.flops is not None for row in rows.values())
         work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
-        done = {
-            id: work[id] * self._completed_share(id, rows[id], states[id], reports.get(id))
-            for id in work
-        }
+        done = dict(work)
+        for id in work:
+            # A failed or diverged run needs no more work, and one that lacks a decoding little.
+            if states[id] not in ENDED and not self.results.run(id).result.exists():
+                done[id] *= rows[id].completed_share(reports.get(id))
         left = {id: work[id] - done[id] for id in work}
         total, completed = sum(work.values()), sum(done.values())
         devices = {report.device for id, report in reports.items() if states[id] == "running"}
@@ -280,17 +281,6 @@ class ProgressReader:
         return completed / total, sum(
             left[id] / self.rates[precisions[id]] for id in left if left[id]
         ) / at_once
-
-    def _completed_share(
-        self, id: str, row: PlanRow, state: State, report: Progress | None
-    ) -> float:
-        """The completed share of a run, 0 to 1; 1 also for a failed or diverged run, which needs no
-        more work.
-        """
-        if state in ENDED or self.results.run(id).result.exists():
-            return 1.0
-        step, steps = report.step if report else None, row.steps
-        return min(1.0, step / steps) if step and steps else 0.0
 
 
 def _by_run(

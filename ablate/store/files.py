@@ -23,7 +23,6 @@ from ablate.errors import Damaged, StoreError
 # Bytes that are hashed at a time, since weights may be larger than the free memory.
 _BLOCK = 1 << 20
 _CHECK = b',\n "check": "'
-_NOT_JSON = "is damaged (not the JSON that was written)"
 _SEAL = re.compile(rb'([0-9a-f]{64})"\n}\n')
 _NO_FILE = {
     errno.EISDIR: "a folder in place of a file",
@@ -192,33 +191,23 @@ def read_json(path: Path) -> dict[str, Any] | None:
     body, _, seal = raw.rpartition(_CHECK)
     found = _SEAL.fullmatch(seal)
     if not body or found is None:
-        raise Damaged(f"{path}: {_unsealed(raw)}")
+        raise Damaged(
+            f"{path}: is damaged (it does not end with its hash: it was changed by hand, or "
+            "written by an ablate before 0.2)"
+        )
     if hashlib.sha256(body).hexdigest().encode() != found[1]:
         raise Damaged(f"{path}: is damaged (its SHA-256 is not the one written)")
-    content = _parsed(body + b"\n}")
-    if content is None:  # the hash has no key: anybody can seal anything
-        raise Damaged(f"{path}: {_NOT_JSON}")
-    return content
-
-
-def _parsed(raw: bytes) -> dict[str, Any] | None:
-    """The object in some JSON; None for anything else."""
     try:
-        content = json.loads(raw, parse_constant=_refuse_constant)
+        content = json.loads(body + b"\n}", parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
-        return None
-    return content if isinstance(content, dict) else None
+        content = None
+    if not isinstance(content, dict):  # the hash has no key: anybody can seal anything
+        raise Damaged(f"{path}: is damaged (not the JSON that was written)")
+    return content
 
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")  # which Python reads, and no reader expects
-
-
-def _unsealed(raw: bytes) -> str:
-    """Describe a file that does not end with its hash."""
-    if _parsed(raw) is None:
-        return _NOT_JSON
-    return "does not end with its hash: it was changed by hand, or written by an ablate before 0.2"
 
 
 def sync_file(path: Path) -> None:

@@ -24,7 +24,7 @@ from pydantic import Field, JsonValue
 
 from ablate.errors import StoreError, UsageError
 from ablate.store.files import read_bytes, write_bytes
-from ablate.store.layout import Results
+from ablate.store.layout import Inside, Results
 from ablate.store.machine import is_working
 from ablate.store.records import ProcessMark, Record
 
@@ -36,20 +36,36 @@ REQUEUED = "requeued"  # reason of a pilot that the cluster starts once more
 
 # Only digits, because the ids are arguments of scancel.
 ClusterId = Annotated[str, Field(pattern=r"^[0-9]{1,20}$")]
+Device = Literal["auto", "cpu", "cuda"]
 PilotPhase = Literal["starting", "working", "saving", "left"]
+
+
+class Resources(Record):
+    """What runs may occupy.
+
+    device: `auto` uses GPUs if there are any.
+    jobs: runs at once; None for one on each device, or on each core.
+    processes: for each run, on a device each; a power of two. None for the most with which no run
+        has to wait longer.
+    """
+
+    device: Device = "auto"
+    jobs: int | None = None
+    processes: int | None = 1
+
+
+DEFAULT_RESOURCES = Resources()
 
 
 class ClusterJob(Record):
     """job.json: a submission with everything that its pilots need.
 
     profile: its name, for people; settings: its content, as `cluster.profiles` reads it.
-    workers: number of pilots.
     python: absolute path of the interpreter.
     origin: path of the study file at submission.
     overrides, rows, seeds: the selection, as given on the command line.
     data_folder: absolute path of `data.folder`; None if the study has none.
-    device, slots: of each pilot.
-    processes: for each run, on a device each; None for as many as leave no device idle.
+    resources: of each pilot.
     runs: ids of the runs of the study.
     time: of the submission, in seconds since the epoch.
     """
@@ -58,16 +74,13 @@ class ClusterJob(Record):
     study: str
     profile: str
     settings: dict[str, JsonValue]
-    workers: int
     python: str = ""
     origin: str = ""
     overrides: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     seeds: str | None = None
     data_folder: str | None = None
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    slots: int | None = None
-    processes: int | None = 1
+    resources: Resources = DEFAULT_RESOURCES
     runs: tuple[str, ...]
     time: float
 
@@ -135,6 +148,12 @@ class JobFolder:
 
     path: Path
 
+    job = Inside("job.json")  # a `ClusterJob`
+    study = Inside("study/study.yaml")  # as it was at submission
+    logs = Inside("logs")
+    stop = Inside("stop")  # exists if the pilots are to save and leave
+    closed = Inside("closed.json")  # a `JobEnd`
+
     @property
     def id(self) -> str:
         """The id of the job: the name of its folder."""
@@ -146,31 +165,6 @@ class JobFolder:
         # results/<study>/jobs/<id>: from the path and not from job.json, because nodes may mount
         # the root elsewhere.
         return Results(self.path.absolute().parents[2])
-
-    @property
-    def job(self) -> Path:
-        """The file of a `ClusterJob`."""
-        return self.path / "job.json"
-
-    @property
-    def study(self) -> Path:
-        """The frozen study file."""
-        return self.path / "study" / "study.yaml"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of logs."""
-        return self.path / "logs"
-
-    @property
-    def stop(self) -> Path:
-        """Exists if the pilots are to save and leave."""
-        return self.path / "stop"
-
-    @property
-    def closed(self) -> Path:
-        """The file of a `JobEnd`."""
-        return self.path / "closed.json"
 
     def work_command(self, python: str) -> list[str]:
         """The command that starts a pilot of the job."""

@@ -31,6 +31,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from ablate.errors import Damaged, UsageError
 from ablate.paths import home_path
@@ -42,6 +43,24 @@ SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
+class HasPath(Protocol):
+    """What stands for a folder."""
+
+    @property
+    def path(self) -> Path:
+        """Of the folder."""
+
+
+class Inside:
+    """A path inside of the folder that an object stands for, as an attribute of its class."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, folder: HasPath, owner: object = None) -> Path:
+        return folder.path / self.name
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The files of one run. Reading returns None for an absent file, and raises Damaged or
@@ -50,65 +69,22 @@ class RunFolder:
 
     path: Path
 
+    run = Inside("run.json")  # settings: a `RunRecord`
+    execution = Inside("execution.json")  # micro-batch, threads and device: an `Execution`
+    provenance = Inside("provenance.json")  # code, versions and machine: a `Provenance`
+    metrics = Inside("metrics.jsonl")  # loss and perplexity by step, a `MetricsLine` a line
+    progress = Inside("progress.json")  # the last report: a `Progress`
+    failure = Inside("failure.json")  # the reason of the last failure: a `Failure`
+    result = Inside("result.json")  # the outcome: a `Result`
+    log = Inside("log.txt")  # log lines of the workers
+    lease = Inside("lease")  # of the process that works on the run
+    checkpoints = Inside("checkpoints")
+    sources = Inside("sources")  # of plug-ins
+
     @property
     def id(self) -> str:
         """The run's id."""
         return self.path.name
-
-    @property
-    def run(self) -> Path:
-        """Settings: a `RunRecord`."""
-        return self.path / "run.json"
-
-    @property
-    def execution(self) -> Path:
-        """Micro-batch, threads and device: an `Execution`."""
-        return self.path / "execution.json"
-
-    @property
-    def provenance(self) -> Path:
-        """Code, versions and machine: a `Provenance`."""
-        return self.path / "provenance.json"
-
-    @property
-    def metrics(self) -> Path:
-        """Loss and perplexity by step, a `MetricsLine` a line."""
-        return self.path / "metrics.jsonl"
-
-    @property
-    def progress(self) -> Path:
-        """The last report: a `Progress`."""
-        return self.path / "progress.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of checkpoints."""
-        return self.path / "checkpoints"
-
-    @property
-    def failure(self) -> Path:
-        """The reason of the last failure: a `Failure`."""
-        return self.path / "failure.json"
-
-    @property
-    def log(self) -> Path:
-        """Log lines of the workers."""
-        return self.path / "log.txt"
-
-    @property
-    def sources(self) -> Path:
-        """The folder of plug-in sources."""
-        return self.path / "sources"
-
-    @property
-    def lease(self) -> Path:
-        """The lease of the process that works on the run."""
-        return self.path / "lease"
-
-    @property
-    def result(self) -> Path:
-        """The outcome: a `Result`."""
-        return self.path / "result.json"
 
     def predictions(self, decoding: str) -> Path:
         """Predictions for the test split, one a line, for one decoding."""
@@ -129,29 +105,19 @@ class RunFolder:
         Returns:
             The paths that were quarantined.
         """
-        folders = (
-            self.path,
-            self.checkpoints,
-            self.predictions("").parent,
-            self.scores("").parent,
-            self.sources,
-        )
         files = (
-            self.run,
-            self.execution,
-            self.provenance,
-            self.metrics,
-            self.progress,
-            self.failure,
-            self.log,
-            self.lease,
-            self.result,
+            *(self.run, self.execution, self.provenance, self.metrics, self.progress),
+            *(self.failure, self.log, self.lease, self.result),
         )
-        wrong = [path for path in folders if os.path.lexists(path) and not path.is_dir()]
+        wrong = [
+            path
+            for path in (*self.folders, self.sources)
+            if os.path.lexists(path) and not path.is_dir()
+        ]
         for path in wrong:  # first, because the others may be in them
             quarantine(path)
         inside: list[Path] = []
-        for folder in (self.checkpoints, self.predictions("").parent, self.scores("").parent):
+        for folder in self.folders[1:]:
             if folder.is_dir():
                 inside += [path for path in folder.iterdir() if path.suffix != ".damaged"]
         return [*wrong, *filter(make_room, (*files, *inside))]

@@ -194,6 +194,8 @@ def visible_gpus() -> int:
     devices = sum(
         path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*")
     )
+    if not devices and (DEVICE_FILES / "dxg").exists():  # Linux in Windows has one file for all
+        devices = 1
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return devices

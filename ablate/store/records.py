@@ -17,7 +17,6 @@ from pydantic import (
     ConfigDict,
     Field,
     JsonValue,
-    SerializerFunctionWrapHandler,
     ValidationError,
     field_serializer,
     model_serializer,
@@ -31,7 +30,6 @@ from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
-RESULT_FORMAT = 4
 
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
@@ -74,19 +72,13 @@ class Record(BaseModel):
             if first["type"] in _BOUNDS:
                 raise Damaged(f"{path}: is damaged ({field}: {first['msg']})") from None
             raise StoreError(
-                f"{path}: written by another version of ablate ({field}: {first['msg']})"
+                f"{path}: written by another version of ablate ({field}: {first['msg']}); use that "
+                "version, or another --results"
             ) from None
 
     def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
         """Write the record atomically; see `write_bytes` for the arguments and errors."""
         write_json(path, self.model_dump(mode="json"), durable, once)
-
-
-def _left_out(content: dict[str, Any], field: str, default: object) -> dict[str, Any]:
-    """The content of a record, without a field that has its default. Older versions wrote the same
-    bytes.
-    """
-    return {name: value for name, value in content.items() if name != field or value != default}
 
 
 class RunRecord(Record):
@@ -117,8 +109,7 @@ class Execution(Record):
     halvings: how often the micro-batch was halved since, after running out of memory.
     precision: of matrix products.
     deterministic: whether a GPU sums in a fixed order.
-    parts: into which each batch is divided, so that so many processes may train the run; left out
-        of the file if 1.
+    parts: into which each batch is divided, so that so many processes may train the run.
     """
 
     training: str
@@ -129,10 +120,6 @@ class Execution(Record):
     precision: Literal["bf16", "tf32", "fp32"]
     deterministic: bool = False
     parts: Count = 1
-
-    @model_serializer(mode="wrap")
-    def _without_one_part(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _left_out(to_dict(self), "parts", default=1)
 
     @property
     def fitting_tokens(self) -> int:
@@ -163,7 +150,7 @@ class CodeVersion(Record):
 class Provenance(Record):
     """provenance.json: the code, versions, machine and precision that a run began with.
 
-    processes: that trained it together; left out of the file if 1.
+    processes: that trained it together.
     """
 
     ablate: CodeVersion | None = None
@@ -174,10 +161,6 @@ class Provenance(Record):
     threads: Count
     precision: str | None = None
     processes: Count = 1
-
-    @model_serializer(mode="wrap")
-    def _without_one_process(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _left_out(to_dict(self), "processes", default=1)
 
 
 class Memory(Record):
@@ -259,17 +242,12 @@ class FileHash(Record):
 class Score(Record):
     """The value of a metric, and how it was computed where that is not the same for every run.
 
-    parts: `Metric.parts` of the score, by name; left out of the file where there are none, as in
-        files of older versions.
+    parts: `Metric.parts` of the score, by name.
     """
 
     value: float
     signature: str = ""
     parts: dict[str, Number] = Field(default_factory=dict)
-
-    @model_serializer(mode="wrap")
-    def _without_no_parts(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        return _left_out(to_dict(self), "parts", default={})
 
     @property
     def is_storable(self) -> bool:
@@ -289,12 +267,11 @@ class Decoding(Record):
 
     averaged: number of checkpoints averaged; fewer than `average_checkpoints` if training made
         fewer.
-    length_penalty: its form; left out of the file where it is the paper's.
+    length_penalty: its form.
     predictions: their number; None if the task predicts nothing.
     sha256: of the file of predictions.
     seconds: of decoding.
-    generated: texts that the model generated for the report; left out of the file where there are
-        none.
+    generated: texts that the model generated for the report.
     """
 
     test: str
@@ -310,13 +287,6 @@ class Decoding(Record):
     sha256: str | None
     seconds: Number
     generated: tuple[str, ...] = ()
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, to_dict: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        content = _left_out(to_dict(self), "length_penalty", default="gnmt")
-        if not self.generated:
-            del content["generated"]
-        return content
 
 
 class Result(Record):
@@ -336,7 +306,7 @@ class Result(Record):
     decodings: by decoding id.
     """
 
-    format: Count = RESULT_FORMAT
+    format: Literal[4] = 4
     id: str
     corpus: FileName
     outcome: Outcome
@@ -353,24 +323,6 @@ class Result(Record):
     weights: FileHash | None = None
     kept_steps: tuple[Count, ...] = ()
     decodings: dict[FileName, Decoding] = Field(default_factory=dict)
-
-    @classmethod
-    def read(cls, path: Path) -> Result | None:
-        """Read a result of this format.
-
-        Raises:
-            Damaged: the file does not match its hash.
-            StoreError: the file cannot be read, or has another format.
-        """
-        content = read_json(path)
-        # Before validation, which would report the first field that another format lacks instead of
-        # the format.
-        if content is not None and content.get("format") != RESULT_FORMAT:
-            raise StoreError(
-                f"{path}: has format {content.get('format')}, and this ablate reads "
-                f"{RESULT_FORMAT}; use the version that wrote it, or another --results"
-            )
-        return super().read(path)
 
 
 class TrainingState(Record):
@@ -535,41 +487,6 @@ class CorpusManifest(CorpusCounts):
     types: dict[str, str] = Field(default_factory=dict)
     files: dict[str, str]
     sizes: dict[str, Count] = Field(default_factory=dict)
-
-    def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
-        """Write the manifest. Its keys keep their first order, so that equal corpora have equal
-        manifests.
-        """
-        content = self.model_dump(mode="json")
-        if self.fields is None:
-            del content["fields"]
-        head = ("format", "training", "data", "fields", "sources")
-        write_json(
-            path,
-            {name: content[name] for name in (*head, *content) if name in content},
-            durable,
-            once,
-        )
-
-    @classmethod
-    def read(cls, path: Path, format: int | None = None) -> CorpusManifest | None:
-        """Read a manifest.
-
-        Args:
-            path: of the manifest.
-            format: the only one that can be read; None for any.
-
-        Raises:
-            Damaged: the file does not match its hash.
-            StoreError: the file cannot be read, or has another format.
-        """
-        content = read_json(path)
-        if content is not None and format is not None and content.get("format") != format:
-            raise StoreError(
-                f"{path.parent}: has format {content.get('format')}, but this version reads "
-                f"{format}; remove it"
-            )
-        return super().read(path)
 
 
 class CorpusPointer(Record):

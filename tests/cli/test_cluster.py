@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from ablate.analysis.stages import next_stage
 from ablate.cli.cluster import describe
 from ablate.cluster import slurm
 from ablate.cluster.ray_cluster import Ray
@@ -390,6 +391,6 @@ def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, togeth
     """
     results = Results(here / "results")
     study = read_study(here / "small.yaml", Selection(rows=("base",)))
-    profile = Ray(workers=workers, each={"gpus": 2})
-    line = describe("lab", profile, plan_of(study, results), results, processes=None)
+    profile, step = Ray(workers=workers, each={"gpus": 2}), next_stage(study, results)
+    line = describe("lab", profile, plan_of(study, results), step, results, processes=None)
     assert f" for 1 run{together}, time" in line

@@ -334,8 +334,8 @@ def test_a_result_of_another_version_is_one_line_below_the_table(fake, given):
     write_json(path, {**read_json(path), "format": 1})
     done = inside("table", *given)
     assert (done.code, done.err) == (0, "")
-    remedy = "use the version that wrote it, or another --results"
-    assert f"\n{path}: has format 1, and this ablate reads 4; {remedy}\n" in done.out
+    line = f"{path}: written by another version of ablate (format: Input should be 4); use that"
+    assert f"\n{line} version, or another --results\n" in done.out
     assert "25.0" in done.out  # of the other seeds
 
 

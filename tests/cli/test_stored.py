@@ -52,7 +52,7 @@ def test_damage_of_a_run_is_shown_with_the_rest(fake, given):
     folder.provenance.write_text("{}")
     done = inside("status", folder.id, *given[1:])
     assert done.code == 0
-    assert f"{folder.provenance}: does not end with its hash" in done.out
+    assert f"{folder.provenance}: is damaged" in done.out
     assert "  done after 100 steps in 60 s" in done.out
 
 
@@ -106,8 +106,8 @@ def test_verify_finds_damage_and_exits_with_1(fake, given):
     hurt = inside("verify", *given, "--stored")
     assert hurt.code == 1
     assert hurt.out == (
-        f"{folder.run}: does not end with its hash: it was changed by hand, or written by an "
-        f"ablate before 0.2\n"
+        f"{folder.run}: is damaged (it does not end with its hash: it was changed by hand, or "
+        f"written by an ablate before 0.2)\n"
         "stored: 3 files of 1 run, of which 1 not finished, and 0 corpora: 1 damaged\n"
     )
 

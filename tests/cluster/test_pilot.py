@@ -22,11 +22,11 @@ from ablate.cluster.profiles import ENGINES
 from ablate.cluster.slurm import Task
 from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
-from ablate.launch import Resources
 from ablate.store import Results
 from ablate.store.jobs import (
     JobFolder,
     PilotReport,
+    Resources,
     Submission,
     jobs_of,
     new_job,
@@ -159,8 +159,8 @@ def test_jobs_of_the_same_second_have_different_folders(tmp_path):
 
 
 def test_a_gpu_job_never_trains_on_the_cpu(job):
-    assert open_job(job(sbatch={"gpus-per-node": 2})[0])[0].device == "cuda"
-    assert open_job(job(sbatch={"cpus-per-task": 2})[0])[0].device == "auto"
+    assert open_job(job(sbatch={"gpus-per-node": 2})[0])[0].resources.device == "cuda"
+    assert open_job(job(sbatch={"cpus-per-task": 2})[0])[0].resources.device == "auto"
 
 
 # Failures of hosts

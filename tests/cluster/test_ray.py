@@ -22,11 +22,10 @@ from ablate.cluster.profiles import find_profile, read_profiles
 from ablate.cluster.ray_cluster import Ray, TaskResources
 from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
-from ablate.launch import Resources
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
 from ablate.store import Results
-from ablate.store.jobs import JobFolder, jobs_of
+from ablate.store.jobs import JobFolder, Resources, jobs_of
 from ablate.store.status import read_progress
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -114,7 +113,7 @@ def test_a_study_on_ray_gives_the_bytes_of_a_local_launch(on_cluster):
     assert {ray.run(run.id).read_execution().threads for run in study.runs()} == {
         1
     }  # the cores of a pilot
-    assert launched(study, local, Outcomes(), Resources("cpu", 2)).complete
+    assert launched(study, local, Outcomes(), Resources(device="cpu", jobs=2)).complete
     for pattern in ("metrics.jsonl", "translations/*.txt", "checkpoints/*.weights.safetensors"):
         assert files(ray, pattern) == files(local, pattern)
         assert len(files(ray, pattern)) >= 2
@@ -210,7 +209,7 @@ def test_the_memory_of_a_pilot_follows_from_the_largest_run(here, monkeypatch):
         ("large", 10**13),
     ):
         monkeypatch.setenv("ABLATE_MEMORY", str(bytes_of_pilot))
-        (slot,) = local_slots(Demand(configs, 200, 8, "cpu"))
+        (slot,) = local_slots(Demand(configs, 200, 8, Resources(device="cpu")))
         found[name] = [micro_batch(config, 200, slot) for config in configs]
     assert found["pilot"] == found["large"] == [8000] * len(configs)
 
@@ -292,12 +291,12 @@ def test_an_autoscaler_has_node_wait_seconds_to_start_a_node(here, monkeypatch, 
     monkeypatch.setattr(os, "dup2", lambda *_: None)
     monkeypatch.setattr(signal, "signal", lambda *_: None)
     if end == "left":
-        assert ray_cluster.drive(profile, folder, "python", 1, lines.append)
+        assert profile.drive(folder, "python", 1, lines.append)
         assert lines[-1] == "pilot 0: left"
         assert ray.looks == start
     else:
         with pytest.raises(UsageError, match="no node at local has 1 core, 1 GPU"):
-            ray_cluster.drive(profile, folder, "python", 1, lines.append)
+            profile.drive(folder, "python", 1, lines.append)
         assert (bool(submitted), folder.is_closed) == (bool(wait), bool(wait))
         assert ray.looks == (1 if not wait else 10)
         assert not wait or folder.read_end().reason.endswith("; waited 1 s")

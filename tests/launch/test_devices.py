@@ -20,6 +20,7 @@ from ablate.launch.devices import (
     worker_environment,
 )
 from ablate.launch.executor import Demand, Slot
+from ablate.store.jobs import Resources
 from ablate.store.machine import set_default_environment
 
 SMALL = resolve_row({"n_layers": 1, "d_model": 16, "n_heads": 2, "d_ff": 32, "batch_tokens": 1000})
@@ -28,7 +29,7 @@ GB = 10**9
 
 
 def demand(device, jobs=None, runs=20, processes=1):
-    return Demand((SMALL,), V, runs, device, jobs, processes)
+    return Demand((SMALL,), V, runs, Resources(device=device, jobs=jobs, processes=processes))
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def here(monkeypatch):
     def here(cores=8, memory=16 * GB, gpus=()):
         monkeypatch.setattr(devices, "cores", lambda: cores)
         monkeypatch.setattr(devices, "memory", lambda: memory)
-        monkeypatch.setattr(devices, "_has_driver", lambda: bool(gpus))
+        monkeypatch.setattr(devices, "visible_gpus", lambda: len(gpus))
         monkeypatch.setattr(devices, "_gpu_memory", lambda: list(gpus))
 
     return here
@@ -162,7 +163,7 @@ def test_device_cuda_without_a_gpu_is_refused(here):
 
 
 def test_without_a_driver_torch_is_not_loaded(monkeypatch):
-    monkeypatch.setattr(devices, "_has_driver", lambda: False)
+    monkeypatch.setattr(devices, "visible_gpus", lambda: 0)
     monkeypatch.setitem(sys.modules, "torch", None)  # importing it would be an error
     assert {slot.device for slot in local_slots(demand("auto"))} == {"cpu"}
 
@@ -202,7 +203,7 @@ def test_a_gpu_without_bf16_gets_the_micro_batch_of_fp32(monkeypatch):
 @pytest.mark.parametrize(("major", "has_bf16"), [((7, 7), False), ((8, 7), False), ((8, 9), True)])
 def test_slots_have_bf16_if_every_gpu_has_it(monkeypatch, major, has_bf16):
     found = [SimpleNamespace(major=number, total_memory=16 * GB) for number in major]
-    monkeypatch.setattr(devices, "_has_driver", lambda: True)
+    monkeypatch.setattr(devices, "visible_gpus", lambda: len(found))
     monkeypatch.setattr("torch.cuda.device_count", lambda: len(found))
     monkeypatch.setattr("torch.cuda.get_device_properties", found.__getitem__)
     assert [slot.has_bf16 for slot in local_slots(demand("auto"))] == [has_bf16] * 2

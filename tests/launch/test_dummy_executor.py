@@ -19,12 +19,13 @@ import pytest
 from ablate.analysis.stages import next_stage
 from ablate.analysis.table import table_of
 from ablate.errors import Interrupted
-from ablate.launch import Executor, Lost, Resources, Slot, launch, outcome_of_launch
+from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
 from ablate.report.render import as_json
 from ablate.run.job import Job, JobEvent
 from ablate.run.worker import execute_if_free
 from ablate.store import Results
 from ablate.store.checkpoints import newest
+from ablate.store.jobs import Resources
 from ablate.store.status import read_progress
 from ablate.study import Selection, read_study
 
@@ -136,7 +137,7 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     path = tmp_path / "dummy.yaml"
     path.write_text(STUDY)
     study, local, other = read_study(path), Results(tmp_path / "local"), Results(tmp_path / "other")
-    assert launched(study, local, Outcomes(), Resources("cpu", 2)).complete
+    assert launched(study, local, Outcomes(), Resources(device="cpu", jobs=2)).complete
     shutil.copytree(local.corpora, other.corpora)
     watcher = Outcomes()
     outcome = launched(study, other, watcher, executor_for=two_processes)

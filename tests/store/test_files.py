@@ -192,20 +192,10 @@ def test_json_without_its_file_is_none(tmp_path):
 def test_damaged_json_is_refused_in_one_line_that_names_it(tmp_path, content):
     path = tmp_path / "result.json"
     path.write_bytes(content)
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(Damaged) as caught:
         read_json(path)
     (line,) = caught.value.lines
-    assert line == f"{path}: is damaged (not the JSON that was written)"
-
-
-def test_json_without_its_hash_is_refused_and_says_whence_it_may_come(tmp_path):
-    path = tmp_path / "result.json"
-    path.write_text('{"format": 1}\n')
-    with pytest.raises(
-        Damaged,
-        match="does not end with its hash: it was changed by hand, or written by an ablate be",
-    ):
-        read_json(path)
+    assert line.startswith(f"{path}: is damaged (it does not end with its hash: it was changed by")
 
 
 @pytest.mark.parametrize(
@@ -232,7 +222,6 @@ def test_every_flip_of_every_bit_and_every_cut_of_json_is_found_before_it_is_par
     path = tmp_path / "result.json"
     write_json(path, {"id": "0123456789ab", "values": [1, 2.5], "none": None, "check it": "ü"})
     whole = path.read_bytes()
-    monkeypatch.setattr("ablate.store.files._unsealed", lambda raw: "is damaged")
     monkeypatch.setattr("ablate.store.files.json.loads", None)
     changed = [
         whole[:at] + bytes([whole[at] ^ 1 << bit]) + whole[at + 1 :]

@@ -43,7 +43,6 @@ def a_job(**changed):
         "study": "s",
         "profile": "p",
         "settings": {"engine": "manual"},
-        "workers": 2,
         "runs": ("r",),
         "time": 5.0,
     }
@@ -75,10 +74,10 @@ def test_paths_are_the_documented_ones(results):
 
 
 def test_settings_that_are_not_given_are_those_of_the_documentation():
-    given = {"id", "study", "profile", "settings", "workers", "runs", "time"}
+    given = {"id", "study", "profile", "settings", "runs", "time"}
     assert a_job().model_dump(exclude=given) == {
         "python": "", "origin": "", "overrides": (), "rows": (), "seeds": None, "data_folder": None,
-        "device": "auto", "slots": None, "processes": 1,
+        "resources": {"device": "auto", "jobs": None, "processes": 1},
     }  # fmt: skip
     report = a_report()
     assert (report.slots, report.device, report.running, report.ended) == (0, "", (), 0)

@@ -71,6 +71,7 @@ def test_without_an_affinity_all_cores_count(monkeypatch, count, expected):
     [
         ((), None, 0),
         (("nvidiactl", "nvidia-uvm"), None, 0),
+        (("dxg",), None, 1),
         (("nvidia0", "nvidia1", "nvidiactl"), None, 2),
         (("nvidia0", "nvidia1"), "1", 1),
         (("nvidia0", "nvidia1"), "", 0),

@@ -216,9 +216,7 @@ def test_a_result_of_another_format_is_not_done_and_its_line_says_why(folder):
     write(folder, result=DONE)
     write_json(folder.result, {**read_json(folder.result), "format": 1})
     assert state_of(folder, BEAM) == "interrupted"
-    assert "has format 1, and this ablate reads 4; use the version that wrote it" in damage_of(
-        folder
-    )
+    assert "another version of ablate (format: Input should be 4); use" in damage_of(folder)
 
 
 def test_a_damaged_report_counts_as_absent(folder):
