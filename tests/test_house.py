@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 50_300
+LINES = 50_900
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

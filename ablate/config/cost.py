@@ -311,12 +311,16 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer state of `count` parameters: two each in Adam, one in Muon, one or
-    none in SGD.
+    """Numbers in the optimizer state of `count` parameters, without those of vectors of NorMuon.
+
+    Two each in Adam and as assumed in a class of one's own, one in Muon and Lion, one or none in
+    SGD, three in schedule-free AdamW; and one in an average of the weights.
     """
-    if config.optimizer == "sgd":
-        return count if config.momentum_used else 0
-    return 2 * count - (hidden_matrices(config) if config.optimizer == "muon" else 0)
+    each = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
+    values = each.get(config.optimizer, 2) * count
+    if config.optimizer in ("muon", "normuon"):
+        values -= hidden_matrices(config)
+    return values + (count if config.ema_decay is not None else 0)
 
 
 def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:

@@ -46,7 +46,7 @@ class Facts:
     introduced: its default when it was added, where that is not its default of today. Never edit
         it: the ids of old runs depend on it.
     in_id: whether it changes what is trained; False for fields that change only how.
-    needs: the settings without which it has no effect: field -> values, or SET for any value.
+    needs: the settings without which it has no effect: field -> values, or SET for any value but 0.
     acts_in: the part of the model that it acts in, of those that a variant may leave out; `heads`
         are those of attention or of another mixer.
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal

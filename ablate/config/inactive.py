@@ -48,8 +48,8 @@ def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tup
         for selector, values in facts.needs.items():
             value = getattr(c if selector in type(c).model_fields else training, selector)
             if values == (SET,):
-                if value is None:
-                    yield name, f"{selector} unset"
+                if not value:
+                    yield name, f"{selector} unset" if value is None else f"{selector}={value:g}"
             elif value not in values and not parse_reference(value):
                 needed = f"{selector} other than {setting_text(values[0])}"
                 yield name, needed if len(values) == 1 else f"{selector}={value}"

@@ -13,12 +13,12 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, GetCoreSchemaHandler
@@ -126,11 +126,12 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
             source, f"{reference.module.rpartition('.')[2]}.py"
         )  # the name that its errors have
         names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(
             f"{reference}: module {reference.module} is not valid Python: {error}"
         ) from None
-    if reference.name not in names:
+    if reference.name not in (*names, *functions):
         classes = (
             f"it has {listed(names)}{did_you_mean(reference.name, names)}"
             if names
@@ -289,12 +290,16 @@ def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[In
         StoreError: the source is missing, or its hash is not that of the reference.
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
+    return load_source(plugin, *_verified_source(plugin, folder), interface)
+
+
+def _verified_source(plugin: Reference, folder: Path) -> tuple[Path, bytes]:
     path = folder / plugin.file
     source = path.read_bytes() if path.exists() else b""
     # The id of the run covers the hash: another source would continue another model under its name.
     if source_hash(source) != plugin.digest:
         raise StoreError(f"{path}: is not the source of {plugin}; remove the run to train it again")
-    return load_source(plugin, path, source, interface)
+    return path, source
 
 
 def load_source(
@@ -311,6 +316,30 @@ def load_source(
     Raises:
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
+    cls = getattr(_module(plugin, path, source), plugin.name, None)
+    if not (isinstance(cls, type) and issubclass(cls, interface)):
+        where = place_of(plugin, source)
+        raise StudyError(
+            f"{where}: {plugin.module}:{plugin.name} does not derive from {public_name(interface)}"
+        )
+    return cls
+
+
+def load_function(plugin: Reference, folder: Path) -> Callable[..., Any]:
+    """Load the function that a pinned reference names.
+
+    Raises:
+        StoreError: the source is missing, or its hash is not that of the reference.
+        StudyError: the module fails to load, or has no such function.
+    """
+    path, source = _verified_source(plugin, folder)
+    function = getattr(_module(plugin, path, source), plugin.name, None)
+    if isinstance(function, type) or not callable(function):
+        raise StudyError(f"{plugin.written_file}: {plugin.name} is not a function")
+    return function  # type: ignore[no-any-return]
+
+
+def _module(plugin: Reference, path: Path, source: bytes) -> ModuleType:
     # Loaded once per source, so that classes of two references to one module are the same.
     name = f"{PREFIX}{plugin.digest}"
     if name not in sys.modules:
@@ -324,13 +353,7 @@ def load_source(
         except (Exception, SystemExit) as error:
             del sys.modules[name]  # else the half-loaded module would be found the next time
             raise as_ablate_error(plugin, error) from None
-    cls = getattr(sys.modules[name], plugin.name, None)
-    if not (isinstance(cls, type) and issubclass(cls, interface)):
-        where = place_of(plugin, source)
-        raise StudyError(
-            f"{where}: {plugin.module}:{plugin.name} does not derive from {public_name(interface)}"
-        )
-    return cls
+    return sys.modules[name]
 
 
 def public_name(interface: type) -> str:
@@ -342,8 +365,8 @@ def public_name(interface: type) -> str:
             if interface.__module__.startswith("ablate.tasks.")
             else "ablate.components"
         )
-    elif package == "torch":
-        package = "torch.nn"
+    elif package == "torch":  # torch.nn, torch.optim
+        package = ".".join(interface.__module__.split(".")[:2])
     return f"{package}.{interface.__qualname__}"
 
 

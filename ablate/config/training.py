@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.fields import NOT_IN_ID, Facts, Section
+from ablate.config.fields import NOT_IN_ID, SET, Facts, Section
+from ablate.config.plugins import VariantName, parse_reference, without_digest
 
 MAX_STEPS = 100_000_000
 MAX_SEEDS = 1000  # of a study
@@ -15,7 +16,10 @@ MAX_SEEDS = 1000  # of a study
 # occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
-DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95}
+DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
+SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
+OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "lion", "schedule_free")
+DECOUPLED = ("adamw", "muon", "normuon", "lion", "schedule_free")  # their weight decay
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
@@ -48,7 +52,10 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
-OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon")})
+OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon", "normuon", "schedule_free")})
+OF_ADAM_OR_LION = Facts(needs={"optimizer": (*OF_ADAM.needs["optimizer"], "lion")})
+OF_UNTIED = Facts(needs={"tied_embeddings": ("none",)})
+OF_DECAY = Facts(needs={"weight_decay": (SET,)})
 
 
 class TrainingConfig(Section):
@@ -80,7 +87,7 @@ class TrainingConfig(Section):
     warmup_steps: int = Field(
         4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)"
     )
-    schedule: Literal["inverse_sqrt", "constant", "linear", "cosine", "wsd"] = Field(
+    schedule: Annotated[str, VariantName(SCHEDULES)] = Field(
         "inverse_sqrt",
         description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 "
         "at the end, in `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)",
@@ -100,22 +107,30 @@ class TrainingConfig(Section):
         le=100.0,
         description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper",
     )
-    optimizer: Literal["adam", "adamw", "sgd", "muon"] = Field(
+    optimizer: Annotated[str, VariantName(OPTIMIZERS)] = Field(
         "adam",
-        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; or Muon "
-        "for the matrices of hidden layers and AdamW for the other parameters",
+        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon or "
+        "NorMuon (Li et al., 2025) for the matrices of hidden layers and AdamW for the other "
+        "parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024)",
     )
-    momentum: Annotated[float | None, Facts(needs={"optimizer": ("sgd", "muon")})] = Field(
+    momentum: Annotated[float | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = Field(
         None,
         ge=0.0,
         lt=1.0,
-        description="momentum of sgd and muon; unset: 0.9 in sgd, 0.95 in muon",
+        description="momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95",
     )
-    adam_beta1: Annotated[float, OF_ADAM] = Field(
-        0.9, ge=0.0, lt=1.0, description="decay rate of Adam's first moment (5.3)"
+    adam_beta1: Annotated[float, OF_ADAM_OR_LION] = Field(
+        0.9,
+        ge=0.0,
+        lt=1.0,
+        description="decay rate of Adam's first moment (5.3); of the momentum whose sign is Lion's "
+        "update; the share of the average in the weights of schedule_free",
     )
-    adam_beta2: Annotated[float, OF_ADAM] = Field(
-        0.98, ge=0.0, lt=1.0, description="decay rate of Adam's second moment (5.3)"
+    adam_beta2: Annotated[float, OF_ADAM_OR_LION] = Field(
+        0.98,
+        ge=0.0,
+        lt=1.0,
+        description="decay rate of Adam's second moment (5.3); of the momentum that Lion keeps",
     )
     adam_eps: Annotated[float, OF_ADAM] = Field(
         1e-9, gt=0.0, le=1.0, description="epsilon of Adam, added to the denominator (5.3)"
@@ -126,6 +141,53 @@ class TrainingConfig(Section):
         le=10.0,
         description="weight decay of matrices, not of gains and biases; in adam and sgd it is "
         "added to the gradient",
+    )
+    embedding_rate: float = Field(
+        1.0,
+        gt=0.0,
+        le=1e4,
+        description="learning rate of embeddings (of tokens, learned positions, token types), as a "
+        "multiple of that of matrices",
+    )
+    output_rate: Annotated[float, OF_UNTIED] = Field(
+        1.0, gt=0.0, le=1e4, description="the same, of the output matrix; tied, it is an embedding"
+    )
+    vector_rate: float = Field(
+        1.0, gt=0.0, le=1e4, description="the same, of gains, biases and other vectors"
+    )
+    feed_forward_rate: float = Field(
+        1.0, gt=0.0, le=1e4, description="the same, of the matrices of feed-forward networks"
+    )
+    embedding_decay: Annotated[float, OF_DECAY] = Field(
+        1.0,
+        ge=0.0,
+        le=1e4,
+        description="weight decay of embeddings, as a multiple of that of matrices",
+    )
+    output_decay: Annotated[
+        float, Facts(needs={"weight_decay": (SET,), "tied_embeddings": ("none",)})
+    ] = Field(1.0, ge=0.0, le=1e4, description="the same, of the output matrix")
+    vector_decay: Annotated[float, OF_DECAY] = Field(
+        0.0, ge=0.0, le=1e4, description="the same, of gains, biases and other vectors"
+    )
+    decay_schedule: Annotated[Literal["constant", "linear", "cosine"], OF_DECAY] = Field(
+        "constant", description="weight decay over the training: constant, or falling to 0"
+    )
+    cautious_updates: bool = Field(
+        False, description="drop the entries of an update that go uphill (Liang et al., 2024)"
+    )
+    cautious_decay: Annotated[
+        bool, Facts(needs={"weight_decay": (SET,), "optimizer": DECOUPLED})
+    ] = Field(
+        False,
+        description="shrink only the weights that the update moves towards 0 (Chen et al., 2025)",
+    )
+    ema_decay: float | None = Field(
+        None,
+        gt=0.0,
+        lt=1.0,
+        description="decay of an exponential moving average of the weights, which is evaluated, "
+        "saved and decoded with in their place; unset: none",
     )
     gradient_clipping: float | None = Field(
         None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
@@ -181,14 +243,24 @@ class TrainingConfig(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:
-        if (
-            self.schedule in ("linear", "cosine", "wsd")
-            and self.train_steps is None
-            and self.epochs is None
-        ):
+        falling = ("linear", "cosine", "wsd")
+        for name in ("schedule", "decay_schedule"):
+            value = getattr(self, name)
+            if value in falling and self.train_steps is None and self.epochs is None:
+                raise ValueError(
+                    f"{name}={value} falls to its end at the last step: set train_steps or epochs"
+                )
+        if self.optimizer == "schedule_free" and self.schedule != "constant":
             raise ValueError(
-                f"schedule={self.schedule} falls to its end at the last step: set train_steps or "
-                "epochs"
+                "optimizer=schedule_free averages the weights instead of lowering the rate: set "
+                "schedule to constant"
+            )
+        if self.optimizer == "schedule_free" and self.ema_decay is not None:
+            raise ValueError("ema_decay with optimizer=schedule_free, which averages already")
+        if parse_reference(self.optimizer) and (self.cautious_updates or self.cautious_decay):
+            raise ValueError(
+                "cautious_updates and cautious_decay change the updates of an optimizer of ablate, "
+                f"and not those of {without_digest(self.optimizer)}"
             )
         if self.optimizer == "adamw" and self.weight_decay == 0.0:
             raise ValueError(

@@ -68,8 +68,10 @@ def _check_plugins(
         combination = (plugins, c.architecture, c.attention, c.positional_encoding)
         if plugins and combination not in checked:
             from ablate.model.plugin_check import check_plugins
+            from ablate.training.own_check import check_own_training
 
             check_plugins(run.config, results.run(run.id).sources)
+            check_own_training(run.config, results.run(run.id).sources)
             checked.add(combination)
         task = parse_reference(study.task_name)
         if task is not None and (run.data, c.architecture) not in checked:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ablate.config import ModelConfig
+from ablate.config import RowConfig
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
 from ablate.study.settings import Settings
 from ablate.study.yaml_nodes import Node, Report
 
-_PLUGIN_FIELDS = plugin_fields(ModelConfig)
+_PLUGIN_FIELDS = plugin_fields(RowConfig)
 
 
 class OwnClasses:

@@ -1,53 +1,70 @@
-"""Optimizers of torch by name: Adam (section 5.3; Kingma and Ba, 2015), AdamW, SGD and Muon.
-
-Adam, AdamW and SGD are torch's public functions (torch.optim.adam.adam and so on) with its fused
-kernels: the same bits as the classes. The classes themselves are not made, because that loads
-torch's compiler and sympy: 1.9 s and 73 MB of every worker with torch 2.13, against 0.01 s and 2 MB
-(benchmarks/LOG.md, 2026-11-22, optimizers). Muon has no public function, so it is the class, and
-pays that price.
-"""
+"""The optimizer of a model: groups of parameters with a rule, a rate and a weight decay each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import inspect
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.optim.adam import adam
-from torch.optim.adamw import adamw
-from torch.optim.sgd import sgd
 
 from ablate.config import RowConfig
+from ablate.config.plugins import load, parse_reference
+from ablate.errors import StudyError
 from ablate.kernels.device import to_host
 from ablate.model.encoder_only import TokenTypes
+from ablate.model.experts import MixtureOfExperts
+from ablate.model.feed_forward import FeedForward
 from ablate.model.layers import Embedding
 from ablate.model.positions import PositionalEncoding
+from ablate.training.update_rules import (
+    RULES,
+    RULES_OF_MATRICES,
+    AdamW,
+    Cautious,
+    State,
+    UpdateRule,
+)
 
-State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buffer` ...
-Update = Callable[[Mapping[str, nn.Parameter], dict[str, State], float, float], None]
+AVERAGE = "average"  # the kind of state that holds what is evaluated
+OWN_NUMBERS = "numbers/"  # the state of a class of one's own that is not in tensors, as JSON
+
+
+class Recipe(NamedTuple):
+    """The update of a parameter.
+
+    of_matrix: whether it is by a rule for the matrices of hidden layers.
+    rate: as a multiple of the step's.
+    decay: weight decay.
+    """
+
+    of_matrix: bool
+    rate: float
+    decay: float
 
 
 @dataclass(frozen=True)
 class Group:
-    """Parameters by name that share an update rule, a weight decay, and a function for the initial
-    state.
-    """
+    """Parameters by name that share a rule, a multiple of the rate, and a weight decay."""
 
     parameters: dict[str, nn.Parameter]
-    update: Update
-    weight_decay: float
-    # None: made by the update itself, or not needed
-    new_state: Callable[[nn.Parameter], State] | None = None
+    rule: UpdateRule
+    rate: float
+    decay: float
 
 
 class Optimizer:
     """The optimizer of one model, whose state goes into checkpoints by the names of parameters.
 
-    Weight decay is of matrices alone: gains and biases have few numbers, and a scale of their own.
-    With `optimizer=muon`, Muon is for the matrices (two axes) of hidden layers, and AdamW for all
-    other parameters: embeddings, the output matrix, positional encodings, gains and biases (Jordan
-    et al., 2024).
+    Weight decay is of matrices alone unless the row says otherwise: gains and biases have few
+    numbers, and a scale of their own. Muon and NorMuon are for the matrices (two axes) of hidden
+    layers, and AdamW is then for all other parameters: embeddings, the output matrix, positional
+    encodings, gains and biases (Jordan et al., 2024).
 
     Attributes:
         names: of all parameters, in the order of the groups.
@@ -55,25 +72,52 @@ class Optimizer:
     """
 
     def __init__(self, model: nn.Module, config: RowConfig) -> None:
-        self.clip = config.gradient_clipping
+        self.clip, self.ema_decay = config.gradient_clipping, config.ema_decay
         named = dict(model.named_parameters())
-        self.groups = [group for group in _groups(model, named, config) if group.parameters]
+        self.groups = _groups(model, config)
         self.names = [name for group in self.groups for name in group.parameters]
         self.parameters = [named[name] for name in self.names]
         self.moments: dict[str, State] = {}
 
     @torch.no_grad()
-    def step(self, rate: float) -> None:
+    def step(self, rate: float, decay_share: float = 1.0) -> None:
         """Clip the gradients to their largest norm, take a step at this learning rate, and clear
         them.
+
+        Args:
+            rate: learning rate.
+            decay_share: of the weight decay that is used in this step.
         """
         if self.clip is not None:
             nn.utils.clip_grad_norm_(self.parameters, self.clip)
-        for group in self.groups:
-            with_gradient = {name: p for name, p in group.parameters.items() if p.grad is not None}
-            if with_gradient:
-                group.update(with_gradient, self.moments, rate, group.weight_decay)
+        self._update(rate, decay_share)
+        if self.ema_decay is not None:
+            self._average(self.ema_decay)
         self.clear()
+
+    def _update(self, rate: float, decay_share: float) -> None:
+        for group in self.groups:
+            parameters, states = [], []
+            for name, parameter in group.parameters.items():
+                if parameter.grad is not None:
+                    parameters.append(parameter)
+                    states.append(self._state(group.rule, name, parameter))
+            if parameters:
+                decay = group.decay * decay_share
+                group.rule.step(parameters, states, group.rate * rate, decay)
+
+    def _average(self, decay: float) -> None:
+        """Move the averages towards the weights, with Adam's correction of the first steps: the
+        first average is the weights, and the averages of d steps are nearly their mean.
+        """
+        self.allocate()
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            state = self.moments.setdefault(name, {})
+            if AVERAGE not in state:
+                state[AVERAGE] = torch.zeros_like(parameter)
+                state["averaged"] = torch.zeros((), device=parameter.device)
+            steps = state["averaged"].add_(1)
+            state[AVERAGE].lerp_(parameter, (1 - decay) / (1 - decay**steps))
 
     def allocate(self) -> None:
         """Make the state of all parameters now, and not in the first step, where memory may already
@@ -81,13 +125,33 @@ class Optimizer:
         """
         for group in self.groups:
             for name, parameter in group.parameters.items():
-                if group.new_state is not None and name not in self.moments:
-                    self.moments[name] = group.new_state(parameter)
+                self._state(group.rule, name, parameter)
+
+    def _state(self, rule: UpdateRule, name: str, parameter: nn.Parameter) -> State:
+        if name not in self.moments:
+            self.moments[name] = rule.new_state(parameter)
+        return self.moments[name]
 
     def clear(self) -> None:
         """Drop all gradients."""
         for parameter in self.parameters:
             parameter.grad = None
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Exchange the weights and their averages meanwhile, where there are some."""
+        self.exchange()
+        try:
+            yield
+        finally:
+            self.exchange()
+
+    def exchange(self) -> None:
+        """Exchange the weights and their averages, without a copy."""
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            state = self.moments.get(name, {})
+            if AVERAGE in state:
+                parameter.data, state[AVERAGE] = state[AVERAGE], parameter.data
 
     def state(self) -> dict[str, Tensor]:
         """The state of all parameters as `kind/name`, on the CPU."""
@@ -112,173 +176,165 @@ class Optimizer:
             self.moments.setdefault(name, {})[kind] = value.to(devices[name])
 
 
-def _groups(model: nn.Module, named: Mapping[str, nn.Parameter], config: RowConfig) -> list[Group]:
-    """Groups of a model's parameters: matrices first, with weight decay if the row has any."""
-    if config.optimizer == "muon":
-        hidden = hidden_matrices(model)
-        muon = {name: p for name, p in named.items() if name in hidden}
-        rest = {name: p for name, p in named.items() if name not in hidden}
-        others = _by_decay(rest, _adam(config, decoupled=True), config.weight_decay, _adam_state)
-        return [Group(muon, _Muon(muon, config), config.weight_decay), *others]
-    if config.optimizer == "sgd":
-        return _by_decay(
-            named,
-            _sgd(config),
-            config.weight_decay,
-            _momentum_state if config.momentum_used else None,
+class OwnOptimizer(Optimizer):
+    """A `torch.optim.Optimizer` of a user's own.
+
+    It is called with groups of parameters, which have `lr` and, if it takes one, `weight_decay`;
+    and with those of `betas`, `eps` and `momentum` that it takes, from the fields of the row.
+    """
+
+    def __init__(self, model: nn.Module, config: RowConfig, sources: Path) -> None:
+        super().__init__(model, config)
+        plugin = parse_reference(config.optimizer)
+        assert plugin is not None
+        kind = load(plugin, sources, torch.optim.Optimizer)
+        taken = inspect.signature(kind).parameters
+        fields: dict[str, Any] = {
+            "lr": 1e-3,  # until the first step, whose rate is that of the schedule
+            "betas": (config.adam_beta1, config.adam_beta2),
+            "eps": config.adam_eps,
+            "momentum": config.momentum_used,
+        }
+        groups: list[dict[str, Any]] = []
+        for group in self.groups:
+            groups.append({"params": list(group.parameters.values())})
+            if "weight_decay" in taken:
+                groups[-1]["weight_decay"] = group.decay
+            elif group.decay:
+                raise StudyError(f"optimizer={plugin}: it takes no weight_decay, which is set")
+        self.own: torch.optim.Optimizer = kind(
+            groups, **{name: value for name, value in fields.items() if name in taken}
         )
-    return _by_decay(
-        named,
-        _adam(config, decoupled=config.optimizer == "adamw"),
-        config.weight_decay,
-        _adam_state,
-    )
+
+    def allocate(self) -> None:
+        """Nothing: the class makes its state in the first step."""
+
+    def _update(self, rate: float, decay_share: float) -> None:
+        for group, own in zip(self.groups, self.own.param_groups, strict=True):
+            own["lr"] = group.rate * rate
+            if "weight_decay" in own:
+                own["weight_decay"] = group.decay * decay_share
+        self.own.step()
+
+    def state(self) -> dict[str, Tensor]:
+        """The state of all parameters as `kind/name`, and all numbers as JSON.
+
+        Raises:
+            StudyError: the class keeps something else.
+        """
+        numbers: dict[str, dict[str, Any]] = {}
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            for kind, value in self.own.state.get(parameter, {}).items():
+                place = self.moments if isinstance(value, Tensor) else numbers
+                place.setdefault(name, {})[kind] = value
+        settings = [dict(group, params=None) for group in self.own.param_groups]
+        try:
+            text = json.dumps([numbers, settings], sort_keys=True)
+        except TypeError as error:
+            raise StudyError(
+                f"{type(self.own).__name__}: its state cannot be saved: {error}; it may keep "
+                "tensors for each parameter, and numbers"
+            ) from None
+        content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
+        return {**super().state(), OWN_NUMBERS: content}
+
+    def load(self, state: dict[str, Tensor]) -> None:
+        """Replace the state by one from `state()`."""
+        numbers, settings = json.loads(state.pop(OWN_NUMBERS).numpy().tobytes())
+        super().load(state)
+        for name, parameter in zip(self.names, self.parameters, strict=True):
+            kept = {**self.moments.get(name, {}), **numbers.get(name, {})}
+            for kind in (AVERAGE, "averaged"):
+                kept.pop(kind, None)
+            if kept:
+                self.own.state[parameter] = kept
+        for group, saved in zip(self.own.param_groups, settings, strict=True):
+            group.update(saved, params=group["params"])
 
 
-def _by_decay(
-    named: Mapping[str, nn.Parameter],
-    update: Update,
-    weight_decay: float,
-    new_state: Callable[[nn.Parameter], State] | None,
-) -> list[Group]:
-    # Without weight decay all parameters are in one group, so that the fused kernel is called once.
-    decayed = {name for name, parameter in named.items() if weight_decay and parameter.dim() > 1}
-    return [
-        Group(
-            {name: p for name, p in named.items() if name in decayed},
-            update,
-            weight_decay,
-            new_state,
-        ),
-        Group(
-            {name: p for name, p in named.items() if name not in decayed}, update, 0.0, new_state
-        ),
-    ]
+def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
+    """The optimizer that a row names; `sources` has those of a user's own classes."""
+    if parse_reference(config.optimizer):
+        return OwnOptimizer(model, config, sources)
+    return Optimizer(model, config)
+
+
+def _groups(model: nn.Module, config: RowConfig) -> list[Group]:
+    """Groups of a model's parameters: those that decay most first, with those of a rule for
+    matrices before all others.
+    """
+    kinds, hidden = kinds_of_parameters(model), set[str]()
+    if config.optimizer in RULES_OF_MATRICES:
+        hidden = hidden_matrices(model)
+    by_recipe: dict[Recipe, dict[str, nn.Parameter]] = {}
+    for name, parameter in model.named_parameters():
+        rate, decay = _multipliers(config, kinds[name])
+        recipe = Recipe(name in hidden, rate, decay * config.weight_decay)
+        # One group for all that are alike, so that a fused kernel is called once.
+        by_recipe.setdefault(recipe, {})[name] = parameter
+    groups = []
+    for recipe in sorted(by_recipe, key=lambda recipe: (not recipe.of_matrix, -recipe.decay)):
+        rule = _rule(config, recipe.of_matrix)
+        groups.append(Group(by_recipe[recipe], rule, recipe.rate, recipe.decay))
+    return groups
+
+
+def _rule(config: RowConfig, of_matrix: bool) -> UpdateRule:
+    if parse_reference(config.optimizer):
+        return UpdateRule()  # the class has its own
+    if of_matrix:
+        rule = RULES_OF_MATRICES[config.optimizer](config)
+    else:
+        rule = RULES.get(config.optimizer, AdamW)(config)
+    if config.cautious_updates or config.cautious_decay:
+        return Cautious(rule, config)
+    return rule
+
+
+def _multipliers(config: RowConfig, kind: str) -> tuple[float, float]:
+    """The multiples of the learning rate and of the weight decay for a kind of parameters."""
+    return {
+        "embedding": (config.embedding_rate, config.embedding_decay),
+        "output": (config.output_rate, config.output_decay),
+        "vector": (config.vector_rate, config.vector_decay),
+        "feed_forward": (config.feed_forward_rate, 1.0),
+        "matrix": (1.0, 1.0),
+    }[kind]
+
+
+def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
+    """The kind of each parameter by name: `embedding`, `output`, `vector`, `feed_forward` or
+    `matrix`.
+
+    Embeddings are those of tokens (also where they are tied to the output), of positions and of
+    token types; vectors are gains, biases and other parameters with one axis.
+    """
+    of_modules = {
+        "embedding": (Embedding, PositionalEncoding, TokenTypes),
+        "feed_forward": (FeedForward, MixtureOfExperts),
+    }
+    by_identity = {}  # and not by name: a tied embedding is one parameter in several modules
+    for module in model.modules():
+        for kind, types in of_modules.items():
+            if isinstance(module, types):
+                by_identity.update({id(parameter): kind for parameter in module.parameters()})
+    output = getattr(model, "output", None)
+    if output is not None:
+        by_identity[id(output.weight)] = "output"
+    kinds = {}
+    for name, parameter in model.named_parameters():
+        kind = by_identity.get(id(parameter), "matrix")
+        kinds[name] = "vector" if parameter.dim() < 2 else kind
+    return kinds
 
 
 def hidden_matrices(model: nn.Module) -> set[str]:
     """Names of the parameters with two axes that are neither embeddings nor positional
     encodings.
     """
-    outer = [
-        module
-        for module in model.modules()
-        if isinstance(module, (Embedding, PositionalEncoding, TokenTypes))
-    ]
-    # By identity and not by name: a tied embedding is one parameter in several modules.
-    excluded = {id(parameter) for module in outer for parameter in module.parameters()}
-    return {name for name, p in model.named_parameters() if p.dim() == 2 and id(p) not in excluded}
-
-
-def _adam(config: RowConfig, decoupled: bool) -> Update:
-    function = adamw if decoupled else adam
-
-    def update(
-        parameters: Mapping[str, nn.Parameter],
-        moments: dict[str, State],
-        rate: float,
-        weight_decay: float,
-    ) -> None:
-        states = [_state(moments, name, p, _adam_state) for name, p in parameters.items()]
-        function(
-            list(parameters.values()),
-            [p.grad for p in parameters.values() if p.grad is not None],
-            [state["exp_avg"] for state in states],
-            [state["exp_avg_sq"] for state in states],
-            [],  # maxima, for amsgrad
-            [state["step"] for state in states],
-            fused=True,
-            amsgrad=False,
-            beta1=config.adam_beta1,
-            beta2=config.adam_beta2,
-            lr=rate,
-            weight_decay=weight_decay,
-            eps=config.adam_eps,
-            maximize=False,
-        )
-
-    return update
-
-
-def _adam_state(parameter: nn.Parameter) -> State:
+    kinds = kinds_of_parameters(model)
     return {
-        # A tensor, as the fused kernel requires, and on the device of the parameter.
-        "step": torch.zeros((), device=parameter.device),
-        "exp_avg": torch.zeros_like(parameter),
-        "exp_avg_sq": torch.zeros_like(parameter),
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.dim() == 2 and kinds[name] in ("matrix", "feed_forward")
     }
-
-
-def _state(
-    moments: dict[str, State],
-    name: str,
-    parameter: nn.Parameter,
-    new_state: Callable[[nn.Parameter], State],
-) -> State:
-    """The state of a parameter, made at its first gradient."""
-    if name not in moments:
-        moments[name] = new_state(parameter)
-    return moments[name]
-
-
-def _momentum_state(parameter: nn.Parameter) -> State:
-    return {"momentum_buffer": torch.zeros_like(parameter)}
-
-
-def _sgd(config: RowConfig) -> Update:
-    momentum = config.momentum_used
-
-    def update(
-        parameters: Mapping[str, nn.Parameter],
-        moments: dict[str, State],
-        rate: float,
-        weight_decay: float,
-    ) -> None:
-        buffers: list[Tensor | None] = [None] * len(parameters)
-        if momentum:  # a buffer of zeros gives the first step that torch gives without one
-            states = [_state(moments, name, p, _momentum_state) for name, p in parameters.items()]
-            buffers = [state["momentum_buffer"] for state in states]
-        sgd(
-            list(parameters.values()),
-            [p.grad for p in parameters.values() if p.grad is not None],
-            buffers,
-            fused=True,
-            weight_decay=weight_decay,
-            momentum=momentum,
-            lr=rate,
-            dampening=0.0,
-            nesterov=False,
-            maximize=False,
-        )
-
-    return update
-
-
-class _Muon:
-    """torch.optim.Muon with updates of the size of AdamW's, so that one rate serves both (Liu et
-    al., 2025).
-    """
-
-    def __init__(self, parameters: Mapping[str, nn.Parameter], config: RowConfig) -> None:
-        self.optimizer = torch.optim.Muon(
-            parameters.values(),
-            weight_decay=config.weight_decay,
-            momentum=config.momentum_used,
-            adjust_lr_fn="match_rms_adamw",
-        )
-
-    def __call__(
-        self,
-        parameters: Mapping[str, nn.Parameter],
-        moments: dict[str, State],
-        rate: float,
-        weight_decay: float,
-    ) -> None:
-        for (
-            name,
-            parameter,
-        ) in parameters.items():  # the state is ours, so that it is saved and loaded by name
-            self.optimizer.state[parameter] = moments.setdefault(name, {})
-        # The schedule sets the rate of every step.
-        self.optimizer.param_groups[0].update(lr=rate, weight_decay=weight_decay)
-        self.optimizer.step()

@@ -1,14 +1,26 @@
-"""The learning rate (section 5.3, eq. 3), and the schedules that others use."""
+"""The learning rate (section 5.3, eq. 3), the schedules that others use, and that of decay."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 
 from ablate.config import RowConfig
+from ablate.config.plugins import load_function, parse_reference
+
+Schedule = Callable[[RowConfig, int, int | None], float]
 
 
-def learning_rate(config: RowConfig, step: int, last: int | None) -> float:
+def schedule_of(config: RowConfig, sources: Path) -> Schedule:
+    """The schedule that a row names, or a user's own function, whose source is in `sources`."""
+    plugin = parse_reference(config.schedule)
+    return SCHEDULES[config.schedule] if plugin is None else load_function(plugin, sources)
+
+
+def learning_rate(
+    config: RowConfig, step: int, last: int | None, schedule: Schedule | None = None
+) -> float:
     """The learning rate of a step, counted from 1: linear warm-up to the peak, then the schedule.
 
     With the default schedule and peak this is d_model^-0.5 * min(step^-0.5, step *
@@ -18,12 +30,25 @@ def learning_rate(config: RowConfig, step: int, last: int | None) -> float:
         config: the row.
         step: the step.
         last: the last step; None if unknown. Schedules that fall reach their end one step later.
+        schedule: the share of the peak after the warm-up; that of the table by default.
     """
     warmup = config.warmup_steps
     peak = config.learning_rate or (config.d_model * warmup) ** -0.5
     if step < warmup:
         return peak * step / warmup
-    return peak * SCHEDULES[config.schedule](config, step, last)
+    return peak * (schedule or SCHEDULES[config.schedule])(config, step, last)
+
+
+def decay_share(config: RowConfig, step: int, last: int | None) -> float:
+    """The share of the weight decay in a step: from 1 in the first step to 0 after the last."""
+    if config.decay_schedule == "constant":
+        return 1.0
+    progress = _progress(1, step, last)
+    return (
+        0.5 * (1.0 + math.cos(math.pi * progress))
+        if config.decay_schedule == "cosine"
+        else 1.0 - progress
+    )
 
 
 def _inverse_sqrt(config: RowConfig, step: int, last: int | None) -> float:
@@ -64,7 +89,7 @@ def _to_floor(config: RowConfig, share: float) -> float:
 
 
 # The learning rate after the warm-up, as a fraction of the peak.
-SCHEDULES: dict[str, Callable[[RowConfig, int, int | None], float]] = {
+SCHEDULES: dict[str, Schedule] = {
     "inverse_sqrt": _inverse_sqrt,
     "constant": _constant,
     "linear": _linear,

@@ -47,8 +47,8 @@ from ablate.training.context import (
 )
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
 from ablate.training.metrics_log import MetricsLog
-from ablate.training.optimizer import Optimizer
-from ablate.training.schedule import learning_rate
+from ablate.training.optimizer import make_optimizer
+from ablate.training.schedule import decay_share, learning_rate, schedule_of
 from ablate.training.step_batches import Part, StepBatches
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
@@ -105,7 +105,8 @@ class Trainer:
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
-        self.optimizer = Optimizer(self.model, config)
+        self.optimizer = make_optimizer(self.model, config, folder.sources)
+        self.schedule = schedule_of(config, folder.sources)
         if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave
             self.optimizer.allocate()
         self.tree = GradientTree(self.optimizer.parameters, ranks) if parts > 1 else None
@@ -163,10 +164,8 @@ class Trainer:
                 self._evaluate()
             # After the evaluation, so that the checkpoint has its outcome and its line of the log.
             save_due = is_due(self.config, step) or self._finished()
-            if save_due:
-                self._save(scheduled=True)
-            elif self.saving.is_due_by_clock:
-                self._save(scheduled=False)
+            if save_due or self.saving.is_due_by_clock:
+                self._save(scheduled=save_due)
             report = StepReport(
                 step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens
             )
@@ -196,7 +195,7 @@ class Trainer:
             self.random.manual_seed(
                 part_seed(self.seed, step, self.parts)
             )  # in a checkpoint, the same on all ranks
-        self.optimizer.step(self._rate(step))
+        self.optimizer.step(self._rate(step), decay_share(self.config, step, self.steps))
         self.loss_tokens += n_tokens
         self.progress.tokens += n_tokens
         self.progress.step = step
@@ -291,7 +290,9 @@ class Trainer:
 
     def _evaluate(self) -> None:
         """Measure the dev perplexity, and update early stopping."""
-        progress, value = self.progress, self.task.perplexity(self.model, self.dev, self.device)
+        progress = self.progress
+        with self.optimizer.averaged():
+            value = self.task.perplexity(self.model, self.dev, self.device)
         self.last_perplexity = value
         if not value <= LARGEST:  # NaN is not, either
             limit = math.log(LARGEST)
@@ -308,7 +309,7 @@ class Trainer:
         self._record(dev_perplexity=value)
 
     def _rate(self, step: int) -> float:
-        return learning_rate(self.config, step, self.steps)
+        return learning_rate(self.config, step, self.steps, self.schedule)
 
     def _record(self, **values: float) -> None:
         if self.ranks.is_first:
@@ -326,10 +327,13 @@ class Trainer:
 
     def _save(self, scheduled: bool) -> None:
         """Save a checkpoint. It includes the partial loss sum, so that the next log line is the
-        same.
+        same. Averages stand in the place of the weights, and these in the place of the averages.
         """
-        if not self.ranks.is_first:
-            return
+        if self.ranks.is_first:
+            with self.optimizer.averaged():
+                self._save_exchanged(scheduled)
+
+    def _save_exchanged(self, scheduled: bool) -> None:
         best = self.progress.best_perplexity
         tensors = {
             "random": self.random.get_state(),
@@ -357,6 +361,7 @@ class Trainer:
         self.random.set_state(tensors.pop("random"))
         self.loss_sum = tensors.pop("losses").to(self.device)
         self.optimizer.load(tensors)
+        self.optimizer.exchange()  # as they were saved
         if self.ranks.is_first:
             self.last_loss, self.last_perplexity = (
                 self.metrics.last(name) for name in ("loss", "dev_perplexity")

@@ -10,6 +10,7 @@ from ablate.config import DecodingConfig, ModelConfig, RowConfig, TrainingConfig
 from ablate.config.fields import SET, facts_of
 from ablate.config.identity import INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.inactive import canonical_values
+from ablate.config.plugins import VariantName
 from ablate.config.resolve import SETTING_FIELDS, SYMBOLS
 from ablate.config.variants import VARIANTS
 from ablate.export.targets import LANGUAGE_MODELS, MASKED_LANGUAGE_MODELS, TARGETS
@@ -41,12 +42,13 @@ def test_what_a_field_needs_exists(name):
     for selector, values in FACTS[name].needs.items():
         field = RowConfig.model_fields[selector]
         if values == (SET,):
-            assert field.default is None
+            assert not field.default  # unset, or 0
             continue
         if field.annotation is bool:
             assert values in ((True,), (False,))
             continue
-        allowed = VARIANTS.get(selector) or get_args(field.annotation)
+        own = [item.names for item in field.metadata if isinstance(item, VariantName)]
+        allowed = own[0] if own else VARIANTS.get(selector) or get_args(field.annotation)
         assert set(values) < set(allowed), (selector, values)
 
 

@@ -48,6 +48,9 @@ TRAINING = {
     "shared_experts": 1, "expert_weights": "sigmoid", "expert_balance": 0.1, "sublayers": "parallel",
     "initialization": "normal", "initialization_std": 0.1, "output_initialization": "zero",
     "embedding_skip": True, "decay_fraction": 0.5, "final_rate": 0.1,
+    "embedding_rate": 0.2, "output_rate": 0.1, "vector_rate": 2.0, "feed_forward_rate": 0.5,
+    "embedding_decay": 0.0, "output_decay": 0.5, "vector_decay": 1.0, "decay_schedule": "linear",
+    "cautious_updates": True, "cautious_decay": True, "ema_decay": 0.99,
     "residual_scale": "rezero", "logit_cap": 30.0, "z_loss": 1e-4,
     "mask_rate": 0.4, "mask_split": "100/0/0", "whole_word": True,
 }  # fmt: skip

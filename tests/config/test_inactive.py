@@ -60,6 +60,13 @@ INACTIVE = [
      "attention=linear with architecture=decoder-only"),
     ("momentum", 0.5, {}, "optimizer=adam"),
     ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
+    ("adam_eps", 0.5, {"optimizer": "lion"}, "optimizer=lion"),
+    ("embedding_decay", 0.5, {}, "weight_decay=0"),
+    ("vector_decay", 0.5, {}, "weight_decay=0"),
+    ("decay_schedule", "linear", {}, "weight_decay=0"),
+    ("output_rate", 0.5, {}, "tied_embeddings other than none"),
+    ("output_decay", 0.5, {"weight_decay": 0.1}, "tied_embeddings other than none"),
+    ("cautious_decay", True, {"weight_decay": 0.1}, "optimizer=adam"),
     ("adam_beta1", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
     ("adam_beta2", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
     ("adam_eps", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
@@ -208,6 +215,7 @@ def test_resetting_inactive_fields_is_idempotent():
     assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
         "attention_window", "relative_clip", "momentum",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
+        "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
         "embedding_skip", "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
     }  # fmt: skip
 

@@ -102,9 +102,9 @@ def test_all_reasons_are_reported_together():
         ("attention_window", 0), ("attention_scale", 2), ("attention_scale", "1"), ("attention_scale", True),
         ("attention_bias", 1), ("attention_bias", "false"), ("activation", "ReLU"), ("norm", "batchnorm"),
         ("norm_position", "both"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),
-        ("learning_rate", 0.0), ("optimizer", "lion"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
+        ("learning_rate", 0.0), ("optimizer", "lyon"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
         ("weight_decay", -0.1), ("gradient_clipping", 0.0),
-        ("mixer", "module:Class"), ("optimizer", "module:Class"),
+        ("mixer", "module:Class"), ("sublayers", "module:Class"),
     ],
 )  # fmt: skip
 def test_a_value_of_wrong_type_or_range_is_one_error_of_its_field(name, value):

@@ -128,6 +128,12 @@ VARIANTS = {
         "optimizer": "adamw", "weight_decay": 0.1, "gradient_clipping": 0.3, "schedule": "cosine",
         "norm": "rmsnorm", "norm_position": "pre", "tied_embeddings": "none",
     },
+    "averaged normuon": {
+        "optimizer": "normuon", "weight_decay": 0.1, "ema_decay": 0.8, "cautious_decay": True, "cautious_updates": True,
+        "decay_schedule": "cosine", "embedding_rate": 0.3,
+    },
+    "lion": {"optimizer": "lion", "weight_decay": 0.1, "vector_decay": 1.0},
+    "schedule-free": {"optimizer": "schedule_free", "schedule": "constant"},
     "linear": {"attention": "linear", "activation": "swiglu", "tied_embeddings": "decoder", "attention_bias": True},
     "rope": {"positional_encoding": "rope", "d_k": 6, "attention": "local", "attention_window": 2, "residual": False},
 }  # fmt: skip

@@ -1,0 +1,78 @@
+"""Check a user's own optimizer and schedule before anything is trained with them."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config import RowConfig
+from ablate.config.plugins import as_ablate_error, parse_reference
+from ablate.errors import StudyError
+from ablate.training.optimizer import Optimizer, make_optimizer
+from ablate.training.schedule import learning_rate, schedule_of
+
+STEPS = 4
+
+
+def check_own_training(config: RowConfig, sources: Path) -> None:
+    """Take a few steps, also from a saved state; and ask the schedule for its rates.
+
+    Raises:
+        StudyError: a class or function fails, its resumed steps differ from uninterrupted ones, or
+            a rate is not a finite number from 0 on.
+    """
+    for field, check in (("optimizer", _check_optimizer), ("schedule", _check_schedule)):
+        plugin = parse_reference(getattr(config, field))
+        if plugin is None:
+            continue
+        try:
+            fault = check(config, sources)
+        except Exception as error:
+            raise as_ablate_error(plugin, error) from None
+        if fault:
+            raise StudyError(f"{plugin.written_file}: {plugin.module}:{plugin.name}: {fault}")
+
+
+class _Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.matrix = nn.Parameter(torch.linspace(-1.0, 1.0, 6).view(3, 2))
+        self.vector = nn.Parameter(torch.linspace(-1.0, 1.0, 3))
+
+
+def _check_optimizer(config: RowConfig, sources: Path) -> str | None:
+    whole, resumed = _Small(), _Small()
+    unbroken, first = (make_optimizer(model, config, sources) for model in (whole, resumed))
+    _train(whole, unbroken, range(STEPS))
+    _train(resumed, first, range(STEPS // 2))
+    state: dict[str, Tensor] = {name: value.clone() for name, value in first.state().items()}
+    second = make_optimizer(resumed, config, sources)
+    second.load(state)
+    _train(resumed, second, range(STEPS // 2, STEPS))
+    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
+        if not torch.equal(one, other):
+            return (
+                "a resumed training differs from an uninterrupted one; all that a step depends on "
+                "belongs into `self.state[parameter]` or `self.param_groups`"
+            )
+    return None
+
+
+def _train(model: nn.Module, optimizer: Optimizer, steps: range) -> None:
+    for step in steps:
+        for parameter in model.parameters():
+            parameter.grad = torch.cos(parameter.detach() + step)
+        optimizer.step(0.01 * (step + 1))
+
+
+def _check_schedule(config: RowConfig, sources: Path) -> str | None:
+    schedule, last = schedule_of(config, sources), config.train_steps
+    begin = config.warmup_steps
+    for step in (begin, begin + 1, max(begin, last or 10 * begin)):
+        rate = learning_rate(config, step, last, schedule)
+        if not 0.0 <= rate < math.inf:
+            return f"the share of the peak at step {step} of {last} gives the rate {rate}"
+    return None

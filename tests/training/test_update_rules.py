@@ -1,0 +1,381 @@
+"""Lion, NorMuon, schedule-free AdamW, cautious rules, groups, averages and own classes, against
+plain expressions of the papers in double precision and torch's classes.
+"""
+
+import inspect
+
+import pytest
+import torch
+from torch import nn
+
+from ablate.config import resolve_row
+from ablate.config.plugins import source_hash
+from ablate.errors import StudyError
+from ablate.model import build
+from ablate.training.optimizer import Optimizer, kinds_of_parameters, make_optimizer
+from ablate.training.own_check import check_own_training
+from ablate.training.schedule import decay_share, learning_rate, schedule_of
+from ablate.training.update_rules import RULES, RULES_OF_MATRICES, orthogonalized
+
+SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2}
+RATES = (0.1, 0.03, 0.2, 0.05)
+FREE = {"optimizer": "schedule_free", "schedule": "constant"}
+
+
+class Matrix(nn.Module):
+    """One matrix that is trained, in double precision."""
+
+    def __init__(self, shape=(3, 5), seed=1):
+        super().__init__()
+        drawn = torch.Generator().manual_seed(seed)
+        self.matrix = nn.Parameter(torch.randn(shape, generator=drawn, dtype=torch.float64))
+
+
+def gradients(like, count=4):
+    drawn = torch.Generator().manual_seed(7)
+    return [torch.randn(like.shape, generator=drawn, dtype=like.dtype) for _ in range(count)]
+
+
+def trained(settings, rates=RATES, model=None):
+    """The matrix after a step at each rate with given gradients; and the optimizer."""
+    model = model or Matrix()
+    optimizer = Optimizer(model, resolve_row(settings))
+    for rate, gradient in zip(rates, gradients(model.matrix, len(rates)), strict=True):
+        model.matrix.grad = gradient
+        optimizer.step(rate)
+    return model.matrix.detach(), optimizer
+
+
+def test_lion_moves_by_the_sign_of_its_momentum():
+    x, m = Matrix().matrix.detach(), 0.0
+    for rate, g in zip(RATES, gradients(x), strict=True):
+        x = x - rate * (torch.sign(0.8 * m + 0.2 * g) + 0.3 * x)
+        m = 0.6 * m + 0.4 * g
+    settings = {"optimizer": "lion", "weight_decay": 0.3, "adam_beta1": 0.8, "adam_beta2": 0.6}
+    torch.testing.assert_close(trained(settings)[0], x)
+
+
+def test_schedule_free_follows_its_three_sequences():
+    """Algorithm 1: y between z and x, and x the mean of z by squared rates."""
+    start = Matrix().matrix.detach()
+    x, z, v, total = start, start, 0.0, 0.0
+    for t, (rate, g) in enumerate(zip(sorted(RATES), gradients(start), strict=True), 1):
+        y = 0.2 * z + 0.8 * x
+        v = 0.7 * v + 0.3 * g**2
+        z = z - rate * (g / ((v / (1 - 0.7**t)).sqrt() + 1e-9) + 0.3 * y)
+        total += rate**2
+        x = x + rate**2 / total * (z - x)
+    settings = {**FREE, "weight_decay": 0.3, "adam_beta1": 0.8, "adam_beta2": 0.7}
+    model = Matrix()
+    y, optimizer = trained(settings, sorted(RATES), model)
+    torch.testing.assert_close(y, 0.2 * z + 0.8 * x, rtol=1e-6, atol=1e-6)
+    with optimizer.averaged():
+        torch.testing.assert_close(model.matrix.detach(), x, rtol=1e-6, atol=1e-6)
+    assert torch.equal(model.matrix, y)
+
+
+def test_the_average_of_schedule_free_finds_the_minimum_of_a_quadratic_at_a_constant_rate():
+    model, target = Matrix(), torch.ones(3, 5, dtype=torch.float64)
+    drawn = torch.Generator().manual_seed(3)
+    optimizer = Optimizer(model, resolve_row(FREE))
+    for _ in range(2000):
+        noise = torch.randn(3, 5, generator=drawn, dtype=torch.float64)
+        model.matrix.grad = model.matrix.detach() - target + noise
+        optimizer.step(0.05)
+    with optimizer.averaged():
+        assert (model.matrix.detach() - target).abs().mean() < 0.1
+
+
+@pytest.mark.parametrize("shape", [(3, 5), (5, 3)])
+def test_normuon_divides_the_rows_of_an_orthogonal_update_by_their_sizes(shape):
+    """Singular values by torch's decomposition, taken through the quintic one by one."""
+    x, m, v = Matrix(shape).matrix.detach(), 0.0, 0.0
+    for rate, g in zip(RATES, gradients(x), strict=True):
+        m = 0.9 * m + 0.1 * g
+        U, S, V = torch.linalg.svd(m, full_matrices=False)
+        S = S / S.norm()
+        for _ in range(5):
+            S = 3.4445 * S - 4.7750 * S**3 + 2.0315 * S**5
+        o = U @ torch.diag(S) @ V
+        v = 0.95 * v + 0.05 * (o**2).mean(1, keepdim=True)
+        o = o / v.sqrt()
+        x = x - rate * (0.3 * x + 0.2 * 15**0.5 / o.norm() * o)
+    settings = {"optimizer": "normuon", "momentum": 0.9, "weight_decay": 0.3}
+    torch.testing.assert_close(trained(settings, model=Matrix(shape))[0], x, rtol=1e-5, atol=1e-6)
+
+
+def test_an_orthogonalized_matrix_has_singular_values_near_one():
+    drawn = torch.Generator().manual_seed(1)
+    for shape in ((20, 30), (30, 20)):
+        values = torch.linalg.svdvals(orthogonalized(torch.randn(shape, generator=drawn)))
+        assert values.min() > 0.4
+        assert values.max() < 1.3
+
+
+def adamw_update(g, m, v, t):
+    return (m / (1 - 0.9**t)) / ((v / (1 - 0.98**t)).sqrt() + 1e-9)
+
+
+@pytest.mark.parametrize(("updates", "decay"), [(True, False), (False, True), (True, True)])
+def test_cautious_rules_hold_back_entries_that_go_uphill_or_away_from_zero(updates, decay):
+    x, m, v = Matrix().matrix.detach(), 0.0, 0.0
+    for t, (rate, g) in enumerate(zip(RATES, gradients(x), strict=True), 1):
+        m, v = 0.9 * m + 0.1 * g, 0.98 * v + 0.02 * g**2
+        u = adamw_update(g, m, v, t)
+        if updates:
+            mask = (u * g > 0).double()
+            u = u * mask / mask.mean()
+        shrinks = (u * x >= 0).double() if decay else 1.0
+        x = x - rate * (u + 0.3 * shrinks * x)
+    settings = {
+        "optimizer": "adamw",
+        "weight_decay": 0.3,
+        "cautious_updates": updates,
+        "cautious_decay": decay,
+    }
+    torch.testing.assert_close(trained(settings)[0], x)
+
+
+def test_the_average_of_weights_is_the_sum_of_them_by_decay_without_the_start():
+    model, decay, seen = Matrix(), 0.6, []
+    optimizer = Optimizer(model, resolve_row({"ema_decay": decay}))
+    for gradient in gradients(model.matrix):
+        model.matrix.grad = gradient
+        optimizer.step(0.1)
+        seen.append(model.matrix.detach().clone())
+    shares = torch.tensor([decay ** (len(seen) - 1 - i) for i in range(len(seen))])
+    expected = sum(share * x for share, x in zip(shares / shares.sum(), seen, strict=True))
+    with optimizer.averaged():
+        torch.testing.assert_close(model.matrix.detach(), expected, rtol=1e-6, atol=1e-6)
+    assert torch.equal(model.matrix, seen[-1])
+    plain, _ = trained({}, rates=[0.1] * len(RATES))
+    assert torch.equal(seen[-1], plain)  # the average changes nothing
+
+
+# Groups
+
+KINDS = {
+    "embedding.weight": "embedding",
+    "source_positions.weight": "embedding",
+    "output.weight": "output",
+    "output_bias": "vector",
+    "decoder.0.feed_forward.W_1.weight": "feed_forward",
+    "decoder.0.feed_forward.W_1.bias": "vector",
+    "decoder.0.mixer.W_O.weight": "matrix",
+    "decoder.0.around_mixer.norm.weight": "vector",
+}
+UNTIED = {
+    "tied_embeddings": "none", "output_bias": True, "positional_encoding": "learned", "max_positions": 9,
+}  # fmt: skip
+
+
+def test_parameters_are_embeddings_output_vectors_or_matrices():
+    kinds = kinds_of_parameters(build(resolve_row({**SMALL, **UNTIED}), 11, seed=1))
+    assert {name: kinds[name] for name in KINDS} == KINDS
+    tied = kinds_of_parameters(build(resolve_row(SMALL), 11, seed=1))
+    assert tied["embedding.weight"] == "embedding"
+    assert "output" not in tied.values()
+
+
+FACTORS = {
+    "embedding_rate": 0.2, "output_rate": 0.5, "vector_rate": 3.0, "feed_forward_rate": 0.25,
+    "embedding_decay": 0.0, "output_decay": 0.5, "vector_decay": 2.0,
+}  # fmt: skip
+
+
+def test_each_kind_of_parameters_has_its_rate_and_its_decay():
+    """Side by side with torch's AdamW, which is told them by hand."""
+    config = resolve_row({**SMALL, **UNTIED, **FACTORS, "optimizer": "adamw", "weight_decay": 0.3})
+    ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
+    rates = {"embedding": 0.2, "output": 0.5, "vector": 3.0, "feed_forward": 0.25, "matrix": 1.0}
+    decays = {"embedding": 0.0, "output": 0.15, "vector": 0.6, "feed_forward": 0.3, "matrix": 0.3}
+    kinds = kinds_of_parameters(theirs)
+    plain = torch.optim.AdamW(
+        [{"params": [p], "weight_decay": decays[kinds[name]], "kind": kinds[name]}
+         for name, p in theirs.named_parameters()],
+        betas=(0.9, 0.98), eps=1e-9, foreach=False,
+    )  # fmt: skip
+    stepped, drawn = Optimizer(ours, config), torch.Generator().manual_seed(1)
+    for rate in RATES:
+        for mine, same in zip(ours.parameters(), theirs.parameters(), strict=True):
+            mine.grad = torch.randn(mine.shape, generator=drawn)
+            same.grad = mine.grad.clone()
+        for group in plain.param_groups:
+            group["lr"] = rate * rates[group["kind"]]
+        stepped.step(rate)
+        plain.step()
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(
+            parameter, theirs.get_parameter(name), rtol=1e-5, atol=1e-6, msg=name
+        )
+
+
+@pytest.mark.parametrize("optimizer", [*RULES, *RULES_OF_MATRICES])
+def test_every_optimizer_meets_rates_of_kinds_and_allocates_what_a_step_makes(optimizer):
+    settings = {"weight_decay": 0.1, "schedule": "constant", "optimizer": optimizer}
+    config = resolve_row({**SMALL, **UNTIED, **FACTORS, **settings})
+    model = build(config, 11, seed=1)
+    stepped, allocated = Optimizer(model, config), Optimizer(model, config)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    stepped.step(0.1)
+    allocated.allocate()
+    shapes = [{k: v.shape for k, v in each.state().items()} for each in (stepped, allocated)]
+    assert shapes[0] == shapes[1]
+
+
+def test_weight_decay_falls_to_zero_in_a_line_or_half_a_cosine():
+    row = {"optimizer": "adamw", "weight_decay": 0.1, "train_steps": 4, "warmup_steps": 1}
+    shares = {
+        schedule: [
+            decay_share(resolve_row({**row, "decay_schedule": schedule}), step, 4)
+            for step in (1, 2, 3, 4, 5)
+        ]
+        for schedule in ("constant", "linear", "cosine")
+    }
+    assert shares["constant"] == [1.0] * 5
+    assert shares["linear"] == [1.0, 0.75, 0.5, 0.25, 0.0]
+    assert shares["cosine"] == pytest.approx([1.0, 0.853553, 0.5, 0.146447, 0.0], abs=1e-6)
+    model = Matrix()
+    before = model.matrix.detach().clone()
+    model.matrix.grad = torch.zeros_like(before)
+    Optimizer(model, resolve_row(row)).step(0.5, decay_share=0.25)
+    torch.testing.assert_close(model.matrix.detach(), before * (1 - 0.5 * 0.1 * 0.25))
+
+
+# Own classes and functions
+
+NADAM = "import torch\nclass Mine(torch.optim.NAdam):\n    pass\n"
+SIGNED = """
+import torch
+class Mine(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr, "calls": 0})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            group["calls"] += 1
+            for p in group["params"]:
+                if p.grad is not None:
+                    state = self.state[p]
+                    state["n"] = state.get("n", 0) + 1
+                    p.sub_(p.grad.sign(), alpha=group["lr"] / state["n"] / group["calls"])
+"""
+FORGETS = SIGNED.replace("state = self.state[p]", "state = self.seen").replace(
+    "super()", "self.seen = {}; super()"
+)
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Store a source as a run does; returns the pinned reference to `Mine` in it."""
+
+    def own(source):
+        (tmp_path / f"{source_hash(source.encode())}.py").write_text(source)
+        return f"mine:Mine@{source_hash(source.encode())}"
+
+    return own
+
+
+def test_an_own_class_steps_like_torchs_with_the_fields_that_it_takes(own, tmp_path):
+    assert {"betas", "eps", "weight_decay"} <= set(inspect.signature(torch.optim.NAdam).parameters)
+    config = resolve_row({"optimizer": own(NADAM), "weight_decay": 0.1, "adam_beta1": 0.8})
+    ours, theirs = Matrix(), Matrix()
+    plain = torch.optim.NAdam(theirs.parameters(), betas=(0.8, 0.98), eps=1e-9, weight_decay=0.1)
+    stepped = make_optimizer(ours, config, tmp_path)
+    for rate, gradient in zip(RATES, gradients(ours.matrix), strict=True):
+        ours.matrix.grad, theirs.matrix.grad = gradient, gradient.clone()
+        plain.param_groups[0]["lr"] = rate
+        stepped.step(rate)
+        plain.step()
+    assert torch.equal(ours.matrix, theirs.matrix)
+
+
+@pytest.mark.parametrize("source", [NADAM, SIGNED])
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_an_own_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
+    config = resolve_row({"optimizer": own(source), "ema_decay": ema})
+    check_own_training(config, tmp_path)
+    whole, stopped = Matrix(), Matrix()
+    unbroken, first = (make_optimizer(model, config, tmp_path) for model in (whole, stopped))
+    drawn = gradients(whole.matrix)
+    for gradient in drawn[:2]:
+        for model, optimizer in ((whole, unbroken), (stopped, first)):
+            model.matrix.grad = gradient.clone()
+            optimizer.step(0.1)
+    second = make_optimizer(stopped, config, tmp_path)
+    second.load({name: value.clone() for name, value in first.state().items()})
+    for gradient in drawn[2:]:
+        for model, optimizer in ((whole, unbroken), (stopped, second)):
+            model.matrix.grad = gradient.clone()
+            optimizer.step(0.1)
+    assert torch.equal(whole.matrix, stopped.matrix)
+    states = [
+        {name: value.tolist() for name, value in optimizer.state().items()}
+        for optimizer in (unbroken, second)
+    ]
+    assert states[0] == states[1]
+
+
+@pytest.mark.parametrize(
+    ("source", "settings", "message"),
+    [
+        (FORGETS, {}, "a resumed training differs"),
+        (SIGNED, {"weight_decay": 0.1}, "takes no weight_decay"),
+        ("class Mine:\n    pass\n", {}, "does not derive from torch.optim.Optimizer"),
+        ("import torch\ndef Mine(params, lr):\n    pass\n", {}, "does not derive from"),
+        (SIGNED.replace("sign()", "signs()"), {}, "AttributeError"),
+        (SIGNED.replace('["n"] = state.get("n", 0) + 1', '["n"], state["s"] = 1, {1}'), {}, "cannot be saved"),
+    ],
+)  # fmt: skip
+def test_an_own_class_that_does_not_fit_is_refused_before_training(
+    own, tmp_path, source, settings, message
+):
+    with pytest.raises(StudyError) as caught:
+        check_own_training(resolve_row({"optimizer": own(source), **settings}), tmp_path)
+    (line,) = caught.value.lines
+    assert message in line
+
+
+def test_an_own_function_gives_the_share_of_the_peak_after_the_warm_up(own, tmp_path):
+    source = "def Mine(config, step, last):\n    return 1 - (step - config.warmup_steps) / last\n"
+    row = {"schedule": own(source), "learning_rate": 0.5, "warmup_steps": 10, "train_steps": 100}
+    config = resolve_row(row)
+    check_own_training(config, tmp_path)
+    schedule = schedule_of(config, tmp_path)
+    rates = [learning_rate(config, step, 100, schedule) for step in (5, 10, 60)]
+    assert rates == [0.25, 0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def Mine(config, step, last):\n    return float('nan')\n", "gives the rate nan"),
+        ("def Mine(config, step, last):\n    return -1\n", "gives the rate -"),
+        ("def Mine(step):\n    return 1\n", "TypeError"),
+        ("class Mine:\n    pass\n", "is not a function"),
+    ],
+)
+def test_an_own_function_that_does_not_fit_is_refused_before_training(
+    own, tmp_path, source, message
+):
+    with pytest.raises(StudyError) as caught:
+        check_own_training(resolve_row({"schedule": own(source)}), tmp_path)
+    (line,) = caught.value.lines
+    assert message in line
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"optimizer": "schedule_free"}, "set schedule to constant"),
+        ({**FREE, "ema_decay": 0.9}, "averages already"),
+        ({"optimizer": "a:B", "cautious_updates": True}, "not those of a:B"),
+        ({"train_steps": None, "patience": 2, "optimizer": "lion", "weight_decay": 0.1, "decay_schedule": "linear"},
+         "decay_schedule=linear falls to its end"),
+        ({"optimizer": "lyon"}, "did you mean"),
+    ],
+)  # fmt: skip
+def test_settings_that_contradict_each_other_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        resolve_row(settings)
