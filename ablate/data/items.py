@@ -71,10 +71,6 @@ class DrawnItems(TokenSequences):
         is_answer = self.draw(np.asarray(items)).targets > 0
         return np.asarray(is_answer.sum(1), np.int64)
 
-    def n_answers(self, items: Sequence[int] | NDArray[np.int64]) -> int:
-        """Number of answers of some items."""
-        return int(self.answers(items).sum())
-
     def draw(self, items: NDArray[np.int64]) -> Items:
         """Some items (B, T), padded at the end where their sizes differ."""
         # A batch asks for its items twice: for the number of their answers, and for their tokens.

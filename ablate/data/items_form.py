@@ -7,7 +7,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,11 +66,6 @@ class ItemStream(DocumentStream):
     """Items, each a sequence."""
 
     data: SyntheticData  # type: ignore[assignment]
-
-    def __init__(
-        self, data: SyntheticData, sources: Mapping[str, Source], log: Callable[[str], None]
-    ) -> None:
-        super().__init__(data, sources, log)  # type: ignore[arg-type]
 
     def _vocabulary(self) -> Tokenizer:
         return SymbolTokenizer.of(self.data.generator.tokens(self.data))

@@ -111,7 +111,7 @@ def form_of(
 ) -> Records | DocumentStream:
     """How the text of a study is prepared."""
     if isinstance(data, SyntheticData):
-        return ItemStream(data, sources, log)
+        return ItemStream(data, sources, log)  # type: ignore[arg-type]
     if isinstance(data, LanguageData):
         return DocumentStream(data, sources, log)
     assert isinstance(data, DataConfig)

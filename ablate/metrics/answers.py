@@ -11,58 +11,45 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.metrics import resampling
+from ablate.metrics.masked_tokens import TokenScores, accuracy, mean_nats
 from ablate.store.records import Measurement
 
 _LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")
 
 
-def lines_of(
-    nats: NDArray[np.float64],
-    correct: NDArray[np.float64],
-    answers: NDArray[np.int64],
-    evaluation: str,
-) -> list[str]:
+def lines_of(scores: TokenScores, evaluation: str) -> list[str]:
     """One line for each item, with all that its scores and their signature follow from.
 
     Args:
-        nats: sum of the negative log-likelihoods of its answers.
-        correct: number of its answers that the model ranks first.
-        answers: their number.
+        scores: of the answers; `places` are the numbers of their items.
         evaluation: the items, as the signature names them.
     """
+    nats = np.bincount(scores.places, scores.nats)
+    correct, answers = np.bincount(scores.places, scores.correct), np.bincount(scores.places)
     return [
-        f"nats={total:.6f} correct={right:.0f} answers={number} {evaluation}"
-        for total, right, number in zip(nats, correct, answers, strict=True)
+        f"nats={total:.6f} correct={right:.0f} answers={count} {evaluation}"
+        for total, right, count in zip(nats, correct, answers, strict=True)
     ]
 
 
 def measure(metric: str, lines: Sequence[str]) -> Measurement:
     """Score a test set from the lines of its items, and resampled test sets."""
     statistics, evaluation = _parse(lines)
-    score = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean_nats}[metric]
     signature = f"{evaluation}|items:{len(lines)}|answers:{int(statistics[:, 2].sum())}"
-    return resampling.measure(statistics, score, signature)
+    return resampling.measure(statistics, _SCORES[metric], signature)
 
 
 def item_scores(metric: str, lines: Sequence[str]) -> list[float]:
     """Scores of each item."""
-    score = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean_nats}[metric]
-    return [score(statistics) for statistics in _parse(lines)[0]]
-
-
-def accuracy(sums: NDArray[np.float64]) -> float:
-    """Percentage of right answers from (nats, correct, answers, items right, items)."""
-    return float(100 * sums[1] / sums[2])
+    return [_SCORES[metric](statistics) for statistics in _parse(lines)[0]]
 
 
 def items_right(sums: NDArray[np.float64]) -> float:
-    """Percentage of items with every answer right."""
+    """Percentage of items with every answer right, from (nats, correct, answers, right, items)."""
     return float(100 * sums[3] / sums[4])
 
 
-def mean_nats(sums: NDArray[np.float64]) -> float:
-    """Mean negative log-likelihood of the answers."""
-    return float(sums[0] / sums[2])
+_SCORES = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean_nats}
 
 
 def _parse(lines: Sequence[str]) -> tuple[NDArray[np.float64], str]:

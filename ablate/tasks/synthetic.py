@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,7 +11,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.metrics import ANSWER_METRICS, PPL, Metric
 from ablate.config.synthetic_data import DRAWN, SyntheticData, resolve_synthetic_data
 from ablate.store.records import Measurement, Score
-from ablate.tasks.base import Batch, OutputTerms, Sample, Task
+from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, Split
     from ablate.data.items import DrawnItems
     from ablate.model import Transformer
-    from ablate.tasks.base import Indices
+    from ablate.tasks.base import Batch, Indices
 
 
 class Synthetic(Task):
@@ -125,13 +125,33 @@ class Synthetic(Task):
 
     def n_targets(self, split: Split, items: Indices) -> int:
         """Answers of these items."""
-        return _items(split).n_answers(items)
+        return int(_items(split).answers(items).sum())
 
     def collate(self, split: Split, items: Indices) -> Batch:
-        """Pad the items at their ends."""
-        from ablate.data.item_batches import collate
+        """Pad the items at their ends. An encoder reads an item up to the place of the first
+        answer; the decoder begins with the token there.
+        """
+        import numpy as np
+        import torch
 
-        return collate(_items(split), items)
+        from ablate.data.batches import Batch as PairBatch
+        from ablate.data.batches import pad
+        from ablate.data.contexts import ContextBatch
+
+        inputs, targets = _items(split).draw(np.asarray(items))
+        if not _items(split).has_source:
+            is_answer = np.flatnonzero(targets)
+            arrays = inputs, targets.ravel()[is_answer], is_answer
+            return ContextBatch(*map(torch.from_numpy, arrays))
+        sources, before, after = [], [], []
+        for read, answers in zip(inputs, targets, strict=True):
+            first = int(np.flatnonzero(answers)[0])
+            sources.append(read[: first + 1])
+            before.append(read[first:])
+            after.append(answers[first:])
+        target_out = pad(after)
+        positions = target_out.flatten().nonzero()[:, 0]
+        return PairBatch(pad(sources), pad(before), target_out, positions)
 
     # Model
 
@@ -166,33 +186,25 @@ class Synthetic(Task):
         from ablate.data.batches import eval_batches
         from ablate.data.items import items_of, split_of
         from ablate.metrics.answers import lines_of
-        from ablate.metrics.evaluation import score_batches
-        from ablate.metrics.masked_tokens import score_tokens
+        from ablate.metrics.masked_tokens import collect_scores, score_tokens
 
-        data = self.data_of(corpus)
-        sizes = config.eval_length, config.eval_pairs
+        data, sizes = self.data_of(corpus), (config.eval_length, config.eval_pairs)
         split = split_of(items_of(data, "test", *sizes, has_source=config.has_encoder))
 
-        def batches(tokens: int) -> Iterable[tuple[NDArray[np.int64], Any]]:
-            return ((some, self.collate(split, some)) for some in eval_batches(split, tokens))
-
-        def score(items_and_batch: tuple[NDArray[np.int64], Any]) -> NDArray[np.float64]:
-            items, batch = items_and_batch
-            terms = self.output_terms(model, batch.to(device))
-            scores = score_tokens(*terms, model.config.logit_cap).cpu().numpy()
-            after_batch()
-            # An item's answers are one after another in the batch.
-            return np.vstack([np.repeat(items, _items(split).answers(items)), scores])
+        def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], Any]]:
+            for items in eval_batches(split, tokens):
+                # The answers of an item are one after another in the batch.
+                item_of = np.repeat(items, _items(split).answers(items))
+                yield item_of, self.collate(split, items)
 
         model.eval()
-        places, nats, correct = np.concatenate(score_batches(batches, score, device), axis=1)
-        item = places.astype(np.int64)
-        return lines_of(
-            np.bincount(item, nats).astype(np.float64),
-            np.bincount(item, correct).astype(np.float64),
-            np.bincount(item),
-            signature_of(data, config.eval_length or config.eval_pairs),
+        scores = collect_scores(
+            batches,
+            lambda batch: score_tokens(*self.output_terms(model, batch), model.config.logit_cap),
+            device,
+            after_batch,
         )
+        return lines_of(scores, signature_of(data, config.eval_length or config.eval_pairs))
 
     # Scores
 
