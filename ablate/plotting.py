@@ -1,5 +1,4 @@
-"""The look that all figures share: palette, Matplotlib style, layout in inches, axes, fonts, file
-formats, and SVG.
+"""The look that all figures share: palette, Matplotlib style, axes, fonts, file formats, and SVG.
 
 Figures are built with Matplotlib's `Figure` class and never with pyplot, which would keep them
 alive in global state.
@@ -13,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import matplotlib
@@ -22,12 +20,16 @@ from matplotlib import font_manager
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.font_manager import FontProperties
 from matplotlib.ft2font import FT2Font
-from matplotlib.textpath import text_to_path
-from matplotlib.ticker import FixedLocator, Formatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import (
+    EngFormatter,
+    Locator,
+    LogLocator,
+    MaxNLocator,
+    NullLocator,
+    ScalarFormatter,
+)
 
-from ablate.formatting import printable
 from ablate.store.files import write_bytes
 
 # The palette of the report page in light mode; page.css has the colors of dark mode under the same
@@ -43,15 +45,13 @@ SERIES = tuple(
 )  # names of the colors for rows; distinct within one set of axes
 
 COLUMN = 3.3  # inches: the width of one column in a paper of two columns
-FONT, TITLE, SMALL = 8.0, 11.0, 7.0  # points
-MARGIN, LINE = 0.25, 0.2  # inches
-LEADING = 0.115  # inches from one line of small text to the next
+FONT, SMALL = 8.0, 7.0  # points
+MARGIN = 0.06  # of a range, on either side of its values
 DEFAULT_FONT = "DejaVu Sans"  # part of Matplotlib
 LAST_RESORT = ("Last Resort", ".LastResort")  # fonts that show every character as an empty box
 FORMATS = ("pdf", "png", "svg")
 DPI = {"png": 200.0, "svg": 300.0, "pdf": 300.0}  # heat maps are pixels in SVG and PDF too
 MAX_PIXELS = 60e6  # larger figures are written with fewer dots per inch
-LEAST_TICKS = 3  # with a label on every axis
 LOG_FROM = 8.0  # a ratio of largest to smallest value above which an axis is logarithmic
 
 
@@ -87,6 +87,15 @@ def style(families: Sequence[str] = (DEFAULT_FONT,)) -> Iterator[None]:
             "ytick.major.pad": 2.5,
             "grid.color": PALETTE["line"],
             "grid.linewidth": 0.5,
+            "legend.frameon": False,
+            "legend.fontsize": SMALL,
+            "legend.handlelength": 1.6,
+            "legend.borderpad": 0.0,
+            "legend.borderaxespad": 0.0,
+            "legend.labelspacing": 0.25,
+            "legend.columnspacing": 1.0,
+            "figure.constrained_layout.w_pad": 0.06,
+            "figure.constrained_layout.h_pad": 0.06,
             # Text stays text in SVG and PDF; names within an SVG file do not depend on the time.
             "svg.fonttype": "none",
             "pdf.fonttype": 42,
@@ -112,80 +121,13 @@ def save(figure: Figure, paths: Sequence[Path]) -> None:
         write_bytes(path, render(figure, path.suffix.lower()[1:]), durable=False)
 
 
-class Sheet:
-    """A figure of a given width and height in inches, filled by positions in inches from its top
-    left corner.
-    """
-
-    def __init__(self, width: float, height: float) -> None:
-        self.width, self.height = width, height
-        self.figure = Figure((width, height))
-
-    def text(self, x: float, y: float, text: str, size: float = SMALL, **options: Any) -> Any:
-        """Place text with its top left corner at (x, y), and return Matplotlib's `Text`."""
-        return self.figure.text(
-            x / self.width, 1 - y / self.height, text, size=size, va="top", **options
-        )
-
-    def title(self, y: float, text: str, size: float, x: float = MARGIN) -> None:
-        """Place bold text in the default font."""
-        self.text(x, y, text, size, weight="bold", family=DEFAULT_FONT)
-
-    def axes(self, x: float, y: float, width: float, height: float) -> Axes:
-        """Add axes with their top left corner at (x, y)."""
-        box = (
-            x / self.width,
-            1 - (y + height) / self.height,
-            width / self.width,
-            height / self.height,
-        )
-        return self.figure.add_axes(box)
-
-    def finished(self) -> Figure:
-        """Return the figure. Matplotlib creates ticks lazily; create them now, while the style is
-        active.
-        """
-        for axes in self.figure.axes:
-            axes.get_xticklabels(), axes.get_yticklabels()
-        return self.figure
-
-
-class ShortNumbers(Formatter):
-    """Tick labels such as 0.5, 20, 3K and 1.5T, with as many digits as neighboring ticks need to
-    differ.
-    """
-
-    def format_ticks(self, values: Sequence[float]) -> list[str]:
-        """Return one label per tick."""
-        ticks = [float(value) for value in values]
-        labels: list[str] = []
-        for digits in range(1, 10):
-            labels = [_short(value, digits) for value in ticks]
-            if all(
-                math.isclose(_value(text), tick, abs_tol=1e-12)
-                for text, tick in zip(labels, ticks, strict=True)
-            ):
-                break
-        return [text.replace("-", "\N{MINUS SIGN}") for text in labels]
-
-    def __call__(self, x: float, pos: int | None = None) -> str:
-        """Return the label of a single value."""
-        return self.format_ticks([x])[0]
-
-
-_UNITS = {"Z": 1e21, "E": 1e18, "P": 1e15, "T": 1e12, "G": 1e9, "M": 1e6, "K": 1e3}
-
-
-def _short(value: float, digits: int) -> str:
-    for unit, size in _UNITS.items():
-        if abs(value) >= size:
-            return f"{value / size:.{max(digits, 3)}g}{unit}"
-    return f"{value:.{max(digits, 3)}g}" if abs(value) >= 1 else f"{value:.{digits}g}"
-
-
-def _value(label: str) -> float:
-    unit = _UNITS.get(label[-1])
-    return float(label[:-1]) * unit if unit else float(label)
+def new_figure(
+    width: float, height: float, rows: int = 1, columns: int = 1
+) -> tuple[Figure, list[Axes]]:
+    """A figure of a size in inches, and its axes by row."""
+    figure = Figure((width, height), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False)
+    return figure, list(axes.flat)
 
 
 def is_spread(values: Sequence[float]) -> bool:
@@ -193,9 +135,7 @@ def is_spread(values: Sequence[float]) -> bool:
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
-def set_range(
-    axis: Axis, values: Sequence[float], *, log: bool, margin: float = 0.06, ticks: int = 5
-) -> None:
+def set_range(axis: Axis, values: Sequence[float], *, log: bool, amounts: bool = False) -> None:
     """Set an axis' scale, limits and ticks so that it holds all values with a margin, and at least
     three ticks.
 
@@ -203,115 +143,34 @@ def set_range(
         axis: `axes.xaxis` or `axes.yaxis`.
         values: finite, and above 0 if `log`.
         log: whether the scale is logarithmic.
-        margin: of the range, on either side.
-        ticks: the largest number of intervals between ticks.
+        amounts: whether ticks have the prefixes of units, as on a logarithmic axis: 20k, 1.5T.
     """
-    low, high = min(values), max(values)
     name = axis.axis_name  # type: ignore[attr-defined]
+    low, high = min(values), max(values)
+    locator: Locator = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10], min_n_ticks=3)
     if log:
-        factor = max((high / low) ** margin, 1.02)
+        decades = math.log10(high / low)
+        factor = 10 ** max(MARGIN * decades, 0.01)
         low, high = low / factor, high * factor
         axis.axes.set(**{f"{name}scale": "log"})
-        axis.set_major_locator(FixedLocator(_log_ticks(low, high, ticks)))
         axis.set_minor_locator(NullLocator())
+        if decades >= math.log10(LOG_FROM):
+            subs = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 4 else (1.0,)
+            locator = LogLocator(subs=subs, numticks=6)
     else:
-        largest = max(abs(low), abs(high))
-        air = (
-            high - low if high - low > 1e-9 * largest else largest
-        ) * margin  # equal values, up to rounding
-        air = air if air > 1e-100 else 1.0
+        air, largest = MARGIN * (high - low), max(abs(low), abs(high))
+        if air < 1e-9 * largest:  # equal values, up to rounding
+            air = MARGIN * largest
+        air = max(air, 1e-9)
         low, high = low - air, high + air
-        axis.set_major_locator(FixedLocator(_linear_ticks(low, high, ticks)))
-    axis.set_major_formatter(ShortNumbers())
+    axis.set_major_locator(locator)
+    if amounts or log:
+        axis.set_major_formatter(EngFormatter(sep=""))
+    else:
+        in_full = ScalarFormatter(useOffset=False)
+        in_full.set_scientific(False)
+        axis.set_major_formatter(in_full)
     axis.axes.set(**{f"{name}lim": (low, high)})
-
-
-def _linear_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return at least LEAST_TICKS round values within the limits; at most `most` intervals where
-    these are enough.
-    """
-    for intervals in range(most, most + 8):
-        ticks = MaxNLocator(intervals, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        inside = [float(tick) for tick in ticks if low <= tick <= high]
-        if len(inside) >= LEAST_TICKS:
-            break
-    return inside
-
-
-def _log_ticks(low: float, high: float, most: int) -> list[float]:
-    """Return at least LEAST_TICKS round values within the limits; powers of ten where there are
-    enough.
-    """
-    for steps in ((1.0,), (1.0, 3.0), (1.0, 2.0, 5.0), (1.0, 2.0, 3.0, 5.0)):
-        inside = [
-            tick
-            for tick in LogLocator(subs=steps, numticks=99).tick_values(low, high)
-            if low <= tick <= high
-        ]
-        if len(inside) >= LEAST_TICKS:
-            # Every n-th of many, but never so few that the scale cannot be read.
-            return inside[
-                :: min(-(-len(inside) // (most + 1)), (len(inside) - 1) // (LEAST_TICKS - 1))
-            ]
-    return _linear_ticks(low, high, most)
-
-
-def text_width(text: str, size: float) -> float:
-    """Return the width of a text in inches; `size` in points."""
-    width, _, _ = text_to_path.get_text_width_height_descent(
-        text, FontProperties(size=size), ismath=False
-    )
-    return float(width) / 72
-
-
-def wrap(text: str, size: float, width: float) -> list[str]:
-    """Break text into lines of at most `width` inches: at spaces, else after punctuation, else
-    anywhere.
-    """
-    lines = [""]
-    for piece in _pieces(printable(text), size, width):
-        if lines[-1] and text_width((lines[-1] + piece).rstrip(), size) > width:
-            lines.append("")
-        lines[-1] += piece
-    return [line.strip() for line in lines]
-
-
-def _pieces(text: str, size: float, width: float) -> Iterator[str]:
-    """Cut text into the pieces that stay on one line: words, else parts up to = or a comma, else
-    smaller ones.
-    """
-    for word in text.replace(" ", " \0").split("\0"):
-        for pattern in _BREAKS:
-            pieces = re.findall(pattern, word)
-            if all(text_width(piece.rstrip(), size) <= width for piece in pieces):
-                break
-        for piece in pieces:
-            yield from (
-                [piece] if text_width(piece.rstrip(), size) <= width else _cut(piece, size, width)
-            )
-
-
-_BREAKS = (r".+", r"[^=,]*[=,]+ ?|[^=,]+", r"[^=,_.:/-]*[=,_.:/-]+ ?|[^=,_.:/-]+")
-
-
-def _cut(piece: str, size: float, width: float) -> Iterator[str]:
-    """Cut anywhere."""
-    part = ""
-    for character in piece:
-        if part and text_width(part + character, size) > width:
-            yield part
-            part = ""
-        part += character
-    yield part
-
-
-def fitted(text: str, size: float, width: float) -> str:
-    """Return the text, shortened with an ellipsis if it is wider than `width` inches."""
-    if text_width(text, size) <= width:
-        return text
-    while text and text_width(f"{text}…", size) > width:
-        text = text[: len(text) * 9 // 10]
-    return f"{text}…"
 
 
 def families_for(characters: set[str]) -> tuple[list[str], set[str]]:

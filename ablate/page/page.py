@@ -12,7 +12,7 @@ from ablate.analysis.results import predictions_of
 from ablate.analysis.table import Table
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import duration, number, plural, setting_text, signed
+from ablate.formatting import duration, number, plural, scaled, setting_text, signed
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
@@ -28,7 +28,7 @@ from ablate.page.points import (
     points,
     within_axis,
 )
-from ablate.plotting import PALETTE, ShortNumbers, inline_svg
+from ablate.plotting import PALETTE, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
 from ablate.report.publish import TableProvenance, provenance
@@ -153,7 +153,7 @@ def _curve_title(curve: Curve) -> str:
 
 
 def _amount(cost: float, axis: str) -> str:
-    return f"step {cost}" if axis == "step" else f"{ShortNumbers()(cost)} {AXES[axis]}"
+    return f"step {cost}" if axis == "step" else f"{scaled(cost, '').strip()} {AXES[axis]}"
 
 
 def _costs(table: Table) -> Iterator[Drawing]:
@@ -171,7 +171,7 @@ def _costs(table: Table) -> Iterator[Drawing]:
 def _point_title(row: Point, metric: Metric, cost: str) -> str:
     return (
         f"{row.row}: {number(row.score, metric.digits)} {metric.title}, {cost} "
-        f"{ShortNumbers()(row.cost)}"
+        f"{scaled(row.cost, '').strip()}"
     )
 
 
