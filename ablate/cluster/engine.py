@@ -13,7 +13,6 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from ablate.config.fields import Section
 from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
 from ablate.errors import UsageError
 from ablate.formatting import size
@@ -21,6 +20,7 @@ from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.records import Setting
 from ablate.study import Study
+from ablate.study.typed import Keyed
 
 START_SECONDS = 60.0  # a run that has less than this before the warning is not started
 LIBRARY_BYTES = 500_000_000  # of a pilot, its worker and their libraries; importing takes 300 MB
@@ -52,7 +52,7 @@ class Allocation(ABC):
         """Put this pilot back into the queue; the cluster then ends it. The reason of a refusal."""
 
 
-class Engine(Section):
+class Engine(Keyed):
     """The settings that every profile has. These defaults are right where nothing is submitted."""
 
     engine: str

@@ -22,6 +22,7 @@ from ablate.cluster.engine import Engine
 from ablate.cluster.manual import Manual
 from ablate.cluster.ray_cluster import Ray
 from ablate.cluster.slurm import Slurm
+from ablate.config.fields import Section
 from ablate.errors import StoreError, StudyError, UsageError, did_you_mean, listed
 from ablate.paths import home_path
 from ablate.store.jobs import ClusterJob
@@ -116,7 +117,7 @@ def read_profiles(path: Path) -> dict[str, Engine]:
     return profiles
 
 
-class Unknown(Engine):
+class Unknown(Section):
     """A profile whose engine is missing or wrong: only that is reported."""
 
     model_config = ConfigDict(extra="ignore")
@@ -125,18 +126,16 @@ class Unknown(Engine):
 
 
 def _read_profile(name: str, node: Node, report: Report) -> Engine | None:
-    engine: type[Engine] = Unknown
-    named = ""
-    if isinstance(node.value, dict) and "engine" in node.value:
-        named = str(node.value["engine"][1].value)
-        engine = ENGINES.get(named, Unknown)
-    if engine is not Unknown:
-        fields = {}
-        for key, mark, value in node.items():
-            others = [known for known in ENGINES.values() if key in known.model_fields]
-            if others and engine not in others:
-                report(mark, f"{key}: has no effect with the engine {named}")
-            else:
-                fields[key] = (mark, value)
-        node = Node(fields, node.mark)
-    return read_model(engine, node, f'profile "{name}"', report)
+    written = node.to_python()
+    named = str(written.get("engine")) if isinstance(written, dict) else ""
+    if named not in ENGINES:
+        model = Unknown if isinstance(written, dict) else Engine
+        read_model(model, node, f'profile "{name}"', report)
+        return None
+    fields = dict(node.value)
+    for key, mark, _ in node.items():
+        engines = [known for known, engine in ENGINES.items() if key in engine.model_fields]
+        if engines and named not in engines:
+            report(mark, f"{key}: has no effect with the engine {named}")
+            del fields[key]
+    return read_model(ENGINES[named], Node(fields, node.mark), f'profile "{name}"', report)[0]

@@ -23,7 +23,6 @@ from pydantic import Field
 from typing_extensions import override
 
 from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
-from ablate.config.fields import Section
 from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import UsageError
 from ablate.formatting import plural, size
@@ -31,6 +30,7 @@ from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
 from ablate.streams import echo
 from ablate.study import Study
+from ablate.study.typed import Keyed
 
 CONNECTED = "connected"  # a line of a driver, once it has found a cluster that fits its pilots
 SYSTEM_RETRIES = 3  # of a task whose worker or node has died; a pilot that has ended stays so
@@ -38,7 +38,7 @@ WAIT_SECONDS = 1.0
 CONNECT_SECONDS = 10.0
 
 
-class TaskResources(Section):
+class TaskResources(Keyed):
     """Resources of a pilot on Ray."""
 
     cpus: int = Field(1, ge=1, le=4096, description="cores")

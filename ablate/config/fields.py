@@ -126,6 +126,8 @@ def error_message(error: Any, description: str | None = None) -> str:
         )
     if error["type"] == "too_short":
         return f"{value} is not allowed: needs {error['ctx']['min_length']} or more entries"
+    if error["type"] == "too_long":
+        return f"at most {error['ctx']['max_length']} entries are allowed"
     allowed = error["msg"].replace("Input should be", "must be").replace("Value error, ", "")
     allowed = allowed.replace("a valid list", "a list").replace("a valid dictionary", "a mapping")
     allowed = allowed.replace("must be a valid boolean", "must be true or false")

@@ -5,22 +5,24 @@ together.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
 from ablate.errors import did_you_mean, unknown_name
 from ablate.formatting import plural, setting_text
 from ablate.stats.factorial import MAX_FACTORS, Fraction, Generator, smallest_fraction
-from ablate.study.settings import Settings, is_value, known_fields
-from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.study.settings import Fault, Settings, name_faults, reference, value_faults
+from ablate.study.typed import KEY, Misplaced, mapping_of
+from ablate.study.yaml_nodes import Mark, Node
 
 Path = Literal["leave-one-out", "add-one-in"]
 PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in")
 DESIGNS = ("factorial", *PATHS)
-FRACTIONS = ("generators", "resolution")  # keys beside `factorial`
-RESOLUTIONS = (3, 4, 5)
+MAX_PARTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
@@ -111,7 +113,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class _Part:
+class Part:
     """A field, or a named group of fields: its settings at each level, and the levels' texts."""
 
     name: str
@@ -121,217 +123,171 @@ class _Part:
     texts: tuple[str, str]
 
 
-def expand_design(
-    group: str, way: str, mapping: Node, report: Report, max_rows: int
-) -> tuple[list[Cell], Design | None]:
-    """Expand a group into the rows of its design; none after an error.
-
-    Args:
-        group: its name.
-        way: one of DESIGNS.
-        mapping: the group's keys.
-        report: receives the errors.
-        max_rows: the most rows that it may have.
-    """
-    node = mapping.value[way][1]
-    if "where" in mapping.value:
-        report(mapping.value["where"][0], f"where would drop rows that {way} needs; use require")
-        return [], None
-    for key in FRACTIONS:
-        if key in mapping.value and way != "factorial":
-            report(mapping.value[key][0], f"{key} belongs to factorial")
-    parts = _read_parts(way, node, report)
-    if not parts:
-        return [], None
-    if way != "factorial":
-        return _path(group, "leave-one-out" if way == "leave-one-out" else "add-one-in", parts)
-    fraction = _read_fraction(tuple(part.name for part in parts), mapping, node, report)
-    if fraction is None:
-        return [], None
-    count = 2 ** len(fraction.basic)
-    if count > max_rows:
-        report(node.mark, f"makes {count:,} rows; the study has room for {max_rows:,}")
-        return [], None
-    return _factorial(group, parts, fraction)
-
-
-def _factorial(group: str, parts: list[_Part], fraction: Fraction) -> tuple[list[Cell], Design]:
+def factorial(
+    group: str, parts: Sequence[Part], fraction: Fraction
+) -> tuple[list[Cell], FactorialDesign]:
+    """The rows of a factorial group."""
     cells = []
     for levels in fraction.cells():
-        high = {part.name: levels[part.name] > 0 for part in parts}
-        settings = {
-            key: node
-            for part in parts
-            for key, node in (part.high if high[part.name] else part.low).items()
-        }
-        title = " ".join(f"{part.name}={part.texts[high[part.name]]}" for part in parts)
-        cells.append(Cell(title, settings, parts[0].mark))
+        settings, titles = Settings(), []
+        for part in parts:
+            is_high = levels[part.name] > 0
+            settings.update(part.high if is_high else part.low)
+            titles.append(f"{part.name}={part.texts[is_high]}")
+        cells.append(Cell(" ".join(titles), settings, parts[0].mark))
     rows = tuple(f"{group} {cell.title}" for cell in cells)
-    return cells, FactorialDesign(group, fraction, rows, {part.name: part.texts for part in parts})
+    texts = {part.name: part.texts for part in parts}
+    return cells, FactorialDesign(group, fraction, rows, texts)
 
 
-def _path(group: str, way: Path, parts: list[_Part]) -> tuple[list[Cell], Design]:
-    def settings(chosen: list[_Part]) -> Settings:
-        return {key: node for part in chosen for key, node in part.high.items()}
-
-    if way == "add-one-in":
-        cells = [Cell(f"+ {part.name}", settings([part]), part.mark) for part in parts]
-    else:
-        cells = [
-            Cell(
-                f"all - {part.name}",
-                settings([other for other in parts if other is not part]),
-                part.mark,
-            )
-            for part in parts
-        ]
-    names, rows = (
-        tuple(part.name for part in parts),
-        tuple(f"{group} {cell.title}" for cell in cells),
-    )
-    whole = Cell("all", settings(parts), parts[0].mark)
+def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], PathDesign]:
+    """The rows of a group with one part changed, or left as in base, at a time."""
+    cells = []
+    for part in parts:
+        if way == "add-one-in":
+            cells.append(Cell(f"+ {part.name}", _together([part]), part.mark))
+        else:
+            rest = [another for another in parts if another is not part]
+            cells.append(Cell(f"all - {part.name}", _together(rest), part.mark))
+    names = tuple(part.name for part in parts)
+    rows = tuple(f"{group} {cell.title}" for cell in cells)
+    whole = Cell("all", _together(parts), parts[0].mark)
     return [whole, *cells], PathDesign(group, way, names, rows, f"{group} {whole.title}")
 
 
-def _read_parts(way: str, node: Node, report: Report) -> list[_Part]:
-    """The parts of a design; none after an error."""
-    most = MAX_FACTORS if way == "factorial" else 100
-    if not isinstance(node.value, dict) or not 2 <= len(node.value) <= most:
-        report(
-            node.mark,
-            f"{way} needs 2 to {most} fields or named groups of fields; got {_count(node)}",
-        )
-        return []
-    parts = [_read_part(way, name, mark, value, report) for name, mark, value in node.items()]
-    found = [part for part in parts if part is not None]
-    valid = len(found) == len(parts)
-    owner: dict[str, str] = {}
-    for part in found:
-        for key in part.high:
-            field = standard_name(key) or key
-            if field in owner:
-                report(part.mark, f'"{part.name}" and "{owner[field]}" both set {field}')
-                valid = False
-            owner[field] = part.name
-    return found if valid else []
+def _together(parts: Iterable[Part]) -> Settings:
+    settings = Settings()
+    for part in parts:
+        settings.update(part.high)
+    return settings
 
 
-def _count(node: Node) -> str:
-    return str(len(node.value)) if isinstance(node.value, dict) else node.kind
+def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
+    """The type of the parts of a design: fields, and named groups of fields.
 
-
-def _read_part(way: str, name: str, mark: Mark, value: Node, report: Report) -> _Part | None:
-    if isinstance(value.value, dict):
-        return _read_named_group(name, mark, value, report)
-    field = known_fields(Node({name: (mark, value)}, mark), report)
-    if not field:
-        return None
-    if way != "factorial":
-        valid = is_value(name, value, report)
-        return _Part(name, mark, {}, {name: value}, ("", "")) if valid else None
-    levels = value.value
-    if not isinstance(levels, list) or len(levels) != 2:
-        got = plural(len(levels), "level") if isinstance(levels, list) else value.kind
-        report(value.mark, f'"{name}" needs two levels, such as [low, high]; got {got}')
-        return None
-    # A list, and not a generator, so that both levels at fault are reported.
-    if not all([is_value(name, level, report) for level in levels]):  # noqa: C419
-        return None
-    low, high = levels
-    if low.to_python() == high.to_python():
-        report(high.mark, f'"{name}" has the same level twice')
-        return None
-    return _Part(name, mark, {name: low}, {name: high}, (_text(low), _text(high)))
-
-
-def _read_named_group(name: str, mark: Mark, value: Node, report: Report) -> _Part | None:
-    """A group such as `llama: {norm: rmsnorm, activation: swiglu}`: base's values are its low
-    level.
+    Args:
+        way: that makes the design.
+        most: the largest number of parts.
+        field: the JSON Schema of the value of a field.
     """
-    if not _NAME.fullmatch(name) or standard_name(name) is not None:
-        allowed = "letters, digits, - and _, but not a field"
-        report(mark, f'"{name[:60]}" is not a valid name for a group of fields; allowed: {allowed}')
-        return None
-    known = known_fields(value, report)
-    valid = [is_value(key, node, report) for key, node in known.items()]
-    if not known or not all(valid) or len(known) < len(value.value):
-        if not value.value:
-            report(value.mark, f'"{name}" needs at least one field')
-        return None
-    return _Part(name, mark, {}, known, ("off", "on"))
+
+    def check(value: Any) -> list[Part]:
+        value = mapping_of(value, "fields, and of named groups of fields")
+        if not 2 <= len(value) <= most:
+            needs = f"needs 2 to {most} fields or named groups of fields; got {len(value)}"
+            raise Misplaced(((), f"{way} {needs}"))
+        parts, faults = [], []
+        owner: dict[str, str] = {}
+        for name, mark, node in value.node.items():
+            in_part = list(_part_faults(way, name, node))
+            faults += [((name, *inside), message) for inside, message in in_part]
+            if in_part:
+                continue
+            parts.append(_part(way, name, mark, node))
+            for key in parts[-1].high:
+                changed = standard_name(key) or key
+                if changed in owner:
+                    both = f'"{name}" and "{owner[changed]}" both set {changed}'
+                    faults.append(((name, KEY), both))
+                owner[changed] = name
+        if faults:
+            raise Misplaced(*faults, depth=0)
+        return parts
+
+    branches = [field, reference("settings")]
+    schema = {"type": "object", "minProperties": 2, "additionalProperties": {"anyOf": branches}}
+    return Annotated[list[Part], PlainValidator(check), WithJsonSchema(schema)]
+
+
+def _part(way: str, name: str, mark: Mark, node: Node) -> Part:
+    """A part without faults; base's values are the low level of a group of fields."""
+    if isinstance(node.value, dict):
+        fields = Settings((key, value) for key, _, value in node.items())
+        return Part(name, mark, Settings(), fields, ("off", "on"))
+    if way != "factorial":
+        return Part(name, mark, Settings(), Settings({name: node}), ("", ""))
+    low, high = node.value
+    texts = _text(low), _text(high)
+    return Part(name, mark, Settings({name: low}), Settings({name: high}), texts)
+
+
+def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
+    if isinstance(node.value, dict):
+        if not _NAME.fullmatch(name) or standard_name(name) is not None:
+            needs = "allowed: letters, digits, - and _, but not a field"
+            yield (KEY,), f'"{name[:60]}" is not a valid name for a group of fields; {needs}'
+        elif not node.value:
+            yield (), f'"{name}" needs at least one field'
+        yield from name_faults(node)
+        for key, _, value in node.items():
+            for inside, message in value_faults(key, value):
+                yield (key, *inside), message
+        return
+    unknown = list(name_faults(Node({name: (node.mark, node)}, node.mark)))
+    if unknown:
+        yield (KEY,), unknown[0][1]
+    elif way != "factorial":
+        yield from value_faults(name, node)
+    elif not isinstance(node.value, list) or len(node.value) != 2:
+        got = plural(len(node.value), "level") if isinstance(node.value, list) else node.kind
+        yield (), f'"{name}" needs two levels, such as [low, high]; got {got}'
+    else:
+        for index, level in enumerate(node.value):
+            for inside, message in value_faults(name, level):
+                yield (index, *inside), message
+        if node.value[0].to_python() == node.value[1].to_python():
+            yield (1,), f'"{name}" has the same level twice'
 
 
 def _text(node: Node) -> str:
     return setting_text(node.to_python(), unset="null")
 
 
-def _read_fraction(
-    factors: tuple[str, ...], mapping: Node, node: Node, report: Report
-) -> Fraction | None:
-    """The fraction that `generators` or `resolution` states; the full design without them; None
-    after an error.
+_SCALAR = {"type": ["string", "number", "boolean", "null"]}
+_LEVELS = {"type": "array", "minItems": 2, "maxItems": 2, "items": _SCALAR}
+Factors = parts_of("factorial", MAX_FACTORS, _LEVELS)
+Added = parts_of("add-one-in", MAX_PARTS, _SCALAR)
+LeftOut = parts_of("leave-one-out", MAX_PARTS, _SCALAR)
+
+
+def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution: int) -> Fraction:
+    """The fraction that `generators` or `resolution` states; the full design without them.
+
+    Raises:
+        Misplaced: it does not exist, by path from the group.
     """
-    if all(key in mapping.value for key in FRACTIONS):
-        report(
-            mapping.value["resolution"][0], "resolution follows from generators; remove one of them"
-        )
-        return None
-    if "resolution" in mapping.value:
-        wanted = mapping.value["resolution"][1]
-        if type(wanted.value) is not int or wanted.value not in RESOLUTIONS:
-            report(wanted.mark, f"resolution: {wanted.kind} is not allowed: must be 3, 4 or 5")
-            return None
-        fraction = smallest_fraction(factors, wanted.value)
+    factors = tuple(part.name for part in parts)
+    if resolution and generators:
+        both = "resolution follows from generators; remove one of them"
+        raise Misplaced((("resolution", KEY), both))
+    if resolution:
+        fraction = smallest_fraction(factors, resolution)
         if not fraction.generators:
-            report(
-                wanted.mark,
-                f"no fraction of {len(factors)} factors has resolution {wanted.value}; remove "
-                f"resolution",
-            )
-            return None
+            what = f"no fraction of {len(factors)} factors has resolution {resolution}"
+            raise Misplaced((("resolution",), f"{what}; remove resolution"))
         return fraction
-    if "generators" not in mapping.value:
-        return Fraction(factors)
-    written = mapping.value["generators"][1]
-    if not isinstance(written.value, dict) or not written.value:
-        report(
-            written.mark,
-            f"generators must be a mapping such as {{D: A * B * C}}; got {written.kind}",
-        )
-        return None
-    generators = [one for one in _read_generators(factors, written, report) if one is not None]
-    if len(generators) < len(written.value):
-        return None
-    fraction = Fraction(factors, tuple(generators))
-    if (fraction.resolution or 0) < 3:
+    basic = [name for name in factors if name not in generators]
+    read = []
+    for factor, text in generators.items():
+        if factor not in factors:
+            raise Misplaced((("generators", factor, KEY), unknown_name("factor", factor, factors)))
+        names = [name.strip() for name in text.removeprefix("-").split("*")]
+        for index, name in enumerate(names):
+            if name not in basic:
+                remedy = did_you_mean(name, basic) or _product(basic)
+                message = f'{factor}: "{name}" is no factor without a generator{remedy}'
+                raise Misplaced((("generators", factor), message))
+            if name in names[:index]:
+                message = f"{factor}: a factor is repeated{_product(basic)}"
+                raise Misplaced((("generators", factor), message))
+        read.append(Generator(factor, frozenset(names), -1 if text.startswith("-") else 1))
+    fraction = Fraction(factors, tuple(read))
+    if read and (fraction.resolution or 0) < 3:
         words = ", ".join(fraction.text(word) for word in fraction.relation if len(word) < 3)
-        report(written.mark, f"these generators confound main effects with each other: I = {words}")
-        return None
+        message = f"these generators confound main effects with each other: I = {words}"
+        raise Misplaced((("generators",), message))
     return fraction
 
 
-def _read_generators(
-    factors: tuple[str, ...], written: Node, report: Report
-) -> Iterator[Generator | None]:
-    generated = set(written.value)
-    basic = [name for name in factors if name not in generated]
-    for factor, mark, node in written.items():
-        if factor not in factors:
-            report(mark, unknown_name("factor", factor, factors))
-            yield None
-            continue
-        text = str(node.to_python())
-        names = [name.strip() for name in text.removeprefix("-").split("*")]
-        wrong = next((name for name in names if name not in basic), None)
-        if wrong is not None or len(set(names)) < len(names):
-            nearest = did_you_mean(wrong, basic) if wrong else ""
-            why = (
-                f'"{wrong}" is no factor without a generator'
-                if wrong is not None
-                else "a factor is repeated"
-            )
-            remedy = nearest or f"; write a product such as {' * '.join(basic[:2])}"
-            report(node.mark, f"{factor}: {why}{remedy}")
-            yield None
-            continue
-        yield Generator(factor, frozenset(names), -1 if text.startswith("-") else 1)
+def _product(basic: Sequence[str]) -> str:
+    return f"; write a product such as {' * '.join(basic[:2])}"

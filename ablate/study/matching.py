@@ -13,22 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.cost import ASSUMED_LENGTH, Lengths, parameters, training_flops
-from ablate.config.fields import Section
 from ablate.config.model import MAX_SIZE
 from ablate.config.plugins import references
 from ablate.config.resolve import SYMBOLS
 from ablate.config.training import MAX_STEPS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import scaled
-from ablate.study.typed import read_model
-from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.study.typed import Misplaced, Placed
 
 Cost = Literal["params", "flops"]
-DEFAULT_TOLERANCE = 0.01
 # Free fields of each cost, with the range that is searched.
 RANGES: dict[str, tuple[int, int]] = {
     "d_ff": (1, MAX_SIZE),
@@ -43,22 +40,67 @@ FREE_FIELDS: dict[str, tuple[str, ...]] = {
 _NEARBY = 8  # candidates tried on either side of a value that is not valid
 
 
-@dataclass(frozen=True)
-class Match:
-    """The key `match` of a study, a group or a row.
+def _free(cost: Cost) -> Any:
+    """The type of a free field of a cost, by name or by symbol."""
+    allowed = FREE_FIELDS[cost]
 
-    cost: `params` of the model, or `flops` of one training.
-    field: standard name of the free field.
-    within: largest relative difference from base that is accepted.
-    tokens: tokens per sentence that FLOPs are counted with. The corpus has no say: ids must not
-        depend on it.
-    """
+    def check(value: Any) -> Any:
+        field = standard_name(value) if isinstance(value, str) else None
+        if field in allowed:
+            return field
+        if field in RANGES:
+            raise ValueError(f'"{value}" does not change {cost}; use {listed(allowed)}')
+        if isinstance(value, (dict, list)):
+            raise ValueError(f"takes a single free field: {listed(allowed)}")
+        raise ValueError(unknown_name("free field", str(value), allowed))
 
-    cost: Cost
-    field: str
-    mark: Mark
-    within: float = DEFAULT_TOLERANCE
-    tokens: int = ASSUMED_LENGTH
+    names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
+    return Annotated[Any, BeforeValidator(check), WithJsonSchema({"enum": names})]
+
+
+class Match(Placed):
+    """The key `match` of a study, a group or a row: one free field, for one cost."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "description": "each row gets the value of a free field that gives it the cost of base",
+            "oneOf": [{"required": [cost]} for cost in FREE_FIELDS],
+        }
+    )
+
+    params: _free("params") = None  # type: ignore[valid-type]
+    flops: _free("flops") = None  # type: ignore[valid-type]
+    within: float = Field(
+        0.01,
+        ge=0,
+        le=0.5,
+        description="largest relative difference from base; unset: 0.01",
+    )
+    # The corpus has no say in the length: ids must not depend on it.
+    tokens: int = Field(
+        ASSUMED_LENGTH,
+        ge=1,
+        le=60_000,
+        description="tokens per sentence that FLOPs are counted with; unset: 30",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_cost(self) -> Match:
+        costs = self.model_fields_set & FREE_FIELDS.keys()
+        if len(costs) != 1:
+            needed = f"exactly one of the keys {listed(FREE_FIELDS)}"
+            raise Misplaced(((), f"match needs {needed}; got {len(costs) or 'none'}"))
+        return self
+
+    @property
+    def cost(self) -> Cost:
+        """`params` of the model, or `flops` of one training."""
+        return "params" if self.params else "flops"
+
+    @property
+    def field(self) -> str:
+        """Standard name of the free field."""
+        return str(self.params or self.flops)
 
     def of(self, config: RowConfig, vocab_size: int) -> float:
         """Cost of a configuration.
@@ -123,63 +165,6 @@ def signed_percent(share: float) -> str:
     """A signed share in percent, with one digit: `+0.1 %`, and `0.0 %` where it would be a zero."""
     text = f"{100 * share:+.1f} %"
     return text[1:] if text[1:] == "0.0 %" else text
-
-
-def _free(cost: Cost) -> Any:
-    """The type of a free field of a cost, by name or by symbol."""
-    allowed = FREE_FIELDS[cost]
-
-    def check(value: Any) -> Any:
-        field = standard_name(value) if isinstance(value, str) else None
-        if field in allowed:
-            return field
-        if field in RANGES:
-            raise ValueError(f'"{value}" does not change {cost}; use {listed(allowed)}')
-        if isinstance(value, (dict, list)):
-            raise ValueError(f"takes a single free field: {listed(allowed)}")
-        raise ValueError(unknown_name("free field", str(value), allowed))
-
-    names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
-    return Annotated[Any, BeforeValidator(check), WithJsonSchema({"enum": names})]
-
-
-class MatchRule(Section):
-    """The key `match` as written: one free field, for one cost."""
-
-    params: _free("params") = None  # type: ignore[valid-type]
-    flops: _free("flops") = None  # type: ignore[valid-type]
-    within: float = Field(
-        DEFAULT_TOLERANCE,
-        ge=0,
-        le=0.5,
-        description="largest relative difference from base; unset: 0.01",
-    )
-    tokens: int = Field(
-        ASSUMED_LENGTH,
-        ge=1,
-        le=60_000,
-        description="tokens per sentence that FLOPs are counted with; unset: 30",
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _one_cost(cls, value: dict[str, Any]) -> dict[str, Any]:
-        costs = len(value.keys() & FREE_FIELDS.keys())
-        if costs != 1 and value.keys() <= cls.model_fields.keys():
-            keys = listed(FREE_FIELDS)
-            raise ValueError(f"match needs exactly one of the keys {keys}; got {costs or 'none'}")
-        return value
-
-
-def read_match(node: Node, report: Report) -> Match | None:
-    """Read the key `match`, such as `{params: d_ff, within: 0.01}`; None for `false`, and after an
-    error.
-    """
-    rule = None if node.value is False else read_model(MatchRule, node, "match", report)
-    if rule is None:
-        return None
-    cost: Cost = "params" if rule.params else "flops"
-    return Match(cost, rule.params or rule.flops, node.mark, rule.within, rule.tokens)
 
 
 class NoMatch(ValueError):  # noqa: N818

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import Annotated, Any
 
-from ablate.study.yaml_nodes import Mark, Node, Report
+from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
 
-_STUDY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}")
-_SIZE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,19}")
+from ablate.study.typed import KEY, Located, Misplaced
+
 _RESERVED = ("runs", "corpora")  # folders of the results root
+_STUDY = r"^(?!.*\.\.)(?!(runs|corpora)$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 def folded_name(name: str) -> str:
@@ -19,46 +20,71 @@ def folded_name(name: str) -> str:
     return name.rstrip(" .").casefold()
 
 
-def read_name(node: Node | None, mark: Mark, report: Report) -> str:
-    """Read the study's name; errors are reported, at `mark` if there is no name."""
-    if node is None or node.value is None:
-        report(node.mark if node else mark, 'the study has no name; add "study: NAME"')
-        return ""
-    name = node.value if isinstance(node.value, str) else str(node.to_python())
-    if not _STUDY.fullmatch(name) or ".." in name:
+def _name(kind: str, pattern: str, allowed: str) -> Any:
+    """The type of the names of groups or of sizes; the row of base has its own."""
+
+    def check(name: str) -> str:
+        if not re.match(pattern, name) or folded_name(name) == "base" or name.endswith("\n"):
+            raise ValueError(f'"{name[:60]}" is not a valid {kind}; allowed: {allowed}')
+        return name
+
+    schema = WithJsonSchema({"type": "string", "pattern": pattern})
+    return Annotated[str, AfterValidator(check), schema]
+
+
+GroupName = _name(
+    "group name",
+    r"^(?!base$)(?!.*\.\.)[A-Za-z0-9][A-Za-z0-9 ._+-]{0,39}$",
+    'letters a-z, digits, spaces and . _ + - (at most 40 characters), but not "base"',
+)
+SizeName = _name(
+    "name of a size",
+    r"^(?!base$)[A-Za-z0-9][A-Za-z0-9._-]{0,19}$",
+    'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"',
+)
+
+
+def _study_name(value: Any) -> str:
+    if value is None:
+        raise Misplaced(((), 'the study has no name; add "study: NAME"'))
+    name = str(value)
+    if folded_name(name) in _RESERVED:
+        what = "is reserved for a folder of the results root; choose another name"
+    elif not re.match(_STUDY, name) or name.endswith("\n"):
         allowed = 'letters, digits, "-", "_" and "." (at most 64 characters)'
-        report(node.mark, f'"{name[:60]}" is not a valid study name; allowed: {allowed}')
-    elif folded_name(name) in _RESERVED:
-        report(
-            node.mark, f'"{name}" is reserved for a folder of the results root; choose another name'
-        )
-    return name
+        what = f"is not a valid study name; allowed: {allowed}"
+    else:
+        return name
+    raise Misplaced(((), f'"{name[:60]}" {what}'))
 
 
-def check_group_name(group: str, mark: Mark, report: Report) -> bool:
-    """Whether a group of rows may have this name; otherwise report it."""
-    if _GROUP.fullmatch(group) and ".." not in group and folded_name(group) != "base":
-        return True
-    allowed = 'letters a-z, digits, spaces and . _ + - (at most 40 characters), but not "base"'
-    report(mark, f'"{group[:60]}" is not a valid group name; allowed: {allowed}')
-    return False
+StudyName = Annotated[
+    str,
+    BeforeValidator(_study_name),
+    WithJsonSchema(
+        {"anyOf": [{"type": "string", "pattern": _STUDY}, {"type": "integer", "minimum": 0}]}
+    ),
+]
 
 
-def check_size_name(size: str, mark: Mark, report: Report) -> None:
-    """Report a name that a size may not have."""
-    if not _SIZE.fullmatch(size) or folded_name(size) == "base":
-        allowed = 'letters, digits, ".", "_" and "-" (at most 20 characters), but not "base"'
-        report(mark, f'"{size[:60]}" is not a valid name of a size; allowed: {allowed}')
+def refuse_similar(kind: str) -> BeforeValidator:
+    """Refuse each name of a mapping that file systems, and people, do not tell from an earlier
+    one.
+    """
 
+    def check(value: Any) -> Any:
+        if not isinstance(value, Located):
+            return value
+        seen: dict[str, tuple[str, int]] = {}
+        faults = []
+        for name, mark, _ in value.node.items():
+            earlier, line = seen.setdefault(folded_name(name), (name, mark.line))
+            if earlier != name:
+                where = f'"{earlier}" on line {line}'
+                what = "only in case, or at its end; rename one"
+                faults.append(((name, KEY), f'{kind} "{name}" differs from {where} {what}'))
+        if faults:
+            raise Misplaced(*faults)
+        return value
 
-def refuse_similar_names(kind: str, names: Node, report: Report) -> None:
-    """Report each name that file systems, and people, do not tell from an earlier one."""
-    seen: dict[str, tuple[str, Mark]] = {}
-    for name, mark, _ in names.items():
-        other, earlier = seen.setdefault(folded_name(name), (name, mark))
-        if other != name:
-            where = f'"{other}" on line {earlier.line}'
-            report(
-                mark,
-                f'{kind} "{name}" differs from {where} only in case, or at its end; rename one',
-            )
+    return BeforeValidator(check)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
-from ablate.study.settings import Settings
 from ablate.study.yaml_nodes import Node, Report
 
 _PLUGIN_FIELDS = plugin_fields(RowConfig)
@@ -23,15 +23,16 @@ class OwnClasses:
         self.sources: dict[str, bytes] = {}
         self._pinned: dict[Reference, Reference | ValueError] = {}
 
-    def resolve(self, settings: Settings) -> Settings:
+    def resolve(self, settings: Mapping[str, Node]) -> dict[str, Node]:
         """Pin every `module:Class` in the settings; report and leave out those that are not
         found.
         """
-        pinned = {
-            name: self.pin(node) if name in _PLUGIN_FIELDS else node
-            for name, node in settings.items()
-        }
-        return {name: node for name, node in pinned.items() if node is not None}
+        pinned = {}
+        for name, node in settings.items():
+            value = self.pin(node) if name in _PLUGIN_FIELDS else node
+            if value is not None:
+                pinned[name] = value
+        return pinned
 
     def pin(self, node: Node) -> Node | None:
         """A reference with the hash of its source; None if it is not found, which is reported.

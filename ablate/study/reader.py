@@ -13,18 +13,17 @@ from pathlib import Path
 from ablate.config.data import CorpusConfig
 from ablate.errors import StudyError
 from ablate.study.error_list import ErrorList
-from ablate.study.matching import read_match
-from ablate.study.metrics import read_margins, read_metrics
-from ablate.study.names import read_name
+from ablate.study.metrics import check_margins, check_metrics
 from ablate.study.own_classes import OwnClasses
 from ablate.study.row_reader import RowReader
-from ablate.study.sections import read_data, read_sections, read_task
-from ablate.study.seeds import Looks, read_seeds_or_looks
+from ablate.study.sections import read_data, read_task, with_overrides
+from ablate.study.seeds import Looks
 from ablate.study.select import MAX_RUNS, Selection, select
 from ablate.study.settings import named_mark
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, Study
-from ablate.study.tuning import read_tune
+from ablate.study.study_file import StudyFile
+from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
 from ablate.tasks import Task
 
@@ -84,25 +83,37 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     errors = ErrorList(path)
     report = errors.report
     classes = OwnClasses(path.parent, report)
-    sections = read_sections(root, overrides, data_folder, report)
-    name = read_name(sections.get("study"), root.mark, report)
+    root = with_overrides(root, overrides, data_folder, report)
+    file, valid = read_model(StudyFile, root, "the study", report)
+    if file is None:
+        raise errors.as_error()
+    sections = {key: node for key, _, node in valid.items()}
+    if "study" not in root.value:
+        report(root.mark, 'the study has no name; add "study: NAME"')
+    if "data" not in root.value:
+        report(
+            root.mark, 'the study needs a "data" section, such as {corpus: toy, vocab_size: 350}'
+        )
     task, task_name = read_task(sections.get("task"), classes, report)
-    # The class of the task knows the fields of `data`.
-    data = read_data(sections.get("data"), root.mark, task, path.parent, report) if task else None
-    seeds, looks = read_seeds_or_looks(sections.get("seeds"), report)
-    metrics = read_metrics(sections.get("metrics"), task, report) if task else ()
-    margins = read_margins(sections.get("margin"), task, metrics, report) if task else {}
+    data = None
+    metrics: tuple[str, ...] = ()
+    margins: dict[str, float] = {}
+    if task:
+        # The class of the task knows the fields of `data`.
+        if "data" in sections:
+            data = read_data(sections["data"], task, path.parent, report)
+        metrics = check_metrics(file.metrics, sections.get("metrics"), task, report)
+        margins = check_margins(file.margin, sections.get("margin"), task, metrics, report)
     settings = SettingsReader(task, classes, report)
     before = len(errors)
-    base = settings.read(sections.get("base"), {}, "base")
-    base_is_valid = len(errors) == before
-    match = read_match(sections["match"], report) if "match" in sections else None
-    tune = read_tune(sections["tune"], seeds, report) if "tune" in sections else None
-    reader = RowReader(settings, data, match, tune, errors)
-    rows, dropped = reader.read(sections.get("sizes"), sections.get("rows"), base)
+    base = settings.read(file.base, {})
+    base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
+    reader = RowReader(file, settings, data, errors)
+    rows, dropped = reader.read(base)
     reader.check_overridden(overrides, rows)
     if task and data and base_is_valid:
         _check_task(task, data, rows, reader.written, sections["data"], report)
+    seeds, looks = file.all_seeds, file.looks
     if not errors:
         _check_seeds(rows, seeds, looks, sections, report)
     # Settings are resolved up to here although some are invalid, so that all errors are reported at
@@ -110,7 +121,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     if errors or task is None or data is None:
         raise errors.as_error()
     return Study(
-        name,
+        file.study,
         path,
         data,
         tuple(rows),
@@ -121,7 +132,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         task=task,
         task_name=task_name,
         plugin_sources=classes.sources,
-        tune=tune,
+        tune=file.tune,
         designs=tuple(design.at_size(size) for design, size in reader.designs),
         looks=looks,
         notes=tuple(reader.notes()),
@@ -164,7 +175,7 @@ def _check_seeds(
     """Report looks without a row to judge, and too many runs."""
     if looks and all(row.is_base for row in rows):
         report(
-            looks.mark,
+            looks.node("looks").mark,
             "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]",
         )
     runs = len(rows) * len(seeds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +10,18 @@ from ablate.config import PRESETS, DecodingConfig, RowConfig, resolve_row, stand
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
-from ablate.formatting import plural
 from ablate.study.designs import Design, FactorialDesign, PathDesign
 from ablate.study.error_list import ErrorList
 from ablate.study.groups import expand_groups
 from ablate.study.matching import Match, Matched, NoMatch, match_row
-from ablate.study.names import check_size_name, refuse_similar_names
 from ablate.study.row_tuning import RowTuner
 from ablate.study.rows import RowSpec
 from ablate.study.sections import override_mark
-from ablate.study.settings import MAX_SIZES, merge
+from ablate.study.settings import merge
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, changes
-from ablate.study.tuning import Tune, Tuning
+from ablate.study.study_file import StudyFile
+from ablate.study.tuning import Tuning
 from ablate.study.yaml_nodes import Mark, Node
 
 MAX_NAMED = 6  # rows that a note names
@@ -40,24 +39,24 @@ class RowReader:
 
     def __init__(
         self,
+        file: StudyFile,
         settings: SettingsReader,
         data: CorpusConfig | None,
-        match: Match | None,
-        tune: Tune | None,
         errors: ErrorList,
     ) -> None:
         """Prepare for reading.
 
         Args:
+            file: with the groups of rows, and the sections that concern them.
             settings: reads and resolves the settings of rows.
             data: of the study; None if it is not valid. Rows are then neither matched nor tuned.
-            match: the study's rule; a group may have its own.
-            tune: of the study; a group may leave it out.
             errors: receives the errors.
         """
-        self.settings, self.data, self.match, self.tune = settings, data, match, tune
+        self.file, self.settings, self.data, self.tune = file, settings, data, file.tune
         self.errors, self.report = errors, errors.report
-        self.tuner = RowTuner(tune, settings, data, self.report) if tune and data else None
+        self.tuner = None
+        if file.tune and data:
+            self.tuner = RowTuner(file.tune, settings, data, self.report)
         self.written: dict[str, Mapping[str, Node]] = {}
         self._decoding: Tuning | None = None
         self.designs: dict[tuple[Design, str], Mark] = {}
@@ -66,45 +65,41 @@ class RowReader:
         self._equal_to_base: dict[str, Mark] = {}  # rows by label
         self._repeated: dict[str, Mark] = {}  # rows by label
 
-    def read(
-        self, sizes: Node | None, rows: Node | None, base: dict[str, Node]
-    ) -> tuple[list[Row], int]:
+    def read(self, base: dict[str, Node]) -> tuple[list[Row], int]:
         """The rows of all sizes, the first base first, and the number of rows that `where`
         drops.
         """
         read: list[Row] = []
         dropped = 0
-        for size, settings in self._read_sizes(sizes, base).items():
-            of_size, left_out = self._read_size(rows, settings, size)
+        for size, settings in self._read_sizes(base).items():
+            of_size, left_out = self._read_size(settings, size)
             read += of_size
             dropped += left_out
-        # The base of a further size shows its changes from the first base.
-        others = (
-            replace(row, changed=changes(row.config, read[0].config)) if row.is_base else row
-            for row in read[1:]
-        )
-        return [read[0], *others], dropped
+        rows = read[:1]
+        for row in read[1:]:
+            # The base of a further size shows its changes from the first base.
+            changed = changes(row.config, read[0].config) if row.is_base else row.changed
+            rows.append(replace(row, changed=changed))
+        return rows, dropped
 
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
-        tuned = (
-            self.tune.grid.keys() | self.tune.decoding.keys()
-            if self.tune and all(row.tuning or row.decoding_choice for row in rows)
-            else frozenset[str]()
-        )
+        tuned: frozenset[str] = frozenset()
+        if self.tune and all(row.tuning or row.decoding_choice for row in rows):
+            tuned = frozenset((*self.tune.grid, *self.tune.decoding))
         for name in tuned & self._size_fields.keys():
-            self.report(
-                self._size_fields[name], f"{name}: is chosen by tune at every size; remove it"
-            )
+            where = self._size_fields[name]
+            self.report(where, f"{name}: is chosen by tune at every size; remove it")
         for text in overrides:
             key = text.partition("=")[0].strip().removeprefix("base.")
             name = standard_name(key) or key
-            for source, names in (
-                ("tune chooses it for", tuned),
-                ("sizes set it for", self._fields_of_all_sizes),
-            ):
-                if name in names:
-                    self.report(override_mark(text), f"has no effect, because {source} every row")
+            if name in tuned:
+                source = "tune chooses it for"
+            elif name in self._fields_of_all_sizes:
+                source = "sizes set it for"
+            else:
+                continue
+            self.report(override_mark(text), f"has no effect, because {source} every row")
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each kind of rows that add nothing to the study, at the first of
@@ -121,57 +116,37 @@ class RowReader:
                 )
                 yield next(iter(rows.values())).error_line(f"{kind}: {named}")
 
-    # Sizes
-
-    def _read_sizes(self, node: Node | None, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
+    def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings at each size, by name; those of base alone, without a name, if there are
         no sizes.
         """
-        if node is None:
-            return {"": base}
-        if not isinstance(node.value, dict) or not 2 <= len(node.value) <= MAX_SIZES:
-            got = plural(len(node.value), "name") if isinstance(node.value, dict) else node.kind
-            example = "{small: {}, large: {d_model: 128}}"
-            needs = (
-                f"sizes must be a mapping of 2 to {MAX_SIZES} names to fields of base, such as "
-                f"{example}; got {got}"
-            )
-            self.report(node.mark, needs)
-            return {"": base}
-        refuse_similar_names("size", node, self.report)
         sizes: dict[str, dict[str, Node]] = {}
-        configs: dict[str, dict[str, Any] | None] = {}
-        for name, mark, value in node.items():
-            check_size_name(name, mark, self.report)
-            written = self.settings.read(value, base, f'size "{name[:60]}"')
+        size_of: dict[tuple[Any, ...], str] = {}  # configuration -> the first size with it
+        set_by_all: list[Set[str]] = []
+        for name, fields in self.file.sizes.items():
+            mark = self.file.node("sizes").value[name][0]
+            written = self.settings.read(fields, base)
             sizes[name] = merge(base, written)
             config = self.settings.resolve(sizes[name], mark)
-            trained = None if config is None else config.model_dump(exclude=_NOT_TRAINED)
-            other = next((known for known, earlier in configs.items() if earlier == trained), None)
-            if trained is not None and other is not None:
-                self.report(
-                    mark, f'size "{name[:60]}" has the settings of size "{other[:60]}" in training'
-                )
-            configs[name] = trained
-            self._size_fields = {
-                one: each.mark for one, each in written.items()
-            } | self._size_fields
-            set_here = written.keys() | _of_preset(written)
-            self._fields_of_all_sizes = frozenset(
-                set_here & self._fields_of_all_sizes if len(sizes) > 1 else set_here
-            )
-        return sizes
+            if config is not None:
+                trained = tuple(config.model_dump(exclude=_NOT_TRAINED).items())
+                earlier = size_of.setdefault(trained, name)
+                if earlier != name:
+                    same = f'has the settings of size "{earlier}" in training'
+                    self.report(mark, f'size "{name}" {same}')
+            for field, node in written.items():
+                self._size_fields.setdefault(field, node.mark)
+            set_by_all.append(written.keys() | _of_preset(written))
+        if set_by_all:
+            self._fields_of_all_sizes = frozenset.intersection(*map(frozenset, set_by_all))
+        return sizes or {"": base}
 
-    # Rows of one size
-
-    def _read_size(
-        self, node: Node | None, settings: dict[str, Node], size: str
-    ) -> tuple[list[Row], int]:
+    def _read_size(self, settings: dict[str, Node], size: str) -> tuple[list[Row], int]:
         """The rows of one size, base first, and the number of rows that `where` drops."""
         base = self._base(settings, size)
         rows = {base.label: base}
         dropped = 0
-        for spec in expand_groups(node, self.report):
+        for spec in expand_groups(self.file.rows, self.report):
             if spec.design is not None:
                 self.designs.setdefault((spec.design, size), spec.mark)
             written = self.settings.by_name(spec.settings)
@@ -230,8 +205,8 @@ class RowReader:
             self._equal_to_base[label] = spec.mark
         return Row(
             label, _prefix(base.size) + spec.group, config, self._test, changed, matched, tuning,
-            base=base.label, size=base.size, is_labeled=spec.written_label is not None,
-            decoding_choice=self._decoding if spec.is_tuned else None,
+            base=base.label, size=base.size, is_labeled=bool(spec.options.label),
+            decoding_choice=self._decoding if spec.options.is_tuned else None,
         )  # fmt: skip
 
     def _tuning(
@@ -244,7 +219,7 @@ class RowReader:
         matched: Matched | None,
     ) -> Tuning | None:
         """The candidates of a row; None for a row that is not tuned, and after an error."""
-        if self.tuner is None or not spec.is_tuned:
+        if self.tuner is None or not spec.options.is_tuned:
             return None
         tuning = self.tuner.candidates(label, settings, written, config)
         rule = self._rule(spec)
@@ -259,7 +234,8 @@ class RowReader:
     # Matching
 
     def _rule(self, spec: RowSpec) -> Match | None:
-        return self.match if spec.match is None else spec.match.value
+        of_group = "match" in spec.options.written
+        return (spec.options.match if of_group else self.file.match) or None
 
     def _configure(
         self,
@@ -311,10 +287,12 @@ class RowReader:
         """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop
         invalid ones.
         """
-        if spec.where is None:
+        if spec.options.where is None:
             return False
         try:
-            return not spec.where(_with_symbols(unchecked_values(self.settings.values(settings))))
+            return not spec.options.where(
+                _with_symbols(unchecked_values(self.settings.values(settings)))
+            )
         except ValueError as error:
             self.report(spec.mark, f'row "{spec.label}": {error}')
         except (TypeError, ZeroDivisionError):
@@ -322,14 +300,17 @@ class RowReader:
         return False
 
     def _check_require(self, spec: RowSpec, config: RowConfig) -> None:
-        if spec.require is None:
+        if spec.options.require is None:
             return
         values = _with_symbols(config.model_dump())
         try:
-            if not spec.require(values):
-                shown = ", ".join(f"{name}={values[name]}" for name in spec.require.fields(values))
+            if not spec.options.require(values):
+                shown = ", ".join(
+                    f"{name}={values[name]}" for name in spec.options.require.fields(values)
+                )
                 self.report(
-                    spec.mark, f'row "{spec.label}" violates require: {spec.require.text} ({shown})'
+                    spec.mark,
+                    f'row "{spec.label}" violates require: {spec.options.require.text} ({shown})',
                 )
         except ValueError as error:
             self.report(spec.mark, f'row "{spec.label}": {error}')
@@ -340,7 +321,7 @@ class RowReader:
             self.report(
                 spec.mark, f'a second row "{spec.label}", with other settings; use another group'
             )
-        elif self.tune is not None and (first.tuning is not None) != spec.is_tuned:
+        elif self.tune is not None and (first.tuning is not None) != spec.options.is_tuned:
             self.report(
                 spec.mark, f'a second row "{spec.label}", one tuned and one not; use another group'
             )

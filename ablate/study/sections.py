@@ -1,4 +1,4 @@
-"""Read the sections of a study, with `--set` applied, and the sections `task` and `data`."""
+"""Apply `--set` to a study file, and read its sections `task` and `data`."""
 
 from __future__ import annotations
 
@@ -14,49 +14,28 @@ from ablate.config.fields import field_errors
 from ablate.config.plugins import parse_reference
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.paths import home_path
-from ablate.study.designs import FRACTIONS
 from ablate.study.own_classes import OwnClasses
-from ablate.study.rows import OPTIONS, WAYS
-from ablate.study.settings import OPTIONS_OF_RUN, is_value, named_mark, report_fields
+from ablate.study.settings import named_mark, report_fields, value_faults
+from ablate.study.study_file import StudyFile
+from ablate.study.typed import keys_of
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, plain_scalar
-from ablate.tasks import TASKS, Task, load_task
-
-SECTIONS = (
-    "study",
-    "task",
-    "data",
-    "base",
-    "seeds",
-    "metrics",
-    "margin",
-    "sizes",
-    "match",
-    "tune",
-    "rows",
-)
+from ablate.tasks import TASKS, Task, Translation, load_task
 
 GIVEN_FOLDER = "folder of the data"  # place of `Selection.data_folder`
 
 
-def read_sections(
+def with_overrides(
     root: Node, overrides: Sequence[str], data_folder: str | None, report: Report
-) -> dict[str, Node]:
-    """The sections of a study, with the values of `--set` and a folder of the data that a program
-    gives. Errors are reported.
+) -> Node:
+    """The file with the values of `--set`, and with a folder of the data that a program gives.
 
     Raises:
         StudyError: the file is not a mapping.
     """
     if not isinstance(root.value, dict):
-        raise StudyError(
-            root.mark.error_line(
-                f"a study must be a mapping of {listed(SECTIONS)}; got {root.kind}"
-            )
-        )
-    for key, mark, _ in root.items():
-        if key not in SECTIONS:
-            report(mark, _unknown_section(key))
-    sections = {key: node for key, _, node in root.items()}
+        needs = f"a study must be a mapping of {listed(keys_of(StudyFile))}"
+        raise StudyError(root.mark.error_line(f"{needs}; got {root.kind}"))
+    sections = dict(root.value)
     for text in overrides:
         mark = override_mark(text)
         try:
@@ -65,28 +44,12 @@ def read_sections(
             report(mark, str(error))
     if data_folder is not None:
         _override(sections, "data.folder", Node(data_folder, Mark(GIVEN_FOLDER)))
-    return sections
+    return Node(sections, root.mark)
 
 
 def override_mark(text: str) -> Mark:
     """The position of errors of a `--set`."""
     return Mark(f"--set {text[:80]}")
-
-
-def _unknown_section(key: str) -> str:
-    """Message for a key of the study that is not a section: its place, if it is an option or a key
-    of another place.
-    """
-    text = f'unknown section "{key[:60]}"'
-    if key in OPTIONS_OF_RUN:
-        return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
-    if key == "looks":
-        return f"{text}; write seeds: {{looks: [3, 5, 8]}}"
-    if key in (*WAYS, *OPTIONS, *FRACTIONS):
-        return f"{text}; it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
-    if standard_name(key) is not None:
-        return f"{text}; it is a field of base: base: {{{key}: VALUE}}"
-    return unknown_name("section", key, SECTIONS)
 
 
 def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
@@ -112,7 +75,7 @@ def _parse_override(text: str, mark: Mark) -> tuple[str, Node]:
     return key, Node(node.value, mark)
 
 
-def _override(sections: dict[str, Node], key: str, node: Node) -> None:
+def _override(sections: dict[str, tuple[Mark, Node]], key: str, node: Node) -> None:
     """Replace a field of `data` or of `base` by `--set`, before anything is checked.
 
     Raises:
@@ -122,26 +85,23 @@ def _override(sections: dict[str, Node], key: str, node: Node) -> None:
     section = section or "base"
     if section not in ("data", "base"):
         raise ValueError(f'"{section}" cannot be set; --set takes FIELD and data.FIELD')
-    old = sections.get(section)
-    if old and old.value is not None and not isinstance(old.value, dict):
+    mark, old = sections.get(section, (node.mark, Node({}, node.mark)))
+    if old.value is not None and not isinstance(old.value, dict):
         return  # an error that is reported at the section itself
-    fields = dict(old.value) if old and isinstance(old.value, dict) else {}
+    fields = dict(old.value or {})
     if section == "base":  # the same field may be written by its symbol
         same = standard_name(name)
-        fields = {
-            k: v
-            for k, v in fields.items()
-            if k == "preset" or standard_name(k) != same or same is None
-        }
+        for written in list(fields):
+            if same is not None and standard_name(written) == same:
+                del fields[written]
     fields[name] = (node.mark, node)
-    sections[section] = Node(fields, old.mark if old else node.mark)
+    sections[section] = (mark, Node(fields, old.mark))
 
 
 def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[Task | None, str]:
     """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
-    default = TASKS["translation"], "translation"
     if node is None:
-        return default
+        return TASKS[Translation.name], Translation.name
     name = node.value
     if isinstance(name, str) and name in TASKS:
         return TASKS[name], name
@@ -162,39 +122,35 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
         return None, ""
 
 
-def read_data(
-    node: Node | None, mark: Mark, task: Task, folder: Path, report: Report
-) -> CorpusConfig | None:
-    """Read the section `data`; None, with the errors reported, if it is not valid.
+def read_data(section: Node, task: Task, folder: Path, report: Report) -> CorpusConfig | None:
+    """Read the fields of `data`; None, with the errors reported, if they are not valid.
 
     Args:
-        node: of the section.
-        mark: position of the message if the section is missing.
+        section: as written.
         task: which has the fields of the section.
         folder: of the study file, to which `data.folder` is relative.
         report: receives the errors.
     """
-    example = "such as {corpus: toy, vocab_size: 350}"
-    if node is None or node.value is None:
-        report(node.mark if node else mark, f'the study needs a "data" section, {example}')
-        return None
-    if not isinstance(node.value, dict):
-        report(node.mark, f"data must be a mapping, {example}; got {node.kind}")
-        return None
     settings = {}
-    for key, mark, value in node.items():
+    for key, mark, node in section.items():
+        faults = [message for _, message in value_faults(key, node)]
         if key not in task.data_config.model_fields:
             report(mark, unknown_name("data field", key, task.data_config.model_fields))
-        elif is_value(key, value, report):
-            settings[key] = value
+        elif faults:
+            report(node.mark, faults[0])
+        else:
+            settings[key] = node
     try:
         data = task.resolve_data({key: value.value for key, value in settings.items()})
-        path = _data_folder(settings["folder"], folder, report) if data.folder else None
-        return data.model_copy(update={"folder": path}) if data.folder else data
+        if not data.folder:
+            return data
+        path = _data_folder(settings["folder"], folder, report)
+        return data.model_copy(update={"folder": path})
     except ValidationError as error:
-        report_fields(field_errors(error, task.data_config), settings, node.mark, report, settings)
+        errors = field_errors(error, task.data_config)
+        report_fields(errors, settings, section.mark, report, settings)
     except ValueError as error:
-        where = settings["corpus"].mark if "corpus" in settings else node.mark
+        where = settings["corpus"].mark if "corpus" in settings else section.mark
         report(named_mark(str(error), [settings], where), str(error))
     return None
 

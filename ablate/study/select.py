@@ -52,8 +52,8 @@ def select(study: Study, selection: Selection) -> Study:
     if selection.seeds is not None and study.looks is not None:
         raise UsageError(
             Mark("--seeds").error_line(
-                f"{study.looks.mark}: the study is judged at looks, which determine its seeds; "
-                f"remove --seeds"
+                f"{study.looks.node('looks').mark}: the study is judged at looks, which determine "
+                f"its seeds; remove --seeds"
             )
         )
     if selection.seeds is not None:

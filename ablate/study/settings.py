@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Annotated, Any
+
+from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import PRESETS, field_names, standard_name
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, unknown_name
+from ablate.study.error_list import MAX_ERRORS
+from ablate.study.typed import KEY, Misplaced, Path, mapping_of
 from ablate.study.yaml_nodes import Mark, Node, Report
-
-MAX_SIZES = 10
 
 # Names of PyTorch, nanoGPT and Hugging Face -> names of ablate that are too different to be found
 # by their letters.
@@ -80,23 +84,77 @@ _FIELD_NAMES = re.compile(
     r'^"?(\w{1,40})\b|\b(\w{1,40})='
 )  # bounded, because a value may be as long as the file
 
-Settings = dict[str, Node]  # field name or symbol, as the study writes it -> value
+
+class Settings(dict[str, Node]):
+    """Values by field name or symbol, as the study writes them, and where it does."""
+
+    mark = Mark("")
+
+    @classmethod
+    def from_file(cls, value: Any) -> Settings:
+        """The fields of a mapping, each with a value; none if nothing is written.
+
+        Raises:
+            Misplaced: with every unknown or repeated field, and every value of the wrong kind.
+        """
+        return cls._checked(value, value_faults)
+
+    @classmethod
+    def lists_from_file(cls, value: Any) -> Settings:
+        """The fields of a mapping, each with a list of values; raises Misplaced likewise."""
+        return cls._checked(value, _list_faults)
+
+    @classmethod
+    def _checked(cls, value: Any, check: Callable[[str, Node], Iterable[Fault]]) -> Settings:
+        settings = cls()
+        if value is None:
+            return settings
+        value = mapping_of(value, "fields, such as {d_model: 64}")
+        # Nearest names take time, and a file may have more of them than are reported.
+        faults = list(islice(name_faults(value.node), MAX_ERRORS))
+        misnamed = {key for (key, *_), _ in faults}
+        for key, _, node in value.node.items():
+            if key in misnamed:
+                continue
+            settings[key] = node
+            for path, message in check(key, node):
+                faults.append(((key, *path), message))
+        if faults:
+            raise Misplaced(*faults, depth=1)
+        settings.mark = value.node.mark
+        return settings
 
 
-def known_fields(fields: Node, report: Report) -> Settings:
-    """Select the fields that exist, as written; report unknown names, and a field given by name and
-    by symbol.
-    """
+REFERENCE = "reference"  # stands for `$ref`, which pydantic takes for one of its own models
+
+
+def reference(definition: str) -> dict[str, str]:
+    """The JSON Schema of a definition that only the fields' table knows."""
+    return {REFERENCE: f"#/definitions/{definition}"}
+
+
+def _type(read: Callable[[Any], Settings], definition: str, besides: dict[str, Any]) -> Any:
+    schema = WithJsonSchema({next(iter(besides)): [reference(definition), *besides.values()]})
+    return Annotated[Settings, PlainValidator(read), schema]
+
+
+Values = _type(Settings.from_file, "settings", {"anyOf": {"type": "null"}})
+Fields = _type(Settings.from_file, "settings", {"allOf": {"minProperties": 1}})
+Lists = _type(Settings.lists_from_file, "lists", {"allOf": {"minProperties": 1}})
+Fault = tuple[Path, str]
+
+
+def name_faults(fields: Node) -> Iterator[Fault]:
+    """Unknown names, and each field that is given by name and by symbol."""
     written: dict[str, str] = {}  # standard name -> name or symbol in the study
-    for key, mark, _ in fields.items():
+    for key, _, _ in fields.items():
         name = "preset" if key == "preset" else standard_name(key)
         if name is None:
-            report(mark, _unknown_field(key))
+            yield (key, KEY), _unknown_field(key)
         elif name in written:
-            report(mark, f'"{key}" and "{written[name]}" are the same field')
+            yield (key, KEY), f'"{key}" and "{written[name]}" are the same field'
         else:
             written[name] = key
-    return {key: fields.value[key][1] for key in written.values()}
 
 
 def _unknown_field(key: str) -> str:
@@ -125,28 +183,32 @@ def _unknown_field(key: str) -> str:
     return f"{text}; a class of your own could have it: {of_class}: module:Class"
 
 
-def is_value(key: str, node: Node, report: Report) -> bool:
-    """Whether a field's value is a scalar without a NUL character, or a list of those for a field
-    of a layer, and a preset a known one; otherwise report it.
+def value_faults(key: str, node: Node) -> Iterator[Fault]:
+    """A value that is no scalar, or no list of those for a field of a layer; a NUL character; an
+    unknown preset.
     """
     if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
-        # A list, and not a generator, so that every value at fault is reported.
-        return all([is_value(key, _scalar(entry), report) for entry in node.value])  # noqa: C419
-    if isinstance(node.value, (dict, list)):
-        report(node.mark, f'"{key}" takes a single value; got {node.kind}')
-        return False
-    if isinstance(node.value, str) and "\0" in node.value:
-        report(node.mark, f'"{key}" holds a NUL character: {node.kind}')
-        return False
-    if key == "preset" and node.value not in PRESETS:
-        report(node.mark, unknown_name("preset", str(node.value), PRESETS))
-        return False
-    return True
+        for index, entry in enumerate(node.value):
+            if isinstance(entry.value, list):
+                yield (index,), f'"{key}" takes no pattern within its pattern'
+            else:
+                for path, message in value_faults(key, entry):
+                    yield (index, *path), message
+    elif isinstance(node.value, (dict, list)):
+        yield (), f'"{key}" takes a single value; got {node.kind}'
+    elif isinstance(node.value, str) and "\0" in node.value:
+        yield (), f'"{key}" holds a NUL character: {node.kind}'
+    elif key == "preset" and node.value not in PRESETS:
+        yield (), unknown_name("preset", str(node.value), PRESETS)
 
 
-def _scalar(node: Node) -> Node:
-    """A value of a pattern, in which a list would be a pattern within the pattern."""
-    return Node({}, node.mark) if isinstance(node.value, list) else node
+def _list_faults(key: str, node: Node) -> Iterator[Fault]:
+    if not isinstance(node.value, list) or not node.value:
+        yield (), f'"{key}" needs a list of values; got {node.kind}'
+        return
+    for index, value in enumerate(node.value):
+        for path, message in value_faults(key, value):
+            yield (index, *path), message
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:

@@ -12,14 +12,7 @@ from ablate.config.fields import field_errors
 from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.resolve import SYMBOLS
 from ablate.study.own_classes import OwnClasses
-from ablate.study.settings import (
-    Settings,
-    is_value,
-    known_fields,
-    merge,
-    named_mark,
-    report_fields,
-)
+from ablate.study.settings import Settings, merge, named_mark, report_fields
 from ablate.study.yaml_nodes import Mark, Node, Report
 from ablate.tasks import Task
 
@@ -39,7 +32,7 @@ class SettingsReader:
         """The values of settings, with the task's defaults."""
         return {**self.defaults, **{name: node.to_python() for name, node in settings.items()}}
 
-    def by_name(self, written: Mapping[str, Node]) -> Settings:
+    def by_name(self, written: Mapping[str, Node]) -> dict[str, Node]:
         """Settings by standard name, with custom classes pinned.
 
         A preset comes first: the fields beside it override it wherever it is written.
@@ -48,37 +41,25 @@ class SettingsReader:
         ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
         return self.classes.resolve({standard_name(key) or key: node for key, node in ordered})
 
-    def read(self, node: Node | None, inherited: Mapping[str, Node], place: str) -> dict[str, Node]:
+    def read(self, written: Settings, inherited: Mapping[str, Node]) -> dict[str, Node]:
         """Settings by standard name. Invalid ones are reported and left out, so that rows are
         checked too.
 
         Args:
-            node: mapping of fields.
+            written: the fields of a mapping.
             inherited: settings that hold beside these.
-            place: name of the mapping in messages.
         """
-        if node is None or node.value is None:
+        if not written:
             return {}
-        if not isinstance(node.value, dict):
-            self.report(
-                node.mark,
-                f"{place} must be a mapping of fields, such as {{d_model: 64}}; got {node.kind}",
-            )
-            return {}
-        known = known_fields(node, self.report)
-        settings = self.by_name(
-            {k: value for k, value in known.items() if is_value(k, value, self.report)}
-        )
+        settings = self.by_name(written)
         # Each field alone first: one invalid field of base would otherwise be reported again for
         # every row.
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
-        return (
-            settings
-            if self.resolve(merge(inherited, settings), node.mark, written=settings)
-            else {}
-        )
+        if self.resolve(merge(inherited, settings), written.mark, written=settings) is None:
+            return {}
+        return settings
 
     def resolve(
         self,

@@ -232,7 +232,7 @@ class Study:
         rows = tuple(trial for row in self.rows for trial in self.trials_of(row))
         if self.tune is None or not rows:
             return None
-        return self._first(rows, self.tune.seeds)
+        return self._first(rows, tuple(self.tune.seeds))
 
     def _first(self, rows: Sequence[Row], seeds: tuple[int, ...]) -> Study:
         """A study of rows that are executed before the own ones, and judged by no verdict."""

@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field
+from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from ablate.config import DecodingConfig, RowConfig, field_names, standard_name
 from ablate.config.data import RowDataConfig
-from ablate.config.fields import Section, facts_of
+from ablate.config.fields import facts_of
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.metrics import Metric
+from ablate.config.resolve import SYMBOLS
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
-from ablate.study.seeds import read_seeds
-from ablate.study.typed import read_model
-from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.study.seeds import Seeds
+from ablate.study.settings import Fault, reference
+from ablate.study.typed import KEY, Misplaced, Placed, mapping_of
+from ablate.study.yaml_nodes import Node
 
 AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
 MAX_CANDIDATES = 1000  # for each row
@@ -47,59 +49,113 @@ CHOSEN_ON_DEV = tuple(
 )
 
 
-def _tunable(key: str) -> str:
+def _tunable(key: str) -> str | None:
+    """Why a field cannot be tuned by the loss; None if it can."""
     name = standard_name(key)
     if name is None:
-        raise ValueError(unknown_name("field", key, TUNED))
-    if name in _UNTUNED:
-        raise ValueError(f"{key} cannot be tuned: {_UNTUNED[name]}")
-    return key
+        return unknown_name("field", key, TUNED)
+    return f"{key} cannot be tuned: {_UNTUNED[name]}" if name in _UNTUNED else None
 
 
-def _of_decoding(key: str) -> str:
-    if standard_name(key) not in CHOSEN_ON_DEV:
-        raise ValueError(unknown_name("field of decoding", key, CHOSEN_ON_DEV))
-    return key
+def _of_decoding(key: str) -> str | None:
+    if standard_name(key) in CHOSEN_ON_DEV:
+        return None
+    return unknown_name("field of decoding", key, CHOSEN_ON_DEV)
 
 
-Values = Annotated[list[Any], Field(min_length=2)]
+def _grid(refusal: Callable[[str], str | None], fields: Iterable[str]) -> Any:
+    """The type of a grid: values by field, of those that have no reason to be refused."""
+
+    def check(value: Any) -> Grid:
+        value = mapping_of(value, "fields, each with a list of values")
+        faults: list[Fault] = []
+        grid: dict[str, tuple[Node, ...]] = {}
+        for key, _, values in value.node.items():
+            name, refused = standard_name(key) or key, refusal(key)
+            if refused is None and name in grid:
+                refused = f'"{key}" is given twice'
+            if refused is not None:
+                faults.append(((key, KEY), refused))
+            elif not isinstance(values.value, list) or len(values.value) < 2:
+                faults.append(((key,), f'"{key}" needs a list of two or more values'))
+            else:
+                grid[name] = tuple(values.value)
+                faults += _repeated(key, values)
+        count = math.prod(len(values) for values in grid.values())
+        if count > MAX_CANDIDATES:
+            at_most = f"at most {MAX_CANDIDATES:,} are allowed"
+            faults.append(((), f"makes {count:,} candidates for each row; {at_most}"))
+        if faults:
+            raise Misplaced(*faults, depth=1)
+        return grid
+
+    letters = [letter for letter, name in SYMBOLS.items() if name in fields]
+    properties = {name: reference(f"lists/properties/{name}") for name in (*letters, *fields)}
+    schema = {"type": "object", "minProperties": 1, "additionalProperties": False}
+    return Annotated[
+        Any, PlainValidator(check), WithJsonSchema({**schema, "properties": properties})
+    ]
 
 
-class TuneSection(Section):
-    """The section `tune` as written."""
+def _repeated(key: str, values: Node) -> Iterator[Fault]:
+    """The first value that an earlier one equals; lists and mappings are refused as values of a
+    field.
+    """
+    seen: list[tuple[type, Any]] = []  # with the type, because True == 1
+    for index, node in enumerate(values.value):
+        value = (bool if isinstance(node.value, bool) else object, node.value)
+        if not isinstance(node.value, (dict, list)) and value in seen:
+            yield (key, index), f'"{key}" has the value {node.kind} twice'
+            return
+        seen.append(value)
 
-    grid: dict[Annotated[str, AfterValidator(_tunable)], Values] = Field(
-        default_factory=dict,
-        min_length=1,
-        description="values of each field; every combination is tried",
+
+Grid = Mapping[str, tuple[Node, ...]]  # values of each field, by standard name
+
+
+class Tune(Placed):
+    """The section `tune`: `{grid: {learning_rate: [3e-4, 1e-3]}, seeds: [101], steps: 0.5}`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "description": "each row gets values of its own for the fields of grid, chosen by dev "
+            "loss on other seeds; all rows get the same values for those of decoding",
+            "anyOf": [{"required": ["grid", "seeds"]}, {"required": ["decoding"]}],
+            "dependentRequired": {"grid": ["seeds"], "seeds": ["grid"]},
+        }
     )
-    seeds: Any = Field(
-        None, description="seeds of the tuning runs; none of them may be a seed of the study"
+
+    grid: _grid(_tunable, TUNED) = Field(  # type: ignore[valid-type]
+        default_factory=dict, description="values of each field; every combination is tried"
     )
-    decoding: dict[Annotated[str, AfterValidator(_of_decoding)], Values] = Field(
+    seeds: Seeds = Field(
+        default_factory=list,
+        description="seeds of the tuning runs; none of them may be a seed of the study",
+    )
+    decoding: _grid(_of_decoding, CHOSEN_ON_DEV) = Field(  # type: ignore[valid-type]
         default_factory=dict,
-        min_length=1,
         description="values of each field of decoding; the combination with the best predictions "
         "of base for the dev split is that of every row",
     )
-    steps: float = Field(1.0, gt=0, le=1, description="share of each row's train_steps; unset: 1")
+    share: float = Field(
+        1.0, gt=0, le=1, alias="steps", description="share of each row's train_steps; unset: 1"
+    )
 
-
-@dataclass(frozen=True)
-class Tune:
-    """The section `tune`.
-
-    grid: values of each field, by standard name; empty if only decoding is tuned.
-    seeds: of the tuning runs.
-    share: of each row's train_steps.
-    decoding: values of each field of decoding, by standard name.
-    """
-
-    grid: Mapping[str, tuple[Node, ...]]
-    seeds: tuple[int, ...]
-    share: float
-    mark: Mark
-    decoding: Mapping[str, tuple[Node, ...]]
+    def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
+        """What the keys lack beside each other, and the seeds that a verdict uses."""
+        written = self.model_fields_set
+        for missing, given in (("seeds", "grid"), ("grid", "seeds")):
+            if given in written and missing not in written:
+                yield (), f"tune needs {missing}, because it has {given}"
+        if not written & {"grid", "decoding", "seeds"}:
+            yield (), "tune needs grid with seeds, or decoding"
+        for key in ("grid", "decoding"):
+            if key in written and not getattr(self, key):
+                yield (key,), f"{key} needs at least one field"
+        for index, seed in enumerate(self.seeds):
+            if seed in seeds_of_study:
+                why = "tuning needs seeds that no verdict uses"
+                yield ("seeds", index), f"seed {seed} is a seed of the study; {why}"
 
     def steps(self, train_steps: int) -> int:
         """Steps of a tuning run."""
@@ -108,7 +164,7 @@ class Tune:
         return max(1, math.ceil(round(self.share * train_steps, 6)))
 
 
-def points(grid: Mapping[str, tuple[Node, ...]]) -> Iterator[dict[str, Node]]:
+def points(grid: Grid) -> Iterator[dict[str, Node]]:
     """Yield the points of a grid, in the order of writing: the last field changes fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
@@ -227,78 +283,3 @@ class Tuning:
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def read_tune(node: Node, seeds: Sequence[int], report: Report) -> Tune | None:
-    """Read the section `tune`, such as `{grid: {learning_rate: [3e-4, 1e-3]}, seeds: [101], steps:
-    0.5}`.
-
-    Args:
-        node: of the section.
-        seeds: of the study, which the tuning must not use.
-        report: receives the errors; None is returned after one.
-    """
-    section = read_model(TuneSection, node, "tune", report)
-    own: tuple[int, ...] = ()
-    keys = set(node.value) if isinstance(node.value, dict) else {"decoding"}
-    if not keys & {"grid", "seeds", "decoding"}:
-        report(node.mark, "tune needs grid with seeds, or decoding")
-    for missing, given in (("seeds", "grid"), ("grid", "seeds")):
-        if given in keys and missing not in keys:
-            report(node.mark, f"tune needs {missing}, because it has {given}")
-    if isinstance(node.value, dict) and "seeds" in node.value:
-        written = node.value["seeds"][1]
-        own = read_seeds(written, report)
-        for seed in written.value if own else ():
-            if seed.value in seeds:
-                report(
-                    seed.mark,
-                    f"seed {seed.value} is a seed of the study; tuning needs seeds that no "
-                    f"verdict uses",
-                )
-    if section is None:
-        return None
-    grids = {}
-    for key in ("grid", "decoding"):
-        grids[key] = _read_grid(node.value[key][1], report) if getattr(section, key) else {}
-    if not any(grids.values()) or bool(grids["grid"]) != bool(own) or set(own) & set(seeds):
-        return None
-    return Tune(grids["grid"], own, section.steps, node.mark, grids["decoding"])
-
-
-def _read_grid(node: Node, report: Report) -> dict[str, tuple[Node, ...]]:
-    """The values of each field; empty after an error."""
-    grid: dict[str, tuple[Node, ...]] = {}
-    valid = True
-    for key, mark, values in node.items():
-        name = standard_name(key) or key
-        again = _repeated(values)
-        if name in grid:
-            report(mark, f'"{key}" is given twice')
-        elif again is not None:
-            report(again.mark, f'"{key}" has the value {again.kind} twice')
-        else:
-            grid[name] = tuple(values.value)
-            continue
-        valid = False
-    count = math.prod(len(values) for values in grid.values())
-    if count > MAX_CANDIDATES:
-        report(
-            node.mark,
-            f"makes {count:,} candidates for each row; at most {MAX_CANDIDATES:,} are allowed",
-        )
-        valid = False
-    return grid if valid else {}
-
-
-def _repeated(values: Node) -> Node | None:
-    """The first value of a list that an earlier one equals; lists and mappings are refused as
-    values of a field.
-    """
-    seen: list[tuple[type, Any]] = []  # with the type, because True == 1
-    for node in values.value:
-        key = (bool if isinstance(node.value, bool) else object, node.value)
-        if not isinstance(node.value, (dict, list)) and key in seen:
-            return node  # type: ignore[no-any-return]
-        seen.append(key)
-    return None

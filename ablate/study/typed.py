@@ -1,41 +1,122 @@
-"""Read a part of a YAML file as a pydantic model: every fault at its line and column, all at
-once.
+"""Read a YAML file as a pydantic model: every fault at its line and column, all at once.
+
+A part with a fault is left out, and the rest is read again, so that the rules over several parts
+are checked, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, TypeVar, get_args
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Annotated, Any, NamedTuple, TypeVar, Union
 
-from pydantic import BaseModel, ValidationError
+from pydantic import (
+    BaseModel,
+    Discriminator,
+    ModelWrapValidatorHandler,
+    PrivateAttr,
+    Tag,
+    ValidationError,
+    model_validator,
+)
 
-from ablate.config.fields import error_message
+from ablate.config.fields import Section, error_message, value_text
 from ablate.errors import unknown_name
+from ablate.study.error_list import MAX_ERRORS
 from ablate.study.yaml_nodes import Mark, Node, Report
 
 Model = TypeVar("Model", bound=BaseModel)
+Path = tuple[str | int, ...]
+
+KEY = "[key]"  # ends the path of a fault of a key, as in pydantic
 
 
-def read_model(model: type[Model], node: Node, name: str, report: Report) -> Model | None:
-    """Read a mapping as a model; None, with every fault reported at its place, if it is not valid.
+class Misplaced(ValueError):  # noqa: N818
+    """Faults within a value that a validator finds: (path from the value, complete message) pairs.
 
-    Args:
-        model: its fields are the keys of the mapping.
-        node: of the mapping.
-        name: of the mapping, for messages.
-        report: receives position and message of each fault.
+    depth: number of steps of each path to what is left out; 0 for the whole value, None for the
+        place itself.
     """
-    if not isinstance(node.value, dict):
-        report(
-            node.mark, f"{name} must be a mapping of {', '.join(keys_of(model))}; got {node.kind}"
-        )
-        return None
-    try:
-        return model.model_validate(node.to_python())
-    except ValidationError as error:
-        for details in error.errors():
-            report(*_fault(model, node, name, details))
-    return None
+
+    def __init__(self, *faults: tuple[Path, str], depth: int | None = None) -> None:
+        super().__init__("; ".join(message for _, message in faults))
+        self.faults, self.depth = faults, depth
+
+
+class Located(dict[str, Any]):
+    """A mapping of a file, with its node."""
+
+    def __init__(self, node: Node) -> None:
+        super().__init__((key, located(part)) for key, _, part in node.items())
+        self.node = node
+
+
+def located(node: Node) -> Any:
+    """The value of a node, whose mappings keep their nodes."""
+    if isinstance(node.value, dict):
+        return Located(node)
+    if isinstance(node.value, list):
+        return [located(part) for part in node.value]
+    return node.value
+
+
+class Keyed(Section):
+    """A mapping of a file: an unknown key is a fault at the key."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_known_keys(cls, value: Any) -> Any:
+        if isinstance(value, cls):
+            return value
+        keys = keys_of(cls)
+        mapping = mapping_of(value, ", ".join(keys))
+        unknown = islice((key for key in mapping if key not in keys), MAX_ERRORS)
+        faults = [((key, KEY), cls.unknown_key(key)) for key in unknown]
+        if faults:
+            raise Misplaced(*faults)
+        return mapping
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        """The message for a key that the mapping does not have."""
+        return unknown_name("key", key, keys_of(cls))
+
+
+class Placed(Keyed):
+    """A mapping of a file that keeps its node, for the faults that only rules over several
+    mappings find.
+    """
+
+    _node: Node = PrivateAttr(default=Node({}, Mark("")))
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _place(cls, value: Any, validate: ModelWrapValidatorHandler[Any]) -> Any:
+        placed = validate(value)
+        if isinstance(value, Located):
+            placed._node = value.node
+        return placed
+
+    @property
+    def mark(self) -> Mark:
+        """Position of the mapping."""
+        return self._node.mark
+
+    def node(self, key: str) -> Node:
+        """The value of a key that the file has."""
+        node: Node = self._node.value[key][1]
+        return node
+
+
+def mapping_of(value: Any, what: str) -> Any:
+    """The value, if it is a mapping, which is Located in a file.
+
+    Raises:
+        ValueError: it is not; `what` names the keys.
+    """
+    if not isinstance(value, dict):
+        raise ValueError(f"{value_text(value)} is not allowed: must be a mapping of {what}")
+    return value
 
 
 def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
@@ -43,34 +124,120 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
     return tuple(field.alias or name for name, field in model.model_fields.items())
 
 
-def _fault(
-    model: type[BaseModel], node: Node, name: str, details: Mapping[str, Any]
-) -> tuple[Mark, str]:
-    """Position and message of an error of pydantic."""
-    key_mark, owner, key = node.mark, model, ""
-    for step in details["loc"]:
-        value = node.value
-        if isinstance(value, dict) and step in value:
-            key_mark, node = value[step]
-            if details["type"] != "extra_forbidden" or step != details["loc"][-1]:
-                owner = _nested(owner, str(step)) or owner
-            key = str(step)
-        elif isinstance(value, list) and isinstance(step, int):
-            node = value[step]
-        elif step == "[key]":
-            return key_mark, error_message(details)
-        # Other steps are names of the branches of a union.
-    if details["type"] == "extra_forbidden":
-        return key_mark, unknown_name("key", key, keys_of(owner))
-    if details["type"] == "missing":
-        return node.mark, f"{key or name} needs {details['loc'][-1]}"
-    message = error_message(details)
-    return node.mark, f"{key}: {message}" if key else message
+def choice(branches: Mapping[str, Any]) -> Any:
+    """The type of a value of one of several kinds, by the name of the kind: `false`, `a list` or `a
+    mapping`. Another value is taken for the first.
+    """
+
+    def kind_of(value: Any) -> str:
+        kinds = {"false": value is False, "a mapping": isinstance(value, dict)}
+        kinds["a list"] = isinstance(value, list)
+        return next((kind for kind in branches if kinds.get(kind)), next(iter(branches)))
+
+    tagged = tuple(Annotated[branch, Tag(kind)] for kind, branch in branches.items())
+    return Annotated[Union[tagged], Discriminator(kind_of)]  # noqa: UP007
 
 
-def _nested(model: type[BaseModel], key: str) -> type[BaseModel] | None:
-    """The model of a key's value, if it has one."""
-    field = model.model_fields.get(key)
-    kinds = [field.annotation, *get_args(field.annotation)] if field else []
-    models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
-    return models[0] if models else None
+def read_model(
+    model: type[Model], node: Node, name: str, report: Report
+) -> tuple[Model | None, Node]:
+    """Read a mapping as a model of what is valid in it, and return it with the node of that.
+
+    The node is the given one if there is no fault. The model is None if nothing is valid.
+
+    Args:
+        model: its fields are the keys of the mapping.
+        node: of the mapping.
+        name: of the mapping, for messages.
+        report: receives position and message of each fault.
+    """
+    incomplete: list[Node] = []
+    while True:
+        try:
+            return model.model_validate(located(node)), node
+        except ValidationError as error:
+            left_out = []
+            for details in error.errors():
+                # One after the other: `report` stops the reading of a file with too many faults.
+                for place, message, depth in _faults(_Place(node, name), details):
+                    left_out.append(place.path[:depth])
+                    # It may come from what was left out of a mapping, and not from the file.
+                    if not any(place.node is known for known in incomplete):
+                        report(place.mark, message)
+        if () in left_out:
+            return None, node
+        node = _without(node, left_out, incomplete)
+
+
+def _faults(start: _Place, details: Mapping[str, Any]) -> Iterator[tuple[_Place, str, int | None]]:
+    """The place and the message of each fault of an error of pydantic, and the number of steps to
+    what is left out.
+    """
+    loc = details["loc"]
+    place = start.at(loc)
+    error = details.get("ctx", {}).get("error")
+    if isinstance(error, Misplaced):
+        for path, message in error.faults:
+            depth = None if error.depth is None else len(place.path) + error.depth
+            yield place.at(path), message, depth
+    elif details["type"] == "missing":
+        yield place, f"{place.key} needs {loc[-1]}", None
+    elif place.is_key:
+        yield place, error_message(details), None
+    else:
+        yield place, f"{place.key}: {error_message(details)}", None
+
+
+class _Place(NamedTuple):
+    """A place in a file.
+
+    key: the last key on the way to it, or the name of the file.
+    """
+
+    node: Node
+    key: str
+    key_mark: Mark = Mark("")
+    path: Path = ()
+    is_key: bool = False
+
+    @property
+    def mark(self) -> Mark:
+        return self.key_mark if self.is_key else self.node.mark
+
+    def at(self, loc: Iterable[str | int]) -> _Place:
+        """The place at a `loc` of pydantic from here. Steps that the file does not have are names
+        of the branches of a union, or a missing key.
+        """
+        place = self
+        for step in loc:
+            value, path = place.node.value, (*place.path, step)
+            if isinstance(value, dict) and step in value:
+                mark, node = value[step]
+                place = _Place(node, str(step), mark, path)
+            elif isinstance(value, list) and isinstance(step, int):
+                place = _Place(value[step], place.key, place.key_mark, path)
+            elif step == KEY:
+                place = place._replace(is_key=True)
+        return place
+
+
+def _without(node: Node, paths: Iterable[Path], incomplete: list[Node]) -> Node:
+    """The node without the parts at some paths; each mapping and list that loses one of its own is
+    added to `incomplete`.
+    """
+    inside: dict[str | int, list[Path]] = {}
+    for step, *rest in paths:
+        inside.setdefault(step, []).append(tuple(rest))
+    kept: Any = {} if isinstance(node.value, dict) else []
+    for step in node.value if isinstance(node.value, dict) else range(len(node.value)):
+        below, entry = inside.get(step, []), node.value[step]
+        if () in below:
+            continue
+        if isinstance(kept, list):
+            kept.append(_without(entry, below, incomplete) if below else entry)
+        else:
+            kept[step] = (entry[0], _without(entry[1], below, incomplete) if below else entry[1])
+    rest_of_it = Node(kept, node.mark)
+    if len(kept) < len(node.value) or any(node is known for known in incomplete):
+        incomplete.append(rest_of_it)
+    return rest_of_it

@@ -216,13 +216,12 @@ rows:
         (
             "{small: {}}",
             ROWS,
-            "4:8: sizes must be a mapping of 2 to 10 names to fields of base, such as "
-            "{small: {}, large: {d_model: 128}}; got 1 name",
+            "4:8: sizes: {'small': {}} is not allowed: needs 2 or more entries",
         ),
         (
             "{small: 16, large: {d_model: 64}}",
             ROWS,
-            '4:16: size "small" must be a mapping of fields, such as ',
+            "4:16: small: 16 is not allowed: must be a mapping of fields, such as {d_model: 64}",
         ),
         ("{small: {}, large: {}}", ROWS, '4:20: size "large" has the settings of size "small"'),
         (

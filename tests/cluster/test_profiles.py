@@ -130,7 +130,10 @@ def test_other_times_are_refused(text):
     ("text", "lines"),
     [
         ("- gpu\n", [":1:1: expected a mapping of names to profiles; got a list"]),
-        ("gpu: 7\n", [':1:6: profile "gpu" must be a mapping of engine, workers']),
+        (
+            "gpu: 7\n",
+            [':1:6: profile "gpu": 7 is not allowed: must be a mapping of engine, workers'],
+        ),
         (
             "slurm: {engine: slurm}\n",
             [':1:1: "slurm" is the name of an engine; choose another name for the profile'],

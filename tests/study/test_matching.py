@@ -10,7 +10,6 @@ from ablate.config import cost, resolve_row, run_id
 from ablate.config.cost import Lengths
 from ablate.errors import StudyError
 from ablate.study.matching import Match, match_row
-from ablate.study.yaml_nodes import Mark
 
 V = 350
 BASE = {
@@ -73,7 +72,10 @@ def test_no_other_value_comes_nearer_to_the_cost_of_base(changes, kind_and_field
         return
     values = {**BASE, **changes}
     config, matched = match_row(
-        Match(kind, field, Mark("s"), within=1e9), values, resolve_row(BASE), lambda config: V
+        Match.model_construct(**{kind: field}, within=1e9),
+        values,
+        resolve_row(BASE),
+        lambda config: V,
     )
     assert getattr(config, field) == matched.value <= highest
     assert config == resolve_row({**values, field: matched.value})
@@ -165,7 +167,7 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
         ),
         (
             "params",
-            '5:30: match must be a mapping of params, flops, within, tokens; got "params"',
+            '5:30: match: "params" is not allowed: must be a mapping of params, flops, within, tokens',
         ),
         (
             "{params: [d_ff]}",

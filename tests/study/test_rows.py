@@ -8,22 +8,29 @@ from hypothesis import strategies as st
 
 from ablate.config import PRESETS
 from ablate.study.rows import MAX_ROWS, expand_group
-from ablate.study.yaml_nodes import parse_yaml
+from ablate.study.study_file import StudyFile
+from ablate.study.typed import read_model
+from ablate.study.yaml_nodes import Mark, Node, parse_yaml
 
 WAYS = "each, zip, grid, set, factorial, leave-one-out or add-one-in"
+GROUP = f"{WAYS.replace(' or', ',')}, label, require, where, match, tune, generators, resolution"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]
 
 
 def written(text, group="A", budget=MAX_ROWS):
     """The settings of each row of the group, and the errors by line and column."""
-    errors = []
-    rows = expand_group(
-        group,
-        parse_yaml(text, "s"),
-        lambda mark, message: errors.append(mark.error_line(message)),
-        budget,
-    )
+    errors, rows = [], []
+
+    def report(mark, message):
+        errors.append(mark.error_line(message))
+
+    node = parse_yaml(text, "s")
+    for name in (group, "rows"):
+        node = Node({name: (Mark("s"), node)}, Mark("s"))
+    groups = read_model(StudyFile, node, "s", report)[0].rows.get(group, [])
+    for options in groups if isinstance(groups, list) else [groups]:
+        rows += expand_group(group, options, report, budget - len(rows))
     assert all(row.group == group for row in rows)
     return [{name: node.value for name, node in row.settings.items()} for row in rows], errors
 
@@ -91,8 +98,8 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
     ("text", "fault"),
     [
         ("{zip: {h: [1, 4], d_k: [512]}}", 's:1:7: lists under "zip" must have equal lengths: h has 2, d_k has 1'),
-        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values under "each"; got "4"'),
-        ("{grid: {h: []}}", 's:1:12: "h" needs a list of values under "grid"; got an empty list'),
+        ("{each: {h: 4}}", 's:1:12: "h" needs a list of values; got "4"'),
+        ("{grid: {h: []}}", 's:1:12: "h" needs a list of values; got an empty list'),
         ("{each: {d_model: [[1]]}}", 's:1:19: "d_model" takes a single value; got a list'),
         ("{set: {N: [1]}}", 's:1:11: "N" takes a single value; got a list'),
         ("{set: {h: {}}}", 's:1:11: "h" takes a single value; got an empty mapping'),
@@ -107,14 +114,14 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
             "{each: {preset: [big, 7]}}",
             f's:1:23: unknown preset "7"; allowed: {", ".join(PRESETS)}',
         ),
-        ("{each: {}}", 's:1:8: expected a mapping of fields under "each"; got an empty mapping'),
-        ("{grid: [1]}", 's:1:8: expected a mapping of fields under "grid"; got a list'),
-        ("{each: }", 's:1:8: expected a mapping of fields under "each"; got nothing'),
+        ("{each: {}}", 's:1:8: each needs at least one field'),
+        ("{grid: [1]}", 's:1:8: grid: [1] is not allowed: must be a mapping of fields, such as {d_model: 64}'),
+        ("{each: }", 's:1:8: each needs at least one field'),
         ("{}", f"s:1:1: a group needs exactly one of the keys {WAYS}; got none"),
         ("{each: {h: [1]}, set: {h: 1}}", f"s:1:1: a group needs exactly one of the keys {WAYS}; got 2"),
         ("{each: {h: [1]}, requires: h == 1}", 's:1:18: unknown key "requires"; did you mean "require"?'),
-        ("3", f's:1:1: expected a mapping with {WAYS}; got "3"'),
-        ("[{set: {h: 1}}, null]", f"s:1:17: expected a mapping with {WAYS}; got nothing"),
+        ("3", f's:1:1: A: 3 is not allowed: must be a mapping of {GROUP}'),
+        ("[{set: {h: 1}}, null]", f"s:1:17: A: null is not allowed: must be a mapping of {GROUP}"),
         ("{each: {h: [1]}, where: h ==}",
          's:1:25: where: "h ==" is not a valid condition; an example: h * d_k == d_model'),
         ("{each: {h: [1]}, require: [h]}",
@@ -188,10 +195,10 @@ def test_a_written_label_names_the_row_and_does_not_change_its_runs(read):
     [
         ("{A: {each: {h: [4]}, label: x}}",
          '3:35: label is the name of one row, so it is a key beside "set"; got "each"'),
-        ("{A: {set: {h: 4}, label: 3}}", '3:32: label must be text, such as label: "2 layers"; got "3"'),
+        ("{A: {set: {h: 4}, label: 3}}", '3:32: label: 3 is not allowed: must be a valid string'),
         ('{A: {set: {h: 4}, label: ""}}',
-         '3:32: label "" must have 1 to 60 printable characters, and no space at its ends'),
-        ('{A: {set: {h: 4}, label: "a*"}}', '3:32: label "a*" must have none of * ? [ ] , " | < >'),
+         '3:32: label "" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),
+        ('{A: {set: {h: 4}, label: "a*"}}', '3:32: label "a*" must have 1 to 60 printable characters, none of * ? [ ] , " | < >, and no space at its ends'),
         ("{A: {set: {h: 4}, label: Base}}", '3:32: label "Base" is also the name of base; choose another'),
         ("{A: {set: {h: 4}, label: b}, B: {set: {h: 2}}}",
          '3:32: label "b" is also the name of a group with other rows; choose another'),

@@ -14,8 +14,8 @@ from ablate.config import RowConfig
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
 from ablate.study import read_study
-from ablate.study.schema import schema, sections
-from ablate.study.sections import SECTIONS
+from ablate.study.schema import schema
+from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import parse_yaml
 from ablate.tasks import TASKS
 from docs import hooks
@@ -59,7 +59,7 @@ def test_every_study_in_the_documentation_is_valid():
 
 
 def test_the_schema_has_the_sections_and_fields_of_the_reader():
-    assert set(sections()) == set(SECTIONS)
+    assert set(SCHEMA["properties"]) == set(StudyFile.model_fields)
     names = {*RowConfig.model_fields, *SYMBOLS, "preset"}
     assert set(SCHEMA["definitions"]["settings"]["properties"]) == names
     assert set(SCHEMA["definitions"]["lists"]["properties"]) == names

@@ -268,15 +268,15 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
         ("{grid: {lerning_rate: [0.1]}, seeds: [3]}", '5:15: unknown field "lerning_rate"; did you mean "learning'),
         ("{grid: {beam: [1]}, seeds: [3]}", "5:15: beam cannot be tuned: candidates are scored by perplexity"),
         ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: every candidate is trained"),
-        ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: learning_rate: 0.1 is not allowed: must be a list'),
+        ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),
         ("{grid: {learning_rate: [-1.0, 0.1]}, seeds: [3]}", "5:31: learning_rate: -1.0 is not allowed"),
-        ("{grid: {learning_rate: [0.1]}, seeds: [3]}", "5:30: learning_rate: [0.1] is not allowed: needs 2 or more entries"),
+        ("{grid: {learning_rate: [0.1]}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),
         ("{grid: {learning_rate: [0.1]}}", "5:7: tune needs seeds"),
         ("{grid: {learning_rate: [0.1, 0.2, 0.1]}, seeds: [3]}", '5:41: "learning_rate" has the value "0.1" twice'),
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: 2 is not allowed: must be less than or equal to 1'),
         ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
         ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
-        ("0.1", "5:7: tune must be a mapping of grid, seeds, decoding, steps"),
+        ("0.1", "5:7: tune: 0.1 is not allowed: must be a mapping of grid, seeds, decoding, steps"),
     ],
 )  # fmt: skip
 def test_a_fault_in_the_section_is_reported_at_its_place(faults, tune, fault):
@@ -291,7 +291,7 @@ def test_a_row_must_not_set_what_is_tuned(faults):
         "false`"
     )
     (line,) = faults(f"{HEAD}{TUNE}rows:\n  A: {{each: {{N: [1]}}, tune: true}}\n")
-    assert line.startswith("table3.yaml:7:29: tune of a group can only be false")
+    assert line.startswith("table3.yaml:7:29: tune: a group can only have false")
 
 
 def test_the_seeds_of_the_command_line_must_not_be_those_of_the_tuning(faults):
@@ -493,7 +493,7 @@ def test_the_choice_of_decoding_does_not_move_with_later_looks(read):
         ("{decoding: {temperature: [0.1, 1.0]}}", '5:19: unknown field of decoding "temperature"'),
         ("{decoding: {constrained: [true, false]}}", "5:"),
         ("{decoding: {alpha: [0.1, -1.0]}}", "5:32: alpha: -1.0 is not allowed"),
-        ("{decoding: {alpha: [0.1]}}", "5:26: alpha: [0.1] is not allowed: needs 2 or more entries"),
+        ("{decoding: {alpha: [0.1]}}", '5:26: "alpha" needs a list of two or more values'),
         ("{decoding: {alpha: [0.1, 1.0]}, seeds: [7]}", "5:7: tune needs grid"),
         ("{steps: 0.5}", "5:7: tune needs grid with seeds, or decoding"),
     ],

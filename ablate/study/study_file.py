@@ -1,0 +1,158 @@
+"""The study file as a whole: its sections, their types and their meanings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
+
+from ablate.config import standard_name
+from ablate.config.plugins import REFERENCE_PATTERN
+from ablate.errors import unknown_name
+from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
+from ablate.study.rows import WAYS, Group, Groups, MatchOption
+from ablate.study.seeds import Looks, Seeds
+from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
+from ablate.study.tuning import Tune
+from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
+from ablate.tasks import TASKS, Translation
+
+MAX_SIZES = 10
+
+
+def _no_key_of_a_group(value: Any) -> Any:
+    """Refuse a key of a group in the place of the group's name."""
+    for name, group in value.items() if isinstance(value, dict) else ():
+        if name in WAYS and not (isinstance(group, dict) and group.keys() & {*WAYS}):
+            write = f"write rows: {{GROUP: {{{name}: ...}}}}"
+            raise Misplaced(((name, KEY), f'"{name}" is a key of a group; {write}'))
+    return {} if value is None else value
+
+
+def _data(value: Any) -> Any:
+    """The class of the task knows the fields of this section."""
+    return mapping_of(value, "the corpus and its settings, such as {corpus: toy, vocab_size: 350}")
+
+
+def _as_list(value: Any) -> Any:
+    return value if isinstance(value, list) else [value]
+
+
+Margin = Annotated[float, Field(gt=0)]
+Metrics = Annotated[
+    list[str],
+    BeforeValidator(_as_list),
+    Field(min_length=1),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "uniqueItems": True,
+                    "items": {"type": "string"},
+                },
+            ]
+        }
+    ),
+]
+_TASK = {"anyOf": [{"enum": list(TASKS)}, {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"}]}
+
+
+class StudyFile(Placed):
+    """A study as its file writes it. `data` and `metrics` are checked by the task."""
+
+    model_config = ConfigDict(json_schema_extra={"required": ["study", "data"]})
+
+    study: StudyName = Field(
+        "", description="name of the study, and of its folder in the results root"
+    )
+    task: Annotated[Any, WithJsonSchema(_TASK)] = Field(
+        Translation.name,
+        description="task of the runs; unset: translation; a task of your own as module:Class",
+    )
+    data: Annotated[Any, PlainValidator(_data), WithJsonSchema({"type": "object"})] = Field(
+        None,
+        description="the corpus, its splits and its tokenizer",
+    )
+    base: Values = Field(
+        Settings(),
+        description="the configuration that every row is compared with; unset fields have the "
+        "paper's values",
+    )
+    seeds: choice({"a list": Seeds, "a mapping": Looks}) = Field(  # type: ignore[valid-type]
+        [1],
+        description="every row is trained once with each seed; unset: [1]",
+    )
+    metrics: Metrics = Field(
+        [],
+        description="metrics of the predictions; verdicts use the first; unset: the task's, such "
+        "as [bleu]",
+    )
+    margin: choice({"a number": Margin, "a mapping": dict[str, Margin]}) = Field(  # type: ignore[valid-type]
+        None,
+        description="a row within this difference is as good as base; of the first metric, or by "
+        "metric",
+    )
+    sizes: Annotated[dict[SizeName, Values], refuse_similar("size")] = Field(
+        {},
+        min_length=2,
+        max_length=MAX_SIZES,
+        description="names of sizes, each with the fields of base that it sets; every row is "
+        "trained at each",
+        json_schema_extra={"additionalProperties": False},
+    )
+    match: MatchOption = Field(False)
+    tune: Tune = None  # type: ignore[assignment]
+    rows: Annotated[
+        dict[GroupName, Groups],
+        refuse_similar("group"),
+        BeforeValidator(_no_key_of_a_group),
+    ] = Field(
+        {},
+        description="groups of rows, each made with each, zip, grid or set",
+        json_schema_extra={"additionalProperties": False, "type": ["object", "null"]},
+    )
+
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        """The message for a key that is not a section: its place, if it is an option of a command
+        or a key of another place.
+        """
+        text = f'unknown section "{key[:60]}"'
+        if key in OPTIONS_OF_RUN:
+            return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
+        if key == "looks":
+            return f"{text}; write seeds: {{looks: [3, 5, 8]}}"
+        if key in keys_of(Group):
+            return f"{text}; it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
+        if standard_name(key) is not None:
+            return f"{text}; it is a field of base: base: {{{key}: VALUE}}"
+        return unknown_name("section", key, keys_of(cls))
+
+    @model_validator(mode="after")
+    def _tune_is_whole(self) -> StudyFile:
+        faults = list(self.tune.faults(self.all_seeds)) if self.tune else []
+        if faults:
+            raise Misplaced(*((("tune", *path), message) for path, message in faults))
+        return self
+
+    @property
+    def looks(self) -> Looks | None:
+        """None if all seeds are trained, and judged once."""
+        return self.seeds if isinstance(self.seeds, Looks) else None
+
+    @property
+    def all_seeds(self) -> tuple[int, ...]:
+        """The seeds as a list, or those up to the last look."""
+        if isinstance(self.seeds, Looks):
+            return tuple(range(1, self.seeds.plan[-1] + 1))
+        return tuple(self.seeds)
