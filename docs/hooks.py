@@ -36,6 +36,7 @@ WITHOUT_RESULTS = (
     "quickstart-lm",
     "quickstart-mlm",
     "quickstart-parsing",
+    "quickstart-recall",
     "table3",
     "table4",
     "wmt14-en-de",

@@ -487,19 +487,20 @@ def test_the_study_in_the_readme_has_the_runs_and_rows_of_the_published_one(tmp_
     assert [row.label for row in shown.rows] == [row.label for row in published.rows]
 
 
-def test_the_table_in_the_readme_has_every_row_of_the_quickstart():
+@pytest.mark.parametrize("name", ["quickstart", "quickstart-recall"])
+def test_the_table_in_the_readme_has_every_row_of_the_quickstart(name):
     from ablate.formatting import fold
     from ablate.study import read_study
 
     shown = (
         (ROOT / "README.md")
         .read_text()
-        .split("<!-- quickstart -->")[1]
-        .split("<!-- /quickstart -->")[0]
+        .split(f"<!-- {name} -->")[1]
+        .split(f"<!-- /{name} -->")[0]
     )
     head = next(line for line in shown.splitlines() if line.startswith("row"))
     width = len(head) - len(head.removeprefix("row").lstrip()) - 3
-    for row in read_study(ROOT / "studies/quickstart.yaml").rows:
+    for row in read_study(ROOT / f"studies/{name}.yaml").rows:
         label = fold(row.label, width)[0]  # the first line of a label that a terminal breaks
         assert re.search(rf"^{re.escape(label)} +\d", shown, re.M), label
 
