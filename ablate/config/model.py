@@ -346,6 +346,18 @@ class ModelConfig(Section):
         description="initial weights of the projections that add to the residual stream: as all "
         "others, divided by sqrt(2 N) (GPT-2), or zero",
     )
+    parametrization: Literal["standard", "mup", "completep"] = Field(
+        "standard",
+        description="how initial weights, rates and logits follow the width: not at all, by muP "
+        "(Yang et al., 2021), or with the depth by CompleteP (Dey et al., 2025), so that the best "
+        "rate stays",
+    )
+    base_width: Annotated[int, Facts(needs={"parametrization": ("mup", "completep")})] = Field(
+        128, ge=1, le=MAX_SIZE, description="width at which muP is the standard parametrization"
+    )
+    base_depth: Annotated[int, Facts(needs={"parametrization": ("completep",)})] = Field(
+        2, ge=1, le=256, description="depth at which CompleteP is muP"
+    )
     token_types: Annotated[
         int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
     ] = Field(
@@ -608,6 +620,13 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         yield (
             f"sublayers={c.sublayers} shares the norm before the sub-layers, so norm_position must "
             f"be pre; it is {c.norm_position}"
+        )
+    if c.parametrization != "standard" and c.mixer != "attention":
+        yield f"parametrization={c.parametrization} has no rules for mixer={c.mixer}"
+    if c.parametrization == "completep" and c.residual_scale != "none":
+        yield (
+            f"parametrization=completep scales the branches by depth; residual_scale="
+            f"{c.residual_scale} does so, too"
         )
     encoding = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
     forms_scores = ATTENTIONS.get(c.attention, Attention()).forms_scores

@@ -7,17 +7,35 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from pydantic import model_validator
+
 from ablate.config.data import RowDataConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import facts_of
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
+from ablate.config.plugins import parse_reference, without_digest
 from ablate.config.presets import PRESETS
 from ablate.config.training import TrainingConfig
 
 
 class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     """Every field that a row may set, resolved, in one flat configuration."""
+
+    @model_validator(mode="after")
+    def _rates_follow_the_width(self) -> RowConfig:
+        name = self.parametrization
+        if name != "standard" and (self.optimizer == "sgd" or parse_reference(self.optimizer)):
+            raise ValueError(
+                f"parametrization={name} has rules for optimizers whose updates have a size of "
+                f"their own, and not for optimizer={without_digest(self.optimizer)}"
+            )
+        if name != "standard" and self.learning_rate is None:
+            raise ValueError(
+                f"parametrization={name} keeps the best rate over widths, and the paper's rate "
+                "falls with d_model: set learning_rate"
+            )
+        return self
 
 
 class Setting(NamedTuple):

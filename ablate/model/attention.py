@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.config.cost import gate_width
+from ablate.config.parametrization import score_scale
 from ablate.config.variants import LINEAR_CHUNK
 from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
@@ -171,7 +172,7 @@ class MultiHeadAttention(TokenMixer):
         super().__init__()
         c = config
         self.h, self.g = n_heads, c.n_kv_heads or n_heads
-        self.scale = c.d_k**-0.5 if c.attention_scale == "1/sqrt(d_k)" else 1.0
+        self.scale = score_scale(c)
         bias = bool(c.attention_bias)
         self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias)
         self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
+from ablate.config.parametrization import factors
 from ablate.config.plugins import load, parse_reference, without_digest
 from ablate.config.variants import NORM_POSITIONS
 from ablate.errors import StudyError
@@ -141,6 +142,8 @@ class ModelBuilder:
         scale: nn.Parameter | float | None = None
         if c.residual and c.residual_scale == "depth":
             scale = (2 * max(c.depths)) ** -0.5
+        elif c.residual and c.parametrization == "completep":
+            scale = factors(c).residual
         elif c.residual and c.residual_scale == "rezero":
             scale = nn.Parameter(torch.zeros(1))
         elif c.residual and c.residual_scale == "layerscale":

@@ -1,4 +1,4 @@
-"""Initial weights other than Xavier's, drawn again after a model is made."""
+"""Initial weights other than Xavier's, drawn again or scaled after a model is made."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
+from ablate.config.parametrization import Factors, factors
+from ablate.model.encoder_only import TokenTypes
 from ablate.model.layers import Embedding, Linear
+from ablate.model.positions import LearnedPositions
 
 # Names of the projections whose output is added to the residual stream.
 OUTPUTS = ("W_O", "W_2", "output")
@@ -34,3 +37,15 @@ def initialize(model: nn.Module, config: ModelConfig, init: torch.Generator) -> 
                 module.weight.zero_()
             elif config.output_initialization == "depth":
                 module.weight.div_((2 * max(config.depths)) ** 0.5)
+    if config.parametrization != "standard":
+        _scale_initial_weights(model, factors(config))
+
+
+def _scale_initial_weights(model: nn.Module, scale: Factors) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, Linear):
+            module.weight.mul_(scale.matrix_init)
+        elif isinstance(module, Embedding):
+            module.weight.mul_(scale.output_init if name == "output" else scale.embedding_init)
+        elif isinstance(module, (LearnedPositions, TokenTypes)):
+            module.weight.mul_(scale.position_init)

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.parametrization import factors
 from ablate.kernels.cross_entropy import soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
@@ -29,6 +30,7 @@ class Transformer(nn.Module):
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__()
         self.config = builder.config
+        self.logit_factor = factors(builder.config).logits
         self.embedding = builder.embedding()
         self.embedding_dropout = builder.dropout()
         self.output = builder.embedding() if builder.config.tied_embeddings == "none" else None
@@ -79,6 +81,8 @@ class Transformer(nn.Module):
         """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one
         and 7 zeros more.
         """
+        if self.logit_factor != 1.0:
+            states = states * self.logit_factor
         if self.output_bias is None:
             return states
         constant = F.one_hot(

@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
+from ablate.config.parametrization import factors
 from ablate.config.plugins import load, parse_reference
+from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.kernels.device import to_host
 from ablate.model.encoder_only import TokenTypes
@@ -268,7 +270,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[Group]:
         hidden = hidden_matrices(model)
     by_recipe: dict[Recipe, dict[str, nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
-        rate, decay = _multipliers(config, kinds[name])
+        rate, decay = _multipliers(config, kinds[name], name in hidden)
         recipe = Recipe(name in hidden, rate, decay * config.weight_decay)
         # One group for all that are alike, so that a fused kernel is called once.
         by_recipe.setdefault(recipe, {})[name] = parameter
@@ -291,26 +293,36 @@ def _rule(config: RowConfig, of_matrix: bool) -> UpdateRule:
     return rule
 
 
-def _multipliers(config: RowConfig, kind: str) -> tuple[float, float]:
+def _multipliers(config: RowConfig, kind: str, of_matrix: bool) -> tuple[float, float]:
     """The multiples of the learning rate and of the weight decay for a kind of parameters."""
-    return {
+    rate, decay = {
         "embedding": (config.embedding_rate, config.embedding_decay),
+        "position": (config.embedding_rate, config.embedding_decay),
         "output": (config.output_rate, config.output_decay),
         "vector": (config.vector_rate, config.vector_decay),
         "feed_forward": (config.feed_forward_rate, 1.0),
         "matrix": (1.0, 1.0),
     }[kind]
+    by_width = factors(config)
+    factor = {
+        "embedding": by_width.embedding_rate,
+        "feed_forward": by_width.orthogonal_rate if of_matrix else by_width.matrix_rate,
+        "matrix": by_width.orthogonal_rate if of_matrix else by_width.matrix_rate,
+    }.get(kind, 1.0)
+    # Decay times rate stays over widths where it shrinks the weights (Dey et al., 2025, table 1).
+    return rate * factor, decay / factor if config.optimizer in DECOUPLED else decay
 
 
 def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
-    """The kind of each parameter by name: `embedding`, `output`, `vector`, `feed_forward` or
-    `matrix`.
+    """The kind of each parameter by name: `embedding`, `position`, `output`, `vector`,
+    `feed_forward` or `matrix`.
 
-    Embeddings are those of tokens (also where they are tied to the output), of positions and of
-    token types; vectors are gains, biases and other parameters with one axis.
+    Embeddings are those of tokens, also where they are tied to the output; positions have token
+    types beside them; vectors are gains, biases and other parameters with one axis.
     """
     of_modules = {
-        "embedding": (Embedding, PositionalEncoding, TokenTypes),
+        "embedding": (Embedding,),
+        "position": (PositionalEncoding, TokenTypes),
         "feed_forward": (FeedForward, MixtureOfExperts),
     }
     by_identity = {}  # and not by name: a tied embedding is one parameter in several modules

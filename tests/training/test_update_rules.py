@@ -156,7 +156,7 @@ def test_the_average_of_weights_is_the_sum_of_them_by_decay_without_the_start():
 
 KINDS = {
     "embedding.weight": "embedding",
-    "source_positions.weight": "embedding",
+    "source_positions.weight": "position",
     "output.weight": "output",
     "output_bias": "vector",
     "decoder.0.feed_forward.W_1.weight": "feed_forward",
@@ -187,8 +187,22 @@ def test_each_kind_of_parameters_has_its_rate_and_its_decay():
     """Side by side with torch's AdamW, which is told them by hand."""
     config = resolve_row({**SMALL, **UNTIED, **FACTORS, "optimizer": "adamw", "weight_decay": 0.3})
     ours, theirs = build(config, 11, seed=1), build(config, 11, seed=1)
-    rates = {"embedding": 0.2, "output": 0.5, "vector": 3.0, "feed_forward": 0.25, "matrix": 1.0}
-    decays = {"embedding": 0.0, "output": 0.15, "vector": 0.6, "feed_forward": 0.3, "matrix": 0.3}
+    rates = {
+        "embedding": 0.2,
+        "position": 0.2,
+        "output": 0.5,
+        "vector": 3.0,
+        "feed_forward": 0.25,
+        "matrix": 1.0,
+    }
+    decays = {
+        "embedding": 0.0,
+        "position": 0.0,
+        "output": 0.15,
+        "vector": 0.6,
+        "feed_forward": 0.3,
+        "matrix": 0.3,
+    }
     kinds = kinds_of_parameters(theirs)
     plain = torch.optim.AdamW(
         [{"params": [p], "weight_decay": decays[kinds[name]], "kind": kinds[name]}
