@@ -113,6 +113,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/metrics_log": ("tests/training/test_metrics_log.py", "tests/training/test_checkpointing.py",
                              "tests/training/test_resume.py", "tests/training/test_trainer.py"),
     "training/optimizer": ("tests/training/test_optimizer.py", "tests/training/test_update_rules.py"),
+    "training/growing_batches": ("tests/training/test_growing_batches.py",),
     "training/own_check": ("tests/training/test_update_rules.py",),
     "training/update_rules": ("tests/training/test_optimizer.py", "tests/training/test_update_rules.py"),
     "training/schedule": ("tests/training/test_schedule.py",),

@@ -228,7 +228,7 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
     full, as they are computed. A custom class is counted as the paper's variant.
     """
     lengths = _trained(config, lengths)
-    batch = config.batch_tokens / lengths.longer_tokens
+    batch = config.mean_batch_tokens / lengths.longer_tokens
     return FORWARD_AND_BACKWARD * batch * forward_flops(config, vocab_size, lengths)
 
 

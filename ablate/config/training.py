@@ -84,6 +84,14 @@ class TrainingConfig(Section):
         le=100_000_000,
         description="tokens per step, counted on the longer side (5.1)",
     )
+    batch_growth: Literal[1, 2, 4, 8, 16, 32, 64] = Field(
+        1,
+        description="factor by which the batch grows to `batch_tokens`, doubling at equal "
+        "intervals (Smith et al., 2018); 1: all batches are equal",
+    )
+    batch_growth_fraction: Annotated[
+        float, Facts(needs={"batch_growth": (2, 4, 8, 16, 32, 64)})
+    ] = Field(0.5, gt=0.0, le=1.0, description="share of the steps with smaller batches")
     warmup_steps: int = Field(
         4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)"
     )
@@ -231,6 +239,32 @@ class TrainingConfig(Section):
     )
 
     @property
+    def batch_stages(self) -> list[tuple[int, int, int]]:
+        """The stages of a growing batch: the step before the first, the last, and into how many
+        steps a whole batch is divided.
+        """
+        doublings = self.batch_growth.bit_length() - 1
+        ends = [0]
+        for stage in range(1, doublings + 1):
+            share = self.batch_growth_fraction * stage / doublings
+            ends.append(round(share * (self.train_steps or 0)))
+        counts = [self.batch_growth >> stage for stage in range(doublings)]
+        return list(zip(ends, ends[1:], counts, strict=False))
+
+    @property
+    def mean_batch_tokens(self) -> float:
+        """Tokens per step, on average over the training."""
+        saved = 0.0
+        for begin, end, count in self.batch_stages:
+            saved += (end - begin) * (1 - 1 / count)
+        return self.batch_tokens * (1 - saved / (self.train_steps or 1))
+
+    @property
+    def smallest_batch(self) -> int:
+        """Tokens per step of the first batches."""
+        return self.batch_tokens // self.batch_growth
+
+    @property
     def momentum_used(self) -> float:
         """The momentum of sgd or muon; 0 with another optimizer."""
         return DEFAULT_MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
@@ -250,6 +284,11 @@ class TrainingConfig(Section):
                 raise ValueError(
                     f"{name}={value} falls to its end at the last step: set train_steps or epochs"
                 )
+        if self.batch_growth > 1 and (self.train_steps is None or self.epochs is not None):
+            raise ValueError(
+                f"batch_growth={self.batch_growth} needs the number of steps: set train_steps, and "
+                "no epochs"
+            )
         if self.optimizer == "schedule_free" and self.schedule != "constant":
             raise ValueError(
                 "optimizer=schedule_free averages the weights instead of lowering the rate: set "

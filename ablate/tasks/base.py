@@ -141,10 +141,10 @@ class Task(ABC):
                 f"architecture={config.architecture} does not work with task {self.name}; use "
                 f"{allowed}"
             )
-        if isinstance(data, DataConfig) and data.max_length >= config.batch_tokens:
+        if isinstance(data, DataConfig) and data.max_length >= config.smallest_batch:
             yield (
                 f"data.max_length={data.max_length} allows sequences that do not fit in "
-                f"batch_tokens={config.batch_tokens}"
+                f"batch_tokens={config.smallest_batch}"
             )
 
     def describe(

@@ -80,8 +80,8 @@ class Synthetic(Task):
                 f"items have up to {longest} tokens, more than "
                 f"max_positions={config.max_positions}; increase max_positions"
             )
-        if int(items_of(data, "train").lengths.max()) > config.batch_tokens:
-            yield f"an item does not fit in batch_tokens={config.batch_tokens}"
+        if int(items_of(data, "train").lengths.max()) > config.smallest_batch:
+            yield f"an item does not fit in batch_tokens={config.smallest_batch}"
 
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]

@@ -19,6 +19,7 @@ from ablate.data.batches import BatchOrder, divide, micro_batches
 from ablate.data.corpus import Split
 from ablate.kernels.device import on_gpu, prepare_thread
 from ablate.tasks import Batch, Task
+from ablate.training.growing_batches import GrowingOrder
 
 B = TypeVar("B", bound=Batch)
 
@@ -59,7 +60,7 @@ class StepBatches:
         self,
         task: Task,
         split: Split,
-        order: BatchOrder,
+        order: BatchOrder | GrowingOrder,
         device: torch.device,
         parts: int = 1,
         mine: range = range(1),

@@ -46,6 +46,7 @@ from ablate.training.context import (
     TrainingProgress,
 )
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
+from ablate.training.growing_batches import GrowingOrder
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import make_optimizer
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
@@ -103,7 +104,11 @@ class Trainer:
         # The check of resumption passes a few items, because it has no time for all.
         self.dev = task.items(corpus, "dev", config) if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
-        self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
+        self.order: BatchOrder | GrowingOrder = BatchOrder(
+            self.train, config.batch_tokens, seed, config.train_fraction
+        )
+        if config.batch_growth > 1:
+            self.order = GrowingOrder(self.order, self.train, config)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)

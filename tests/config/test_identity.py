@@ -48,7 +48,7 @@ TRAINING = {
     "shared_experts": 1, "expert_weights": "sigmoid", "expert_balance": 0.1, "sublayers": "parallel",
     "initialization": "normal", "initialization_std": 0.1, "output_initialization": "zero",
     "embedding_skip": True, "decay_fraction": 0.5, "final_rate": 0.1,
-    "parametrization": "mup", "base_width": 64, "base_depth": 4,
+    "batch_growth": 4, "batch_growth_fraction": 0.2, "parametrization": "mup", "base_width": 64, "base_depth": 4,
     "embedding_rate": 0.2, "output_rate": 0.1, "vector_rate": 2.0, "feed_forward_rate": 0.5,
     "embedding_decay": 0.0, "output_decay": 0.5, "vector_decay": 1.0, "decay_schedule": "linear",
     "cautious_updates": True, "cautious_decay": True, "ema_decay": 0.99,

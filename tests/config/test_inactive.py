@@ -61,6 +61,7 @@ INACTIVE = [
     ("momentum", 0.5, {}, "optimizer=adam"),
     ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
     ("adam_eps", 0.5, {"optimizer": "lion"}, "optimizer=lion"),
+    ("batch_growth_fraction", 0.2, {}, "batch_growth=1"),
     ("base_width", 64, {}, "parametrization=standard"),
     ("base_depth", 4, {"parametrization": "mup", "learning_rate": 0.1}, "parametrization other than completep"),
     ("embedding_decay", 0.5, {}, "weight_decay=0"),
@@ -217,7 +218,7 @@ def test_resetting_inactive_fields_is_idempotent():
     assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
         "attention_window", "relative_clip", "momentum",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
-        "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
+        "batch_growth_fraction", "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
         "embedding_skip", "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
     }  # fmt: skip
 

@@ -152,6 +152,7 @@ BESIDE = {
     "rope_factor": {**ROPE, "rope_scaling": "linear"},
     "initialization_std": {"initialization": "normal"},
     "decay_fraction": {"schedule": "wsd"},
+    "batch_growth_fraction": {"batch_growth": 2},
     "parametrization": {"learning_rate": 0.1},
     "base_width": {"parametrization": "mup", "learning_rate": 0.1},
     "base_depth": {"parametrization": "completep", "learning_rate": 0.1},

@@ -133,6 +133,11 @@ VARIANTS = {
         "decay_schedule": "cosine", "embedding_rate": 0.3,
     },
     "lion": {"optimizer": "lion", "weight_decay": 0.1, "vector_decay": 1.0},
+    "growing batches": {"batch_growth": 4, "batch_growth_fraction": 0.8, "batch_tokens": 120},
+    "completep": {
+        "parametrization": "completep", "learning_rate": 0.01, "base_width": 7, "base_depth": 1, "optimizer": "lion",
+        "weight_decay": 0.1,
+    },
     "schedule-free": {"optimizer": "schedule_free", "schedule": "constant"},
     "linear": {"attention": "linear", "activation": "swiglu", "tied_embeddings": "decoder", "attention_bias": True},
     "rope": {"positional_encoding": "rope", "d_k": 6, "attention": "local", "attention_window": 2, "residual": False},

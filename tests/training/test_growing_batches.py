@@ -1,0 +1,77 @@
+"""Batches that double: which part of which batch a step has, and what a training costs."""
+
+from collections import Counter
+
+import pytest
+import torch
+
+from ablate.config import resolve_row
+from ablate.config.cost import Lengths, flops_per_step
+from ablate.data.batches import BatchOrder
+from ablate.training.growing_batches import GrowingOrder, Place, place_of
+from tests.training.in_memory import split_of
+
+GROWING = {"batch_growth": 4, "batch_growth_fraction": 0.5, "train_steps": 20, "batch_tokens": 60}
+
+
+def test_a_batch_is_divided_among_steps_that_become_fewer():
+    """Five steps of quarters, five of halves, then whole batches."""
+    config = resolve_row(GROWING)
+    assert config.batch_stages == [(0, 5, 4), (5, 10, 2)]
+    assert [place_of(config, step) for step in range(1, 14)] == [
+        *(Place(1, part, 4) for part in range(4)), Place(2, 0, 4),
+        Place(3, 0, 2), Place(3, 1, 2), Place(4, 0, 2), Place(4, 1, 2), Place(5, 0, 2),
+        Place(6, 0, 1), Place(7, 0, 1), Place(8, 0, 1),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("growth", [2, 8, 64])
+@pytest.mark.parametrize("fraction", [0.01, 0.3, 1.0])
+def test_stages_are_equal_and_end_at_their_share_of_the_steps(growth, fraction):
+    row = {"batch_growth": growth, "batch_growth_fraction": fraction, "train_steps": 1000}
+    stages = resolve_row(row).batch_stages
+    assert stages[0][0] == 0
+    assert stages[-1][1] == round(1000 * fraction)
+    assert [count for _, _, count in stages] == [growth >> i for i in range(len(stages))]
+    lengths = [end - begin for begin, end, _ in stages]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_each_record_of_a_whole_batch_is_trained_on_once():
+    drawn = torch.Generator().manual_seed(1)
+    lengths = torch.randint(1, 9, (200, 2), generator=drawn).tolist()
+    split = split_of([([5] * source, [6] * target) for source, target in lengths])
+    config = resolve_row({**GROWING, "train_steps": 16})  # four quarters, four halves
+    order = BatchOrder(split, 60, seed=1)
+    growing = GrowingOrder(BatchOrder(split, 60, seed=1), split, config)
+    seen = Counter(int(record) for step in range(1, 17) for record in growing.at(step))
+    whole = Counter(int(record) for step in range(1, 12) for record in order.at(step))
+    assert seen == whole
+    sizes = [int(split.lengths(growing.at(step)).max(axis=0).sum()) for step in range(1, 17)]
+    assert all(5 <= size <= 25 for size in sizes[:4])
+    assert all(20 <= size <= 40 for size in sizes[4:8])
+
+
+def test_a_batch_too_small_to_be_divided_is_used_whole():
+    split = split_of([([5, 5], [6, 6])])
+    growing = GrowingOrder(BatchOrder(split, 60, seed=1), split, resolve_row(GROWING))
+    assert [growing.at(step).tolist() for step in range(1, 12)] == [[0]] * 11
+
+
+def test_the_cost_of_a_step_is_that_of_the_mean_batch():
+    plain, growing = resolve_row({**GROWING, "batch_growth": 1}), resolve_row(GROWING)
+    assert growing.mean_batch_tokens == 60 * (5 / 4 + 5 / 2 + 10) / 20
+    costs = [flops_per_step(config, 100, Lengths.assumed()) for config in (growing, plain)]
+    assert costs[0] / costs[1] == pytest.approx((5 / 4 + 5 / 2 + 10) / 20)
+
+
+@pytest.mark.parametrize("end", [{"train_steps": None, "patience": 3}, {"epochs": 2}])
+def test_growing_batches_need_the_number_of_steps(end):
+    with pytest.raises(ValueError, match="needs the number of steps"):
+        resolve_row({**GROWING, **end})
+
+
+def test_a_training_with_growing_batches_counts_fewer_tokens(training):
+    runs = [training(str(growth), batch_growth=growth) for growth in (1, 4)]
+    tokens = [run.fit().tokens for run in runs]
+    assert 0.5 < tokens[1] / tokens[0] < 0.9
