@@ -493,10 +493,7 @@ def test_the_table_in_the_readme_has_every_row_of_the_quickstart(name):
     from ablate.study import read_study
 
     shown = (
-        (ROOT / "README.md")
-        .read_text()
-        .split(f"<!-- {name} -->")[1]
-        .split(f"<!-- /{name} -->")[0]
+        (ROOT / "README.md").read_text().split(f"<!-- {name} -->")[1].split(f"<!-- /{name} -->")[0]
     )
     head = next(line for line in shown.splitlines() if line.startswith("row"))
     width = len(head) - len(head.removeprefix("row").lstrip()) - 3

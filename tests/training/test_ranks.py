@@ -102,7 +102,12 @@ def trained(training):
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"optimizer": "sgd", "gradient_clipping": 0.1, "micro_batch_tokens": 30}]
+    "settings",
+    [
+        {},
+        {"optimizer": "sgd", "gradient_clipping": 0.1, "micro_batch_tokens": 30},
+        {"optimizer": "normuon", "ema_decay": 0.8, "cautious_updates": True, "batch_growth": 2},
+    ],
 )
 def test_any_number_of_ranks_gives_the_same_bytes(trained, settings):
     (one, _), (two, _), (four, _) = (trained(f"{size}", size, **settings) for size in (1, 2, 4))
