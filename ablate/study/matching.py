@@ -9,8 +9,9 @@ Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
@@ -150,15 +151,9 @@ class Matched:
 
     def as_json(self) -> dict[str, Any]:
         """The match for scripts."""
-        return {
-            "cost": self.cost,
-            "field": self.field,
-            "value": self.value,
-            "base": self.target,
-            "row": self.reached,
-            "within": self.within,
-            "tokens": self.tokens,
-        }
+        content = asdict(self)
+        content["base"], content["row"] = content.pop("target"), content.pop("reached")
+        return content
 
 
 def signed_percent(share: float) -> str:
@@ -191,31 +186,27 @@ def match_row(
     Raises:
         NoMatch: with the nearest value, if one is valid.
     """
-    custom = [
-        str(each) for config in (base, _try(settings)) if config for each in references(config)
-    ]
-    if custom:
-        raise NoMatch(
-            f"the cost of {custom[0].partition('@')[0]} is not known, so nothing can be matched to "
-            f"it"
-        )
+    inherited = _try(settings)
+    for config in (base, inherited):
+        for custom in references(config) if config else ():
+            name = str(custom).partition("@")[0]
+            raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:
-        search = _Search(match, settings, match.of(base, vocab_sizes(base)), vocab_sizes)
-        found = search.nearest()
+        target = match.of(base, vocab_sizes(base))
+        search = _Search(match, settings, target, vocab_sizes)
+        nearest = search.nearest(inherited)
     except NoMatch:
         raise
     except ValueError as error:
         raise NoMatch(str(error)) from None
-    if found is None:
+    if nearest is None:
         raise NoMatch(f"no value of {match.field} is valid here")
-    value, config = found
-    reached = match.of(config, vocab_sizes(config))
-    matched = Matched(
-        match.cost, match.field, value, search.target, reached, match.within, match.tokens
-    )
+    value, config = nearest
+    reached = search.cost(config)
+    matched = Matched(match.cost, match.field, value, target, reached, match.within, match.tokens)
     if abs(matched.difference) > match.within:
         raise NoMatch(
-            f"no {match.field} gives base's {matched.amount(search.target)} within "
+            f"no {match.field} gives base's {matched.amount(target)} within "
             f"{100 * match.within:g} %; the nearest, {match.field}={value}, gives "
             f"{matched.amount(reached)} ({signed_percent(matched.difference)})"
         )
@@ -229,83 +220,68 @@ def _try(settings: Mapping[str, Any]) -> RowConfig | None:
         return None
 
 
+@dataclass(frozen=True)
 class _Search:
     """Bisection over the valid values of a field; the cost does not fall as the field grows."""
 
-    def __init__(
-        self,
-        match: Match,
-        settings: Mapping[str, Any],
-        target: float,
-        vocab_sizes: Callable[[RowConfig], int],
-    ) -> None:
-        self.match, self.settings, self.target, self.vocab_sizes = (
-            match,
-            settings,
-            target,
-            vocab_sizes,
-        )
-        low, self.high = RANGES[match.field]
-        self.unit = self._unit()
-        self.low = -(-low // self.unit)
+    match: Match
+    settings: Mapping[str, Any]
+    target: float
+    vocab_sizes: Callable[[RowConfig], int]
 
-    def _unit(self) -> int:
+    @cached_property
+    def unit(self) -> int:
         """d_model is a multiple of the h of every layer where a head size follows from it."""
-        config = (
-            _try({**self.settings, "d_k": 2, "d_v": 2}) if self.match.field == "d_model" else None
-        )
         derived = any(self.settings.get(name) is None for name in ("d_k", "d_v"))
-        if config is None or not derived:
+        if self.match.field != "d_model" or not derived:
             return 1
-        return math.lcm(*(layer.n_heads for layer in config.all_layers))
+        config = _try({**self.settings, "d_k": 2, "d_v": 2})
+        return math.lcm(*(layer.n_heads for layer in config.all_layers)) if config else 1
 
-    def nearest(self) -> tuple[int, RowConfig] | None:
+    @property
+    def ends(self) -> tuple[int, int]:
+        """The smallest and the largest value that is searched, in units."""
+        low, high = RANGES[self.match.field]
+        return -(-low // self.unit), high // self.unit
+
+    def nearest(self, inherited: RowConfig | None) -> tuple[int, RowConfig] | None:
         """The value with the nearest cost, and the configuration with it; the inherited value if
         its cost is equal.
         """
-        inherited = _try(self.settings)
         if inherited is not None and self.cost(inherited) == self.target:
             return getattr(inherited, self.match.field), inherited
-        low, high = self.low, self.high // self.unit
-        while (
-            low < high
-        ):  # the first multiple of the unit whose cost, or that of the next valid one, is enough
+        # The first multiple of the unit whose cost, or that of the next valid one, is enough.
+        low, high = self.ends
+        while low < high:
             middle = (low + high) // 2
-            found = self.valid(middle, 1)
-            low, high = (
-                (low, middle)
-                if found is None or self.cost(found[1]) >= self.target
-                else (middle + 1, high)
-            )
-        candidates = [
-            found for found in (self.valid(low - 1, -1), self.valid(low, 1)) if found is not None
-        ]
-        self._refuse_constant(candidates)
-        return min(
-            candidates, key=lambda found: abs(self.cost(found[1]) - self.target), default=None
-        )
+            larger = self.valid(middle, 1)
+            if larger is None or self.cost(larger[1]) >= self.target:
+                high = middle
+            else:
+                low = middle + 1
+        below, above = self.valid(low - 1, -1), self.valid(low, 1)
+        candidates = [candidate for candidate in (below, above) if candidate is not None]
+        smallest = self.valid(self.ends[0], 1)
+        if smallest and candidates:
+            value, config = candidates[-1]
+            if value != smallest[0] and self.cost(config) == self.cost(smallest[1]):
+                what = f"{self.match.field} does not change the {self.match.cost} of this row"
+                raise NoMatch(what)
+        return min(candidates, key=self._distance, default=None)
 
-    def _refuse_constant(self, candidates: list[tuple[int, RowConfig]]) -> None:
-        ends = [found for found in (self.valid(self.low, 1), *candidates[-1:]) if found is not None]
-        if (
-            len({value for value, _ in ends}) > 1
-            and len({self.cost(config) for _, config in ends}) == 1
-        ):
-            raise NoMatch(f"{self.match.field} does not change the {self.match.cost} of this row")
+    def _distance(self, candidate: tuple[int, RowConfig]) -> float:
+        return abs(self.cost(candidate[1]) - self.target)
 
     def cost(self, config: RowConfig) -> float:
         return self.match.of(config, self.vocab_sizes(config))
 
     def valid(self, index: int, direction: int) -> tuple[int, RowConfig] | None:
         """The nearest valid value from `index` units on, upwards or downwards."""
-        for value in self._values(index, direction):
-            config = _try({**self.settings, self.match.field: value})
-            if config is not None:
-                return value, config
+        low, high = self.ends
+        for step in range(index, index + direction * _NEARBY, direction):
+            if low <= step <= high:
+                value = step * self.unit
+                config = _try({**self.settings, self.match.field: value})
+                if config is not None:
+                    return value, config
         return None
-
-    def _values(self, index: int, direction: int) -> Iterator[int]:
-        for step in range(_NEARBY):
-            value = (index + direction * step) * self.unit
-            if self.low * self.unit <= value <= self.high:
-                yield value

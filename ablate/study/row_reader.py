@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.config import PRESETS, DecodingConfig, RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
-from ablate.study.designs import Design, FactorialDesign, PathDesign
+from ablate.study.designs import Design, PathDesign
 from ablate.study.error_list import ErrorList
 from ablate.study.groups import expand_groups
 from ablate.study.matching import Match, Matched, NoMatch, match_row
@@ -111,10 +111,9 @@ class RowReader:
         )
         for rows, kind in kinds:
             if rows:
-                named = ", ".join(list(rows)[:MAX_NAMED]) + (
-                    ", ..." if len(rows) > MAX_NAMED else ""
-                )
-                yield next(iter(rows.values())).error_line(f"{kind}: {named}")
+                named = ", ".join(list(rows)[:MAX_NAMED])
+                more = ", ..." if len(rows) > MAX_NAMED else ""
+                yield next(iter(rows.values())).error_line(f"{kind}: {named}{more}")
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings at each size, by name; those of base alone, without a name, if there are
@@ -152,181 +151,137 @@ class RowReader:
             written = self.settings.by_name(spec.settings)
             for name in (written.keys() | _of_preset(written)) & self._size_fields.keys():
                 mark = written[name if name in written else "preset"].mark
-                self.report(
-                    mark, f"{name}: is set by sizes; a row must differ from base at every size"
-                )
-            of_row = merge(settings, written)
-            if self._is_dropped(spec, of_row):
+                why = "a row must differ from base at every size"
+                self.report(mark, f"{name}: is set by sizes; {why}")
+            draft = _Draft(spec, _prefix(size) + spec.label, merge(settings, written), written)
+            if self._is_dropped(draft):
                 dropped += 1
                 continue
-            config, matched = self._configure(spec, of_row, written, base.config)
+            config, matched = self._configure(draft, base.config)
             if config is None:
                 continue
-            label = _prefix(size) + spec.label
-            if label in rows:
-                self._compare_with_first(spec, config, rows[label])
+            if draft.label in rows:
+                self._compare_with_first(spec, config, rows[draft.label])
             else:
-                rows[label] = self._row(spec, label, of_row, written, config, matched, base)
+                rows[draft.label] = self._row(draft, config, matched, base)
         self._check_designs(size, rows)
         return list(rows.values()), dropped
 
     def _base(self, settings: dict[str, Node], size: str) -> Row:
         label = f"{_prefix(size)}base"
         config = resolve_row(self.settings.values(settings))
-        tuning = self.tuner.candidates(label, settings, {}, config) if self.tuner else None
         self.written[label] = settings
-        if self.tuner and self.settings.task and self._decoding is None:
-            self._decoding = self.tuner.decoding(settings, self.settings.task)
+        tuning = None
+        if self.tuner:
+            tuning = self.tuner.candidates(label, settings, {}, config)
+            if self.settings.task and self._decoding is None:
+                self._decoding = self.tuner.decoding(settings, self.settings.task)
         return Row(
             label, "base", config, self._test, tuning=tuning, base=label, size=size,
             decoding_choice=self._decoding,
         )  # fmt: skip
 
-    def _row(
-        self,
-        spec: RowSpec,
-        label: str,
-        settings: Mapping[str, Node],
-        written: Mapping[str, Node],
-        config: RowConfig,
-        matched: Matched | None,
-        base: Row,
-    ) -> Row:
+    def _row(self, draft: _Draft, config: RowConfig, matched: Matched | None, base: Row) -> Row:
         """A row with a valid configuration."""
-        self._check_require(spec, config)
-        if matched is not None:
-            settings = {**settings, matched.field: Node(matched.value, spec.mark)}
-        tuning = self._tuning(spec, label, settings, written, config, matched)
+        spec, tuning = draft.spec, None
+        self._check_require(draft, config)
+        if self.tuner and spec.options.is_tuned:
+            settings = draft.settings
+            if matched is not None:
+                settings = {**settings, matched.field: Node(matched.value, spec.mark)}
+            tuning = self.tuner.candidates(draft.label, settings, draft.written, config)
+            rule = self._rule(spec)
+            if rule and matched and tuning:
+                self.tuner.check_cost(rule, spec, config, tuning)
         changed = changes(config, base.config)
-        self.written[label] = written
+        self.written[draft.label] = draft.written
         # A design may need base among its rows, and a row that is not tuned may compare with one
         # that is.
         if not changed and spec.design is None and (tuning is None) == (base.tuning is None):
-            self._equal_to_base[label] = spec.mark
+            self._equal_to_base[draft.label] = spec.mark
         return Row(
-            label, _prefix(base.size) + spec.group, config, self._test, changed, matched, tuning,
-            base=base.label, size=base.size, is_labeled=bool(spec.options.label),
+            draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
+            tuning, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
             decoding_choice=self._decoding if spec.options.is_tuned else None,
         )  # fmt: skip
-
-    def _tuning(
-        self,
-        spec: RowSpec,
-        label: str,
-        settings: Mapping[str, Node],
-        written: Mapping[str, Node],
-        config: RowConfig,
-        matched: Matched | None,
-    ) -> Tuning | None:
-        """The candidates of a row; None for a row that is not tuned, and after an error."""
-        if self.tuner is None or not spec.options.is_tuned:
-            return None
-        tuning = self.tuner.candidates(label, settings, written, config)
-        rule = self._rule(spec)
-        if rule is not None and matched is not None and tuning is not None:
-            self.tuner.check_cost(rule, spec, config, tuning)
-        return tuning
 
     @property
     def _test(self) -> str:
         return self.data.test if self.data else ""
 
-    # Matching
-
     def _rule(self, spec: RowSpec) -> Match | None:
         of_group = "match" in spec.options.written
         return (spec.options.match if of_group else self.file.match) or None
 
-    def _configure(
-        self,
-        spec: RowSpec,
-        settings: Mapping[str, Node],
-        written: Mapping[str, Node],
-        base: RowConfig,
-    ) -> tuple[RowConfig | None, Matched | None]:
+    def _configure(self, draft: _Draft, base: RowConfig) -> tuple[RowConfig | None, Matched | None]:
         """Resolve a row, whose free field is chosen by `match` if it has a rule; (None, None) after
         an error.
         """
-        rule = self._rule(spec)
-        if rule is not None and self.data is not None and rule.field not in written:
-            return self._match(spec, rule, settings, written, base, self.data)
-        config = self.settings.resolve(settings, spec.mark, written=written)
-        if rule is not None and rule.field in written:
-            self.report(written[rule.field].mark, f"{rule.field}: is chosen by match; remove it")
-        return config, None
-
-    def _match(
-        self,
-        spec: RowSpec,
-        rule: Match,
-        settings: Mapping[str, Node],
-        written: Mapping[str, Node],
-        base: RowConfig,
-        data: CorpusConfig,
-    ) -> tuple[RowConfig | None, Matched | None]:
-        """Resolve a row whose free field is chosen by `match`; (None, None) after an error."""
-        values = self.settings.values(settings)
+        settings, written, mark = draft.settings, draft.written, draft.spec.mark
+        rule = self._rule(draft.spec)
+        if rule is None or self.data is None or rule.field in written:
+            config = self.settings.resolve(settings, mark, written=written)
+            if rule is not None and rule.field in written:
+                where = written[rule.field].mark
+                self.report(where, f"{rule.field}: is chosen by match; remove it")
+            return config, None
+        data, before = self.data, len(self.errors)
         try:
             _, matched = match_row(
-                rule, values, base, lambda one: fold_vocab_size(data, one)[0].vocab_size
+                rule,
+                self.settings.values(settings),
+                base,
+                lambda config: fold_vocab_size(data, config)[0].vocab_size,
             )
         except NoMatch as error:
-            before = len(self.errors)
-            self.settings.resolve(
-                settings, spec.mark, written=written
-            )  # an invalid setting is the better message
+            # An invalid setting is the better message.
+            self.settings.resolve(settings, mark, written=written)
             if len(self.errors) == before:
-                self.report(rule.mark, f'row "{spec.label}": {error}')
+                self.report(rule.mark, f'row "{draft.spec.label}": {error}')
             return None, None
         chosen = {**settings, rule.field: Node(matched.value, rule.mark)}
-        return self.settings.resolve(chosen, spec.mark, written={*written, rule.field}), matched
+        return self.settings.resolve(chosen, mark, written={*written, rule.field}), matched
 
-    # Conditions
-
-    def _is_dropped(self, spec: RowSpec, settings: Mapping[str, Node]) -> bool:
+    def _is_dropped(self, draft: _Draft) -> bool:
         """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop
         invalid ones.
         """
-        if spec.options.where is None:
+        where = draft.spec.options.where
+        if where is None:
             return False
         try:
-            return not spec.options.where(
-                _with_symbols(unchecked_values(self.settings.values(settings)))
-            )
+            values = unchecked_values(self.settings.values(draft.settings))
+            return not where(_with_symbols(values))
         except ValueError as error:
-            self.report(spec.mark, f'row "{spec.label}": {error}')
+            self.report(draft.spec.mark, f'row "{draft.spec.label}": {error}')
         except (TypeError, ZeroDivisionError):
             pass  # a value of the wrong type, which `resolve` reports
         return False
 
-    def _check_require(self, spec: RowSpec, config: RowConfig) -> None:
-        if spec.options.require is None:
+    def _check_require(self, draft: _Draft, config: RowConfig) -> None:
+        require = draft.spec.options.require
+        if require is None:
             return
-        values = _with_symbols(config.model_dump())
+        values, row = _with_symbols(config.model_dump()), f'row "{draft.spec.label}"'
         try:
-            if not spec.options.require(values):
-                shown = ", ".join(
-                    f"{name}={values[name]}" for name in spec.options.require.fields(values)
-                )
-                self.report(
-                    spec.mark,
-                    f'row "{spec.label}" violates require: {spec.options.require.text} ({shown})',
-                )
+            if not require(values):
+                shown = ", ".join(f"{name}={values[name]}" for name in require.fields(values))
+                message = f"{row} violates require: {require.text} ({shown})"
+                self.report(draft.spec.mark, message)
         except ValueError as error:
-            self.report(spec.mark, f'row "{spec.label}": {error}')
+            self.report(draft.spec.mark, f"{row}: {error}")
 
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
         """Report a second row of a label that differs from the first; note one that does not."""
+        differs = ""
         if first.config != config:
-            self.report(
-                spec.mark, f'a second row "{spec.label}", with other settings; use another group'
-            )
+            differs = "with other settings"
         elif self.tune is not None and (first.tuning is not None) != spec.options.is_tuned:
-            self.report(
-                spec.mark, f'a second row "{spec.label}", one tuned and one not; use another group'
-            )
+            differs = "one tuned and one not"
         elif spec.design is None:
             self._repeated[first.label] = spec.mark
+        if differs:
+            self.report(spec.mark, f'a second row "{spec.label}", {differs}; use another group')
 
     def _check_designs(self, size: str, rows: Mapping[str, Row]) -> None:
         """Report designs of one size in which a part changes nothing, so that two rows are
@@ -335,23 +290,33 @@ class RowReader:
         for (design, of_size), mark in self.designs.items():
             if of_size != size:
                 continue
-            others = () if isinstance(design, FactorialDesign) else (design.whole,)
-            start = (
-                ("base",) if isinstance(design, PathDesign) and design.way == "add-one-in" else ()
-            )
-            labels = [_prefix(size) + name for name in (*start, *others, *design.rows)]
-            first: dict[
-                RowConfig, Row
-            ] = {}  # by hash, because the pairs of a thousand rows are half a million
-            for row in (rows[label] for label in labels if label in rows):
-                one = first.setdefault(row.config, row)
-                if one is not row:
-                    self.report(
-                        mark,
-                        f'rows "{one.name}" and "{row.name}" have equal settings: a part has no '
-                        f"effect",
-                    )
+            names = list(design.rows)
+            if isinstance(design, PathDesign):
+                names.insert(0, design.whole)
+                if design.way == "add-one-in":
+                    names.insert(0, "base")
+            # By hash, because the pairs of a thousand rows are half a million.
+            first: dict[RowConfig, Row] = {}
+            for name in names:
+                row = rows.get(_prefix(size) + name)
+                same = first.setdefault(row.config, row) if row else None
+                if row is not None and same is not None and same is not row:
+                    equal = f'rows "{same.name}" and "{row.name}" have equal settings'
+                    self.report(mark, f"{equal}: a part has no effect")
                     break
+
+
+@dataclass(frozen=True)
+class _Draft:
+    """A row before it is resolved.
+
+    settings: base's and its own, by standard name. written: its own.
+    """
+
+    spec: RowSpec
+    label: str
+    settings: Mapping[str, Node]
+    written: Mapping[str, Node]
 
 
 def _prefix(size: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
@@ -12,7 +13,7 @@ from ablate.config.identity import fold_vocab_size
 from ablate.study.matching import Match
 from ablate.study.rows import RowSpec
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.tuning import Candidate, Tune, Tuning, points
+from ablate.study.tuning import Candidate, Grid, Tune, Tuning, points
 from ablate.study.yaml_nodes import Node, Report
 from ablate.tasks import Task
 
@@ -51,16 +52,8 @@ class RowTuner:
         trial_steps = self._trial_steps(label, config)
         if trial_steps is None:
             return None
-        candidates = []
-        for point in points(self.tune.grid):
-            found = self.settings.resolve(
-                {**settings, **point}, self.tune.mark, written={*written, *point}
-            )
-            if found is None:
-                return None
-            values = {name: node.to_python() for name, node in point.items()}
-            candidates.append(Candidate(values, found, found.model_copy(update=trial_steps)))
-        return Tuning(tuple(candidates), math.log(self._vocab_size(config)))
+        candidates = self._at_points(self.tune.grid, settings, written, trial_steps)
+        return Tuning(candidates, math.log(self._vocab_size(config))) if candidates else None
 
     def decoding(self, settings: Mapping[str, Node], task: Task) -> Tuning | None:
         """The candidates for every row's decoding, over base's settings; None after an error."""
@@ -71,24 +64,35 @@ class RowTuner:
         if not metrics:
             self.report(tune.mark, f"tune: task {task.name} predicts nothing to choose decoding by")
             return None
+        candidates = self._at_points(tune.decoding, settings, {}, {})
+        if not candidates:
+            return None
+        return Tuning(candidates, uniform=0.0, metric=task.metrics[metrics[0]])
+
+    def _at_points(
+        self,
+        grid: Grid,
+        settings: Mapping[str, Node],
+        written: Mapping[str, Node],
+        trial: Mapping[str, Any],
+    ) -> tuple[Candidate, ...]:
+        """A candidate at each point of a grid; none after an error."""
         candidates = []
-        for point in points(tune.decoding):
-            config = self.settings.resolve({**settings, **point}, tune.mark, written=point)
+        for point in points(grid):
+            of_point = {**settings, **point}
+            config = self.settings.resolve(of_point, self.tune.mark, written={*written, *point})
             if config is None:
-                return None
-            values = {name: node.value for name, node in point.items()}
-            candidates.append(Candidate(values, config, config))
-        return Tuning(tuple(candidates), uniform=0.0, metric=task.metrics[metrics[0]])
+                return ()
+            values = {name: node.to_python() for name, node in point.items()}
+            candidates.append(Candidate(values, config, config.model_copy(update=trial)))
+        return tuple(candidates)
 
     def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, tuning: Tuning) -> None:
         """Report candidates of a matched row that would change its cost."""
-
-        def cost(one: RowConfig) -> float:
-            return rule.of(one, self._vocab_size(one))
-
-        if rule.field in self.tune.grid or any(
-            cost(one.config) != cost(config) for one in tuning.candidates
-        ):
+        costs = set()
+        for changed in (config, *(candidate.config for candidate in tuning.candidates)):
+            costs.add(rule.of(changed, self._vocab_size(changed)))
+        if rule.field in self.tune.grid or len(costs) > 1:
             fields = " and ".join(self.tune.grid)
             self.report(
                 self.tune.mark,

@@ -4,6 +4,7 @@ pattern.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -14,6 +15,7 @@ from ablate.study.study import Row, Study
 from ablate.study.yaml_nodes import Mark
 
 MAX_RUNS = 100_000
+_RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 
 @dataclass(frozen=True)
@@ -39,47 +41,40 @@ def select(study: Study, selection: Selection) -> Study:
     """
     rows, seeds = study.rows, study.seeds
     if selection.rows:
-        patterns = [
-            part.strip() for text in selection.rows for part in text.split(",") if part.strip()
-        ]
-        if not patterns:  # such as an unset variable of a script, which is not to mean base alone
-            raise UsageError(
-                Mark("--rows").error_line("names no row; leave it out for all rows, or name base")
-            )
-        labels = {row.label for pattern in patterns for row in _matching_rows(study, pattern)}
-        labels |= {study.base.label, *(row.base for row in rows if row.label in labels)}
+        labels = {study.base.label}
+        for pattern in _patterns(selection.rows):
+            for row in _matching_rows(study, pattern):
+                labels |= {row.label, row.base}
         rows = tuple(row for row in rows if row.label in labels)
-    if selection.seeds is not None and study.looks is not None:
-        raise UsageError(
-            Mark("--seeds").error_line(
-                f"{study.looks.node('looks').mark}: the study is judged at looks, which determine "
-                f"its seeds; remove --seeds"
-            )
-        )
     if selection.seeds is not None:
+        if study.looks is not None:
+            where = study.looks.node("looks").mark
+            what = "the study is judged at looks, which determine its seeds; remove --seeds"
+            raise _wrong("--seeds", f"{where}: {what}")
         seeds = _parse_seeds(selection.seeds)
         shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
         if shared:
-            raise UsageError(
-                Mark("--seeds").error_line(f"{shared[0]} is a seed of `tune`; choose others")
-            )
+            raise _wrong("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
     runs = len(rows) * len(seeds)
     if runs > MAX_RUNS:
-        raise UsageError(
-            Mark("--seeds").error_line(
-                f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"
-            )
-        )
-    # data.folder is where the files are, so it does not change the study.
-    changes = [
-        text for text in selection.overrides if text.partition("=")[0].strip() != "data.folder"
-    ]
-    return replace(
-        study,
-        rows=rows,
-        seeds=seeds,
-        is_modified=bool(changes or selection.rows or selection.seeds),
-    )
+        at_most = f"a study can have at most {MAX_RUNS:,}"
+        raise _wrong("--seeds", f"makes {runs:,} runs; {at_most}")
+    is_modified = bool(selection.rows or selection.seeds)
+    for text in selection.overrides:
+        # data.folder is where the files are, so it does not change the study.
+        is_modified |= text.partition("=")[0].strip() != "data.folder"
+    return replace(study, rows=rows, seeds=seeds, is_modified=is_modified)
+
+
+def _wrong(option: str, message: str) -> UsageError:
+    return UsageError(Mark(option).error_line(message))
+
+
+def _patterns(texts: Sequence[str]) -> list[str]:
+    patterns = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    if not patterns:  # such as an unset variable of a script, which is not to mean base alone
+        raise _wrong("--rows", "names no row; leave it out for all rows, or name base")
+    return patterns
 
 
 def find_row(study: Study, name: str) -> Row:
@@ -88,43 +83,39 @@ def find_row(study: Study, name: str) -> Row:
     Raises:
         UsageError: no row or several rows match.
     """
-    rows = study.rows
-    matches = [row for row in rows if row.label == name]
-    matches = matches or [
-        row for row in rows if name in _names(row) or fnmatchcase(row.label, name)
-    ]
+    matches = [row for row in study.rows if row.label == name] or _matches(study, name)
     if len(matches) == 1:
         return matches[0]
     if matches:
-        labels = ", ".join(f'"{row.label}"' for row in matches)
-        raise UsageError(
-            f'"{name}" matches {len(matches)} rows of study "{study.name}"; choose one: {labels}'
-        )
-    nearest = (
-        did_you_mean(name, [*(row.label for row in rows), *(row.group for row in rows)])
-        or f"; rows: {', '.join(row.label for row in rows)}"
-    )
+        several = ", ".join(f'"{row.label}"' for row in matches)
+        what = f'"{name}" matches {len(matches)} rows of study "{study.name}"'
+        raise UsageError(f"{what}; choose one: {several}")
+    labels, groups = _labels_and_groups(study)
+    nearest = did_you_mean(name, [*labels, *groups]) or f"; rows: {', '.join(labels)}"
     raise UsageError(f'study "{study.name}" has no row "{name}"{nearest}')
 
 
-def _matching_rows(study: Study, pattern: str) -> list[Row]:
+def _matches(study: Study, pattern: str) -> list[Row]:
     """Rows by label, by group, or by a pattern with * and ?; at several sizes also by size, or
     without it.
     """
     rows = study.rows
-    matches = [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
+    return [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
+
+
+def _matching_rows(study: Study, pattern: str) -> list[Row]:
+    matches = _matches(study, pattern)
     if not matches:
-        groups = list(dict.fromkeys(row.group for row in rows))
-        nearest = (
-            did_you_mean(pattern, [*groups, *(row.label for row in rows)])
-            or f"; groups: {', '.join(groups)}"
-        )
-        raise UsageError(
-            Mark("--rows").error_line(
-                f'study "{study.name}" has no row or group "{pattern}"{nearest}'
-            )
-        )
+        labels, groups = _labels_and_groups(study)
+        nearest = did_you_mean(pattern, [*groups, *labels]) or f"; groups: {', '.join(groups)}"
+        what = f'study "{study.name}" has no row or group "{pattern}"'
+        raise _wrong("--rows", f"{what}{nearest}")
     return matches
+
+
+def _labels_and_groups(study: Study) -> tuple[list[str], list[str]]:
+    labels = [row.label for row in study.rows]
+    return labels, list(dict.fromkeys(row.group for row in study.rows))
 
 
 def _names(row: Row) -> set[str]:
@@ -134,26 +125,17 @@ def _names(row: Row) -> set[str]:
 
 def _parse_seeds(text: str) -> tuple[int, ...]:
     """Parse a list of seeds and ranges, such as `1,2,5-8`; duplicates are dropped."""
-    mark = Mark("--seeds")
     seeds: list[int] = []
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        if (
-            not first.isdecimal()
-            or (dash and not last.isdecimal())
-            or len(first) > 10
-            or len(last) > 10
-        ):
-            raise UsageError(
-                mark.error_line(f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3')
-            )
-        low, high = int(first), int(last or first)
+        written = _RANGE.fullmatch(part.strip())
+        if not written:
+            raise _wrong("--seeds", f'"{text}" is not a list of seeds, such as 1,2,3 or 1-3')
+        low, high = int(written[1]), int(written[2] or written[1])
         if high >= 2**32 or high < low or high - low >= MAX_SEEDS:
             allowed = f"seeds are 0 to {2**32 - 1}, at most {MAX_SEEDS} of them"
-            raise UsageError(
-                mark.error_line(f'"{part.strip()}" is not a valid range of seeds; {allowed}')
-            )
+            what = f'"{part.strip()}" is not a valid range of seeds'
+            raise _wrong("--seeds", f"{what}; {allowed}")
         seeds += range(low, high + 1)
         if len(seeds) > MAX_SEEDS:
-            raise UsageError(mark.error_line(f"more than {MAX_SEEDS} seeds"))
+            raise _wrong("--seeds", f"more than {MAX_SEEDS} seeds")
     return tuple(dict.fromkeys(seeds))

@@ -273,29 +273,25 @@ class Study:
     @staticmethod
     def trials_of(row: Row) -> list[Row]:
         """The rows of `tuning` that belong to a row: one for each candidate."""
-        candidates = row.tuning.candidates if row.tuning else ()
-        labels = [f"{row.label}: {one.label}" for one in candidates]
-        return [
-            Row(
-                label,
-                row.label,
-                one.trial,
-                row.test,
-                dict(one.values),
-                is_decoded=False,
-                base=labels[0],
+        trials: list[Row] = []
+        for candidate in row.tuning.candidates if row.tuning else ():
+            label = f"{row.label}: {candidate.label}"
+            base = trials[0].label if trials else label
+            values = dict(candidate.values)
+            trial = Row(
+                label, row.label, candidate.trial, row.test, values, is_decoded=False, base=base
             )
-            for label, one in zip(labels, candidates, strict=True)
-        ]
+            trials.append(trial)
+        return trials
 
     def all_runs(self) -> Iterator[Run]:
         """Yield every run once: those of the tuning, then those of the rows."""
         seen: set[str] = set()
-        first = [study for study in (self.tuning, self.on_dev) if study is not None]
-        for run in (*(run for study in first for run in study.runs()), *self.runs()):
-            if run.id not in seen:
-                seen.add(run.id)
-                yield run
+        for study in (self.tuning, self.on_dev, self):
+            for run in study.runs() if study else ():
+                if run.id not in seen:
+                    seen.add(run.id)
+                    yield run
 
     def runs(self) -> Iterator[Run]:
         """Yield every run once: base and then each row with the first seed, then with the next

@@ -219,15 +219,13 @@ class Tuning:
         A better value may then be outside of the grid.
         """
         chosen = self.chosen
-        return (
-            tuple(name for name in chosen.values if self._is_edge(name, chosen.values[name]))
-            if chosen
-            else ()
-        )
-
-    def _is_edge(self, name: str, value: object) -> bool:
-        numbers = [one for each in self.candidates if _is_number(one := each.values[name])]
-        return _is_number(value) and len(set(numbers)) > 1 and value in (min(numbers), max(numbers))
+        edges = []
+        for name, value in chosen.values.items() if chosen else ():
+            values = [candidate.values[name] for candidate in self.candidates]
+            numbers = {number for number in values if _is_number(number)}
+            if _is_number(value) and len(numbers) > 1 and value in (min(numbers), max(numbers)):
+                edges.append(name)
+        return tuple(edges)
 
     @property
     def sensitivity(self) -> float | None:
@@ -255,11 +253,11 @@ class Tuning:
         chosen = self.chosen
         if chosen is None:
             return AWAITS
-        notes = (
-            ["all diverged"] if self.has_diverged else [f"edge of {name}" for name in self.edges]
-        )
-        if len(chosen.values) == 1:
-            notes = ["edge" if note.startswith("edge") else note for note in notes]
+        notes = [f"edge of {name}" for name in self.edges]
+        if self.has_diverged:
+            notes = ["all diverged"]
+        elif notes and len(chosen.values) == 1:
+            notes = ["edge"]
         return f"{chosen.label} ({', '.join(notes)})" if notes else chosen.label
 
     def as_json(self) -> dict[str, Any]:
