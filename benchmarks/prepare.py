@@ -28,7 +28,7 @@ from pathlib import Path
 
 import psutil
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.config.data import TextFields
 from ablate.data.corpus import Corpus
 from ablate.data.prepare import prepare
@@ -97,7 +97,7 @@ def ours(folder: Path, vocab_size: int) -> dict[str, float]:
     log: list[tuple[float, str]] = []
     began = time.monotonic()
     pairs = prepare(
-        resolve_data(settings(folder, vocab_size)), folder, folder / "corpora",
+        TranslationData.resolve(settings(folder, vocab_size)), folder, folder / "corpora",
         log=lambda line: log.append((time.monotonic(), line.partition(" ")[0].strip(":"))),
     ).manifest.pairs["train"]  # fmt: skip
     end = time.monotonic()
@@ -106,7 +106,7 @@ def ours(folder: Path, vocab_size: int) -> dict[str, float]:
     for (start, name), (stop, _) in itertools.pairwise(starts):
         phases[name] += stop - start
     again = time.monotonic()
-    prepare(resolve_data(settings(folder, vocab_size)), folder, folder / "corpora")
+    prepare(TranslationData.resolve(settings(folder, vocab_size)), folder, folder / "corpora")
     return {"seconds": end - began, **phases, "again": time.monotonic() - again,
             "pairs": pairs}  # fmt: skip
 

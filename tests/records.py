@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import TypeVar
 
-from ablate.config import resolve_data, resolve_row
+from ablate.config import TranslationData, resolve_row
 from ablate.config.cost import Lengths
 from ablate.data.corpus import FORMAT
 from ablate.store import checkpoints
@@ -38,7 +38,9 @@ R = TypeVar("R", bound=Record)
 
 def a_run(id: str = RUN, **fields: object) -> RunRecord:
     """run.json of a translation run on the toy corpus."""
-    data = resolve_data({"corpus": "toy", "vocab_size": 200}).model_dump(exclude={"folder"})
+    data = TranslationData.resolve({"corpus": "toy", "vocab_size": 200}).model_dump(
+        exclude={"folder"}
+    )
     return RunRecord(**{"id": id, "seed": 1, "config": resolve_row({}), "data": data, **fields})
 
 

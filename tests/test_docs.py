@@ -20,12 +20,13 @@ import torch
 import yaml
 
 from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
+from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.data import RowDataConfig
-from ablate.config.language_data import NAMED_TEXTS, LanguageData
-from ablate.config.parsing_data import NAMED_TREEBANKS, ParsingData
+from ablate.config.language_data import LanguageData
+from ablate.config.parsing_data import ParsingData
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF
-from ablate.config.translation_data import CORPORA
+from ablate.config.translation_data import TranslationData
 from ablate.model import build
 from docs import hooks
 from tests.cli.inside import inside
@@ -96,7 +97,7 @@ def test_every_documented_field_exists():
     page = (ROOT / "docs/study.md").read_text()
     documented = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE))
     ways = {"each", "zip", "grid", "set", "factorial"}
-    assert documented - ways - set(CORPORA) == {name for _, name in FIELDS}
+    assert documented - ways - set(TranslationData.corpora()) == {name for _, name in FIELDS}
 
 
 def test_every_field_of_a_text_is_documented():
@@ -104,19 +105,19 @@ def test_every_field_of_a_text_is_documented():
     lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
     for name, field in LanguageData.model_fields.items():
         assert lines[name].endswith(f"| {field.description} |")
-    assert all(f"| `{name}` |" in page for name in NAMED_TEXTS)
+    assert all(f"| `{name}` |" in page for name in TEXTS)
 
 
 def test_every_field_of_a_treebank_is_documented_there_or_with_translation():
     page = (ROOT / "docs/tasks.md").read_text().split("### Treebanks")[1].split("### Scores")[0]
     lines = {line.split("`")[1]: line for line in page.splitlines() if line.startswith("| `")}
     shared = re.search(r"^((?:`\w+`[, and]*)+) are as for", page, re.MULTILINE)[1]
-    assert lines.keys() - NAMED_TREEBANKS.keys() | set(re.findall(r"\w+(?=`)", shared)) == set(
+    assert lines.keys() - TREEBANKS.keys() | set(re.findall(r"\w+(?=`)", shared)) == set(
         ParsingData.model_fields
     )
     assert all(lines[name].endswith(f"| {field.description} |")
                for name, field in ParsingData.model_fields.items() if name in lines)  # fmt: skip
-    assert lines.keys() >= NAMED_TREEBANKS.keys()
+    assert lines.keys() >= TREEBANKS.keys()
 
 
 def test_the_example_of_a_task_is_the_one_that_the_tests_train():
@@ -189,7 +190,7 @@ def test_every_schedule_is_documented(schedule):
 def test_every_preset_and_corpus_is_documented():
     page = (ROOT / "docs/study.md").read_text()
     assert all(f"`{name}` is" in page for name in PRESETS)
-    assert all(f"| `{name}` |" in page for name in CORPORA)
+    assert all(f"| `{name}` |" in page for name in TranslationData.corpora())
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -242,13 +243,11 @@ def test_the_data_commands_are_in_the_readme_and_on_their_page(command):
 
 
 def test_the_pinned_revisions_of_the_hubs_data_sets_are_on_the_page():
-    from ablate.config.translation_data import NAMED_CORPORA
-
     page = (ROOT / "docs/data.md").read_text()
-    published = [
-        each for each in NAMED_CORPORA.values() if each.repository and each.revision != "main"
-    ]
-    assert all(each.repository in page and each.revision in page for each in published)
+    hubs = [named.hub for named in PARALLEL_CORPORA.values() if named.hub]
+    pinned = [hub for hub in hubs if hub.revision != "main"]
+    assert pinned
+    assert all(hub.repository in page and hub.revision in page for hub in pinned)
 
 
 @pytest.mark.parametrize("study", hooks.studies(), ids=lambda path: path.stem)

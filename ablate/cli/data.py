@@ -31,21 +31,10 @@ def list_corpora(
     results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich
 ) -> None:
     """List named corpora, and corpora that are already prepared."""
-    from ablate.config.language_data import NAMED_TEXTS
-    from ablate.config.parsing_data import NAMED_TREEBANKS
-    from ablate.config.translation_data import NAMED_CORPORA
-    from ablate.report.data_text import (
-        named_corpora,
-        named_texts,
-        named_treebanks,
-        prepared_corpora,
-    )
+    from ablate.report.data_text import named_corpora, prepared_corpora
+    from ablate.tasks import TASKS
 
-    named = [
-        *named_corpora(NAMED_CORPORA),
-        *named_texts(NAMED_TEXTS),
-        *named_treebanks(NAMED_TREEBANKS),
-    ]
+    named = named_corpora(TASKS.values())
     prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
         lists = {

@@ -7,7 +7,7 @@ from ablate.config.model import ModelConfig
 from ablate.config.presets import PRESETS
 from ablate.config.resolve import RowConfig, field_names, resolve_row, standard_name
 from ablate.config.training import TrainingConfig
-from ablate.config.translation_data import TranslationData, resolve_data
+from ablate.config.translation_data import TranslationData
 
 __all__ = [
     "PRESETS",
@@ -19,7 +19,6 @@ __all__ = [
     "TranslationData",
     "decoding_id",
     "field_names",
-    "resolve_data",
     "resolve_row",
     "run_id",
     "standard_name",

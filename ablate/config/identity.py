@@ -61,6 +61,7 @@ INTRODUCED_DATA: dict[str, Any] = {
     "source_column": None,
     "target_column": None,
 }
+DEFAULT_TASK = "translation"  # the only one when the first ids were made
 # The test split belongs to a decoding, not to the training.
 OF_DECODING = "test"
 
@@ -70,7 +71,7 @@ NOT_IDENTITY_DATA = frozenset({"folder"})
 _NOT_TRAINING = {*NOT_IDENTITY_DATA, OF_DECODING}
 
 
-def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = "translation") -> str:
+def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT_TASK) -> str:
     """Id of a run, 12 hexadecimal digits. Decoding fields and the test split do not change it."""
     data, config = fold_vocab_size(data, config)
     return _digest({
@@ -78,8 +79,8 @@ def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = "transl
         "data": _training_data(data),
         "config": _significant(_canonical_model(config), INTRODUCED),
         "seed": seed,
-        # added after runs of translation existed
-        **({} if task == "translation" else {"task": task}),
+        # added after runs of the default task existed
+        **({} if task == DEFAULT_TASK else {"task": task}),
     })  # fmt: skip
 
 

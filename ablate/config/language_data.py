@@ -1,77 +1,21 @@
-"""Fields of a text for language models: documents, their cuts into splits, the corpora known by
-name.
-"""
+"""Fields of a text for language models: documents, and their cuts into splits."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.data import FILES, HUB, HUB_SPLITS, CorpusConfig, HubData
-from ablate.errors import did_you_mean, listed
+from ablate.config.catalogue import TEXTS
+from ablate.config.data import CorpusConfig
 
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary
 SAME_AS_DEV = "dev"  # the test split that is the dev split
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
-
-
-@dataclass(frozen=True)
-class NamedText:
-    """A text known by name, and where it is published.
-
-    train, dev, test: names of the splits, or shares of the training split such as `5%`.
-    repository: `owner/name` on the Hub; None: the text is generated.
-    revision: a commit, or a branch; given only where it is known for certain.
-    files: how the names of a split's files begin, by split name.
-    rows: as in `LanguageData`.
-    """
-
-    train: str = "train"
-    dev: str = "validation"
-    test: str = "test"
-    repository: str | None = None
-    revision: str = "main"
-    files: Mapping[str, str] = field(default_factory=dict)
-    rows: Literal["documents", "pieces"] = "documents"
-
-
-def _wikitext(configuration: str) -> NamedText:
-    """WikiText with rare words in place of `<unk>` (Merity et al., 2016); a row of its files is a
-    line.
-    """
-    files = {split: f"{configuration}/{split}" for split in ("train", "validation", "test")}
-    return NamedText(repository="Salesforce/wikitext", files=files, rows="pieces")
-
-
-NAMED_TEXTS = {
-    "toy": NamedText(dev="dev"),
-    "wikitext-2": _wikitext("wikitext-2-raw-v1"),
-    "wikitext-103": _wikitext("wikitext-103-raw-v1"),
-    "text8": NamedText(
-        repository="afmck/text8", files={name: name for name in ("train", "validation", "test")}
-    ),
-    # The first 90 million bytes are for training, as in the literature.
-    "enwik8": NamedText(
-        dev="5%",
-        test="5%",
-        repository="LTCB/enwik8",
-        revision="refs/convert/parquet",
-        files={"train": "enwik8-raw/train"},
-    ),
-    "fineweb-edu-sample": NamedText(
-        dev="0.1%",
-        test="0.1%",
-        repository="HuggingFaceFW/fineweb-edu",
-        files={"train": "sample/10BT"},
-    ),
-}
-TEXTS = (*NAMED_TEXTS, FILES)
 
 
 class LanguageData(CorpusConfig):
@@ -85,6 +29,8 @@ class LanguageData(CorpusConfig):
         "max_bytes": None,
         "tokenizer_lines": 250_000,
     }
+    catalogue: ClassVar = TEXTS
+    located_by: ClassVar = (*CorpusConfig.located_by, "column", "rows")
 
     corpus: str = Field(description="toy, a corpus known by name, files, or hf:OWNER/NAME@REVISION")
     vocab_size: int = Field(
@@ -155,6 +101,14 @@ class LanguageData(CorpusConfig):
             raise ValueError(f"dev={self.dev} and test={self.test} leave no text for training")
         return self
 
+    @classmethod
+    def defaults_for(cls, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """The defaults of the corpus; the tokenizer sets the size of the vocabulary."""
+        defaults = super().defaults_for(settings)
+        if settings.get("tokenizer", BYTES) != BYTES:
+            defaults["vocab_size"] = SUBWORDS
+        return defaults
+
     @property
     def columns(self) -> tuple[str | int, ...]:
         """The column of the text."""
@@ -177,21 +131,6 @@ class LanguageData(CorpusConfig):
         """
         return share_of(self.test) is not None
 
-    @property
-    def hub(self) -> HubData | None:
-        """The data set of a named text, unless its files are in `folder`; or the one that `corpus`
-        names.
-        """
-        named = NAMED_TEXTS.get(self.corpus)
-        if named is None or named.repository is None or self.folder is not None:
-            return super().hub
-        return HubData(named.repository, named.revision, named.files, {})
-
-    @property
-    def generated(self) -> bool:
-        """Whether this is the toy text."""
-        return self.corpus in NAMED_TEXTS and NAMED_TEXTS[self.corpus].repository is None
-
 
 def share_of(split: str) -> float | None:
     """The share of a split such as `5%`: 0.05. None for the name of a file.
@@ -206,35 +145,3 @@ def share_of(split: str) -> float | None:
     if not 0 < share < 1:
         raise ValueError(f'"{split}" is not a share between 0% and 100%')
     return share
-
-
-def resolve_language_data(settings: Mapping[str, Any]) -> LanguageData:
-    """Resolve the data section of a language model: a named text sets the splits, and the tokenizer
-    sets the vocabulary size.
-
-    Raises:
-        pydantic.ValidationError: a value is of the wrong type, out of range or missing.
-        ValueError: the corpus is unknown, or settings cannot go together.
-    """
-    corpus = settings.get("corpus")
-    known = listed((*TEXTS, "hf:OWNER/NAME"))
-    if corpus is None:
-        raise ValueError(f"data needs a corpus: {known}")
-    defaults: dict[str, Any] = {}
-    if settings.get("tokenizer", BYTES) != BYTES:
-        defaults["vocab_size"] = SUBWORDS
-    if isinstance(corpus, str) and corpus.startswith(HUB):
-        return LanguageData(**{**defaults, **HUB_SPLITS, **settings})
-    if corpus not in TEXTS:
-        raise ValueError(
-            f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), TEXTS)}'
-        )
-    named = NAMED_TEXTS.get(str(corpus))
-    if named is not None:
-        defaults |= {"train": named.train, "dev": named.dev, "test": named.test, "rows": named.rows}
-    data = LanguageData(**{**defaults, **settings})
-    if data.generated:
-        for name in ("folder", "train", "dev", "test", "column", "rows"):
-            if name in settings:
-                raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
-    return data

@@ -1,16 +1,15 @@
-"""Fields of a treebank for constituency parsing; the treebanks known by name."""
+"""Fields of a treebank for constituency parsing."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.data import FILES, HUB, DataConfig
-from ablate.errors import did_you_mean, listed
+from ablate.config.catalogue import TREEBANKS
+from ablate.config.data import HUB, DataConfig
 
 SENTENCE, TREE = "sentence", "tree"
 # The symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
@@ -20,36 +19,12 @@ WSJ = "wsj"
 WSJ_SECTIONS = re.compile(r"(\d\d)(?:-(\d\d))?")  # of the WSJ, as splits: `22`, `02-21`
 
 
-@dataclass(frozen=True)
-class NamedTreebank:
-    """A treebank known by name.
-
-    train, dev, test: names of the splits.
-    vocab_size: the default.
-    origin: where it is from, for lists of corpora.
-    """
-
-    train: str
-    dev: str
-    test: str
-    vocab_size: int
-    origin: str
-
-
-NAMED_TREEBANKS = {
-    "toy": NamedTreebank("train", "dev", "test", vocab_size=150, origin="generated"),
-    # The splits and the vocabulary of section 6.3.
-    WSJ: NamedTreebank(
-        "02-21", "22", "23", vocab_size=16_000, origin="licensed (LDC99T42): set data.folder"
-    ),
-}
-TREEBANKS = (*NAMED_TREEBANKS, FILES)
-
-
 class ParsingData(DataConfig):
     """Data section of a parsing study: treebank, symbols of words and vocabulary."""
 
-    fields: ClassVar[tuple[str, ...]] = (SENTENCE, TREE)
+    fields: ClassVar = (SENTENCE, TREE)
+    catalogue: ClassVar = TREEBANKS
+    is_on_hub: ClassVar = False
 
     corpus: str = Field(description="toy, wsj, or files")
     vocab_size: int = Field(
@@ -88,11 +63,6 @@ class ParsingData(DataConfig):
         return self
 
     @property
-    def generated(self) -> bool:
-        """Whether this is the toy treebank."""
-        return self.corpus == "toy"
-
-    @property
     def symbol_field(self) -> str:
         """The tree, whose symbols are entries of the vocabulary."""
         return TREE
@@ -110,39 +80,6 @@ class ParsingData(DataConfig):
     def is_tokenized(self) -> bool:
         """Sentences of a treebank have spaces between all tokens."""
         return True
-
-
-def resolve_parsing_data(settings: Mapping[str, Any]) -> ParsingData:
-    """Resolve the data section of parsing: a named treebank sets its splits and its vocabulary
-    size.
-
-    Raises:
-        pydantic.ValidationError: a value is of the wrong type, out of range or missing.
-        ValueError: the corpus is unknown, or settings cannot go together.
-    """
-    corpus = settings.get("corpus")
-    if corpus is None:
-        raise ValueError(f"data needs a corpus: {listed(TREEBANKS)}")
-    if corpus not in TREEBANKS and not str(corpus).startswith(HUB):
-        known = listed(TREEBANKS)
-        raise ValueError(
-            f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), TREEBANKS)}'
-        )
-    named = NAMED_TREEBANKS.get(str(corpus))
-    defaults: dict[str, Any] = {}
-    if named is not None:
-        defaults = {
-            "train": named.train,
-            "dev": named.dev,
-            "test": named.test,
-            "vocab_size": named.vocab_size,
-        }
-    data = ParsingData(**{**defaults, **settings})
-    if data.generated:
-        for name in ("folder", "train", "dev", "test"):
-            if name in settings:
-                raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
-    return data
 
 
 def is_symbol(part: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -19,6 +19,7 @@ SETTINGS = ("length", "pairs", "symbols", "gap", "depth")
 MARKS = 4  # <pad>, <unk>, <s> and </s>
 _MOST_ITEMS = 1_000_000
 _MOST_PERMUTED = 6  # 720 permutations
+_NUMBER: dict[str, Any] = {"type": ["integer", "string"]}  # as a study writes a number of items
 
 
 @dataclass(frozen=True)
@@ -82,6 +83,7 @@ class SyntheticData(CorpusConfig):
     """Data section of a synthetic task: its generator, the size of its items, and its splits."""
 
     generators: ClassVar[Mapping[str, Generator]] = GENERATORS
+    is_on_hub: ClassVar = False
 
     corpus: str = Field(description="the generator")
     vocab_size: int = Field(MARKS, description="size of the vocabulary; follows from the others")
@@ -89,9 +91,18 @@ class SyntheticData(CorpusConfig):
         DRAWN,
         description="drawn: every step has new items; or a number: so many items, the same for all "
         "runs",
+        json_schema_extra=_NUMBER,
     )
-    dev: str = Field("500", description="number of items on which perplexity is measured")
-    test: str = Field("1000", description="number of items on which the final scores are measured")
+    dev: str = Field(
+        "500",
+        description="number of items on which perplexity is measured",
+        json_schema_extra=_NUMBER,
+    )
+    test: str = Field(
+        "1000",
+        description="number of items on which the final scores are measured",
+        json_schema_extra=_NUMBER,
+    )
     length: int | None = Field(
         None, ge=1, le=10_000, description="size of an item, such as the tokens to copy"
     )
@@ -142,6 +153,40 @@ class SyntheticData(CorpusConfig):
             raise ValueError(f"shortest={self.shortest} is larger than {size}={self.largest}")
         return self
 
+    @classmethod
+    def resolve(cls, settings: Mapping[str, Any]) -> Self:
+        """Complete the data section of a synthetic task: the generator brings the defaults of its
+        settings.
+
+        Raises:
+            pydantic.ValidationError: a value is of the wrong type or out of range.
+            ValueError: the generator is unknown, or does not use a setting.
+        """
+        corpus, known = settings.get("corpus"), cls.generators
+        if corpus is None and len(known) == 1:
+            (corpus,) = known
+        if corpus is None:
+            raise ValueError(f"data needs a corpus: {listed(known)}")
+        if corpus not in known:
+            near = did_you_mean(str(corpus), known)
+            raise ValueError(f'corpus "{corpus}" is not known: {listed(known)}{near}')
+        generator = known[corpus]
+        for name in SETTINGS:
+            if name in settings and name not in generator.settings:
+                used = listed(generator.settings)
+                raise ValueError(f'"{name}" has no effect on corpus {corpus}, which has {used}')
+        if "shortest" in settings and not generator.size:
+            raise ValueError(f'"shortest" has no effect on corpus {corpus}: all items are equal')
+        if "vocab_size" in settings:
+            raise ValueError('"vocab_size" has no effect: it follows from the generator')
+        data = cls(**{**generator.settings, **settings, "corpus": corpus})
+        return data.model_copy(update={"vocab_size": MARKS + len(generator.tokens(data))})
+
+    @classmethod
+    def corpora(cls) -> tuple[str, ...]:
+        """The generators."""
+        return tuple(cls.generators)
+
     @property
     def generator(self) -> Generator:
         """The generator that `corpus` names."""
@@ -161,35 +206,3 @@ class SyntheticData(CorpusConfig):
     def is_stream(self) -> bool:
         """Items are read as they are: no length of sentences is assumed for them."""
         return True
-
-
-def resolve_synthetic_data(
-    settings: Mapping[str, Any], section: type[SyntheticData] = SyntheticData
-) -> SyntheticData:
-    """Resolve the data section of a synthetic task: the generator brings the defaults of its
-    settings.
-
-    Raises:
-        pydantic.ValidationError: a value is of the wrong type or out of range.
-        ValueError: the generator is unknown, or does not use a setting.
-    """
-    corpus, known = settings.get("corpus"), section.generators
-    if corpus is None and len(known) == 1:
-        (corpus,) = known
-    if corpus is None:
-        raise ValueError(f"data needs a corpus: {listed(known)}")
-    if corpus not in known:
-        raise ValueError(
-            f'corpus "{corpus}" is not known: {listed(known)}{did_you_mean(str(corpus), known)}'
-        )
-    generator = known[corpus]
-    for name in SETTINGS:
-        if name in settings and name not in generator.settings:
-            used = listed(generator.settings)
-            raise ValueError(f'"{name}" has no effect on corpus {corpus}, which has {used}')
-    if "shortest" in settings and not generator.size:
-        raise ValueError(f'"shortest" has no effect on corpus {corpus}: all items are equal')
-    if "vocab_size" in settings:
-        raise ValueError('"vocab_size" has no effect: it follows from the generator')
-    data = section(**{**generator.settings, **settings, "corpus": corpus})
-    return data.model_copy(update={"vocab_size": MARKS + len(generator.tokens(data))})

@@ -1,100 +1,28 @@
-"""Fields of a translation corpus: directions, columns and filters of sentence pairs; the corpora
-known by name.
-"""
+"""Fields of a translation corpus: directions, columns and filters of sentence pairs."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import replace
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ablate.config.data import FILES, HUB, HUB_SPLITS, DataConfig, HubData, PairRules
-from ablate.errors import did_you_mean, listed
+from ablate.config.catalogue import PARALLEL_CORPORA, HubData
+from ablate.config.data import CorpusConfig, DataConfig, PairRules
+from ablate.errors import listed
 
 SOURCE, TARGET = "source", "target"
 _LANGUAGE = r"[A-Za-z0-9]{1,8}(?:_[A-Za-z0-9]{1,8})*"
 _DIRECTION = re.compile(rf"{_LANGUAGE}-{_LANGUAGE}")
 
 
-@dataclass(frozen=True)
-class NamedCorpus:
-    """A parallel corpus known by name: its splits and directions, and where it is published.
-
-    train, dev, test: names of the splits in the literature.
-    directions: the first is the default. Each maps to its configuration on the Hub, empty if the
-        data set has only one.
-    vocab_size: the default.
-    repository: `owner/name` on the Hub; None: the corpus is generated.
-    revision: a commit, or a branch; given only where it is known for certain, as are hashes.
-    files: prefix of the split's file names, by split name; `{config}` is replaced by the
-        direction's configuration.
-    sha256: of files, where they are known.
-    """
-
-    train: str
-    dev: str
-    test: str
-    directions: Mapping[str, str]
-    vocab_size: int = 37_000
-    repository: str | None = None
-    revision: str = "main"
-    files: Mapping[str, str] = field(default_factory=dict)
-    sha256: Mapping[str, str] = field(default_factory=dict)
-
-
-NAMED_CORPORA = {
-    "toy": NamedCorpus("train", "dev", "test", {"en-toy": ""}, vocab_size=350),
-    "multi30k": NamedCorpus(
-        "train",
-        "val",
-        "test_2016_flickr",
-        directions={"en-de": "", "de-en": ""},
-        repository="bentrevett/multi30k",
-        files={"train": "train", "val": "val", "test_2016_flickr": "test"},
-        sha256={
-            "train.jsonl": "de8a1bb324fcf14c44b17b2baee60304c9aba9e5f5889da8a955ffffebc71abb",
-            "val.jsonl": "f23e04140ebb001299365cd1d041da54c6cdd970b6eba64b7124242580f05e52",
-            "test.jsonl": "0b997c04e05614fdca57c7997bb42822db69b4177d6dc96d80a5a6af8a758588",
-        },
-    ),
-    "iwslt2017": NamedCorpus(
-        "train",
-        "dev2010",
-        "tst2010-2015",
-        directions={pair: f"iwslt2017-{pair}" for pair in ("en-de", "de-en", "en-fr", "fr-en")},
-        repository="IWSLT/iwslt2017",
-        revision="refs/convert/parquet",
-        files={
-            "train": "{config}/train",
-            "dev2010": "{config}/validation",
-            "tst2010-2015": "{config}/test",
-        },
-    ),
-    "wmt14": NamedCorpus(
-        "train",
-        "newstest2013",
-        "newstest2014",
-        # The same files serve both directions.
-        directions={"en-de": "de-en", "de-en": "de-en", "en-fr": "fr-en", "fr-en": "fr-en"},
-        repository="wmt/wmt14",
-        revision="b199e406369ec1b7634206d3ded5ba45de2fe696",
-        files={
-            "train": "{config}/train",
-            "newstest2013": "{config}/validation",
-            "newstest2014": "{config}/test",
-        },
-    ),
-}
-CORPORA = (*NAMED_CORPORA, FILES)
-
-
 class TranslationData(DataConfig):
     """Data section of a translation study: sentence pairs, filters and vocabulary."""
 
-    fields: ClassVar[tuple[str, ...]] = (SOURCE, TARGET)
+    fields: ClassVar = (SOURCE, TARGET)
+    catalogue: ClassVar = PARALLEL_CORPORA
+    located_by: ClassVar = (*CorpusConfig.located_by, "source_column", "target_column")
 
     corpus: str = Field(
         description="toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION"
@@ -131,6 +59,12 @@ class TranslationData(DataConfig):
         if not _DIRECTION.fullmatch(self.direction):
             raise ValueError(
                 f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de'
+            )
+        named = self.catalogue.get(self.corpus)
+        if named is not None and self.direction not in named.directions:
+            raise ValueError(
+                f'corpus "{self.corpus}" has no direction "{self.direction}": '
+                f"{listed(named.directions)}"
             )
         if (self.source_column is None) != (self.target_column is None):
             raise ValueError("source_column and target_column go together: name both, or neither")
@@ -171,57 +105,10 @@ class TranslationData(DataConfig):
 
     @property
     def hub(self) -> HubData | None:
-        """The data set of a named corpus, unless its files are in `folder`; or the one that
-        `corpus` names.
-        """
-        named = NAMED_CORPORA.get(self.corpus)
-        if named is None or named.repository is None or self.folder is not None:
-            return super().hub
-        config = named.directions.get(self.direction, "")
-        files = {split: beginning.format(config=config) for split, beginning in named.files.items()}
-        return HubData(named.repository, named.revision, files, named.sha256)
-
-    @property
-    def generated(self) -> bool:
-        """Whether this is the toy corpus."""
-        return self.corpus in NAMED_CORPORA and NAMED_CORPORA[self.corpus].repository is None
-
-
-def resolve_data(settings: Mapping[str, Any]) -> TranslationData:
-    """Resolve the study's data section: a named corpus sets its splits, direction and vocabulary
-    size.
-
-    Raises:
-        pydantic.ValidationError: a value is of the wrong type, out of range or missing.
-        ValueError: the corpus is unknown, or has no such direction.
-    """
-    corpus = settings.get("corpus")
-    known = listed((*CORPORA, "hf:OWNER/NAME"))
-    if corpus is None:
-        raise ValueError(f"data needs a corpus: {known}")
-    if isinstance(corpus, str) and corpus.startswith(HUB):
-        return TranslationData(**{**HUB_SPLITS, **settings})
-    if corpus not in CORPORA:
-        raise ValueError(
-            f'corpus "{corpus}" is not known: {known}{did_you_mean(str(corpus), CORPORA)}'
-        )
-    named = NAMED_CORPORA.get(str(corpus))
-    if named is None:
-        return TranslationData(**settings)
-    defaults: dict[str, Any] = {
-        "train": named.train,
-        "dev": named.dev,
-        "test": named.test,
-        "direction": next(iter(named.directions)),
-        "vocab_size": named.vocab_size,
-    }
-    data = TranslationData(**{**defaults, **settings})
-    if data.direction not in named.directions:
-        raise ValueError(
-            f'corpus "{corpus}" has no direction "{data.direction}": {listed(named.directions)}'
-        )
-    if data.generated:
-        for name in ("folder", "train", "dev", "test", "source_column", "target_column"):
-            if name in settings:
-                raise ValueError(f'"{name}" has no effect on the toy corpus: it is generated')
-    return data
+        """The data set with the files of the direction, for a named corpus."""
+        hub, named = super().hub, self.catalogue.get(self.corpus)
+        if hub is None or hub.files is None or named is None:
+            return hub
+        config = named.directions[self.direction]
+        files = {split: prefix.format(config=config) for split, prefix in hub.files.items()}
+        return replace(hub, files=files)

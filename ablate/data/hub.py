@@ -3,20 +3,19 @@
 Files are in the Hub's cache (HF_HOME), which resumes interrupted downloads and lets one process at
 a time download a file. The commit and the files of a revision are recorded beside the prepared
 corpora: a branch then always means the same commit, and the network is not used again. The data
-sets that have a name of their own are listed in ablate/config/translation_data.py and
-language_data.py.
+sets that have a name of their own are listed in ablate/config/catalogue.py.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ablate.config.data import HubData
+from ablate.config.catalogue import HubData
 from ablate.data.readers import SUFFIXES, suffix_of
 from ablate.errors import DataError, did_you_mean, listed
 from ablate.formatting import plural
@@ -32,25 +31,18 @@ Log = Callable[[str], None]
 class Repository:
     """A data set of the Hub at one revision."""
 
-    def __init__(
-        self, name: str, revision: str, records: Path, log: Log, known: Mapping[str, str]
-    ) -> None:
+    def __init__(self, data: HubData, records: Path, log: Log) -> None:
         """Name a data set; the network is not used yet.
 
         Args:
-            name: `owner/name`.
-            revision: a commit, a branch or a tag.
+            data: the data set.
             records: the folder of recorded revisions.
             log: receives a line before a download.
-            known: SHA-256 by file, for data sets that this version pins.
         """
-        self.name, self.revision, self.log, self.known = name, revision, log, known
-        self.record_file = records / f"{name.replace('/', '--')}@{revision.replace('/', '--')}.json"
-
-    @property
-    def display_name(self) -> str:
-        """`hf:owner/name@revision`."""
-        return f"hf:{self.name}@{self.revision}"
+        self.name, self.revision, self.known = data.repository, data.revision, data.sha256
+        self.display_name, self.log = data.display_name, log
+        name = f"{data.repository}@{data.revision}".replace("/", "--")
+        self.record_file = records / f"{name}.json"
 
     def record(self) -> HubRevision:
         """The commit, the stated license, and the files with sizes and hashes; requested once and
@@ -226,15 +218,6 @@ class Repository:
                 f"{what}: the download was interrupted ({_first_line(error)}); run again to resume "
                 f"it"
             ) from None
-
-
-def repository_of(data: HubData | None, corpora: Path, log: Log) -> Repository | None:
-    """The data set that a study names, recorded beside its corpora; None if its splits are not on
-    the Hub.
-    """
-    if data is None:
-        return None
-    return Repository(data.repository, data.revision, corpora / DOWNLOADS, log, data.sha256)
 
 
 def _http_status(error: Any) -> str:

@@ -12,7 +12,7 @@ from ablate.config.language_data import BYTES, SAME_AS_DEV, LanguageData, share_
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
-from ablate.data.hub import Repository, repository_of
+from ablate.data.hub import DOWNLOADS, Repository
 from ablate.data.io import files_in, is_address, is_file, joined, missing
 from ablate.data.items_form import DrawnSource
 from ablate.data.locations import SACREBLEU, Files, Generator, HubFiles, SacrebleuSet
@@ -51,7 +51,7 @@ def resolve_sources(
     Raises:
         DataError: splits are missing; one line for each.
     """
-    repository = repository_of(data.hub, corpora, log)
+    repository = Repository(data.hub, corpora / DOWNLOADS, log) if data.hub else None
     sources: dict[str, Source] = {}
     # A dict in place of a set, because it keeps the order. Dev and test may name the same missing
     # file.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.text import Text
 
-from ablate.config.language_data import NamedText
-from ablate.config.parsing_data import NamedTreebank
-from ablate.config.translation_data import NamedCorpus
 from ablate.errors import StoreError
 from ablate.formatting import shares_text, size
 from ablate.report.terminal import plain_table, print_wide, text_console
@@ -21,6 +18,7 @@ from ablate.store.records import CorpusManifest, Origin
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, TokenSequences
+    from ablate.tasks import Task
 
 SAMPLE = 3  # records
 LONGEST_SAMPLE = 300  # tokens of a document, whose length has no limit
@@ -130,40 +128,19 @@ class Description:
         }
 
 
-def named_corpora(corpora: Mapping[str, NamedCorpus]) -> list[NamedSummary]:
-    """The corpora known by name."""
-    return [
-        NamedSummary(
-            name,
-            "translation",
-            tuple(corpus.directions),
-            (corpus.train, corpus.dev, corpus.test),
-            f"hf:{corpus.repository}@{corpus.revision}" if corpus.repository else "generated",
-        )
-        for name, corpus in corpora.items()
-    ]
-
-
-def named_texts(texts: Mapping[str, NamedText]) -> list[NamedSummary]:
-    """The texts known by name, for language models."""
-    return [
-        NamedSummary(
-            name,
-            "language-model",
-            (),
-            (text.train, text.dev, text.test),
-            f"hf:{text.repository}@{text.revision}" if text.repository else "generated",
-        )
-        for name, text in texts.items()
-    ]
-
-
-def named_treebanks(treebanks: Mapping[str, NamedTreebank]) -> list[NamedSummary]:
-    """The treebanks known by name, for parsing."""
-    return [
-        NamedSummary(name, "parsing", (), (bank.train, bank.dev, bank.test), bank.origin)
-        for name, bank in treebanks.items()
-    ]
+def named_corpora(tasks: Iterable[Task]) -> list[NamedSummary]:
+    """The corpora known by name, each with the first task that reads it."""
+    summaries = []
+    seen = set()
+    for task in tasks:
+        if task.data_config in seen:
+            continue
+        seen.add(task.data_config)
+        for name, named in task.data_config.catalogue.items():
+            origin = named.hub.display_name if named.hub else named.origin
+            directions = tuple(named.directions)
+            summaries.append(NamedSummary(name, task.name, directions, named.splits, origin))
+    return summaries
 
 
 def prepared_corpora(corpora: Path) -> list[PreparedSummary]:

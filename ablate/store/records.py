@@ -25,7 +25,7 @@ from pydantic_core import PydanticCustomError
 
 from ablate.config import RowConfig
 from ablate.config.decoding import LengthPenalty
-from ablate.config.identity import NOT_IDENTITY
+from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import read_bytes, read_json, write_json
 
@@ -89,7 +89,7 @@ class RunRecord(Record):
 
     id: str
     seed: Count
-    task: str = "translation"
+    task: str = DEFAULT_TASK
     config: RowConfig
     data: dict[str, JsonValue]
 

@@ -6,22 +6,19 @@ It describes the values of single fields. Rules over several fields are checked 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from ablate.config import PRESETS, RowConfig, TranslationData
+from ablate.config import PRESETS, RowConfig
 from ablate.config.data import FILES, HUB, CorpusConfig
-from ablate.config.language_data import TEXTS, LanguageData
+from ablate.config.identity import DEFAULT_TASK
 from ablate.config.model import LAYER_FIELDS
-from ablate.config.parsing_data import TREEBANKS, ParsingData
 from ablate.config.resolve import SYMBOLS
-from ablate.config.synthetic_data import GENERATORS, SyntheticData
-from ablate.config.translation_data import CORPORA, NAMED_CORPORA
 from ablate.study.settings import REFERENCE
 from ablate.study.study_file import StudyFile
-from ablate.tasks import TASKS, Task, Translation
+from ablate.tasks import TASKS, Task
 
 Schema = dict[str, Any]
 
@@ -102,35 +99,24 @@ def _settings(schema_of: Callable[[str], Schema]) -> Schema:
     }
 
 
-# Corpora of each task's data; HUB stands for all names that begin with it.
-_CORPORA: Mapping[type[CorpusConfig], Sequence[str]] = {
-    TranslationData: (*CORPORA, HUB),
-    LanguageData: (*TEXTS, HUB),
-    ParsingData: TREEBANKS,
-    SyntheticData: tuple(GENERATORS),
-}
-_LOCATIONS = ("folder", "train", "dev", "test", "column", "rows")  # which the toy corpus lacks
-
-
 def _data(section: type[CorpusConfig]) -> Schema:
     """Schema of a data section; the corpus decides which fields are required or allowed."""
     whole = section.model_json_schema(schema_generator=_Untitled)
-    properties, names = whole["properties"], _CORPORA[section]
-    properties["corpus"]["anyOf"] = [{"enum": list(names)}]
-    if HUB in names:
-        properties["corpus"]["anyOf"].append({"type": "string", "pattern": f"^{HUB}"})
+    properties = whole["properties"]
+    names: list[Schema] = [{"enum": list(section.corpora())}]
+    if section.is_on_hub:
+        names.append({"type": "string", "pattern": f"^{HUB}"})
+    properties["corpus"]["anyOf"] = names
     rules = []
-    if section is TranslationData:
-        for name, named in NAMED_CORPORA.items():
+    if FILES in section.corpora():
+        rules.append(_if_corpus(FILES, {"required": whole["required"]}))
+    for name, named in section.catalogue.items():
+        if named.directions:
             directions = {"direction": {"enum": list(named.directions)}}
             rules.append(_if_corpus(name, {"properties": directions}))
-    if FILES in names:
-        absent = [{"required": [name]} for name in _LOCATIONS if name in properties]
-        rules.append(_if_corpus(FILES, {"required": whole["required"]}))
-        rules.append(_if_corpus("toy", {"not": {"anyOf": absent}}))
-    else:  # splits that are drawn have sizes
-        for split in ("train", "dev", "test"):
-            properties[split] = {"anyOf": [{"type": "integer", "minimum": 1}, properties[split]]}
+        if named.is_generated:
+            absent = [{"required": [setting]} for setting in section.located_by]
+            rules.append(_if_corpus(name, {"not": {"anyOf": absent}}))
     schema = {"additionalProperties": False, "required": ["corpus"], "properties": properties}
     return {**schema, "allOf": rules} if rules else schema
 
@@ -142,7 +128,7 @@ def _of_task(task: Task) -> Schema:
     metric = {"enum": [metric.name for metric in task.prediction_metrics]}
     metrics = {"anyOf": [metric, {"type": "array", "items": metric}]}
     condition: Schema = {"properties": {"task": {"const": task.name}}}
-    if task.name != Translation.name:  # a study without the section is one of translation
+    if task.name != DEFAULT_TASK:  # a study may leave it out
         condition["required"] = ["task"]
     return {
         "if": condition,

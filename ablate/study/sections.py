@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from ablate.config import standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import field_errors
+from ablate.config.identity import DEFAULT_TASK
 from ablate.config.plugins import parse_reference
 from ablate.errors import StudyError, listed, unknown_name
 from ablate.paths import home_path
@@ -19,7 +20,7 @@ from ablate.study.settings import named_mark, report_fields, value_faults
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import keys_of
 from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, plain_scalar
-from ablate.tasks import TASKS, Task, Translation, load_task
+from ablate.tasks import TASKS, Task, load_task
 
 GIVEN_FOLDER = "folder of the data"  # place of `Selection.data_folder`
 
@@ -101,7 +102,7 @@ def _override(sections: dict[str, tuple[Mark, Node]], key: str, node: Node) -> N
 def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[Task | None, str]:
     """The task and its name: a task of ablate, or a reference to a class, pinned to its source."""
     if node is None:
-        return TASKS[Translation.name], Translation.name
+        return TASKS[DEFAULT_TASK], DEFAULT_TASK
     name = node.value
     if isinstance(name, str) and name in TASKS:
         return TASKS[name], name

@@ -125,13 +125,13 @@ class Task(ABC):
         return {name: f"task {self.name}" for name in TASK_FIELDS if name not in self.row_fields}
 
     def resolve_data(self, settings: Mapping[str, Any]) -> CorpusConfig:
-        """Resolve the study's `data` section.
+        """Complete the study's `data` section; a named corpus brings its splits.
 
         Raises:
             pydantic.ValidationError: a value is missing, of the wrong type or out of range.
-            ValueError: the settings cannot go together.
+            ValueError: the corpus is unknown, or the settings cannot go together.
         """
-        return self.data_config(**settings)
+        return self.data_config.resolve(settings)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import DecodingConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, TREE_METRICS, Metric
-from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, resolve_parsing_data
+from ablate.config.parsing_data import SENTENCE, TREE, ParsingData
 from ablate.paper import TABLE_4
 from ablate.store.records import Measurement
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
@@ -35,10 +35,6 @@ class Parsing(SequenceToSequence):
     row_fields = (*SequenceToSequence.row_fields, "constrained")
     shown_fields = ("batch_tokens", "warmup_steps", "beam", "alpha", "max_extra_length")
     paper = TABLE_4
-
-    def resolve_data(self, settings: Mapping[str, Any]) -> ParsingData:
-        """Resolve the study's `data` section; a named treebank brings its splits."""
-        return resolve_parsing_data(settings)
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
         """Restrict a search to well-formed trees, with `constrained`."""

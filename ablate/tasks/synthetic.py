@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import ANSWER_METRICS, PPL, Metric
-from ablate.config.synthetic_data import DRAWN, SyntheticData, resolve_synthetic_data
+from ablate.config.synthetic_data import DRAWN, SyntheticData
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
@@ -44,11 +44,6 @@ class Synthetic(Task):
     shown_fields = ("batch_tokens", "warmup_steps")
 
     # Settings
-
-    def resolve_data(self, settings: Mapping[str, Any]) -> SyntheticData:
-        """Resolve the study's `data` section; the generator brings its settings."""
-        assert issubclass(self.data_config, SyntheticData)
-        return resolve_synthetic_data(settings, self.data_config)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

@@ -4,12 +4,12 @@ blocks of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.language_data import BYTES, LanguageData, resolve_language_data
+from ablate.config.language_data import BYTES, LanguageData
 from ablate.config.metrics import Metric
 from ablate.tasks.base import Sample, Task
 
@@ -27,10 +27,6 @@ class TextTask(Task):
 
     data_config = LanguageData
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "context")
-
-    def resolve_data(self, settings: Mapping[str, Any]) -> LanguageData:
-        """Resolve the study's `data` section; a named text brings its splits."""
-        return resolve_language_data(settings)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

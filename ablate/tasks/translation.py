@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from ablate.config import RowConfig, TranslationData, resolve_data
+from ablate.config import RowConfig, TranslationData
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS, Metric
 from ablate.paper import TABLE_3
@@ -28,10 +28,6 @@ class Translation(SequenceToSequence):
     prediction_metrics = TRANSLATION_METRICS
     default_metrics = ("bleu",)
     paper = TABLE_3
-
-    def resolve_data(self, settings: Mapping[str, Any]) -> TranslationData:
-        """Resolve the study's `data` section; a named corpus brings its splits and direction."""
-        return resolve_data(settings)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

@@ -10,7 +10,6 @@ from ablate.config import (
     RowConfig,
     TranslationData,
     decoding_id,
-    resolve_data,
     resolve_row,
     run_id,
 )
@@ -26,7 +25,7 @@ from ablate.config.training import resolve_precision
 
 SEED = 1
 BASE = resolve_row({})
-DATA = resolve_data({"corpus": "wmt14"})
+DATA = TranslationData.resolve({"corpus": "wmt14"})
 
 # Another value for each field. A new field must be added here, in the table of its kind.
 TRAINING = {

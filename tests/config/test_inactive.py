@@ -4,10 +4,10 @@ inherited.
 
 import pytest
 
-from ablate.config import resolve_data, resolve_row, run_id
+from ablate.config import TranslationData, resolve_row, run_id
 from ablate.config.inactive import InactiveSettings, inactive_fields
 
-DATA = resolve_data({"corpus": "toy"})
+DATA = TranslationData.resolve({"corpus": "toy"})
 NO_ATTENTION = "mixer=lstm with architecture=decoder-only, which leaves no attention"
 OTHER = {"architecture": "decoder-only", "mixer": "lstm"}
 

@@ -5,8 +5,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from ablate.config import field_names, resolve_data, resolve_row, standard_name
+from ablate.config import DataConfig, TranslationData, field_names, resolve_row, standard_name
 from ablate.config.fields import field_errors
+from ablate.config.language_data import LanguageData
+from ablate.config.parsing_data import ParsingData
 
 # Table 3 of the paper: the rows "base" and "big", all columns that are settings.
 PAPER = {
@@ -198,20 +200,20 @@ FILES = {"corpus": "files", "direction": "cs-pt_BR", "train": "a", "dev": "b", "
     ],
 )
 def test_a_named_corpus_sets_its_splits_and_direction(corpus, direction, splits):
-    data = resolve_data({"corpus": corpus})
+    data = TranslationData.resolve({"corpus": corpus})
     assert (data.direction, (data.train, data.dev, data.test)) == (direction, splits)
     assert data.vocab_size == (350 if corpus == "toy" else 37_000)
 
 
 def test_written_settings_override_those_of_the_corpus():
-    data = resolve_data({"corpus": "wmt14", "direction": "fr-en", "dev": "newstest2012"})
+    data = TranslationData.resolve({"corpus": "wmt14", "direction": "fr-en", "dev": "newstest2012"})
     assert (data.labels, data.dev, data.test) == (("fr", "en"), "newstest2012", "newstest2014")
 
 
 def test_corpus_files_requires_splits_and_a_direction():
-    assert resolve_data(FILES).labels == ("cs", "pt_BR")
+    assert TranslationData.resolve(FILES).labels == ("cs", "pt_BR")
     with pytest.raises(ValidationError) as caught:
-        resolve_data({"corpus": "files"})
+        TranslationData.resolve({"corpus": "files"})
     assert field_errors(caught.value) == [
         (name, "must be given") for name in ("train", "dev", "test", "direction")
     ]
@@ -251,7 +253,7 @@ def test_corpus_files_requires_splits_and_a_direction():
 )
 def test_an_unknown_corpus_is_an_error_with_the_known_ones(settings, message):
     with pytest.raises(ValueError) as caught:
-        resolve_data(settings)
+        TranslationData.resolve(settings)
     assert message in str(caught.value)
 
 
@@ -260,7 +262,7 @@ def test_an_unknown_corpus_is_an_error_with_the_known_ones(settings, message):
 )
 def test_a_direction_is_two_languages(direction):
     with pytest.raises(ValueError, match="direction"):
-        resolve_data({**FILES, "direction": direction})
+        TranslationData.resolve({**FILES, "direction": direction})
 
 
 @pytest.mark.parametrize(
@@ -272,5 +274,24 @@ def test_a_direction_is_two_languages(direction):
 )  # fmt: skip
 def test_a_data_value_out_of_type_or_range_is_one_fault_of_its_field(name, value):
     with pytest.raises(ValidationError) as caught:
-        resolve_data({**FILES, name: value})
+        TranslationData.resolve({**FILES, name: value})
     assert [field for field, _ in field_errors(caught.value)] == [name]
+
+
+@pytest.mark.parametrize("config", [TranslationData, LanguageData, ParsingData])
+def test_the_name_of_a_corpus_stands_for_its_settings(config):
+    for name, named in config.catalogue.items():
+        data = config.resolve({"corpus": name})
+        assert (data.train, data.dev, data.test) == named.splits
+        assert data.generated == (name == "toy")
+        assert (data.hub is None) == (named.hub is None)
+        if named.hub:
+            assert data.hub.repository == named.hub.repository
+            assert config.resolve({"corpus": name, "folder": "here"}).hub is None
+
+
+def test_settings_of_a_class_without_a_catalogue_name_files():
+    assert DataConfig.catalogue == {}
+    splits = {"train": "a", "dev": "b", "test": "c"}
+    assert DataConfig.resolve({"corpus": "anything", **splits}).hub is None
+    assert DataConfig.resolve({"corpus": "hf:owner/name@main"}).dev == "validation"

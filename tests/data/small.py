@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.config.data import TextFields
 from ablate.data import toy
 from ablate.data.corpus import Split, TokenSequences
@@ -39,7 +39,7 @@ class Files:
         return self
 
     def prepare(self, **settings):
-        return prepare(resolve_data({**SETTINGS, **settings}), self.folder, self.corpora)
+        return prepare(TranslationData.resolve({**SETTINGS, **settings}), self.folder, self.corpora)
 
 
 def split_of(sources, targets):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data import record_form
 from ablate.data.corpus import subset
 from ablate.data.encoding import EncoderPool
@@ -135,7 +135,10 @@ def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
     from ablate.data.prepare import prepare
 
     corpus = prepare(
-        resolve_data({**SETTINGS, "tokenizer_pairs": 50}), files.folder, files.corpora, said.append
+        TranslationData.resolve({**SETTINGS, "tokenizer_pairs": 50}),
+        files.folder,
+        files.corpora,
+        said.append,
     )
     assert "learning a vocabulary of 80 on a sample of 50 of 200 records" in said
     assert len(corpus.split("train")) == 200

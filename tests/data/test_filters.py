@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data import filters
 from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
@@ -87,7 +87,7 @@ def test_a_manifest_without_the_counts_is_read_and_its_corpus_is_used(files):
     write_json(path, content)
     assert CorpusManifest.read(path).overlap is None
     assert overlap_in(corpus.folder) is None
-    again = prepare(resolve_data(SETTINGS), files.folder, files.corpora)
+    again = prepare(TranslationData.resolve(SETTINGS), files.folder, files.corpora)
     assert (again.id, again.manifest.overlap, again.training) == (corpus.id, None, corpus.training)
 
 
@@ -104,7 +104,7 @@ def test_an_empty_sequence_is_a_text_too(tmp_path):
 
 
 def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():
-    data = resolve_data({**SETTINGS, "max_length": 80, "max_ratio": 4.0})
+    data = TranslationData.resolve({**SETTINGS, "max_length": 80, "max_ratio": 4.0})
     lengths, left_out = np.array([[2, 5, 3, 90, 80], [8, 6, 13, 3, 80]]), Counter()
     assert within_limits(lengths, data, left_out).tolist() == [True, True, False, False, True]
     assert left_out == {"too long": 1, "uneven": 1}

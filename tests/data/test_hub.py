@@ -22,7 +22,7 @@ SIZE = sum(len(text) for text in FILES.values())
 SCRIPT = """
 import json, sys, time
 from pathlib import Path
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data.prepare import prepare
 from ablate.errors import AblateError
 pause = time.sleep
@@ -34,7 +34,7 @@ for case in json.loads(sys.argv[1]):
     said = []
     settings = {"direction": "en-de", "vocab_size": 60, **case["settings"]}
     try:
-        corpus = prepare(resolve_data(settings), Path("nowhere"), Path(case["corpora"]), said.append)
+        corpus = prepare(TranslationData.resolve(settings), Path("nowhere"), Path(case["corpora"]), said.append)
         outcomes.append({"id": corpus.id, "pairs": corpus.manifest.pairs, "said": said})
     except AblateError as error:
         outcomes.append({"fault": list(error.lines)})

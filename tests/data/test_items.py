@@ -5,7 +5,7 @@ on.
 import numpy as np
 import pytest
 
-from ablate.config.synthetic_data import GENERATORS, resolve_synthetic_data
+from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of, texts_of
 
 
@@ -97,7 +97,7 @@ def test_every_generator_has_a_solver():
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
-    data = resolve_synthetic_data({"corpus": name, "test": 200, **settings})
+    data = SyntheticData.resolve({"corpus": name, "test": 200, **settings})
     count = 0
     for text in texts_of(items_of(data, split).first(200)):
         words = [word.partition(":")[0] for word in text.split()]
@@ -112,7 +112,7 @@ def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_training_never_meets_an_item_of_the_test_split(name, settings):
-    data = resolve_synthetic_data({"corpus": name, "test": 500, **settings})
+    data = SyntheticData.resolve({"corpus": name, "test": 500, **settings})
     test = items_of(data, "test")
     seen = {tuple(item) for item in test.draw(np.arange(500)).inputs.tolist()}
     train = items_of(data, "train")
@@ -123,7 +123,7 @@ def test_training_never_meets_an_item_of_the_test_split(name, settings):
 
 
 def test_sizes_run_from_the_smallest_to_the_largest():
-    data = resolve_synthetic_data({"corpus": "recall", "pairs": 5, "shortest": 3, "test": 300})
+    data = SyntheticData.resolve({"corpus": "recall", "pairs": 5, "shortest": 3, "test": 300})
     items = items_of(data, "test")
     assert np.bincount(items.sizes).tolist() == [0, 0, 0, 100, 100, 100]
     assert items_of(data, "test", eval_pairs=2).sizes.tolist() == [2] * 300
@@ -133,7 +133,7 @@ def test_sizes_run_from_the_smallest_to_the_largest():
 def test_the_share_that_is_held_out_is_that_of_the_setting():
     """Of items that fall on either side, as a binomial number."""
     for share in (0.1, 0.6):
-        data = resolve_synthetic_data({"corpus": "recall", "held_out": share})
+        data = SyntheticData.resolve({"corpus": "recall", "held_out": share})
         items = items_of(data, "test")
         once = np.arange(4000)
         from ablate.data.draws import Draws

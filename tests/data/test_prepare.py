@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data import builder, record_form, resolve_sources, toy
 from ablate.data.encoding import TextEncoder
 from ablate.data.prepare import prepare, vocabulary_faults
@@ -58,7 +58,9 @@ def test_both_languages_share_the_vocabulary(files):
 
 def test_the_toy_corpus_needs_no_files(tmp_path):
     corpus = prepare(
-        resolve_data({"corpus": "toy", "vocab_size": 350}), tmp_path / "nowhere", tmp_path
+        TranslationData.resolve({"corpus": "toy", "vocab_size": 350}),
+        tmp_path / "nowhere",
+        tmp_path,
     )
     assert corpus.manifest.pairs == toy.SPLITS
     assert corpus.text("test", "target") == [target for _, target in toy.generate()["test"]]
@@ -74,11 +76,13 @@ def test_a_named_corpus_is_found_under_the_file_names_of_its_release(tmp_path, z
             text = "".join(f"{pair[side]}\n" for pair in PAIRS[split]).encode()
             suffix, content = (".gz", gzip.compress(text)) if language in zipped else ("", text)
             (tmp_path / f"{name}.{language}{suffix}").write_bytes(content)
-    data = resolve_data({"corpus": "multi30k", "vocab_size": 80, "folder": str(tmp_path)})
+    data = TranslationData.resolve(
+        {"corpus": "multi30k", "vocab_size": 80, "folder": str(tmp_path)}
+    )
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
     backwards = prepare(
-        resolve_data(
+        TranslationData.resolve(
             {"corpus": "multi30k", "vocab_size": 80, "direction": "de-en", "folder": str(tmp_path)}
         ),
         tmp_path,
@@ -94,7 +98,7 @@ def test_a_corpus_in_tsv_files(tmp_path):
             "".join(f"{source}\t{target}\n" for source, target in pairs)
         )
     names = {split: f"{split}.tsv" for split in PAIRS}
-    corpus = prepare(resolve_data({**SETTINGS, **names}), tmp_path, tmp_path / "corpora")
+    corpus = prepare(TranslationData.resolve({**SETTINGS, **names}), tmp_path, tmp_path / "corpora")
     assert corpus.text("test", "target") == [target for _, target in PAIRS["test"]]
 
 
@@ -106,7 +110,7 @@ def test_a_corpus_of_chosen_columns_is_prepared_once(tmp_path, columns):
     settings = {**SETTINGS, **{split: f"{split}.tsv" for split in PAIRS}}
     settings |= {"source_column": columns[0], "target_column": columns[1]}
     first, again = (
-        prepare(resolve_data(settings), tmp_path, tmp_path / "corpora") for _ in range(2)
+        prepare(TranslationData.resolve(settings), tmp_path, tmp_path / "corpora") for _ in range(2)
     )
     assert first.id == again.id
     assert first.text("dev", "target")[-1] == PAIRS["dev"][-1][1]
@@ -171,13 +175,13 @@ def test_changed_files_are_prepared_and_restored_files_reuse_the_old_corpus(file
 PRELUDE = """
 import json, os, signal, sys
 from pathlib import Path
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data.prepare import prepare
 module = sys.modules["ablate.data.prepare"]
 job = json.loads(sys.argv[1])
 
 def make(corpora):
-    return prepare(resolve_data(job["settings"]), Path(job["folder"]), Path(corpora))
+    return prepare(TranslationData.resolve(job["settings"]), Path(job["folder"]), Path(corpora))
 
 def child(work, *given):  # a process with everything loaded
     pid = os.fork()
@@ -285,7 +289,7 @@ print(json.dumps(codes))
             if not path.parent.name.startswith(".")
         ]
         assert counts == ([whole.id] if point == "the pointer" else []), point
-        corpus = prepare(resolve_data(SETTINGS), files.folder, corpora)
+        corpus = prepare(TranslationData.resolve(SETTINGS), files.folder, corpora)
         corpus.verify()
         assert corpus.id == whole.id
         assert corpus.manifest == whole.manifest, point
@@ -448,7 +452,7 @@ def test_an_impossible_vocabulary_size_is_an_error_and_leaves_no_files(files):
 @pytest.mark.parametrize("size", [5000, 8, 60])
 def test_the_fault_of_a_vocabulary_size_is_known_without_preparing(files, size, settings):
     files.write()
-    data = resolve_data({**SETTINGS, **settings, "vocab_size": size})
+    data = TranslationData.resolve({**SETTINGS, **settings, "vocab_size": size})
     planned = vocabulary_faults(data, files.folder, files.corpora)
     assert not files.corpora.exists()
     assert planned == ((fault(files, **settings, vocab_size=size),) if size != 60 else ())
@@ -460,14 +464,14 @@ def test_a_vocabulary_is_learned_beforehand_on_little_text_that_may_have_too_few
     files.write()
 
     def learns(**settings):
-        data = resolve_data({**SETTINGS, **settings})
+        data = TranslationData.resolve({**SETTINGS, **settings})
         return learns_in_a_moment(data, files.folder, files.corpora)
 
     assert learns()
     monkeypatch.setattr(resolve_sources, "SMALL_TEXT", 1000)
     assert not learns()
     for size in (toy.PIECES, toy.PIECES + 1):
-        data = resolve_data({"corpus": "toy", "vocab_size": size})
+        data = TranslationData.resolve({"corpus": "toy", "vocab_size": size})
         assert learns_in_a_moment(data, files.folder, files.corpora) == (size > toy.PIECES)
 
 

@@ -15,12 +15,12 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import json, sys
 from pathlib import Path
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data.prepare import prepare
 from ablate.errors import DataError
 settings, folder, corpora = json.loads(sys.argv[1])
 try:
-    corpus = prepare(resolve_data(settings), Path(folder), Path(corpora))
+    corpus = prepare(TranslationData.resolve(settings), Path(folder), Path(corpora))
     texts = [corpus.text("test", field) for field in corpus.fields]
     print(json.dumps([*texts, corpus.manifest.sources["test"].model_dump(mode="json")]))
 except DataError as error:

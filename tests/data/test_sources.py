@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.data.resolve_sources import files_source, resolve_sources
 from ablate.errors import DataError
 from tests.data.small import FIELDS, SETTINGS
@@ -295,7 +295,9 @@ def test_a_split_in_other_languages_names_its_files(tmp_path):
 def test_all_missing_splits_are_reported_together(tmp_path):
     (tmp_path / "dev.en").write_text("a\n")
     with pytest.raises(DataError) as caught:
-        resolve_sources(resolve_data({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path)
+        resolve_sources(
+            TranslationData.resolve({**SETTINGS, "test": "sacrebleu:wmt41"}), tmp_path, tmp_path
+        )
     train, dev, test = (line.replace(f"{tmp_path}/", "") for line in caught.value.lines)
     assert train == "train.en(.gz) not found; correct the name or data.folder"
     assert dev == "dev.de(.gz) not found; its folder has dev.en"

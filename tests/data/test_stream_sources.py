@@ -17,7 +17,8 @@ import pytest
 from pyarrow import parquet
 from pydantic import ValidationError
 
-from ablate.config.language_data import NAMED_TEXTS, resolve_language_data, share_of
+from ablate.config.catalogue import TEXTS
+from ablate.config.language_data import LanguageData, share_of
 from ablate.data import readers, stream_form, toy
 from ablate.data.io import BLOCK, MAX_LINE_BYTES
 from ablate.data.prepare import prepare
@@ -35,7 +36,7 @@ def corpus(tmp_path):
     """Return a function that prepares data settings."""
 
     def made(**settings):
-        data = resolve_language_data({"corpus": "files", "dev": "dev.txt", **settings})
+        data = LanguageData.resolve({"corpus": "files", "dev": "dev.txt", **settings})
         return prepare(data, tmp_path, tmp_path / "corpora")
 
     (tmp_path / "dev.txt").write_text("a dev text\n")
@@ -197,7 +198,7 @@ def test_the_id_follows_from_text_and_settings(corpus, tmp_path):
 
 
 def test_the_toy_text_is_the_english_side_of_the_toy_corpus(tmp_path):
-    prepared = prepare(resolve_language_data({"corpus": "toy"}), tmp_path, tmp_path / "corpora")
+    prepared = prepare(LanguageData.resolve({"corpus": "toy"}), tmp_path, tmp_path / "corpora")
     sentences = toy.generate()
     for split in ("train", "dev", "test"):
         assert decoded(prepared, split) == [
@@ -220,7 +221,7 @@ def test_text_that_cannot_be_used_is_refused_with_its_line(corpus, tmp_path, con
 
 
 def test_every_missing_split_is_one_line(tmp_path):
-    data = resolve_language_data(
+    data = LanguageData.resolve(
         {"corpus": "files", "train": "a.txt", "dev": "b.txt", "test": "c.txt"}
     )
     with pytest.raises(DataError) as error:
@@ -277,7 +278,7 @@ def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monk
 )
 def test_settings_that_cannot_go_together_are_refused(settings, message):
     with pytest.raises((ValueError, ValidationError), match=message):
-        resolve_language_data(settings)
+        LanguageData.resolve(settings)
 
 
 def test_shares():
@@ -292,11 +293,11 @@ def test_shares():
 HUB_SCRIPT = """
 import json, sys
 from pathlib import Path
-from ablate.config.language_data import resolve_language_data
+from ablate.config.language_data import LanguageData
 from ablate.data.prepare import prepare
 outcomes = {}
 for name, settings in json.loads(sys.argv[1]).items():
-    data = resolve_language_data({"corpus": name, **settings})
+    data = LanguageData.resolve({"corpus": name, **settings})
     corpus = prepare(data, Path("nowhere"), Path(sys.argv[2]))
     outcomes[name] = {}
     for split in ("train", "dev", "test"):
@@ -337,7 +338,7 @@ class TextHub(Hub):
 
 def test_named_texts_are_read_from_the_hub(tmp_path):
     hub = TextHub()
-    cases = {name: {} for name in NAMED_TEXTS if name != "toy"}
+    cases = {name: {} for name in TEXTS if name != "toy"}
     cases["fineweb-edu-sample"] = {"dev": "10%", "test": "10%"}
     variables = {**os.environ, "HF_ENDPOINT": hub.address, "HF_HUB_OFFLINE": "0", "HF_HOME": str(tmp_path / "home"),
                  "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_DISABLE_XET": "1"}  # fmt: skip

@@ -7,7 +7,7 @@ from collections import Counter
 
 import pytest
 
-from ablate.config.parsing_data import resolve_parsing_data, with_leaves
+from ablate.config.parsing_data import ParsingData, with_leaves
 from ablate.data import toy
 from ablate.data.locations import Files
 from ablate.data.prepare import prepare
@@ -197,7 +197,7 @@ def write_sections(folder, numbers):
 def test_the_wsj_is_read_by_its_sections(tmp_path):
     write_sections(tmp_path, range(25))
     sources = resolve_sources(
-        resolve_parsing_data({"corpus": "wsj"}), tmp_path, tmp_path / "corpora"
+        ParsingData.resolve({"corpus": "wsj"}), tmp_path, tmp_path / "corpora"
     )
     sentences = {
         split: [record.texts[0] for record in source.documents()]
@@ -216,7 +216,7 @@ def test_a_missing_section_is_one_line(tmp_path):
         DataError,
         match=r"02 not found; set data.folder to the folder of the WSJ's sections, which are",
     ):
-        resolve_sources(resolve_parsing_data({"corpus": "wsj"}), tmp_path, tmp_path / "corpora")
+        resolve_sources(ParsingData.resolve({"corpus": "wsj"}), tmp_path, tmp_path / "corpora")
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_a_missing_section_is_one_line(tmp_path):
 )
 def test_settings_that_cannot_be_used_are_refused(settings, message):
     with pytest.raises(ValueError, match=message):
-        resolve_parsing_data(settings)
+        ParsingData.resolve(settings)
 
 
 def prepared(folder, **splits):
@@ -247,7 +247,7 @@ def prepared(folder, **splits):
         "vocab_size": 40,
         **{split: f"{split}.ptb" for split in ("train", "dev", "test")},
     }
-    return prepare(resolve_parsing_data(settings), folder, folder / "corpora")
+    return prepare(ParsingData.resolve(settings), folder, folder / "corpora")
 
 
 GOOD = {
@@ -301,7 +301,7 @@ def test_a_vocabulary_without_space_for_the_symbols_is_refused(tmp_path):
         "vocab_size": 12,
     }
     with pytest.raises(DataError, match=r"data.vocab_size=12 is too small"):
-        prepare(resolve_parsing_data(settings), tmp_path, tmp_path / "corpora")
+        prepare(ParsingData.resolve(settings), tmp_path, tmp_path / "corpora")
 
 
 def test_toy_trees_are_well_formed_and_have_the_words_of_their_sentences():

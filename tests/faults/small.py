@@ -18,7 +18,7 @@ import sacrebleu  # loaded here once for all forked processes  # noqa: F401
 import torch
 import torch._dynamo  # as above: the optimizer loads it
 
-from ablate.config import DecodingConfig, resolve_data, resolve_row
+from ablate.config import DecodingConfig, TranslationData, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
 from ablate.report.publish import publish
@@ -201,7 +201,7 @@ class Small:
         """Prepare the corpus in a folder."""
         if fault is not None:
             install(Disk(str(corpora), fault))
-        prepare(resolve_data(SETTINGS), self.files.folder, corpora).verify()
+        prepare(TranslationData.resolve(SETTINGS), self.files.folder, corpora).verify()
         return 0
 
     def prepared(self, corpora: Path) -> dict[str, bytes]:

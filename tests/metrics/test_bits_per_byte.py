@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.config.language_data import resolve_language_data
+from ablate.config.language_data import LanguageData
 from ablate.data.corpus import TokenSequences
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS, ByteTokenizer
@@ -34,7 +34,7 @@ def corpus(request, tmp_path_factory):
         "tokenizer": request.param,
         **sizes,
     }
-    return prepare(resolve_language_data(settings), folder, folder / "corpora")
+    return prepare(LanguageData.resolve(settings), folder, folder / "corpora")
 
 
 def values(lines, name):
@@ -112,9 +112,7 @@ def test_models_of_two_vocabularies_have_the_same_blocks(tmp_path):
     (tmp_path / "a.txt").write_text(text)
     sizes = []
     for settings in ({}, {"tokenizer": "bpe", "vocab_size": 310}):
-        data = resolve_language_data(
-            {"corpus": "files", "train": "a.txt", "dev": "50%", **settings}
-        )
+        data = LanguageData.resolve({"corpus": "files", "train": "a.txt", "dev": "50%", **settings})
         corpus = prepare(data, tmp_path, tmp_path / "corpora")
         sizes.append(TASK.n_predictions(corpus))
         (sample,) = TASK.samples(corpus, [1])

@@ -7,7 +7,7 @@ from dataclasses import asdict
 
 import pytest
 
-from ablate.config import resolve_data
+from ablate.config import TranslationData
 from ablate.config.cost import Lengths
 from ablate.store.corpora import (
     known_corpus,
@@ -21,7 +21,7 @@ from ablate.store.records import Overlap
 from tests.records import a_manifest
 
 LENGTHS = Lengths(2, 30, 34, 36, 500, 520, 600)
-DATA = resolve_data({"corpus": "multi30k", "vocab_size": 8000})
+DATA = TranslationData.resolve({"corpus": "multi30k", "vocab_size": 8000})
 
 
 def prepared(corpora, id="0123456789ab", lengths=LENGTHS):

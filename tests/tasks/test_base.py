@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ablate import tasks as module
-from ablate.config import resolve_data, resolve_row
-from ablate.config.language_data import resolve_language_data
+from ablate.config import TranslationData, resolve_row
+from ablate.config.language_data import LanguageData
 from ablate.config.plugins import parse_reference, pin_reference, source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.tasks import (
@@ -153,7 +153,7 @@ def test_fields_of_other_tasks_have_no_effect():
     ],
 )  # fmt: skip
 def test_a_row_is_checked_against_the_data(settings, faults):
-    data = resolve_data({"corpus": "toy"}).model_copy(update={"max_length": 32})
+    data = TranslationData.resolve({"corpus": "toy"}).model_copy(update={"max_length": 32})
     found = list(Classification().check(data, resolve_row(settings)))
     assert found == faults
 
@@ -193,7 +193,7 @@ def test_a_row_is_checked_against_the_data(settings, faults):
     ],
 )
 def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fault):
-    data = resolve_language_data({"corpus": "toy", "tokenizer": "bytes"})
+    data = LanguageData.resolve({"corpus": "toy", "tokenizer": "bytes"})
     row = resolve_row({"architecture": "decoder-only"}).model_copy(
         update={"max_positions": 1024, **settings}
     )
@@ -203,7 +203,7 @@ def test_a_row_of_a_language_model_is_checked_against_its_contexts(settings, fau
 
 
 def test_perplexities_are_described_with_the_dev_split_and_the_vocabularies():
-    data, task = resolve_data({"corpus": "toy"}), Translation()
+    data, task = TranslationData.resolve({"corpus": "toy"}), Translation()
     ppl, ppl_char = task.model_metrics
     end = f"dev={data.dev}, V=80, 90, plain negative log-likelihood"
     assert task.describe(ppl, data, [80, 90]) == f"per subword token, {end}"

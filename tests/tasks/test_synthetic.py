@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.config.synthetic_data import GENERATORS, resolve_synthetic_data
+from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of
 from ablate.errors import StudyError
 from ablate.model import build
@@ -114,7 +114,7 @@ def test_an_encoder_reads_up_to_the_first_answer():
     config = resolve_row({
         **Synthetic.defaults, "architecture": "encoder-decoder", "n_layers": 1, "d_model": 16, "d_ff": 16, "n_heads": 2,
     })  # fmt: skip
-    data = resolve_synthetic_data({"corpus": "recall", "pairs": 3})
+    data = SyntheticData.resolve({"corpus": "recall", "pairs": 3})
     one, two = (items_of(data, "train", has_source=has) for has in (False, True))
     batch = Synthetic().collate(_split(two), [0, 5])
     whole = Synthetic().collate(_split(one), [0, 5])
@@ -133,7 +133,7 @@ def _split(items):
 
 
 def test_a_run_that_was_stopped_trains_on_the_same_items():
-    data = resolve_synthetic_data({"corpus": "recall"})
+    data = SyntheticData.resolve({"corpus": "recall"})
     split, task = _split(items_of(data, "train")), Synthetic()
     at_7 = task.collate(task.at_step(split, 1, 7), [3, 1, 2])
     again = task.collate(task.at_step(split, 1, 7), [1, 2])
@@ -144,7 +144,7 @@ def test_a_run_that_was_stopped_trains_on_the_same_items():
 
 
 def test_a_set_of_stated_size_is_the_same_at_every_step():
-    data = resolve_synthetic_data({"corpus": "recall", "train": 50})
+    data = SyntheticData.resolve({"corpus": "recall", "train": 50})
     split, task = _split(items_of(data, "train")), Synthetic()
     assert len(split) == 50
     inputs = [
@@ -214,7 +214,7 @@ def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, 
 
 
 def test_the_signature_names_what_the_items_depend_on():
-    data = resolve_synthetic_data({"corpus": "recall", "pairs": 6, "shortest": 2, "gap": 5})
+    data = SyntheticData.resolve({"corpus": "recall", "pairs": 6, "shortest": 2, "gap": 5})
     assert signature_of(data) == "recall|pairs:2-6|symbols:16|gap:5"
     assert signature_of(data, 8) == "recall|pairs:8|symbols:16|gap:5"
     assert set(GENERATORS) >= {"recall"}

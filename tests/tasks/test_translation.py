@@ -8,7 +8,7 @@ import pytest
 import sacrebleu
 import torch
 
-from ablate.config import resolve_data, resolve_row
+from ablate.config import TranslationData, resolve_row
 from ablate.model import build
 from ablate.tasks import Translation
 from tests.data.small import split_of
@@ -90,7 +90,9 @@ def test_translations_are_scored_against_the_targets_of_the_test_split():
 )
 def test_separate_vocabularies_need_an_encoder_and_matrices_of_their_own(settings, fault):
     config = resolve_row(settings)
-    assert not list(TASK.check(resolve_data({"corpus": "toy"}), config))
-    faults = list(TASK.check(resolve_data({"corpus": "toy", "vocabulary": "separate"}), config))
+    assert not list(TASK.check(TranslationData.resolve({"corpus": "toy"}), config))
+    faults = list(
+        TASK.check(TranslationData.resolve({"corpus": "toy", "vocabulary": "separate"}), config)
+    )
     assert len(faults) == (fault is not None)
     assert all(f"data.vocabulary=separate does not work with {fault}" in line for line in faults)

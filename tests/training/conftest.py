@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from ablate.config import resolve_data, resolve_row
+from ablate.config import TranslationData, resolve_row
 from ablate.data.prepare import prepare
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.store import RunFolder, checkpoints
@@ -33,7 +33,7 @@ def log_every_three_steps(monkeypatch):
 def toy(tmp_path_factory):
     """The toy corpus with a small vocabulary."""
     folder = tmp_path_factory.mktemp("corpora")
-    return prepare(resolve_data({"corpus": "toy", "vocab_size": 350}), folder, folder)
+    return prepare(TranslationData.resolve({"corpus": "toy", "vocab_size": 350}), folder, folder)
 
 
 class ScriptedTask(Translation):
