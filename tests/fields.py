@@ -10,7 +10,8 @@ import re
 from pathlib import Path
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
-from ablate.config.data import RowDataConfig
+from ablate.config.resolve import TASK_FIELDS, RowDataConfig
+from ablate.tasks import meaning_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 SECTIONS = (TranslationData, RowDataConfig, ModelConfig, TrainingConfig, DecodingConfig)
@@ -31,7 +32,10 @@ def page(text: str) -> str:
         field = fields.get(match.group(2))
         if field is None or field.description is None:
             return match.group()
-        meaning = field.description.replace("|", "\\|")
+        meaning = field.description
+        if match.group(2) in TASK_FIELDS:
+            meaning = meaning_of(match.group(2))
+        meaning = meaning.replace("|", "\\|")
         return f"{match.group(1)}{meaning} |"
 
     return ROW.sub(row, text)

@@ -21,11 +21,10 @@ import yaml
 
 from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
 from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
-from ablate.config.data import RowDataConfig
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
 from ablate.config.plugins import VariantName
-from ablate.config.resolve import SYMBOL_OF
+from ablate.config.resolve import SYMBOL_OF, RowDataConfig
 from ablate.config.translation_data import TranslationData
 from ablate.model import build
 from docs import hooks
@@ -44,8 +43,8 @@ DOCUMENTS = [
     page for page in PAGES if page.name not in ("LOG.md", "CHANGELOG.md")
 ]  # without names of earlier versions
 PUBLIC_OF_TASKS = (
-    "Task", "SequenceToSequence", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "Metric", "PPL",
-    "Measurement", "Score", "Synthetic", "SyntheticData", "Generator",
+    "Task", "SequenceToSequence", "Batch", "OutputTerms", "Sample", "CorpusConfig", "DataConfig", "SearchSettings",
+    "Metric", "PPL", "Measurement", "Score", "Synthetic", "SyntheticData", "Generator",
 )  # fmt: skip
 COMMANDS = (
     "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "publish", "translate",

@@ -5,19 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.config.fields import OF_TASKS, Section
+from ablate.config.fields import Section
 from ablate.errors import did_you_mean, listed
 
 FILES = "files"  # the corpus given as files beside the study
 HUB = "hf:"
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
-MAX_CONTEXT = 60_000  # tokens
-_SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
 _HUB_NAME = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
 
 
@@ -250,54 +248,3 @@ class DataConfig(CorpusConfig):
         text.
         """
         return False
-
-
-class RowDataConfig(Section):
-    """Data fields that a row may change; all others belong to the study."""
-
-    vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
-    train_fraction: float = Field(
-        1.0,
-        gt=0,
-        le=1,
-        description="share of the training records; a smaller share is a subset of a larger one",
-    )
-    context: Annotated[int | None, OF_TASKS] = Field(
-        None,
-        ge=2,
-        le=MAX_CONTEXT,
-        description="language models, masked or not: number of tokens in a context of training, "
-        "and by default of the evaluation",
-    )
-    stride: Annotated[int | None, OF_TASKS] = Field(
-        None,
-        ge=1,
-        le=MAX_CONTEXT,
-        description="language models, masked or not: tokens between the beginnings of two training "
-        "contexts; unset: context",
-    )
-    mask_rate: Annotated[float, OF_TASKS] = Field(
-        0.15,
-        gt=0.0,
-        lt=1.0,
-        description="masked language models: share of the tokens that are predicted in training",
-    )
-    mask_split: Annotated[str, OF_TASKS] = Field(
-        "80/10/10",
-        description="masked language models: percentages of the predicted tokens that the model "
-        "reads as the mask, as a random token, and unchanged",
-    )
-    whole_word: Annotated[bool, OF_TASKS] = Field(
-        False,
-        description="masked language models: choose words in training, with all of their tokens",
-    )
-
-    @field_validator("mask_split")
-    @classmethod
-    def _percentages(cls, value: str) -> str:
-        if not _SPLIT.fullmatch(value) or sum(map(int, value.split("/"))) != 100:
-            raise ValueError(
-                f'"{value}" is not allowed: must be three percentages that add up to 100, such as '
-                f"80/10/10"
-            )
-        return value

@@ -27,6 +27,10 @@ class Section(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
+class TaskSettings(Section):
+    """Fields of a row that only some tasks use. A task names the classes whose fields it uses."""
+
+
 UNSET: Any = object()
 SET: Any = object()
 
@@ -51,7 +55,6 @@ class Facts:
         are those of attention or of another mixer.
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
         models have equal ids.
-    of_tasks: whether only the tasks that name it in `row_fields` use it.
     chosen_on_dev: whether `tune` may choose it by predictions for the dev split, without training.
     is_exported: whether exports take any value of it, or have rules about it (export/targets.py).
     per_layer: whether each layer has its own value, so that a study may write a list, which is
@@ -67,14 +70,12 @@ class Facts:
     needs: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     acts_in: Literal["", "heads", "attention", "attention scores"] = ""
     is_reset: bool = True
-    of_tasks: bool = False
     chosen_on_dev: bool = False
     is_exported: bool = False
     per_layer: bool = False
 
 
-OF_TASKS = Facts(of_tasks=True)
-OF_SEARCH = Facts(of_tasks=True, chosen_on_dev=True)
+CHOSEN_ON_DEV = Facts(chosen_on_dev=True)
 EXPORTED = Facts(is_exported=True)
 PER_LAYER = Facts(per_layer=True)
 NOT_IN_ID = Facts(in_id=False)

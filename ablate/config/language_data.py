@@ -1,4 +1,4 @@
-"""Fields of a text for language models: documents, and their cuts into splits."""
+"""Fields of language models, masked or not: the text and its cuts into splits, contexts, masks."""
 
 from __future__ import annotations
 
@@ -6,15 +6,18 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig
+from ablate.config.fields import TaskSettings
 
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary
 SAME_AS_DEV = "dev"  # the test split that is the dev split
+MAX_CONTEXT = 60_000  # tokens
+_SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
 _SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
 
@@ -145,3 +148,101 @@ def share_of(split: str) -> float | None:
     if not 0 < share < 1:
         raise ValueError(f'"{split}" is not a share between 0% and 100%')
     return share
+
+
+# Settings of a row
+
+
+class ContextSettings(TaskSettings):
+    """How the training text is cut."""
+
+    context: int | None = Field(
+        None,
+        ge=2,
+        le=MAX_CONTEXT,
+        description="number of tokens in a context of training, and by default of the evaluation",
+    )
+    stride: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONTEXT,
+        description="tokens between the beginnings of two training contexts; unset: context",
+    )
+
+
+class MaskSettings(TaskSettings):
+    """The masks of training."""
+
+    mask_rate: float = Field(
+        0.15,
+        gt=0.0,
+        lt=1.0,
+        description="share of the tokens that are predicted in training",
+    )
+    mask_split: str = Field(
+        "80/10/10",
+        description="percentages of the predicted tokens that the model reads as the mask, as a "
+        "random token, and unchanged",
+    )
+    whole_word: bool = Field(
+        False, description="choose words in training, with all of their tokens"
+    )
+
+    @field_validator("mask_split")
+    @classmethod
+    def _percentages(cls, value: str) -> str:
+        if not _SPLIT.fullmatch(value) or sum(map(int, value.split("/"))) != 100:
+            raise ValueError(
+                f'"{value}" is not allowed: must be three percentages that add up to 100, such as '
+                f"80/10/10"
+            )
+        return value
+
+
+# Settings of an evaluation, which are not part of a run's id
+
+
+class EvaluationContextSettings(TaskSettings):
+    """How the text of an evaluation is cut."""
+
+    eval_context: int | None = Field(
+        None,
+        ge=2,
+        le=MAX_CONTEXT,
+        description="number of tokens from which a token of the test split is predicted; unset: "
+        "context",
+    )
+
+
+class GenerationSettings(TaskSettings):
+    """The evaluation of a model that predicts the next token, and text that it generates."""
+
+    eval_stride: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_CONTEXT,
+        description="tokens scored in each context of the evaluation; unset: eval_context",
+    )
+    temperature: float = Field(
+        1.0, ge=0.0, le=100.0, description="divides the logits of generated text; 0 is greedy"
+    )
+    top_k: int | None = Field(
+        None, ge=1, le=1_000_000, description="generated tokens are among the k most likely"
+    )
+    generated_tokens: int = Field(
+        200, ge=1, le=100_000, description="length of each sample of generated text"
+    )
+
+
+class EvaluationMaskSettings(TaskSettings):
+    """The masks of an evaluation."""
+
+    eval_mask_rate: float = Field(
+        0.15, gt=0.0, lt=1.0, description="share of the tokens that are masked and scored"
+    )
+    eval_whole_word: bool = Field(
+        False, description="choose words for the evaluation, with all of their tokens"
+    )
+    eval_mask_seed: int = Field(
+        1, ge=0, le=1_000_000, description="seed of the masks of the evaluation"
+    )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import TREEBANKS
 from ablate.config.data import HUB, DataConfig
+from ablate.config.fields import CHOSEN_ON_DEV, TaskSettings
 
 SENTENCE, TREE = "sentence", "tree"
 # The symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
@@ -80,6 +81,15 @@ class ParsingData(DataConfig):
     def is_tokenized(self) -> bool:
         """Sentences of a treebank have spaces between all tokens."""
         return True
+
+
+class TreeSearchSettings(TaskSettings):
+    """The beam search of trees."""
+
+    constrained: Annotated[bool, CHOSEN_ON_DEV] = Field(
+        False,
+        description="search only among well-formed trees with as many words as the sentence",
+    )
 
 
 def is_symbol(part: str) -> bool:

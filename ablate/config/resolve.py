@@ -7,16 +7,28 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
-from ablate.config.data import RowDataConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import facts_of
+from ablate.config.fields import TaskSettings, facts_of
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
+from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
 from ablate.config.plugins import parse_reference, without_digest
 from ablate.config.presets import PRESETS
 from ablate.config.training import TrainingConfig
+
+
+class RowDataConfig(ContextSettings, MaskSettings):
+    """Data fields that a row may change; all others belong to the study."""
+
+    vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
+    train_fraction: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="share of the training records; a smaller share is a subset of a larger one",
+    )
 
 
 class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
@@ -36,6 +48,15 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
                 "falls with d_model: set learning_rate"
             )
         return self
+
+
+# Fields that only the tasks use that name their class.
+TASK_FIELDS = tuple(
+    name
+    for section in RowConfig.__mro__
+    if TaskSettings in section.__bases__
+    for name in section.model_fields  # type: ignore[attr-defined]
+)
 
 
 class Setting(NamedTuple):

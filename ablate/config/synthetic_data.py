@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.data import CorpusConfig
+from ablate.config.fields import TaskSettings
 from ablate.errors import did_you_mean, listed
 
 DRAWN = "drawn"  # the training split without end
@@ -206,3 +207,20 @@ class SyntheticData(CorpusConfig):
     def is_stream(self) -> bool:
         """Items are read as they are: no length of sentences is assumed for them."""
         return True
+
+
+class EvaluationSizeSettings(TaskSettings):
+    """The size of the items of an evaluation, which is not part of a run's id."""
+
+    eval_length: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="length of every test item; unset: those of training",
+    )
+    eval_pairs: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="number of pairs of every test item of recall; unset: those of training",
+    )

@@ -18,7 +18,7 @@ from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
 from ablate.study.settings import REFERENCE
 from ablate.study.study_file import StudyFile
-from ablate.tasks import TASKS, Task
+from ablate.tasks import TASKS, Task, meaning_of
 
 Schema = dict[str, Any]
 
@@ -68,6 +68,8 @@ def _fields() -> Schema:
     """Schemas of the fields of base and of rows, by name."""
     whole = RowConfig.model_json_schema(schema_generator=_Untitled)
     fields = whole["properties"]
+    for name, field in fields.items():
+        field["description"] = meaning_of(name)
     for name in whole[
         "required"
     ]:  # a study may leave them out or set them to null: they are derived

@@ -17,11 +17,10 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
 from ablate.config import DecodingConfig, RowConfig, field_names, standard_name
-from ablate.config.data import RowDataConfig
 from ablate.config.fields import facts_of
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.metrics import Metric
-from ablate.config.resolve import SYMBOLS
+from ablate.config.resolve import SYMBOLS, RowDataConfig
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
 from ablate.study.seeds import Seeds

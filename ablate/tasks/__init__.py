@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
-from ablate.config import DataConfig, ModelConfig
+from ablate.config import DataConfig, ModelConfig, RowConfig
 from ablate.config.data import CorpusConfig
+from ablate.config.decoding import SearchSettings
+from ablate.config.identity import DEFAULT_TASK
 from ablate.config.metrics import PPL, Metric
 from ablate.config.plugins import (
     Reference,
@@ -33,6 +35,15 @@ TASKS: dict[str, Task] = {
     for task in (Translation(), LanguageModel(), MaskedLanguageModel(), Parsing(), Synthetic())
 }
 ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture"].annotation)
+
+
+def meaning_of(field: str) -> str:
+    """The description of a field of a row, after the tasks that use it if not all do."""
+    description = RowConfig.model_fields[field].description or ""
+    if field not in TASKS[DEFAULT_TASK].unused_fields:
+        return description
+    users = [name for name, task in TASKS.items() if field not in task.unused_fields]
+    return f"{', '.join(users)}: {description}"
 
 
 def task_of(name: str, sources: Path) -> Task:
@@ -123,11 +134,13 @@ __all__ = [
     "Parsing",
     "Sample",
     "Score",
+    "SearchSettings",
     "SequenceToSequence",
     "Synthetic",
     "SyntheticData",
     "Task",
     "Translation",
     "load_task",
+    "meaning_of",
     "task_of",
 ]

@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from ablate.config import DataConfig, RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import facts_of
+from ablate.config.decoding import SearchSettings
+from ablate.config.fields import TaskSettings
 from ablate.config.metrics import PPL, Metric
+from ablate.config.resolve import TASK_FIELDS
 from ablate.paper import PaperTable
 from ablate.store.records import Measurement, Score
 
@@ -57,10 +59,6 @@ class OutputTerms(NamedTuple):
     targets: Tensor
 
 
-# Fields of a row that only some tasks use; a task names its own in `row_fields`.
-TASK_FIELDS = tuple(name for name, facts in facts_of(RowConfig).items() if facts.of_tasks)
-
-
 @dataclass(frozen=True)
 class Sample:
     """An item of the test split: its number from 1, and its texts by name, such as ("source", "Ein
@@ -84,8 +82,8 @@ class Task(ABC):
         default_metrics: names of the metrics of a study that names none. The verdicts use the
             first.
         defaults: of fields for which the paper's value does not suit the task.
-        row_fields: the fields in TASK_FIELDS that have an effect; a study that writes another one
-            is refused.
+        settings: the classes of row fields that only some tasks use, of which this task uses
+            these; a study that writes a field of another class is refused.
         shown_fields: settings that the legend of a table always shows.
         paper: the table of the paper for this task.
     """
@@ -97,13 +95,7 @@ class Task(ABC):
     prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
     default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
     defaults: ClassVar[Mapping[str, Any]] = {}
-    row_fields: ClassVar[tuple[str, ...]] = (
-        "beam",
-        "alpha",
-        "length_penalty",
-        "max_extra_length",
-        "early_stopping",
-    )
+    settings: ClassVar[tuple[type[TaskSettings], ...]] = (SearchSettings,)
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "beam", "alpha")
     paper: ClassVar[PaperTable | None] = None
 
@@ -122,7 +114,8 @@ class Task(ABC):
     @property
     def unused_fields(self) -> dict[str, str]:
         """Fields of a row that have no effect with this task, and why."""
-        return {name: f"task {self.name}" for name in TASK_FIELDS if name not in self.row_fields}
+        used = {name for section in self.settings for name in section.model_fields}
+        return {name: f"task {self.name}" for name in TASK_FIELDS if name not in used}
 
     def resolve_data(self, settings: Mapping[str, Any]) -> CorpusConfig:
         """Complete the study's `data` section; a named corpus brings its splits.

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
+from ablate.config.language_data import (
+    ContextSettings,
+    EvaluationContextSettings,
+    GenerationSettings,
+)
 from ablate.config.metrics import BITS_PER_BYTE, PPL
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms
@@ -38,15 +43,7 @@ class LanguageModel(TextTask):
         "label_smoothing": 0.0,
         "context": 256,
     }
-    row_fields = (
-        "context",
-        "stride",
-        "eval_context",
-        "eval_stride",
-        "temperature",
-        "top_k",
-        "generated_tokens",
-    )
+    settings = (ContextSettings, EvaluationContextSettings, GenerationSettings)
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

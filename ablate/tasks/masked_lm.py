@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
+from ablate.config.language_data import (
+    ContextSettings,
+    EvaluationContextSettings,
+    EvaluationMaskSettings,
+    MaskSettings,
+)
 from ablate.config.metrics import MASKED_ACCURACY, MASKED_LOSS, PPL
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms
@@ -45,17 +51,7 @@ class MaskedLanguageModel(TextTask):
         "label_smoothing": 0.0,
         "context": 256,
     }
-    row_fields = (
-        "context",
-        "stride",
-        "eval_context",
-        "mask_rate",
-        "mask_split",
-        "whole_word",
-        "eval_mask_rate",
-        "eval_whole_word",
-        "eval_mask_seed",
-    )
+    settings = (ContextSettings, EvaluationContextSettings, MaskSettings, EvaluationMaskSettings)
     shown_fields = (*TextTask.shown_fields, "mask_rate", "mask_split")
 
     # Data

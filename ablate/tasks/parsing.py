@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import DecodingConfig
 from ablate.config.data import CorpusConfig
+from ablate.config.decoding import SearchSettings
 from ablate.config.metrics import PPL, TREE_METRICS, Metric
-from ablate.config.parsing_data import SENTENCE, TREE, ParsingData
+from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, TreeSearchSettings
 from ablate.paper import TABLE_4
 from ablate.store.records import Measurement
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
@@ -32,7 +33,7 @@ class Parsing(SequenceToSequence):
     defaults: ClassVar[Mapping[str, Any]] = {
         "beam": 21, "alpha": 0.3, "max_extra_length": 300, "early_stopping": False,
     }  # fmt: skip
-    row_fields = (*SequenceToSequence.row_fields, "constrained")
+    settings = (SearchSettings, TreeSearchSettings)
     shown_fields = ("batch_tokens", "warmup_steps", "beam", "alpha", "max_extra_length")
     paper = TABLE_4
 

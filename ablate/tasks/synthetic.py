@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import ANSWER_METRICS, PPL, Metric
-from ablate.config.synthetic_data import DRAWN, SyntheticData
+from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
@@ -40,7 +40,7 @@ class Synthetic(Task):
         "label_smoothing": 0.0,
         "dropout": 0.0,
     }
-    row_fields = ("eval_length", "eval_pairs")
+    settings = (EvaluationSizeSettings,)
     shown_fields = ("batch_tokens", "warmup_steps")
 
     # Settings

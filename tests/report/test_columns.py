@@ -21,8 +21,7 @@ from ablate.report.layout import LEAST_LABEL
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
-from ablate.tasks import LanguageModel, MaskedLanguageModel
-from ablate.tasks.synthetic import Synthetic
+from ablate.tasks import Translation
 from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake
 
@@ -585,9 +584,7 @@ def test_every_changed_field_of_decoding_is_shown(fake):
     fields = {
         "beam": 2, "alpha": 0.9, "length_penalty": "length", "max_extra_length": 10, "early_stopping": "false", "average_checkpoints": 3,
     }  # fmt: skip
-    others = (LanguageModel, MaskedLanguageModel, Synthetic)
-    of_other_tasks = {"constrained", *(name for task in others for name in task.row_fields)}
-    assert fields.keys() == DecodingConfig.model_fields.keys() - of_other_tasks
+    assert fields.keys() == DecodingConfig.model_fields.keys() - Translation().unused_fields.keys()
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
     table = columns(fake(text % str(fields).replace("'", "")).table())
     assert table["other"][1] == ", ".join(f"{name}={value}" for name, value in fields.items())

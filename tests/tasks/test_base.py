@@ -13,6 +13,7 @@ from ablate import tasks as module
 from ablate.config import TranslationData, resolve_row
 from ablate.config.language_data import LanguageData
 from ablate.config.plugins import parse_reference, pin_reference, source_hash
+from ablate.config.resolve import TASK_FIELDS
 from ablate.errors import StoreError, StudyError
 from ablate.tasks import (
     PPL,
@@ -25,7 +26,7 @@ from ablate.tasks import (
     Task,
     Translation,
 )
-from ablate.tasks.base import TASK_FIELDS, Sample
+from ablate.tasks.base import Sample
 from ablate.tasks.helpers import PairBatch, collate, measure, pad, translate
 from tests.data.small import split_of_fields
 from tests.tasks.classification import Classification, LabeledText
