@@ -12,6 +12,7 @@ from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import TaskSettings
 
+FIELD = "text"  # of a corpus that is a stream of text
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ablate.config.language_data import FIELD
 from ablate.data.corpus import Split, TokenSequences
 from ablate.data.tokenizer import BOS, PAD
 
@@ -56,6 +58,27 @@ class Contexts(TokenSequences):
         starts, ends, scored = (array[:count] for array in (self.starts, self.ends, self.scored))
         return Contexts(self.ids, self.offsets, starts, ends, scored, self.begins[:count])
 
+    def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
+        """Number of tokens of some contexts that count."""
+        return int(self.targets[np.asarray(items)].sum())
+
+    def as_split(self) -> Split:
+        """The contexts as the items of a split."""
+        return Split({FIELD: self})
+
+    def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
+        """Make the padded batch of some contexts."""
+        items = np.asarray(items)
+        starts, lengths = self.starts[items], self.lengths[items].astype(np.int64)
+        columns = np.arange(int(lengths.max()))
+        is_token = columns < lengths[:, None]  # (B, T)
+        places = starts[:, None] + columns  # of the targets, in the stream
+        inputs = np.full(is_token.shape, PAD, dtype=np.int64)
+        inputs[is_token] = self.ids[np.maximum(places[is_token] - 1, 0)]
+        inputs[self.begins[items], 0] = BOS
+        counts = is_token & (places >= self.scored[items][:, None])
+        return ContextBatch.of(inputs, self.ids[places[counts]], counts, places[counts])
+
 
 @dataclass(frozen=True)
 class ContextBatch:
@@ -66,11 +89,28 @@ class ContextBatch:
     targets: the n tokens that count.
     positions: (n), their indices into the inputs flattened to (B * T): the state there predicts the
         token.
+    places: (n), their indices into the stream; of generated items, those of the items.
     """
 
     inputs: Tensor
     targets: Tensor
     positions: Tensor
+    places: NDArray[np.int64]
+
+    @staticmethod
+    def of(
+        inputs: NDArray[np.int64],
+        targets: NDArray[np.integer[Any]],
+        counts: NDArray[np.bool_],
+        places: NDArray[np.int64],
+    ) -> ContextBatch:
+        """The batch of arrays; `counts` (B, T) says which inputs predict a token that counts."""
+        return ContextBatch(
+            torch.from_numpy(inputs),
+            torch.from_numpy(targets.astype(np.int64)),
+            torch.from_numpy(np.flatnonzero(counts)),
+            places,
+        )
 
     @property
     def tokens(self) -> int:
@@ -83,8 +123,12 @@ class ContextBatch:
 
     def to(self, device: torch.device) -> ContextBatch:
         """Copy to a device."""
-        tensors = (self.inputs, self.targets, self.positions)
-        return ContextBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+        return ContextBatch(
+            self.inputs.to(device, non_blocking=True),
+            self.targets.to(device, non_blocking=True),
+            self.positions.to(device, non_blocking=True),
+            self.places,
+        )
 
 
 def cut(
@@ -115,23 +159,3 @@ def cut(
     # What earlier contexts reach ends at the start of the one before, plus a context.
     scored = np.where(index > 0, starts - stride + context, starts) if score_once else starts
     return Contexts(sequences.ids, sequences.offsets, starts, stops, scored, index == 0)
-
-
-def split_of(field: str, contexts: Contexts) -> Split:
-    """The contexts as the items of a split."""
-    return Split({field: contexts})
-
-
-def collate(contexts: Contexts, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
-    """Make the padded batch of some contexts."""
-    items = np.asarray(items)
-    starts, lengths = contexts.starts[items], contexts.lengths[items].astype(np.int64)
-    columns = np.arange(int(lengths.max()))
-    is_token = columns < lengths[:, None]  # (B, T)
-    places = starts[:, None] + columns  # of the targets, in the stream
-    inputs = np.full(is_token.shape, PAD, dtype=np.int64)
-    inputs[is_token] = contexts.ids[np.maximum(places[is_token] - 1, 0)]
-    inputs[contexts.begins[items], 0] = BOS
-    counts = is_token & (places >= contexts.scored[items][:, None])
-    targets = contexts.ids[places[counts]].astype(np.int64)
-    return ContextBatch(*map(torch.from_numpy, (inputs, targets, np.flatnonzero(counts))))

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from ablate.data.contexts import ContextBatch, Contexts
@@ -152,29 +151,16 @@ class MaskedContexts(Contexts):
         """Number of predicted tokens of some contexts."""
         return int(self.chosen(np.asarray(items))[2].sum())
 
-
-def collate_masked(
-    contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]
-) -> ContextBatch:
-    """Make the padded batch of some contexts; its targets are the predicted tokens."""
-    return collate_with_places(contexts, items)[0]
-
-
-def collate_with_places(
-    contexts: MaskedContexts, items: Sequence[int] | NDArray[np.int64]
-) -> tuple[ContextBatch, NDArray[np.int64]]:
-    """Make the batch of some contexts, and return the place in the stream of each predicted
-    token.
-    """
-    places, is_token, is_chosen = contexts.chosen(np.asarray(items))
-    ids = np.where(is_token, contexts.ids[places], PAD).astype(np.int64)
-    targets, where = ids[is_chosen], places[is_chosen]
-    reading, masking = uniform(contexts.key, _READING, where), contexts.masking
-    span = contexts.vocab_size - FIRST_TOKEN
-    random = FIRST_TOKEN + (uniform(contexts.key, _REPLACEMENT, where) * span).astype(np.int64)
-    is_random = reading < masking.read_as_mask + masking.read_as_random
-    inputs = ids.copy()
-    inputs[is_chosen] = np.where(
-        reading < masking.read_as_mask, MASK, np.where(is_random, random, targets)
-    )
-    return ContextBatch(*map(torch.from_numpy, (inputs, targets, np.flatnonzero(is_chosen)))), where
+    def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
+        """Make the padded batch of some contexts; its targets are the predicted tokens."""
+        places, is_token, is_chosen = self.chosen(np.asarray(items))
+        inputs = np.where(is_token, self.ids[places], PAD).astype(np.int64)
+        targets, where = inputs[is_chosen], places[is_chosen]
+        reading, masking = uniform(self.key, _READING, where), self.masking
+        span = self.vocab_size - FIRST_TOKEN
+        random = FIRST_TOKEN + (uniform(self.key, _REPLACEMENT, where) * span).astype(np.int64)
+        is_random = reading < masking.read_as_mask + masking.read_as_random
+        inputs[is_chosen] = np.where(
+            reading < masking.read_as_mask, MASK, np.where(is_random, random, targets)
+        )
+        return ContextBatch.of(inputs, targets, is_chosen, where)

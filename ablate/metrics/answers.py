@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.metrics import resampling
-from ablate.metrics.masked_tokens import TokenScores, accuracy, mean_nats
+from ablate.metrics.blocks import TokenScores, accuracy, mean_nats
 from ablate.store.records import Measurement
 
 _LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")

@@ -127,7 +127,6 @@ class Synthetic(Task):
         answer; the decoder begins with the token there.
         """
         import numpy as np
-        import torch
 
         from ablate.data.batches import Batch as PairBatch
         from ablate.data.batches import pad
@@ -135,9 +134,9 @@ class Synthetic(Task):
 
         inputs, targets = _items(split).draw(np.asarray(items))
         if not _items(split).has_source:
-            is_answer = np.flatnonzero(targets)
-            arrays = inputs, targets.ravel()[is_answer], is_answer
-            return ContextBatch(*map(torch.from_numpy, arrays))
+            is_answer = targets != 0
+            places = np.repeat(items, is_answer.sum(1))
+            return ContextBatch.of(inputs, targets[is_answer], is_answer, places)
         sources, before, after = [], [], []
         for read, answers in zip(inputs, targets, strict=True):
             first = int(np.flatnonzero(answers)[0])
@@ -181,7 +180,7 @@ class Synthetic(Task):
         from ablate.data.batches import eval_batches
         from ablate.data.items import items_of, split_of
         from ablate.metrics.answers import lines_of
-        from ablate.metrics.masked_tokens import collect_scores, score_tokens
+        from ablate.metrics.blocks import score_text
 
         data, sizes = self.data_of(corpus), (config.eval_length, config.eval_pairs)
         split = split_of(items_of(data, "test", *sizes, has_source=config.has_encoder))
@@ -193,9 +192,10 @@ class Synthetic(Task):
                 yield item_of, self.collate(split, items)
 
         model.eval()
-        scores = collect_scores(
+        scores = score_text(
             batches,
-            lambda batch: score_tokens(*self.output_terms(model, batch), model.config.logit_cap),
+            lambda batch: self.output_terms(model, batch),
+            model.config.logit_cap,
             device,
             after_batch,
         )

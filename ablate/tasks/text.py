@@ -4,29 +4,43 @@ blocks of bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.language_data import BYTES, LanguageData
-from ablate.config.metrics import Metric
-from ablate.tasks.base import Sample, Task
+from ablate.config.language_data import BYTES, FIELD, LanguageData
+from ablate.config.metrics import PPL, Metric
+from ablate.store.records import Measurement, Score
+from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
-    from ablate.data.contexts import Contexts
-    from ablate.data.corpus import Corpus
-    from ablate.metrics.bits_per_byte import Blocks
+    import numpy as np
+    import torch
+    from numpy.typing import NDArray
 
-FIELD = "text"
+    from ablate.data.contexts import ContextBatch, Contexts
+    from ablate.data.corpus import Corpus, Split
+    from ablate.metrics.blocks import Blocks, TokenScores
+    from ablate.model import Transformer
+    from ablate.tasks.base import Indices
+
 _SHOWN_CHARACTERS = 300  # of a block of the test text
 
 
 class TextTask(Task):
-    """A task on a stream of text. Its predictions are a line for each block of the test text."""
+    """A task on a stream of text. Its predictions are a line for each block of the test text.
+
+    Attributes:
+        counted: what the tokens that count are called in signatures.
+    """
 
     data_config = LanguageData
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "context")
+    counted: ClassVar[str]
+
+    # Settings
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
@@ -61,11 +75,91 @@ class TextTask(Task):
         """None: each score has its signature, which names the context of the evaluation."""
         return None
 
+    # Data
+
+    @abstractmethod
+    def evaluation(self, config: RowConfig) -> str:
+        """The contexts of a row's evaluation, as signatures name them: `ctx:64|stride:64`."""
+
+    @abstractmethod
+    def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
+        """The contexts of a split for a row's evaluation."""
+
     def training_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
         """The contexts that are trained on; of dev, those that score each token once."""
         assert config.context is not None
         stride = config.stride if split == "train" and config.stride is not None else config.context
         return contexts_of(corpus, split, config.context, stride, score_once=split != "train")
+
+    def n_targets(self, split: Split, items: Indices) -> int:
+        """Tokens that count in these contexts."""
+        return contexts_in(split).counts(items)
+
+    def collate(self, split: Split, items: Indices) -> ContextBatch:
+        """Pad the contexts at their ends."""
+        return contexts_in(split).collate(items)
+
+    # Model
+
+    def output_terms(self, model: Transformer, batch: ContextBatch) -> OutputTerms:
+        """Run the stack; keep the states that predict the tokens that count."""
+        states = batch.at_targets(model.read(batch.inputs))
+        return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
+
+    def evaluate(
+        self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
+    ) -> dict[str, Score]:
+        """Perplexity of the tokens of the dev split that count in a row's evaluation."""
+        contexts = self.evaluation_contexts(corpus, "dev", config)
+        value = self.perplexity(model, contexts.as_split(), device)
+        count, V = contexts.counts(range(len(contexts))), corpus.tokenizer.vocab_size
+        scored = f"{self.counted}:{count}|split:{corpus.manifest.data['dev']}|V:{V}"
+        return {PPL.name: Score(value=value, signature=f"{self.evaluation(config)}|{scored}")}
+
+    def predict(
+        self,
+        model: Transformer,
+        corpus: Corpus,
+        config: RowConfig,
+        device: torch.device,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """The scores of each block of the test split, as a line of text."""
+        from ablate.data.batches import eval_batches
+        from ablate.metrics.blocks import score_text
+
+        contexts = self.evaluation_contexts(corpus, "test", config)
+        split = contexts.as_split()
+
+        def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], ContextBatch]]:
+            for items in eval_batches(split, tokens):
+                batch = contexts.collate(items)
+                yield batch.places, batch
+
+        def output_terms(batch: ContextBatch) -> OutputTerms:
+            return self.output_terms(model, batch)
+
+        model.eval()
+        scores = score_text(batches, output_terms, model.config.logit_cap, device, after_batch)
+        return self.lines(scores, self.blocks(corpus), self.evaluation(config))
+
+    # Scores
+
+    @abstractmethod
+    def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
+        """A line for each block."""
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score the test split, also on resampled blocks."""
+        from ablate.metrics.blocks import measure
+
+        return measure(metric, predictions, str(corpus.manifest.data["test"]))
+
+    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
+        """Score each block."""
+        from ablate.metrics.blocks import block_scores
+
+        return block_scores(metric, predictions)
 
     def n_predictions(self, corpus: Corpus) -> int:
         """Number of blocks of the test split."""
@@ -80,7 +174,7 @@ class TextTask(Task):
 
     def blocks(self, corpus: Corpus) -> Blocks:
         """The blocks of the test split."""
-        from ablate.metrics.bits_per_byte import blocks_of
+        from ablate.metrics.blocks import blocks_of
 
         return blocks_of(corpus.split("test")[FIELD], corpus.tokenizer)
 
@@ -93,3 +187,14 @@ def contexts_of(
 
     joined = corpus.manifest.data["documents"] == "joined"
     return cut(corpus.split(split)[FIELD], context, stride, joined, score_once)
+
+
+def contexts_in(split: Split) -> Contexts:
+    """The contexts that are the items of a split."""
+    contexts: Contexts = split[FIELD]  # type: ignore[assignment]
+    return contexts
+
+
+def defaults_of(architecture: str) -> Mapping[str, Any]:
+    """Defaults of a model that reads one text."""
+    return {"architecture": architecture, "label_smoothing": 0.0, "context": 256}

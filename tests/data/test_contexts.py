@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.data.batches import BatchOrder, eval_batches
-from ablate.data.contexts import collate, cut, split_of
+from ablate.data.contexts import cut
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import BOS
 
@@ -52,13 +52,11 @@ def test_contexts_are_those_of_a_plain_loop(lengths, context, stride, joined):
     expected = plain(documents, context, stride, joined)
     assert len(contexts) == len(expected)
     for i, (inputs, targets, first) in enumerate(expected):
-        batch = collate(contexts, [i])
+        batch = contexts.collate([i])
         assert batch.inputs[0].tolist() == inputs
         assert batch.targets.tolist() == targets[first:]
         assert contexts[i].tolist() == targets
-    assert (
-        sorted(collate(contexts, range(len(contexts))).targets.tolist()) == documents.ids.tolist()
-    )
+    assert sorted(contexts.collate(range(len(contexts))).targets.tolist()) == documents.ids.tolist()
 
 
 def test_training_contexts_count_every_token_of_every_context():
@@ -69,7 +67,7 @@ def test_training_contexts_count_every_token_of_every_context():
 
 def test_a_batch_pads_at_the_end_and_its_positions_skip_the_padding():
     contexts = cut(sequences(11), 4, 4, joined=True, score_once=False)
-    batch = collate(contexts, [1, 2])
+    batch = contexts.collate([1, 2])
     assert batch.inputs.tolist() == [[13, 14, 15, 16], [17, 18, 19, 0]]
     assert batch.targets.tolist() == [14, 15, 16, 17, 18, 19, 20]
     states = torch.arange(8.0).view(2, 4, 1)
@@ -77,7 +75,7 @@ def test_a_batch_pads_at_the_end_and_its_positions_skip_the_padding():
 
 
 def test_an_epoch_has_every_context_once_in_an_order_of_seed_and_epoch():
-    split = split_of("text", cut(sequences(1000), 16, 16, joined=True, score_once=False))
+    split = cut(sequences(1000), 16, 16, joined=True, score_once=False).as_split()
     order = BatchOrder(split, 64, seed=3)
     epoch = [items.tolist() for items in order.epoch(0)]
     assert sorted(chain(*epoch)) == list(range(63))
@@ -89,7 +87,7 @@ def test_an_epoch_has_every_context_once_in_an_order_of_seed_and_epoch():
 
 
 def test_the_first_contexts_are_contexts():
-    split = split_of("text", cut(sequences(50), 8, 4, joined=True, score_once=True)).first(3)
+    split = cut(sequences(50), 8, 4, joined=True, score_once=True).as_split().first(3)
     assert len(split) == 3
     assert sum(len(items) for items in eval_batches(split, 16)) == 3
     assert split["text"].targets.tolist() == [8, 4, 4]

@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from ablate.data.contexts import cut, split_of
+from ablate.data.contexts import cut
 from ablate.data.corpus import TokenSequences
 from ablate.data.draws import uniform
 from ablate.data.masking import (
     MaskedContexts,
     Masking,
-    collate_masked,
-    collate_with_places,
 )
 from ablate.data.tokenizer import EOS, FIRST_TOKEN, MASK, ByteTokenizer, train_tokenizer
 
@@ -35,7 +33,8 @@ def masked(masking=PLAIN, context=32, key=(1, 1), sequences=None, stride=None):
 
 def everything(contexts):
     """(inputs, the stream's ids, places of the predicted tokens), as one row each."""
-    batch, places = collate_with_places(contexts, range(len(contexts)))
+    batch = contexts.collate(range(len(contexts)))
+    places = batch.places
     return batch.inputs.flatten().numpy(), np.asarray(contexts.ids), places
 
 
@@ -54,7 +53,7 @@ def test_draws_are_uniform_and_independent_between_places_keys_and_draws():
 
 def test_a_batch_reads_the_mask_exactly_where_a_token_is_predicted():
     contexts = masked()
-    batch = collate_masked(contexts, [0, 3])
+    batch = contexts.collate([0, 3])
     original = np.stack([contexts[0], contexts[3]])
     is_mask = batch.inputs.numpy() == MASK
     assert is_mask.any(1).all()
@@ -91,7 +90,7 @@ def test_rates_are_the_given_ones(rate, split):
 
 def test_a_random_token_is_any_token_of_the_text_and_no_mark():
     contexts = masked(Masking(1.0, 0.0, 1.0, whole_word=False), sequences=stream(TEXT * 3))
-    drawn = collate_masked(contexts, range(len(contexts))).inputs
+    drawn = contexts.collate(range(len(contexts))).inputs
     assert (int(drawn[drawn > 0].min()), int(drawn.max())) == (
         FIRST_TOKEN,
         ByteTokenizer().vocab_size - 1,
@@ -102,11 +101,11 @@ def test_masks_follow_from_key_and_place_and_not_from_the_batch_or_the_cut():
     often = Masking(0.3, 1.0, 0.0, whole_word=False)  # no context is without a mask by chance
     contexts = masked(often)
     together = set(everything(contexts)[2].tolist())
-    alone = [collate_with_places(contexts, [i])[1].tolist() for i in reversed(range(len(contexts)))]
+    alone = [contexts.collate([i]).places.tolist() for i in reversed(range(len(contexts)))]
     assert {place for one in alone for place in one} == together
     assert set(everything(masked(often, context=97))[2].tolist()) == together
     first = {place for place in together if place < 96}
-    overlapping = collate_with_places(masked(often, context=64, stride=32), [0, 1])[1].tolist()
+    overlapping = masked(often, context=64, stride=32).collate([0, 1]).places.tolist()
     assert set(overlapping) == first
     assert len(overlapping) > len(first)  # both contexts have the tokens from 32 to 63
 
@@ -124,7 +123,7 @@ def test_every_context_predicts_a_token_and_none_predicts_padding():
     assert contexts.counts(items) == len(contexts)
     short = len(contexts) - 1
     assert contexts.lengths[short] < 7
-    batch = collate_masked(contexts, [0, short])
+    batch = contexts.collate([0, short])
     assert (batch.inputs[1, int(contexts.lengths[short]) :] == 0).all()
     assert int(batch.positions[1]) - 7 < contexts.lengths[short]
     assert 0 not in batch.targets
@@ -136,9 +135,9 @@ def test_padding_is_never_predicted_beside_longer_contexts():
     assert contexts.lengths[short] < 29
     for items in ([0, short], [short, 3, 0]):
         assert contexts.counts(items) == sum(contexts.counts([i]) for i in items)
-        batch = collate_masked(contexts, items)
+        batch = contexts.collate(items)
         assert int(batch.targets.min()) >= FIRST_TOKEN
-        alone = collate_masked(contexts, [short])
+        alone = contexts.collate([short])
         row = items.index(short)
         assert batch.inputs[row].tolist() == [
             *alone.inputs[0].tolist(),
@@ -184,7 +183,7 @@ def test_words_of_a_sentencepiece_vocabulary_are_those_of_its_text():
     ends = np.cumsum([0, *map(len, pieces)])
     assert ends[starts].tolist() == [word.start for word in words_of(TEXT)]
     assert any(len(piece) > 1 for piece in pieces)
-    chosen = set(collate_with_places(contexts, [0])[1].tolist())
+    chosen = set(contexts.collate([0]).places.tolist())
     assert 0 < len(chosen) < len(pieces)
 
 
@@ -198,14 +197,14 @@ def test_end_marks_are_words_of_their_own():
         over = MaskedContexts.over(
             contexts, Masking(0.3, 1.0, 0.0, whole_word=True), (key,), ByteTokenizer()
         )
-        found.add(tuple(collate_with_places(over, [0])[1].tolist()))
+        found.add(tuple(over.collate([0]).places.tolist()))
     assert {(0, 1), (2,), (3, 4)} < found
     assert all((0 in one) == (1 in one) and (3 in one) == (4 in one) for one in found)
 
 
 def test_the_first_contexts_keep_their_masks():
-    split = split_of("text", masked())
+    split = masked().as_split()
     assert (
-        collate_masked(split.first(3)["text"], [2]).targets.tolist()
-        == collate_masked(masked(), [2]).targets.tolist()
+        split.first(3)["text"].collate([2]).targets.tolist()
+        == masked().collate([2]).targets.tolist()
     )

@@ -14,14 +14,12 @@ import torch
 from ablate.config import cost, resolve_row
 from ablate.config.cost import Lengths
 from ablate.data.batches import BatchOrder
-from ablate.data.masking import collate_with_places
 from ablate.data.tokenizer import MASK
 from ablate.errors import StudyError
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import MaskedLanguageModel
-from ablate.tasks.masked_lm import evaluation_contexts
 from ablate.training.step_batches import StepBatches
 from tests.cli.inside import inside
 from tests.tasks.language import scarce
@@ -124,9 +122,9 @@ def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
     context = row.config.eval_context or row.config.context
     stream = run.corpus.split("test")["text"].ids.astype("int64")
     nats = correct = count = 0
-    contexts = evaluation_contexts(run.corpus, "test", row.config)
+    contexts = run.task.evaluation_contexts(run.corpus, "test", row.config)
     for i, start in enumerate(range(0, len(stream), context)):
-        places = collate_with_places(contexts, [i])[1]
+        places = contexts.collate([i]).places
         tokens = torch.from_numpy(stream[start : start + context].copy())
         masked = torch.from_numpy(places - start)
         assert len(masked)
@@ -167,7 +165,7 @@ def test_the_dev_split_is_masked_at_one_rate_whatever_the_row(folder, trained, l
     """15 % of the tokens, as in BERT: a binomial number with a standard deviation of 1 %."""
     run, row = loaded(folder, trained, label)
     contexts = run.task.items(run.corpus, "dev", row.config)["text"]
-    places = collate_with_places(contexts, range(len(contexts)))[1]
+    places = contexts.collate(range(len(contexts))).places
     assert len(places) / contexts.lengths.sum() == pytest.approx(0.15, abs=0.04)
 
 

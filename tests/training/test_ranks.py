@@ -12,12 +12,11 @@ import torch
 from torch import nn
 
 from ablate.config import DecodingConfig, resolve_row
-from ablate.data.batches import BatchOrder, divide, eval_batches
+from ablate.data.batches import BatchOrder, divide
 from ablate.decoding.translate import BATCH_TOKENS, translate_ids
 from ablate.errors import Interrupted
 from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
-from ablate.metrics.bits_per_byte import collect_nats
-from ablate.metrics.masked_tokens import collect_scores
+from ablate.metrics.blocks import score_text
 from ablate.model import build
 from ablate.store import RunFolder
 from ablate.tasks import Translation
@@ -330,52 +329,39 @@ def test_an_evaluation_starts_over_on_all_ranks_if_one_runs_out_of_memory(toy, m
     assert together(4, work) == together(1, work) * 4
 
 
-def test_the_nats_of_a_text_are_those_of_one_rank(toy):
-    places = list(eval_batches(toy.split("dev"), 100))
-    count = len(toy.split("dev"))
-
-    class Values(dict):
-        def to(self, device):
-            return self
-
-    def work(ranks):
-        batches = [(each, Values(values=torch.from_numpy(each / 7.0))) for each in places]
-        return collect_nats(
-            count, lambda tokens: batches, lambda batch: batch["values"], CPU, lambda: None
-        )
-
-    for size in (1, 2, 4):
-        for found in together(size, work):
-            assert np.array_equal(found, np.arange(count) / 7.0)
-
-
-def test_the_scores_of_masked_tokens_are_those_of_one_rank():
+def test_the_scores_of_a_text_are_those_of_one_rank(monkeypatch):
     draw = np.random.default_rng(3)
-    places = np.split(
-        draw.permutation(60), [7, 7, 20, 33, 41]
-    )  # the second batch has no masked token
+    places = np.split(draw.permutation(60), [7, 7, 20, 33, 41])  # the second batch is empty
     nats, correct, scored = draw.random(60), draw.random(60) < 0.5, []
 
-    class Where(list):
+    def score_tokens(where, cap):
+        return torch.from_numpy(np.stack([nats[where], correct[where]]))
+
+    class Where:
+        def __init__(self, places):
+            self.places = places
+
         def to(self, device):
             return self
 
-    def scores_of(batch):
-        return torch.from_numpy(np.stack([nats[batch], correct[batch]]))
-
+    monkeypatch.setattr("ablate.metrics.blocks.score_tokens", score_tokens)
     for size in (1, 2, 4):
         scored.clear()
 
         def work(ranks):
-            batches = [(each, Where(each.tolist())) for each in places]
-            return collect_scores(
-                lambda tokens: batches, scores_of, CPU, lambda: scored.append(ranks.index)
+            batches = [(some, Where(some)) for some in places]
+            return score_text(
+                lambda tokens: batches,
+                lambda batch: [batch.places],
+                None,
+                CPU,
+                lambda: scored.append(ranks.index),
             )
 
-        for found in together(size, work):
-            assert found.places.tolist() == np.concatenate(places).tolist()
-            assert found.nats.tolist() == nats[found.places].tolist()
-            assert found.correct.tolist() == correct[found.places].tolist()
+        for scores in together(size, work):
+            assert scores.places.tolist() == list(range(60))
+            assert scores.nats.tolist() == nats.tolist()
+            assert scores.correct.tolist() == correct.tolist()
         assert sorted(scored) == sorted(
             number % size for number in range(len(places))
         )  # each batch on one rank

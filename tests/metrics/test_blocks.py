@@ -1,5 +1,5 @@
-"""Bits per byte against a plain loop, closed forms, and blocks that do not depend on the
-vocabulary.
+"""Bits per byte against a plain loop, closed forms, blocks that do not depend on the vocabulary;
+loss and accuracy of masked tokens.
 """
 
 import math
@@ -12,7 +12,16 @@ from ablate.config.language_data import LanguageData
 from ablate.data.corpus import TokenSequences
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS, ByteTokenizer
-from ablate.metrics.bits_per_byte import BLOCK_BYTES, block_scores, blocks_of, lines_of, measure
+from ablate.metrics.blocks import (
+    BLOCK_BYTES,
+    Blocks,
+    TokenScores,
+    block_scores,
+    blocks_of,
+    masked_lines,
+    measure,
+    text_lines,
+)
 from ablate.tasks import LanguageModel
 from tests.tasks.language import plain_nats, small
 
@@ -42,7 +51,9 @@ def values(lines, name):
 
 
 @pytest.mark.parametrize(
-    "fields", [{}, {"eval_stride": 1}, {"eval_context": 48, "eval_stride": 1}], ids=str
+    "fields",
+    [{}, {"eval_stride": 1}, {"eval_context": 48, "eval_stride": 1}, {"logit_cap": 0.5}],
+    ids=str,
 )
 def test_the_score_is_that_of_a_plain_loop(corpus, fields):
     config, model = small(corpus.tokenizer.vocab_size, **fields)
@@ -99,9 +110,9 @@ def test_a_block_weighs_as_much_as_its_bytes():
     (ids,) = ByteTokenizer().encode(["x" * (BLOCK_BYTES + 10)])
     blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
     nats = np.where(np.arange(len(ids)) < BLOCK_BYTES, math.log(2), 3 * math.log(2))
-    lines = lines_of(nats, blocks, 64, 32)
-    assert block_scores(lines) == pytest.approx([1.0, 3.0])
-    measured = measure(lines, "5%")
+    lines = text_lines(TokenScores(np.arange(len(ids)), nats, nats < 0), blocks, "ctx:64|stride:32")
+    assert block_scores("bpb", lines) == pytest.approx([1.0, 3.0])
+    measured = measure("bpb", lines, "5%")
     assert measured.value == pytest.approx((BLOCK_BYTES + 30) / (BLOCK_BYTES + 10), rel=1e-6)
     assert measured.signature == f"ctx:64|stride:32|bytes:{BLOCK_BYTES + 10}|split:5%"
     assert set(np.round(measured.resamples, 3)) == {1.0, round(measured.value, 3), 3.0}
@@ -118,3 +129,34 @@ def test_models_of_two_vocabularies_have_the_same_blocks(tmp_path):
         (sample,) = TASK.samples(corpus, [1])
         assert sample.texts[0][1] in text
     assert sizes == [math.ceil(len(text) / 2 / BLOCK_BYTES)] * 2
+
+
+# Masked tokens
+
+EVALUATION = "ctx:4|rate:0.5|of:tokens|seed:1"
+# Four blocks of three tokens: the second has no masked token, and the last ones none that is
+# predicted.
+BLOCKS = Blocks(np.repeat(np.arange(4), 3), np.full(4, 3), np.full(4, 3))
+SCORES = TokenScores(
+    np.array([10, 0, 2, 6]), np.array([4.0, 0.5, 1.5, 2.0]), np.array([False, True, True, False])
+)  # in the order of batches
+
+
+def test_each_block_has_a_line_also_without_masked_or_predicted_tokens():
+    lines = masked_lines(SCORES, BLOCKS, EVALUATION)
+    assert lines == [
+        f"nats=2.000000 correct=2 masked=2 {EVALUATION}",
+        f"nats=0.000000 correct=0 masked=0 {EVALUATION}",
+        f"nats=2.000000 correct=0 masked=1 {EVALUATION}",
+        f"nats=4.000000 correct=0 masked=1 {EVALUATION}",
+    ]
+    assert block_scores("masked_loss", lines) == [1.0, 0.0, 2.0, 4.0]
+    assert block_scores("masked_accuracy", lines) == [100.0, 0.0, 0.0, 0.0]
+
+
+def test_a_text_is_scored_by_its_masked_tokens_and_not_by_the_mean_of_its_blocks():
+    lines = masked_lines(SCORES, BLOCKS, EVALUATION)
+    loss, accuracy = (measure(name, lines, "dev") for name in ("masked_loss", "masked_accuracy"))
+    assert loss.value == pytest.approx(math.fsum(SCORES.nats) / 4)
+    assert accuracy.value == pytest.approx(100 * 2 / 4)
+    assert loss.signature == accuracy.signature == f"{EVALUATION}|masked:4|split:dev"
