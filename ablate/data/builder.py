@@ -8,13 +8,16 @@ the last commit.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import shutil
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
@@ -57,7 +60,7 @@ class Chunk(NamedTuple):
     ids: Sequence[Encoded]
 
 
-class Form(Protocol):
+class Preparation(ABC):
     """How the text of a corpus is prepared: as records, or as a stream.
 
     end_marks: tokens that a sequence has beside its ids: the end mark of a record.
@@ -66,12 +69,16 @@ class Form(Protocol):
     noticed: warnings about the splits that were encoded.
     """
 
-    end_marks: int
-    compared: tuple[str, ...]
-    commit_every: int
-    noticed: list[str]
+    end_marks: ClassVar[int]
+    compared: ClassVar[tuple[str, ...]]
+    commit_every: ClassVar[int] = 50  # of 10,000 records, or of about a megabyte of a stream
 
-    def check(self) -> None:
+    def __init__(self, sources: Mapping[str, Source], log: Callable[[str], None]) -> None:
+        """Store the sources by split, and what receives a line at the start of each phase."""
+        self.sources, self.log = sources, log
+        self.noticed: list[str] = []
+
+    def check(self) -> None:  # noqa: B027
         """Read dev and test: a fault in them should not show after hours of reading.
 
         Raises:
@@ -80,12 +87,15 @@ class Form(Protocol):
 
     def suspicious(self, split: str) -> list[str]:
         """Warnings about the text of dev or test; each line begins with the split's name."""
+        return []
 
+    @abstractmethod
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Read the training split once and write the vocabulary of each field; returns counts of
         training records, and warnings about them.
         """
 
+    @abstractmethod
     def encoded(
         self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
@@ -101,15 +111,29 @@ class Form(Protocol):
 
     def texts(self, split: str) -> Mapping[str, str]:
         """The text of dev or test to store, by field."""
+        return {}
 
+    @abstractmethod
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
         """The settings that determine how text is prepared, of this or of another corpus."""
 
+    @abstractmethod
+    def content_id(self, hashes: Sequence[str]) -> str:
+        """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
+
+    @abstractmethod
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """Hash of all but the test split: of the hashes of train and dev, and of vocabularies."""
 
     def overlap(self, folder: Path) -> Overlap | None:
         """Test records that occur in the training split, if the text has records."""
+        return None
+
+
+def digest(content: Any, *, sort_keys: bool = False) -> str:
+    """The hash of JSON that ids of corpora are: 12 hexadecimal digits."""
+    text = json.dumps(content, sort_keys=sort_keys)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
@@ -128,7 +152,7 @@ class CorpusBuilder:
         self,
         folder: Path,
         data: CorpusConfig,
-        form: Form,
+        form: Preparation,
         sources: Mapping[str, Source],
         origins: Mapping[str, Origin],
         log: Callable[[str], None],

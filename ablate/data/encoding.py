@@ -12,10 +12,7 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-import shlex
 import signal
-import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -173,10 +170,6 @@ class EncoderPool:
 def _spawning_without_current_folder() -> Iterator[None]:
     """Start spawned processes without the current folder on their path, so that no file there is
     taken for a module.
-
-    From Python 3.11 on, a variable does that. On Python 3.10, isolated mode does, and
-    multiprocessing restores the path of this process afterwards. It takes an executable without
-    options, so the executable is a script.
     """
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
@@ -185,20 +178,6 @@ def _spawning_without_current_folder() -> Iterator[None]:
     finally:
         if before is None:
             del os.environ["PYTHONSAFEPATH"]
-    return
-    with tempfile.TemporaryDirectory() as folder:
-        script = Path(folder) / "python"
-        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -I "$@"\n')
-        script.chmod(0o700)
-        if not os.access(script, os.X_OK):
-            raise StoreError(
-                f"{folder}: files cannot be executed there; set TMPDIR to another folder"
-            )
-        multiprocessing.set_executable(str(script))
-        try:
-            yield
-        finally:
-            multiprocessing.set_executable(sys.executable)
 
 
 @contextmanager

@@ -146,33 +146,20 @@ _MOSES = re.compile(r" @-@ |(?:^| )&(?:apos|quot|#91|#93|#124);|[^\s.] [.?!]$")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
 
 
-class CorpusWarnings:
-    """Collects one line per warning, for each field of each split."""
-
-    def __init__(self) -> None:
-        self._lines: list[str] = []
-
-    def check(self, split: str, records: Sequence[Document], labels: Sequence[str]) -> None:
-        """Check the beginning of a split; `labels` name the fields, such as languages."""
-        beginning = [record.texts for record in records[:CHECKED_RECORDS]]
-        for field, label in enumerate(labels):
-            for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
-                share = sum(pattern.search(texts[field]) is not None for texts in beginning) / max(
-                    1, len(beginning)
+def markup(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
+    """A warning for each field at the beginning of a split whose lines look like other than plain
+    text; `labels` name the fields, such as languages.
+    """
+    beginning, warnings = records[:CHECKED_RECORDS], []
+    for field, label in enumerate(labels):
+        for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
+            marked = sum(pattern.search(record.texts[field]) is not None for record in beginning)
+            share = marked / max(1, len(beginning))
+            if share >= SHARE:
+                warnings.append(
+                    f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain text"
                 )
-                if share >= SHARE:
-                    self._lines.append(
-                        f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain "
-                        f"text"
-                    )
-
-    def add(self, line: str) -> None:
-        """Add a line."""
-        self._lines.append(line)
-
-    def lines(self) -> list[str]:
-        """All warnings, in the order in which they were found."""
-        return list(self._lines)
+    return warnings
 
 
 OVERLAP_CHUNK = 10_000  # training records that are compared at once

@@ -16,7 +16,7 @@ from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import SyntheticData
-from ablate.data.builder import CorpusBuilder, Form, vocabulary_files
+from ablate.data.builder import CorpusBuilder, Preparation, vocabulary_files
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
@@ -106,9 +106,7 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
     return ()
 
 
-def form_of(
-    data: CorpusConfig, sources: Mapping[str, Source], log: Log
-) -> Records | DocumentStream:
+def form_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Preparation:
     """How the text of a study is prepared."""
     if isinstance(data, SyntheticData):
         return ItemStream(data, sources, log)  # type: ignore[arg-type]
@@ -119,7 +117,7 @@ def form_of(
 
 
 def _build(
-    form: Form,
+    form: Preparation,
     data: CorpusConfig,
     sources: Mapping[str, Source],
     content: Content,

@@ -4,25 +4,23 @@ processes.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
-from ablate.data.builder import Chunk
+from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
 from ablate.data.encoding import EncoderPool, load_encoders
 from ablate.data.filters import (
-    CorpusWarnings,
     complete_records,
     count_overlap,
+    markup,
     refuse_long,
     training_records,
     within_limits,
@@ -37,7 +35,6 @@ from ablate.store.machine import cores
 from ablate.store.records import Overlap, TrainingText
 
 CHUNK = 10_000  # records
-COMMIT_EVERY = 50  # chunks: 500,000 records
 PARALLEL_FROM = 200_000  # records; encoding fewer takes less time than starting processes
 
 # The hash of the text already identifies these settings, and the first version's corpus ids contain
@@ -48,18 +45,17 @@ _BY_CONTENT = (
 _FIRST = ("vocab_size", "max_length")
 
 
-class Records:
+class Records(Preparation):
     """Records of texts: each field of a record is a sequence."""
 
-    end_marks = 1
-    compared: tuple[str, ...] = ("dev", "test")
+    end_marks: ClassVar[int] = 1
+    compared: ClassVar[tuple[str, ...]] = ("dev", "test")
 
     def __init__(
         self, data: DataConfig, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        self.data, self.sources, self.log = data, sources, log
-        self.commit_every = COMMIT_EVERY
-        self.noticed: list[str] = []
+        super().__init__(sources, log)
+        self.data = data
         self._held_out: dict[str, list[Document]] = {}
 
     def check(self) -> None:
@@ -73,10 +69,7 @@ class Records:
 
     def _markup(self, split: str, records: list[Document]) -> list[str]:
         """Warnings about text that is not plain, unless it is expected."""
-        warnings = CorpusWarnings()
-        if not self.data.is_tokenized:
-            warnings.check(split, records, self.data.labels)
-        return warnings.lines()
+        return [] if self.data.is_tokenized else markup(split, records, self.data.labels)
 
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
@@ -200,8 +193,7 @@ class Records:
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids of the training split follow from its text and the vocabulary."""
         settings = self.settings(self.data.model_dump(mode="json"), self.data.fields)
-        named = json.dumps([FORMAT, content, vocabulary, settings], sort_keys=True)
-        return hashlib.sha256(named.encode()).hexdigest()[:12]
+        return digest([FORMAT, content, vocabulary, settings], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
@@ -211,7 +203,7 @@ class Records:
         later = later_settings(self.data.model_dump(), self.data.fields)
         if later:
             settings.append(later)
-        return hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:12]
+        return digest(settings)
 
     def overlap(self, folder: Path) -> Overlap:
         """Test records that occur in the training split."""

@@ -4,18 +4,16 @@ document.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from ablate.config.language_data import BYTES, LanguageData
-from ablate.data.builder import Chunk
+from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
@@ -32,32 +30,22 @@ from ablate.formatting import plural
 from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText
 
-COMMIT_EVERY = 50  # parts of about a megabyte
-
 # The hash of the text already identifies these settings.
 _BY_CONTENT = ("corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder")
 _LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of longer lines
 
 
-class DocumentStream:
+class DocumentStream(Preparation):
     """A stream: each document is a sequence, with the end mark between two."""
 
-    end_marks = 0  # the ids hold them
-    compared: tuple[str, ...] = ("dev",)  # test may be the dev split
+    end_marks: ClassVar[int] = 0  # the ids hold them
+    compared: ClassVar[tuple[str, ...]] = ("dev",)  # test may be the dev split
 
     def __init__(
         self, data: LanguageData, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        self.data, self.sources, self.log = data, sources, log
-        self.commit_every = COMMIT_EVERY
-        self.noticed: list[str] = []
-
-    def check(self) -> None:
-        """Nothing: any text is a document."""
-
-    def suspicious(self, split: str) -> list[str]:
-        """None: a language model reads any text."""
-        return []
+        super().__init__(sources, log)
+        self.data = data
 
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Write the vocabulary: that of bytes, or one learned on a sample of lines."""
@@ -111,10 +99,6 @@ class DocumentStream:
         # Ends the last document, without an end mark.
         yield Chunk(read, [Encoded(np.array([], IDS), np.array([0]))])
 
-    def texts(self, split: str) -> Mapping[str, str]:
-        """None: the tokens keep every byte."""
-        return {}
-
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
         """All settings but those that the hash of the text identifies."""
         kept = {name: data[name] for name in sorted(data) if name not in _BY_CONTENT}
@@ -122,19 +106,14 @@ class DocumentStream:
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids follow from the text and the vocabulary."""
-        return self._digest([*vocabulary, *content.values()])
+        return digest([*self._settings(), *vocabulary, *content.values()], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
-        return self._digest([list(hashes)])
+        return digest([*self._settings(), list(hashes)], sort_keys=True)
 
-    def _digest(self, content: list[Any]) -> str:
-        settings = self.settings(self.data.model_dump(mode="json"), self.data.fields)
-        named = json.dumps([*settings, *content], sort_keys=True)
-        return hashlib.sha256(named.encode()).hexdigest()[:12]
-
-    def overlap(self, folder: Path) -> None:
-        """None: the text has no records."""
+    def _settings(self) -> list[Any]:
+        return self.settings(self.data.model_dump(mode="json"), self.data.fields)
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> list[int]:

@@ -24,7 +24,7 @@ from ablate.export.llama import write_llama, write_llama_language_model
 from ablate.export.marian import write_marian
 from ablate.export.trained_model import TrainedModel
 from ablate.formatting import setting_text
-from ablate.tasks import LanguageModel, MaskedLanguageModel, Translation
+from ablate.tasks import TASKS
 
 Rules = Iterator[tuple[bool, str]]  # whether the rule is violated, and the violation
 
@@ -237,19 +237,22 @@ MASKED_LANGUAGE_MODELS: dict[str, tuple[Target, ...]] = {
         ),
     )
 }
-_ONE_STACK = {LanguageModel.name: LANGUAGE_MODELS, MaskedLanguageModel.name: MASKED_LANGUAGE_MODELS}
+_ONE_STACK = {"causal": LANGUAGE_MODELS, "masked": MASKED_LANGUAGE_MODELS}
 
 
 def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
     """The model of a library that a run is exported as; None if the library has none for the
     task.
     """
-    if task == Translation.name:
+    kind = TASKS[task].exported_as if task in TASKS else ""
+    if kind == "sequence-to-sequence":
         return TARGETS[library][config.architecture]
-    targets = _ONE_STACK.get(task, {}).get(library, ())
+    targets = _ONE_STACK.get(kind, {}).get(library, ())
     return min(targets, key=lambda target: len(target.violations(config)), default=None)
 
 
 def exportable_tasks(library: str) -> tuple[str, ...]:
     """Names of the tasks whose runs can be exported to a library."""
-    return (Translation.name, *(task for task, targets in _ONE_STACK.items() if library in targets))
+    kinds = {"sequence-to-sequence"}
+    kinds.update(kind for kind, targets in _ONE_STACK.items() if library in targets)
+    return tuple(name for name, task in TASKS.items() if task.exported_as in kinds)

@@ -22,14 +22,7 @@ from ablate.run.pipeline import load_model
 from ablate.store import Results, RunFolder
 from ablate.store.records import Result, RunRecord
 from ablate.study import Row
-from ablate.tasks import (
-    TASKS,
-    LanguageModel,
-    MaskedLanguageModel,
-    SequenceToSequence,
-    Task,
-    task_of,
-)
+from ablate.tasks import TASKS, SequenceToSequence, Task, task_of
 
 CPU = torch.device("cpu")
 
@@ -99,34 +92,24 @@ def attention_run(
         UsageError: the run has a task of another kind.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    _refuse_other_tasks(folder, SequenceToSequence, LanguageModel, MaskedLanguageModel)
+    _refuse_other_tasks(folder, "translate", "generate", "fill")
     return load_run(folder, results, device, row)
 
 
-# The command that predicts with a run of each kind of task.
-_COMMANDS: dict[type, str] = {
-    SequenceToSequence: "translate",
-    LanguageModel: "generate",
-    MaskedLanguageModel: "fill",
-}
-
-
-def _refuse_other_tasks(folder: RunFolder, *classes: type[Task]) -> None:
-    """Refuse a run whose task is not of these classes; before its corpus and weights are read."""
+def _refuse_other_tasks(folder: RunFolder, *commands: str) -> None:
+    """Refuse a run that none of these commands uses; before its corpus and weights are read."""
     record = folder.read_run()
     task = task_of(record.task, folder.sources) if record else None
-    if record is None or isinstance(task, classes):
+    if record is None or task is None or task.used_by in commands:
         return
-    supported = [name for name, task in TASKS.items() if isinstance(task, classes)]
-    raise UsageError(
+    supported = [name for name, task in TASKS.items() if task.used_by in commands]
+    text = (
         f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is "
         f"supported here"
-        + "".join(
-            f"; use `ablate {command}`"
-            for kind, command in _COMMANDS.items()
-            if isinstance(task, kind)
-        )
     )
+    if task.used_by:
+        text += f"; use `ablate {task.used_by}`"
+    raise UsageError(text)
 
 
 def generate(
@@ -153,7 +136,7 @@ def generate(
         UsageError: the run has another task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    _refuse_other_tasks(folder, LanguageModel)
+    _refuse_other_tasks(folder, "generate")
     run = load_run(folder, results, row=row)
     config = run.config.model_copy(update=dict(settings))
     for number in range(seed, seed + count):
@@ -174,7 +157,7 @@ def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: the text is longer than the model's positions.
     """
-    _refuse_other_tasks(folder, MaskedLanguageModel)
+    _refuse_other_tasks(folder, "fill")
     if MASK_TEXT not in text:
         raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
     run = load_run(folder, results)
@@ -211,7 +194,7 @@ def translate_text(
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    _refuse_other_tasks(folder, SequenceToSequence)
+    _refuse_other_tasks(folder, "translate")
     run = load_run(folder, results)
     task = run.task
     assert isinstance(task, SequenceToSequence)

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
 from ablate.config import DataConfig, RowConfig
 from ablate.config.data import CorpusConfig
@@ -86,6 +86,10 @@ class Task(ABC):
             these; a study that writes a field of another class is refused.
         shown_fields: settings that the legend of a table always shows.
         paper: the table of the paper for this task.
+        used_by: the command that predicts with a trained run: translate, generate or fill; empty:
+            none.
+        exported_as: the kind of model that other libraries know it as: sequence-to-sequence, causal
+            or masked; empty: none.
     """
 
     name: ClassVar[str]
@@ -98,6 +102,8 @@ class Task(ABC):
     settings: ClassVar[tuple[type[TaskSettings], ...]] = (SearchSettings,)
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "beam", "alpha")
     paper: ClassVar[PaperTable | None] = None
+    used_by: ClassVar[Literal["", "translate", "generate", "fill"]] = ""
+    exported_as: ClassVar[Literal["", "sequence-to-sequence", "causal", "masked"]] = ""
 
     # Settings
 

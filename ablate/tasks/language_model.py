@@ -38,6 +38,8 @@ class LanguageModel(TextTask):
     defaults = defaults_of("decoder-only")
     settings = (ContextSettings, EvaluationContextSettings, GenerationSettings)
     counted = "tokens"
+    used_by = "generate"
+    exported_as = "causal"
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

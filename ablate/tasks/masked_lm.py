@@ -42,6 +42,8 @@ class MaskedLanguageModel(TextTask):
     settings = (ContextSettings, EvaluationContextSettings, MaskSettings, EvaluationMaskSettings)
     shown_fields = (*TextTask.shown_fields, "mask_rate", "mask_split")
     counted = "masked"
+    used_by = "fill"
+    exported_as = "masked"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The contexts that are trained on, whose masks `at_step` sets; of dev, all contexts with

@@ -30,6 +30,7 @@ class SequenceToSequence(Task):
     """
 
     architectures = ("encoder-decoder", "decoder-only")
+    used_by = "translate"
 
     @property
     def source(self) -> str:

@@ -28,6 +28,7 @@ class Translation(SequenceToSequence):
     prediction_metrics = TRANSLATION_METRICS
     default_metrics = ("bleu",)
     paper = TABLE_3
+    exported_as = "sequence-to-sequence"
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""

@@ -252,7 +252,7 @@ def test_a_killed_preparation_is_never_taken_for_a_corpus(files):
     script = """
 import pathlib
 from ablate.data import builder, record_form
-record_form.CHUNK, record_form.COMMIT_EVERY = 7, 3
+record_form.CHUNK, record_form.Records.commit_every = 7, 3
 def die(*given, **named):
     os.kill(os.getpid(), signal.SIGKILL)
 def die_after(times, function):
@@ -299,7 +299,7 @@ print(json.dumps(codes))
 def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(files, monkeypatch):
     whole = files.write().prepare()
     monkeypatch.setattr(record_form, "CHUNK", 10)
-    monkeypatch.setattr(record_form, "COMMIT_EVERY", 4)
+    monkeypatch.setattr(record_form.Records, "commit_every", 4)
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 

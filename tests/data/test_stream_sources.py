@@ -238,7 +238,7 @@ def test_a_stopped_preparation_resumes_at_the_last_commit(corpus, tmp_path, monk
     settings = {"train": "train.jsonl", "tokenizer": "bpe", "vocab_size": 290}
     whole = corpus(**settings)
     expected = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
-    monkeypatch.setattr(stream_form, "COMMIT_EVERY", 1)
+    monkeypatch.setattr(stream_form.DocumentStream, "commit_every", 1)
     encode = stream_form._encode
     for stop in range(1, 7):
         calls = []
