@@ -10,7 +10,7 @@ import codecs
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any, NamedTuple
@@ -153,11 +153,7 @@ class Aligned(Source):
             if len(files) == 1:
                 hashes.append(text_hash(files[0]))
                 continue
-            digest = hashlib.sha256()
-            for file in files:
-                for line in read_lines(file, Counter()):
-                    digest.update(f"{line}\n".encode())
-            hashes.append(digest.hexdigest())
+            hashes.append(_hash(line for file in files for line in read_lines(file, Counter())))
         return hashes
 
 
@@ -225,10 +221,15 @@ class Treebank(Source):
         """The hash of sentences and trees, so that the same trees in other files are the same
         corpus.
         """
-        digest = hashlib.sha256()
-        for document in self.documents():
-            digest.update("".join(f"{text}\n" for text in document.texts).encode())
-        return [digest.hexdigest()]
+        return [_hash(text for document in self.documents() for text in document.texts)]
+
+
+def _hash(lines: Iterable[str]) -> str:
+    """The hash of lines of text, each with its end."""
+    digest = hashlib.sha256()
+    for line in lines:
+        digest.update(f"{line}\n".encode())
+    return digest.hexdigest()
 
 
 def _unequal(files: Sequence[str]) -> str:

@@ -77,6 +77,8 @@ class Task(ABC):
         data_config: settings of the corpus; its class says which text fields an item has.
         architectures: values of `architecture` that the task can train.
         model_metrics: measured on the dev split by the model's likelihood.
+        units: of the perplexities that follow from the study, by metric; any other score has a
+            signature of its own.
         prediction_metrics: measured on the predictions for the test split; empty if the task
             predicts nothing.
         default_metrics: names of the metrics of a study that names none. The verdicts use the
@@ -96,6 +98,7 @@ class Task(ABC):
     data_config: ClassVar[type[CorpusConfig]]
     architectures: ClassVar[tuple[str, ...]]
     model_metrics: ClassVar[tuple[Metric, ...]] = (PPL,)
+    units: ClassVar[Mapping[str, str]] = {PPL.name: "subword token"}
     prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
     default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
     defaults: ClassVar[Mapping[str, Any]] = {}
@@ -152,10 +155,11 @@ class Task(ABC):
         """Description of a metric for the legend, if the study determines it; None if each score
         has a signature.
         """
-        if metric.name == PPL.name:
-            sizes = ", ".join(str(V) for V in vocab_sizes)
-            return f"per subword token, dev={data.dev}, V={sizes}, plain negative log-likelihood"
-        return None
+        unit = self.units.get(metric.name)
+        if unit is None:
+            return None
+        sizes = ", ".join(map(str, vocab_sizes))
+        return f"per {unit}, dev={data.dev}, V={sizes}, plain negative log-likelihood"
 
     # Data
 

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import DecodingConfig
-from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
-from ablate.config.metrics import PPL, TREE_METRICS, Metric
+from ablate.config.metrics import PPL, TREE_METRICS
 from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, TreeSearchSettings
 from ablate.paper import TABLE_4
 from ablate.store.records import Measurement
@@ -26,6 +25,7 @@ class Parsing(SequenceToSequence):
 
     name = "parsing"
     data_config = ParsingData
+    units: ClassVar[Mapping[str, str]] = {PPL.name: "symbol of the linearized trees"}
     prediction_metrics = TREE_METRICS
     default_metrics = tuple(metric.name for metric in TREE_METRICS)
     # Of section 6.3. A tree has few symbols that are likely at all, so that the end mark is often
@@ -45,18 +45,6 @@ class Parsing(SequenceToSequence):
 
         copies_words = corpus.manifest.data["leaves"] == "words"
         return TreeVocabulary(corpus.tokenizer, copies_words).constraint
-
-    def describe(
-        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
-    ) -> str | None:
-        """Perplexity follows from the study; the scores of trees have signatures."""
-        if metric.name == PPL.name:
-            sizes = ", ".join(str(V) for V in vocab_sizes)
-            return (
-                f"per symbol of the linearized trees, dev={data.dev}, V={sizes}, plain negative "
-                f"log-likelihood"
-            )
-        return None
 
     def as_read(self, text: str) -> str:
         """A new sentence with the brackets among its words escaped, as in a treebank."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import BYTES, FIELD, LanguageData
-from ablate.config.metrics import PPL, Metric
+from ablate.config.metrics import PPL
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
@@ -39,6 +39,7 @@ class TextTask(Task):
     data_config = LanguageData
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "context")
     counted: ClassVar[str]
+    units: ClassVar[Mapping[str, str]] = {}
 
     # Settings
 
@@ -68,12 +69,6 @@ class TextTask(Task):
                 f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; "
                 f"remove it, or set data.tokenizer to bpe or unigram"
             )
-
-    def describe(
-        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
-    ) -> str | None:
-        """None: each score has its signature, which names the context of the evaluation."""
-        return None
 
     # Data
 

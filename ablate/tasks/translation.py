@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from ablate.config import RowConfig, TranslationData
 from ablate.config.data import CorpusConfig
-from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS, Metric
+from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.paper import TABLE_3
 from ablate.store.records import Measurement, Score
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
@@ -25,6 +25,7 @@ class Translation(SequenceToSequence):
     name = "translation"
     data_config = TranslationData
     model_metrics = (PPL, PPL_CHAR)
+    units: ClassVar[Mapping[str, str]] = {PPL.name: "subword token", PPL_CHAR.name: "character"}
     prediction_metrics = TRANSLATION_METRICS
     default_metrics = ("bleu",)
     paper = TABLE_3
@@ -44,15 +45,6 @@ class Translation(SequenceToSequence):
                 "data.vocabulary=separate does not work with tied_embeddings=all, which shares "
                 "one matrix between source and target; set tied_embeddings to decoder or none"
             )
-
-    def describe(
-        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
-    ) -> str | None:
-        """Perplexity follows from the study; sacreBLEU's metrics have signatures."""
-        if metric.name == PPL_CHAR.name:
-            sizes = ", ".join(str(V) for V in vocab_sizes)
-            return f"per character, dev={data.dev}, V={sizes}, plain negative log-likelihood"
-        return super().describe(metric, data, vocab_sizes)
 
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
