@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from ablate.config import RowConfig, decoding_id, run_id
 from ablate.config.data import CorpusConfig
-from ablate.config.identity import fold_vocab_size
+from ablate.config.identity import DEFAULT_TASK, fold_vocab_size
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
@@ -18,7 +18,7 @@ from ablate.study.designs import Design
 from ablate.study.matching import Matched
 from ablate.study.seeds import Looks
 from ablate.study.tuning import Tune, Tuning
-from ablate.tasks import TASKS, Task, Translation
+from ablate.tasks import TASKS, Task
 
 
 @dataclass(frozen=True)
@@ -136,10 +136,10 @@ class Study:
     rows: tuple[Row, ...]
     seeds: tuple[int, ...]
     dropped: int = 0
-    metrics: tuple[str, ...] = Translation.default_metrics
+    metrics: tuple[str, ...] = TASKS[DEFAULT_TASK].default_metrics
     margins: Mapping[str, float] = field(default_factory=dict)
-    task: Task = field(default=TASKS[Translation.name], compare=False)
-    task_name: str = Translation.name
+    task: Task = field(default=TASKS[DEFAULT_TASK], compare=False)
+    task_name: str = DEFAULT_TASK
     text: str = field(default="", repr=False, compare=False)
     is_modified: bool = field(default=False, compare=False)
     plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)

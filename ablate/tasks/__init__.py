@@ -9,6 +9,7 @@ from typing import get_args
 from ablate.config import DataConfig, ModelConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
+from ablate.config.fields import TaskSettings
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.metrics import PPL, Metric
 from ablate.config.plugins import (
@@ -92,6 +93,7 @@ def _faults(task: Task) -> Iterator[str]:
         ("architectures", tuple),
         ("model_metrics", tuple),
         ("default_metrics", tuple),
+        ("settings", tuple),
     ):
         if not isinstance(getattr(task, name, None), kind):
             yield f"{name} is not a {kind.__name__}"
@@ -106,6 +108,10 @@ def _faults(task: Task) -> Iterator[str]:
         )
     elif PPL not in task.model_metrics:
         yield "model_metrics does not have PPL, which early stopping and learning curves use"
+    elif not all(
+        isinstance(section, type) and issubclass(section, TaskSettings) for section in task.settings
+    ):
+        yield "settings has another entry than classes such as ablate.tasks.SearchSettings"
     elif not task.default_metrics:
         yield "default_metrics is empty; verdicts use its first metric"
     elif strange := [name for name in task.architectures if name not in ARCHITECTURES]:

@@ -25,6 +25,7 @@ from ablate.tasks import (
     SequenceToSequence,
     Task,
     Translation,
+    meaning_of,
 )
 from ablate.tasks.base import Sample
 from ablate.tasks.helpers import PairBatch, collate, measure, pad, translate
@@ -109,6 +110,9 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
          "data_config has one text field; a SequenceToSequence task reads one and predicts another"),
         ({"model_metrics": ()},
          "model_metrics does not have PPL, which early stopping and learning curves use"),
+        ({"settings": ()}, None),
+        ({"settings": ["beam"]}, "settings is not a tuple"),
+        ({"settings": ("beam",)}, "settings has another entry than classes such as "),
         ({"default_metrics": ()}, "default_metrics is empty; verdicts use its first metric"),
         ({"architectures": ("decoder-only", "encoder_decoder")},
          'architectures has unknown architecture "encoder_decoder"; did you mean "encoder-decoder"?'),
@@ -135,6 +139,8 @@ def test_fields_of_other_tasks_have_no_effect():
         "beam", "alpha", "length_penalty", "max_extra_length", "early_stopping",
     }  # fmt: skip
     assert set(unused.values()) == {"task classification"}
+    without_search = type("Mine", (Classification,), {"settings": ()})
+    assert set(without_search().unused_fields) == set(TASK_FIELDS)
     assert {"ppl", "accuracy"} == set(Classification().metrics)
     assert Classification().metrics["ppl"] is PPL
     assert Classification().on_predictions == {"accuracy"}
@@ -278,3 +284,9 @@ def test_helpers_of_own_tasks_are_the_functions_of_translation():
 def test_scores_of_one_metric_are_not_asked_of_another():
     assert Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test").is_better(1.0)
     assert Translation().metrics.keys() >= {"ppl", "ppl_char", "bleu", "chrf"}
+
+
+def test_the_meaning_of_a_field_names_the_tasks_that_use_it_if_translation_does_not():
+    assert meaning_of("beam").startswith("beam size")
+    assert meaning_of("context").startswith("language-model, masked-lm: ")
+    assert meaning_of("constrained").startswith("parsing: ")
