@@ -107,8 +107,8 @@ class LengthSums:
     more) and `longest` (a maximum, not a sum).
     """
 
-    def __init__(self, fields: Sequence[str], totals: Mapping[str, int] | None = None) -> None:
-        """Start at zero, or continue from the `totals` of an interrupted preparation."""
+    def __init__(self, fields: Sequence[str]) -> None:
+        """Start at zero."""
         self._products = [
             (
                 f"{fields[i]}_squares"
@@ -129,7 +129,7 @@ class LengthSums:
             *(name for name, _, _ in self._products),
             "longest",
         ]
-        self.totals = {name: (totals or {}).get(name, 0) for name in names}
+        self.totals = dict.fromkeys(names, 0)
 
     @property
     def records(self) -> int:

@@ -19,13 +19,13 @@ from ablate.data.locations import SACREBLEU, Files, Generator, HubFiles, Sacrebl
 from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
     Aligned,
+    Generated,
     GeneratedText,
     Part,
     Source,
     Tables,
     TextFiles,
     Treebank,
-    generated,
     is_local,
 )
 from ablate.errors import DataError, did_you_mean, listed
@@ -148,7 +148,8 @@ def _generated(data: CorpusConfig, split: str) -> Source:
         return DrawnSource.of(data, split)
     if isinstance(data, LanguageData):
         return GeneratedText(Generator(), split)
-    return generated(split, toy.trees if isinstance(data, ParsingData) else toy.generate)
+    generate = toy.trees if isinstance(data, ParsingData) else toy.generate
+    return Generated(Generator(), split, generate)
 
 
 def _hub_prefix(data: CorpusConfig, name: str) -> str:

@@ -19,7 +19,7 @@ from ablate.config.data import TextFields
 from ablate.config.language_data import LanguageData
 from ablate.data import toy
 from ablate.data.io import BLOCK, open_bytes, readable, text_hash
-from ablate.data.locations import Files, Generator, Location
+from ablate.data.locations import Files, Location
 from ablate.data.readers import TABLES, has_header, read_lines, read_rows, read_values, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
@@ -369,21 +369,6 @@ class Part(Stream):
         return self.whole.origin().updated(
             part=(round(self.first, 6), round(self.last, 6)), **limit
         )
-
-
-def generated(
-    split: str,
-    generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]],
-    version: str = f"toy {toy.VERSION}",
-) -> Generated:
-    """A split of generated records.
-
-    Args:
-        split: its name.
-        generate: returns the records of all splits.
-        version: name and version of the generator; a new version makes another corpus.
-    """
-    return Generated(Generator(version), split, generate)
 
 
 def is_local(source: Source) -> bool:

@@ -98,7 +98,6 @@ def test_length_sums_of_a_single_field():
 def test_length_sums_of_three_fields_name_each_product():
     sums = LengthSums(("a", "b", "c"))
     sums.add(np.array([[2], [3], [5]]))
-    sums = LengthSums(("a", "b", "c"), sums.totals)  # continued after an interruption
     sums.add(np.array([[1], [1], [7]]))
     assert sums.totals == {
         "pairs": 2, "a_tokens": 3, "b_tokens": 4, "c_tokens": 12, "longer_tokens": 12, "a_squares": 5, "a_b": 7,
