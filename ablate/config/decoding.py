@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.config.fields import CHOSEN_ON_DEV, TaskSettings
+from ablate.config.fields import CHOSEN_ON_DEV, Section, TaskSettings
 from ablate.config.language_data import (
     EvaluationContextSettings,
     EvaluationMaskSettings,
@@ -51,16 +51,22 @@ class SearchSettings(TaskSettings):
     )
 
 
-class DecodingConfig(
-    SearchSettings,
-    TreeSearchSettings,
-    EvaluationContextSettings,
-    GenerationSettings,
-    EvaluationMaskSettings,
-    EvaluationSizeSettings,
-):
-    """Settings of prediction and scoring; each task uses those of its own classes."""
+class AveragingSettings(Section):
+    """The weights that predict."""
 
     average_checkpoints: Annotated[int, CHOSEN_ON_DEV] = Field(
         1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
     )
+
+
+# The fields of the last base come first, in tables too.
+class DecodingConfig(
+    EvaluationSizeSettings,
+    EvaluationMaskSettings,
+    GenerationSettings,
+    EvaluationContextSettings,
+    AveragingSettings,
+    TreeSearchSettings,
+    SearchSettings,
+):
+    """Settings of prediction and scoring; each task uses those of its own classes."""

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import TaskSettings, facts_of
+from ablate.config.fields import Section, TaskSettings, facts_of
 from ablate.config.inactive import canonical_values, check_active, inactive_fields
 from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
@@ -19,8 +19,8 @@ from ablate.config.presets import PRESETS
 from ablate.config.training import TrainingConfig
 
 
-class RowDataConfig(ContextSettings, MaskSettings):
-    """Data fields that a row may change; all others belong to the study."""
+class SubsetSettings(Section):
+    """The size of the vocabulary, and the share of the training data."""
 
     vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
     train_fraction: float = Field(
@@ -29,6 +29,10 @@ class RowDataConfig(ContextSettings, MaskSettings):
         le=1,
         description="share of the training records; a smaller share is a subset of a larger one",
     )
+
+
+class RowDataConfig(MaskSettings, ContextSettings, SubsetSettings):
+    """Data fields that a row may change; all others belong to the study."""
 
 
 class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
