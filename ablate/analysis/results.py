@@ -259,3 +259,12 @@ def run_state(run: Run, results: Results) -> State:
         if state != "done":
             return state
     return "done"
+
+
+# State of a row with runs in several states; the first match wins.
+_FIRST: tuple[State, ...] = ("running", "failed", "diverged", "interrupted", "pending", "done")
+
+
+def row_state(states: Iterable[State]) -> State:
+    """The state of a row from those of its runs, the same in every view and format."""
+    return min(states, key=_FIRST.index)

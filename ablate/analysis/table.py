@@ -20,6 +20,7 @@ from ablate.analysis.results import (
     RunResult,
     measured_metrics,
     read_runs,
+    row_state,
     scores_of,
     signatures,
     vocabularies_of,
@@ -129,16 +130,8 @@ class TableRow:
 
     @property
     def state(self) -> State:
-        """State shown for a row with mixed runs; the first match wins."""
-        order: tuple[State, ...] = (
-            "failed",
-            "diverged",
-            "running",
-            "interrupted",
-            "pending",
-            "done",
-        )
-        return min(self.states.values(), key=order.index)
+        """The state of the row over its runs."""
+        return row_state(self.states.values())
 
     @property
     def note(self) -> str:

@@ -23,9 +23,9 @@ from ablate.study import Study
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from rich.console import Console
+    from rich.console import Console, RenderableType
     from rich.live import Live
-    from rich.text import Text
+    from rich.segment import Segment, Segments
 
     from ablate.data.corpus import Corpus
     from ablate.launch import Slot
@@ -146,11 +146,11 @@ class LiveView:
         """Draw the table; less often for a study of thousands of runs, which takes long to read
         through.
         """
-        from ablate.report.live_table import lines
+        from ablate.report.live_table import live_table
 
         start, size = time.monotonic(), self.console.size
         if start >= self.rest_until:
-            frame.draw(lines(self._look(), size.width - 1, size.height - 1))
+            frame.draw(live_table(self._look(), size.width - 1, size.height - 1))
             end = time.monotonic()
             self.rest_until = end + REST * (end - start)
 
@@ -251,50 +251,56 @@ def _left(progress: StudyProgress) -> str:
 
 
 class Frame:
-    """Lines at the bottom of a terminal that are drawn again in place; printed lines scroll by
-    above them.
+    """A view at the bottom of a terminal that is drawn again in place; printed lines scroll by
+    above it.
     """
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
 
         self.console, self.width = console, console.width
-        self.lines: list[Text] = []
+        self.lines: list[list[Segment]] = []
         self.live: Live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
         self.live.start()
 
-    def draw(self, lines: list[Text]) -> None:
-        """Replace the lines. Lines that have not changed are not written again."""
+    def draw(self, view: RenderableType) -> None:
+        """Replace the view. One that has not changed is not written again."""
         from rich.console import Group
 
+        options = self.console.options.update(max_width=max(1, self.console.width - 1))
+        lines = self.console.render_lines(view, options, pad=False)
         if self.console.width != self.width:
             self._erase_wrapped_rows()
-        elif [line.markup for line in lines] == [
-            line.markup for line in self.lines
-        ]:  # == ignores styles
+        elif lines == self.lines:
             return
         self.lines = lines
-        self.live.update(
-            Group(*lines, ""), refresh=True
-        )  # the cursor waits on the empty line, where ^C is echoed
+        # The cursor waits on the empty line, where ^C is echoed.
+        self.live.update(Group(self._view(), ""), refresh=True)
 
     def stop(self, keep: bool) -> None:
-        """Leave the last frame in the terminal, or remove it."""
-        from rich.console import Group
-
+        """Leave the last view in the terminal, or remove it."""
         self.live.transient = not keep
-        self.live.update(Group(*self.lines))
+        self.live.update(self._view())
         self.live.stop()
+
+    def _view(self) -> Segments:
+        from rich.segment import Segment, Segments
+
+        content: list[Segment] = []
+        for line in self.lines:
+            content += [*line, Segment.line()]
+        return Segments(content)
 
     def _erase_wrapped_rows(self) -> None:
         """Erase the rows that a terminal adds when it becomes narrower than the frame; rich does
         not count them.
         """
         from rich.control import Control
-        from rich.segment import ControlType
+        from rich.segment import ControlType, Segment
 
         self.width = max(1, self.console.width)
-        rows = sum(max(0, line.cell_len - 1) // self.width for line in self.lines)
+        lengths = [Segment.get_line_length(line) for line in self.lines]
+        rows = sum(max(0, length - 1) // self.width for length in lengths)
         up = [(ControlType.CURSOR_UP, 1), (ControlType.ERASE_IN_LINE, 2)] * rows
         self.console.control(Control((ControlType.ERASE_IN_LINE, 2), *up))
 

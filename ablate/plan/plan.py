@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -236,7 +237,10 @@ def plan_of(
     missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
     trained = frozenset(id for id in missing if results.run(id).result.exists())
     # A trained run lacks only a decoding, which takes little beside a training.
-    return replace(plan, trained=trained, seconds_of=_seconds(plan, missing - trained, results))
+    untrained = set(missing - trained)
+    rates = measured_rates(results, list(plan.runs), None, kind) if untrained else {}
+    seconds = seconds_left(plan, untrained, results, rates)
+    return replace(plan, trained=trained, seconds_of=seconds)
 
 
 def _plan_row(
@@ -274,25 +278,29 @@ def _plan_row(
     )
 
 
-def _seconds(
-    plan: Plan, untrained: set[str], results: Results, node: Machine | None = None
+def seconds_left(
+    plan: Plan,
+    untrained: set[str],
+    results: Results,
+    rates: Mapping[str, float],
+    default: float | None = None,
 ) -> dict[str, float] | None:
-    """Estimated time left of each training, at the rate of a node (None: of this machine); None if
-    it is unknown.
+    """Estimated time left of each training; None if it is unknown.
+
+    Args:
+        plan: of the study.
+        untrained: ids of the runs.
+        results: root of the results.
+        rates: in FLOP/s, by precision.
+        default: rate of runs in the default precision of a node, where that is not known here.
     """
-    if not untrained:
-        return {}
-    device = plan.device if node is None else None
-    rates = measured_rates(results, list(plan.runs), node, device)
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
         if id not in untrained:
             continue
         rate = rates.get(plan.precision(row.row.config))
-        if node is not None and row.row.config.precision is None and len(rates) == 1:
-            rate = next(
-                iter(rates.values())
-            )  # of the node, whose precision by default is not known here
+        if row.row.config.precision is None and default is not None:
+            rate = default
         # The sum over the other runs would be an underestimate.
         if row.flops is None or rate is None:
             return None
@@ -320,7 +328,9 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
         mark.machine for mark in marks if mark is not None and mark.machine != machine()
     )
     node = found.most_common(1)[0][0] if found else machine()
-    seconds = _seconds(plan, untrained, results, node)
+    rates = measured_rates(results, list(plan.runs), node, None)
+    default = next(iter(rates.values())) if len(rates) == 1 else None
+    seconds = seconds_left(plan, untrained, results, rates, default)
     return None if seconds is None else (sum(seconds.values()), node.processor or "this machine")
 
 

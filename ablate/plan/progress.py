@@ -14,8 +14,8 @@ from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import Metric
 from ablate.errors import StoreError
-from ablate.formatting import duration, plural
-from ablate.plan.plan import Plan, measured_rates, plan_of
+from ablate.formatting import duration, first_few, plural
+from ablate.plan.plan import Plan, measured_rates, plan_of, seconds_left
 from ablate.store import Results, RunFolder, State, checkpoints, state_of
 from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
@@ -27,7 +27,6 @@ from ablate.study import Row, Study
 # share of a run. Before that, the time left is estimated from this machine's past rates.
 PACE_SECONDS = 10.0
 PACE_SHARE = 0.02
-MOST_NAMED = 4  # runs that are named one by one after an interruption
 
 
 @dataclass(frozen=True)
@@ -253,34 +252,26 @@ class ProgressReader:
             # A failed or diverged run needs no more work, and one that lacks a decoding little.
             if states[id] not in ENDED and not self.results.run(id).result.exists():
                 done[id] *= rows[id].completed_share(reports.get(id))
-        left = {id: work[id] - done[id] for id in work}
         total, completed = sum(work.values()), sum(done.values())
-        devices = {report.device for id, report in reports.items() if states[id] == "running"}
+        running = [report for id, report in reports.items() if states[id] == "running"]
         if "running" not in states.values():
             self.first = None
             return completed / total, None
-        now, first = time.monotonic(), self.first
-        if first is None and any(
-            states[id] == "running" and report.step for id, report in reports.items()
-        ):
-            self.first = first = (
-                now,
-                completed,
-            )  # starting workers takes seconds that say nothing about their pace
-        if (
-            first
-            and now - first[0] >= PACE_SECONDS
-            and completed - first[1] > PACE_SHARE * total / len(work)
-        ):
-            return completed / total, sum(left.values()) * (now - first[0]) / (completed - first[1])
-        precisions = {id: self.plan.precision(row.row.config) for id, row in rows.items()}
-        if not known or any(left[id] and precisions[id] not in self.rates for id in left):
+        now = time.monotonic()
+        # Starting workers takes seconds that say nothing about their pace.
+        if self.first is None and any(report.step for report in running):
+            self.first = now, completed
+        if self.first is not None:
+            seconds, made = now - self.first[0], completed - self.first[1]
+            if seconds >= PACE_SECONDS and made > PACE_SHARE * total / len(work):
+                return completed / total, (total - completed) * seconds / made
+        unfinished = {id for id in work if done[id] < work[id]}
+        planned = seconds_left(self.plan, unfinished, self.results, self.rates)
+        if planned is None:
             return completed / total, None
         # The rate of a CPU counts all its cores, the rate of a GPU only itself.
-        at_once = sum(str(device).startswith("cuda") for device in devices) or 1
-        return completed / total, sum(
-            left[id] / self.rates[precisions[id]] for id in left if left[id]
-        ) / at_once
+        gpus = {report.device for report in running if report.device.startswith("cuda")}
+        return completed / total, sum(planned.values()) / max(1, len(gpus))
 
 
 def _by_run(
@@ -362,10 +353,7 @@ def saved_line(study: Study, results: Results) -> str:
     text = (
         f"{sum(state in ENDED for state in states.values())} of {plural(len(states), 'run')} done"
     )
-    if not steps:
-        return text
-    more = [f"{len(steps) - MOST_NAMED} more"] if len(steps) > MOST_NAMED else []
-    return f"{text}; saved: {', '.join([*steps[:MOST_NAMED], *more])}"
+    return f"{text}; saved: {first_few(steps)}" if steps else text
 
 
 def saved_step(folder: RunFolder) -> int | None:

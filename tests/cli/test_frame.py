@@ -6,7 +6,7 @@ import pyte
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
+from rich.console import Console, Group
 from rich.text import Text
 
 from ablate.cli.live import Frame, is_interactive
@@ -79,7 +79,7 @@ def test_log_lines_are_above_and_the_last_frame_below(steps, keep):
             console.print(content, soft_wrap=True, markup=False)
         else:
             below = content
-            frame.draw([Text(text) for text in content])
+            frame.draw(Group(*(Text(text) for text in content)))
         assert tty.lines == ([*above, *below] or [""])
     frame.stop(keep)
     assert tty.lines == ([*above, *(below if keep else ())] or [""])
@@ -88,20 +88,20 @@ def test_log_lines_are_above_and_the_last_frame_below(steps, keep):
 
 def test_an_unchanged_frame_is_not_written_again(tty):
     frame = Frame(console_on(tty))
-    frame.draw([Text("a", style="bold"), Text("b 1")])
+    frame.draw(Group(Text("a", style="bold"), Text("b 1")))
     tty.written.clear()
-    frame.draw([Text("a", style="bold"), Text("b 1")])
+    frame.draw(Group(Text("a", style="bold"), Text("b 1")))
     assert tty.written == []
-    frame.draw([Text("a", style="bold"), Text("b 2")])
+    frame.draw(Group(Text("a", style="bold"), Text("b 2")))
     assert tty.lines == ["a", "b 2"]
-    frame.draw([Text("a"), Text("b 2")])  # a change of style alone is drawn too
+    frame.draw(Group(Text("a"), Text("b 2")))  # a change of style alone is drawn too
     assert "\x1b[1m" not in tty.written[-1]
     frame.stop(keep=False)
 
 
 def test_the_cursor_is_hidden_only_while_a_frame_is_shown(tty):
     frame = Frame(console_on(tty))
-    frame.draw([Text("a")])
+    frame.draw(Group(Text("a")))
     assert tty.terminal.cursor.hidden
     frame.stop(keep=True)
     assert not tty.terminal.cursor.hidden
@@ -110,9 +110,9 @@ def test_the_cursor_is_hidden_only_while_a_frame_is_shown(tty):
 
 def test_the_echo_of_ctrl_c_does_not_move_the_frame(tty):
     frame = Frame(console_on(tty))
-    frame.draw([Text("x" * (WIDTH - 1)), Text("y" * (WIDTH - 1))])
+    frame.draw(Group(Text("x" * (WIDTH - 1)), Text("y" * (WIDTH - 1))))
     tty.stream.feed("^C")  # as a terminal echoes the key
-    frame.draw([Text("z" * (WIDTH - 1)), Text("y" * (WIDTH - 1))])
+    frame.draw(Group(Text("z" * (WIDTH - 1)), Text("y" * (WIDTH - 1))))
     assert tty.lines == ["z" * (WIDTH - 1), "y" * (WIDTH - 1)]
     tty.stream.feed("^C")
     frame.stop(keep=True)
@@ -123,14 +123,14 @@ def test_rows_that_a_narrower_terminal_wraps_are_erased(tty):
     console = console_on(tty)
     frame = Frame(console)
     console.print("before")
-    frame.draw([Text("x" * 25), Text("y" * 25)])
+    frame.draw(Group(Text("x" * 25), Text("y" * 25)))
     narrow = pyte.HistoryScreen(
         10, HEIGHT, history=1000, ratio=1
     )  # as a terminal that wraps its lines anew
     tty.terminal, tty.stream = narrow, pyte.Stream(narrow)
     tty.stream.feed("before\r\n" + ("x" * 25 + "\r\n") + ("y" * 25 + "\r\n"))
     console.size = (10, HEIGHT)
-    frame.draw([Text("x" * 9), Text("y" * 9)])
+    frame.draw(Group(Text("x" * 9), Text("y" * 9)))
     assert [line.rstrip() for line in narrow.display][:4] == ["before", "x" * 9, "y" * 9, ""]
     frame.stop(keep=False)
     assert [line.rstrip() for line in narrow.display][:2] == ["before", ""]
