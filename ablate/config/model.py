@@ -205,7 +205,7 @@ class ModelConfig(Section):
     ] = Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
     attention_bias: Annotated[
         Literal[False, True, "inputs"],
-        Facts(acts_in="attention", is_exported=True, per_layer=True),
+        Facts(acts_in="attention", per_layer=True),
     ] = Field(
         False,
         description="biases in the attention projections; `inputs`: of queries, keys and values "
@@ -270,7 +270,7 @@ class ModelConfig(Section):
         description="weight in the training loss of how unevenly tokens are sent to experts "
         "(Switch Transformer; Fedus et al., 2022)",
     )
-    feed_forward_bias: Annotated[bool, Facts(is_exported=True, per_layer=True)] = Field(
+    feed_forward_bias: Annotated[bool, PER_LAYER] = Field(
         True, description="biases in the feed-forward network (3.3, eq. 2)"
     )
     norm: Annotated[
@@ -327,7 +327,7 @@ class ModelConfig(Section):
     )
     embedding_norm: Annotated[
         bool,
-        Facts(needs={"architecture": ("decoder-only", "encoder-only")}, is_exported=True),
+        Facts(needs={"architecture": ("decoder-only", "encoder-only")}),
     ] = Field(
         False,
         description="normalization of the sum of embeddings and positions in a model of one stack "
@@ -367,9 +367,7 @@ class ModelConfig(Section):
         description="number of token types of `encoder-only`; the vector of the first one is added "
         "to every embedding, as in BERT for a single text",
     )
-    output_transform: Annotated[
-        bool, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
-    ] = Field(
+    output_transform: Annotated[bool, Facts(needs={"architecture": ("encoder-only",)})] = Field(
         False,
         description="linear layer, activation and norm before the output matrix of `encoder-only`, "
         "as in BERT",

@@ -73,11 +73,9 @@ class Variant:
     """Facts about any variant.
 
     error: returns why a configuration cannot have this variant, or None.
-    exports: export formats that can represent it.
     """
 
     error: Callable[[Sizes], str | None] = lambda sizes: None
-    exports: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -323,35 +321,22 @@ def _recurrence(
     )
 
 
-MARIAN, LLAMA, GPT2, BERT = (
-    "MarianMTModel",
-    "LlamaForCausalLM",
-    "GPT2LMHeadModel",
-    "BertForMaskedLM",
-)
-TRANSLATOR, GENERATOR = "ctranslate2's Translator", "ctranslate2's Generator"
-_CTRANSLATE2 = frozenset({TRANSLATOR, GENERATOR})
-_ALL = frozenset({MARIAN, LLAMA, GPT2, BERT}) | _CTRANSLATE2
-
 POSITIONAL_ENCODINGS = {
     "sinusoidal": PositionalEncoding(
         error=_odd_d_model,
         depends_on=(),
         may_alternate=False,
-        exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT},
     ),
     "learned": PositionalEncoding(
         depends_on=(),
         may_alternate=False,
         parameters=lambda s, depth, causal: s.max_positions * s.d_model,
-        exports=_CTRANSLATE2 | {GPT2, BERT},
     ),
-    "none": PositionalEncoding(depends_on=(), exports=_CTRANSLATE2 | {GPT2, BERT}),
+    "none": PositionalEncoding(depends_on=()),
     "rope": PositionalEncoding(
         in_attention=True,
         depends_on=("d_k", "rope_base", "rope_fraction", "rope_scaling", "rope_factor"),
         error=_odd_rotation,
-        exports=_CTRANSLATE2 | {LLAMA},
     ),
     "relative": PositionalEncoding(
         depends_on=("d_k", "d_v", "mixer"),
@@ -361,24 +346,21 @@ POSITIONAL_ENCODINGS = {
         parameters=_relative_parameters,
         score_factor=2,  # its vectors are multiplied as keys and values are
         kept=lambda s: s.n_heads * s.d_k,  # Q in another order
-        exports=_CTRANSLATE2,
     ),
     "t5": PositionalEncoding(
         in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
         parameters=lambda s, depth, causal: T5_BUCKETS * s.n_heads,
-        exports=frozenset({TRANSLATOR}),
     ),
     "alibi": PositionalEncoding(
         in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
-        exports=frozenset({GENERATOR}),
     ),
 }
 ATTENTIONS = {
-    "full": Attention(exports=_ALL),
+    "full": Attention(),
     "local": Attention(),
     "linear": Attention(
         forms_scores=False,
@@ -387,25 +369,25 @@ ATTENTIONS = {
     ),
 }
 ACTIVATIONS = {
-    "relu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
-    "gelu": Activation(exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
+    "relu": Activation(),
+    "gelu": Activation(),
     "gelu_tanh": Activation(),
     "silu": Activation(),
     "relu2": Activation(),
-    "swiglu": Activation(gated=True, exports=_CTRANSLATE2 | {LLAMA}),
+    "swiglu": Activation(gated=True),
     "geglu": Activation(gated=True),
     "geglu_tanh": Activation(gated=True),
     "reglu": Activation(gated=True),
 }
 NORMS = {
-    "layernorm": Norm(vectors=2, exports=_CTRANSLATE2 | {MARIAN, GPT2, BERT}),
+    "layernorm": Norm(vectors=2),
     "layernorm_no_bias": Norm(vectors=1),
-    "rmsnorm": Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1, exports=_CTRANSLATE2 | {LLAMA}),
+    "rmsnorm": Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1),
     "unit": Norm(kept=lambda s: s.d_model + 1),
     "dyt": Norm(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
 }
 MIXERS = {
-    "attention": Mixer(exports=_ALL),
+    "attention": Mixer(),
     "lstm": Mixer(
         error=_odd_halves,
         parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
@@ -455,10 +437,3 @@ VARIANTS: Mapping[str, Mapping[str, Variant]] = {
     "norm": NORMS,
     "mixer": MIXERS,
 }
-
-
-def exportable(field: str, export_format: str) -> tuple[str, ...]:
-    """Variants of a field that an export format can represent."""
-    return tuple(
-        name for name, variant in VARIANTS[field].items() if export_format in variant.exports
-    )

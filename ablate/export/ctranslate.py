@@ -6,6 +6,7 @@ Positional encodings that are added to embeddings are written as a table of vect
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +18,72 @@ from ablate.config import ModelConfig
 from ablate.config.variants import POSITIONAL_ENCODINGS
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, UNK
-from ablate.export.trained_model import Affine, TrainedModel
+from ablate.export.changes import position_table
+from ablate.export.target import (
+    ANY,
+    Parts,
+    Target,
+    TrainedModel,
+    equal_cross_heads,
+    equal_head_sizes,
+    of,
+)
 from ablate.model.norms import EPS
-from ablate.model.positions import T5_DISTANCE, sinusoids
+from ablate.model.positions import T5_DISTANCE
 
 ACTIVATIONS = {"relu": "RELU", "gelu": "GELU", "swiglu": "SWISH"}
 
 
-def write(model: TrainedModel, folder: Path) -> None:
+def _norm(theirs: str, ours: str) -> Parts:
+    return {f"{theirs}gamma": of(f"{ours}.weight"), f"{theirs}beta": of(f"{ours}.bias")}
+
+
+def _attention(theirs: str, ours: str, *inputs: str) -> Parts:
+    """An attention layer: CTranslate2 multiplies one joined matrix for each of its inputs."""
+    parts = {}
+    for number, letters in enumerate((*inputs, "O")):
+        names = [f"{ours}.W_{letter}.*" for letter in letters]
+        parts[f"{theirs}/linear_{number}/*"] = of(*names, biased=True)
+    return {**parts, **_norm(f"{theirs}/layer_norm/", f"around_{ours}.norm")}
+
+
+LAYER: Parts = {
+    **_attention("self_attention", "mixer", "QKV"),
+    **_attention("attention", "cross_attention", "Q", "KV"),
+    "self_attention/relative_position_keys": of("relative_keys"),
+    "self_attention/relative_position_values": of("relative_values"),
+    "self_attention/relative_attention_bias": of("distances"),
+    "ffn/linear_0/*": of("feed_forward.W_1.*", biased=True),
+    "ffn/linear_1/*": of("feed_forward.W_2.*", biased=True),
+    "ffn/linear_0_noact/*": of("feed_forward.W_3.*", biased=True),
+    **_norm("ffn/layer_norm/", "around_feed_forward.norm"),
+}
+PARTS: Parts = {
+    "encoder/embeddings_0/weight": of("source_embedding.weight"),
+    "encoder/position_encodings/encodings": of("encoder_table"),
+    **_norm("encoder/layer_norm/", "encoder_norm"),
+    "decoder/embeddings/weight": of("embedding.weight"),
+    "decoder/projection/weight": of("output.weight"),
+    "decoder/position_encodings/encodings": of("decoder_table"),
+    **_norm("decoder/layer_norm/", "decoder_norm"),
+}
+
+
+def write(target: Target, model: TrainedModel, folder: Path) -> None:
     """Write the model, its configuration, its vocabulary and the tokenizer."""
-    spec = _translator(model) if model.config.has_encoder else _generator(model)
-    marks = model.vocabulary()
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = (
-        marks[UNK],
-        marks[BOS],
-        marks[EOS],
-    )
-    spec.config.layer_norm_epsilon = EPS
+    spec = _specification(model.config, target.settings(model.config), model.vocabulary())
+    weights = _with_positions(model)
+    embedding = weights["embedding.weight"]
+    absent = {"output.weight": embedding}
+    if model.config.has_encoder:
+        # Tied with the output alone (`decoder`), the source has a matrix of its own.
+        absent["source_embedding.weight"] = embedding
+    for name, tensor in target.tensors(replace(model, weights=weights), absent).items():
+        *owners, variable = name.split("/")
+        owner = spec
+        for part in owners:
+            owner = _member(owner, part)
+        setattr(owner, variable, tensor)
     # validate() fails on a variable without a value, so that no part of the model is forgotten.
     spec.validate()
     spec.optimize()
@@ -41,51 +91,54 @@ def write(model: TrainedModel, folder: Path) -> None:
     (folder / TOKENIZER).write_bytes(model.tokenizer.model)
 
 
-def _translator(model: TrainedModel) -> Any:
-    """Return the specification of an encoder-decoder."""
-    from ctranslate2.specs import TransformerEncoderSpec, TransformerSpec
-
-    c, vocabulary = model.config, model.vocabulary()
-    encoder = TransformerEncoderSpec(c.depths[0], c.n_heads, **_parts(c))
-    # Tied with the output alone (`decoder`), the source has a matrix of its own.
-    embedding = "embedding" if c.tied_embeddings == "all" else "source_embedding"
-    encoder.embeddings[0].weight = model.weights[f"{embedding}.weight"]
-    _stack(encoder, model, "encoder", "source_positions")
-    spec = TransformerSpec(encoder, _decoder(model, "target_positions"))
-    spec.register_source_vocabulary(vocabulary)
-    spec.register_target_vocabulary(vocabulary)
-    spec.config.decoder_start_token = vocabulary[BOS]
-    spec.config.add_source_eos = True
-    return spec
+def _member(spec: Any, name: str) -> Any:
+    """A part of a specification: an attribute, or `layer_0`, the first one of a list."""
+    if hasattr(spec, name):
+        return getattr(spec, name)
+    group, number = name.rsplit("_", 1)
+    return getattr(spec, group)[int(number)]
 
 
-def _generator(model: TrainedModel) -> Any:
-    """Return the specification of a decoder-only model."""
-    from ctranslate2.specs import TransformerDecoderModelSpec
-
-    spec = TransformerDecoderModelSpec(_decoder(model, "positions"))
-    spec.register_vocabulary(model.vocabulary())
-    return spec
-
-
-def _decoder(model: TrainedModel, positions: str) -> Any:
-    """Return the specification of the decoder and the output projection."""
-    from ctranslate2.specs import TransformerDecoderSpec
-
-    c, weights = model.config, model.weights
-    alibi = c.positional_encoding == "alibi"
-    spec = TransformerDecoderSpec(
-        c.depths[1], c.n_heads, with_encoder_attention=c.has_encoder, alibi=alibi, **_parts(c)
+def _specification(c: ModelConfig, options: dict[str, Any], vocabulary: list[str]) -> Any:
+    """Return the specification of an encoder-decoder, or of a decoder-only model."""
+    from ctranslate2.specs import (
+        TransformerDecoderModelSpec,
+        TransformerDecoderSpec,
+        TransformerEncoderSpec,
+        TransformerSpec,
     )
-    spec.embeddings.weight = weights["embedding.weight"]
-    spec.projection.weight = weights[
-        "output.weight" if c.tied_embeddings == "none" else "embedding.weight"
-    ]
-    _stack(spec, model, "decoder", positions)
+
+    alibi = c.positional_encoding == "alibi"
+    decoder = TransformerDecoderSpec(
+        c.depths[1], c.n_heads, with_encoder_attention=c.has_encoder, alibi=alibi, **options
+    )
+    layers = list(decoder.layer)
+    if c.has_encoder:
+        encoder = TransformerEncoderSpec(c.depths[0], c.n_heads, **options)
+        layers += encoder.layer
+        spec = TransformerSpec(encoder, decoder)
+        spec.register_source_vocabulary(vocabulary)
+        spec.register_target_vocabulary(vocabulary)
+        spec.config.decoder_start_token = vocabulary[BOS]
+        spec.config.add_source_eos = True
+    else:
+        spec = TransformerDecoderModelSpec(decoder)
+        spec.register_vocabulary(vocabulary)
+    for layer in layers:
+        for attention in (layer.self_attention, getattr(layer, "attention", None)):
+            if attention is not None:
+                # Without a value CTranslate2 scales by d_k^-0.5, also for a row without the scale.
+                attention.queries_scale = 1.0 if c.attention_scale == 1 else c.d_k**-0.5
+        if c.positional_encoding == "t5":
+            distance = torch.tensor(T5_DISTANCE, dtype=torch.int32)
+            layer.self_attention.relative_attention_max_distance = distance
+    spec.config.unk_token, spec.config.bos_token = vocabulary[UNK], vocabulary[BOS]
+    spec.config.eos_token = vocabulary[EOS]
+    spec.config.layer_norm_epsilon = EPS
     return spec
 
 
-def _parts(c: ModelConfig) -> dict[str, Any]:
+def _options(c: ModelConfig) -> dict[str, Any]:
     """Return the options that both stacks have."""
     from ctranslate2.specs.common_spec import Activation
 
@@ -96,57 +149,35 @@ def _parts(c: ModelConfig) -> dict[str, Any]:
         "ffn_glu": c.activation == "swiglu",
         "num_heads_kv": c.n_kv_heads,
         "head_dim": c.d_k,
-        "rotary_dim": 0
-        if c.positional_encoding == "rope"
-        else None,  # 0: all entries of a head are rotated
+        # 0: all entries of a head are rotated
+        "rotary_dim": 0 if c.positional_encoding == "rope" else None,
         "relative_position": c.positional_encoding == "relative",
         "relative_attention_bias": c.positional_encoding == "t5",
     }
 
 
-def _stack(spec: Any, model: TrainedModel, stack: str, positions: str) -> None:
-    """Fill in the layers of a stack and its positional encoding."""
-    if not POSITIONAL_ENCODINGS[model.config.positional_encoding].in_attention:
-        spec.position_encodings.encodings = _table(model, positions)
-    for i, layer in enumerate(spec.layer):
-        ours = f"{stack}.{i}"
-        _attention(layer.self_attention, model, f"{ours}.mixer")
-        _positions(layer.self_attention, model, positions, i)
-        _norm(layer.self_attention.layer_norm, model, f"{ours}.around_mixer.norm")
-        # Cross-attention, which a decoder-only model lacks.
-        if hasattr(layer, "attention"):
-            _attention(layer.attention, model, f"{ours}.cross_attention")
-            _norm(layer.attention.layer_norm, model, f"{ours}.around_cross_attention.norm")
-        _feed_forward(layer.ffn, model, f"{ours}.feed_forward")
-        _norm(layer.ffn.layer_norm, model, f"{ours}.around_feed_forward.norm")
-    if model.config.norm_position == "pre":
-        _norm(spec.layer_norm, model, f"{stack}_norm")
-
-
-def _table(model: TrainedModel, positions: str) -> Tensor:
-    """Return one vector per position: (max_positions, d_model)."""
-    c = model.config
-    if c.positional_encoding == "learned":
-        return model.weights[f"{positions}.weight"]
-    if c.positional_encoding == "sinusoidal":
-        return sinusoids(c.max_positions, c.d_model)
-    # Without an encoding the specification still wants a table; zeros leave the embeddings as they
-    # are.
-    return torch.zeros(c.max_positions, c.d_model)
-
-
-def _positions(spec: Any, model: TrainedModel, positions: str, layer: int) -> None:
-    """Fill in the encoding of distances within self-attention."""
-    if model.config.positional_encoding == "relative":
-        spec.relative_position_keys = _both_ways(
-            model.weights[f"{positions}.keys"][layer], model.config
-        )
-        spec.relative_position_values = _both_ways(
-            model.weights[f"{positions}.of_values"][layer], model.config
-        )
-    if model.config.positional_encoding == "t5":
-        spec.relative_attention_bias = model.weights[f"{positions}.weight"]
-        spec.relative_attention_max_distance = torch.tensor(T5_DISTANCE, dtype=torch.int32)
+def _with_positions(model: TrainedModel) -> dict[str, Tensor]:
+    """Return the weights with what CTranslate2 wants of positions: a table for each stack, of zeros
+    where there is no encoding, or vectors for each layer.
+    """
+    c, weights = model.config, dict(model.weights)
+    for stack, depth in zip(("encoder", "decoder"), c.depths, strict=True):
+        if not depth:
+            continue
+        name = "positions"
+        if c.has_encoder:
+            name = "source_positions" if stack == "encoder" else "target_positions"
+        if not POSITIONAL_ENCODINGS[c.positional_encoding].in_attention:
+            weights[f"{stack}_table"] = weights.pop(f"{name}.weight", position_table(c))
+        relative = weights.pop(f"{name}.keys", None), weights.pop(f"{name}.of_values", None)
+        distances = weights.pop(f"{name}.weight", None)
+        for i in range(depth):
+            for kind, vectors in zip(("keys", "values"), relative, strict=True):
+                if vectors is not None:
+                    weights[f"{stack}.{i}.relative_{kind}"] = _both_ways(vectors[i], c)
+            if distances is not None:
+                weights[f"{stack}.{i}.distances"] = distances
+    return weights
 
 
 def _both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
@@ -156,35 +187,30 @@ def _both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
     return F.pad(vectors, (0, 0, 0, 2 * c.relative_clip + 1 - len(vectors)))
 
 
-def _attention(spec: Any, model: TrainedModel, ours: str) -> None:
-    """Fill in an attention layer. Self-attention has one product for Q, K and V; cross-attention
-    one for K and V.
-    """
-    Q, K, V, output = model.attention(ours)
-    joined = ([Q, K, V],) if len(spec.linear) == 2 else ([Q], [K, V])
-    # CTranslate2 multiplies one joined matrix instead of three small ones.
-    for linear, projections in zip(spec.linear, joined, strict=False):
-        _affine(linear, *projections)
-    _affine(spec.linear[-1], output)
-    # Always set: without a value CTranslate2 scales by d_k^-0.5, also for a row without the scale.
-    spec.queries_scale = 1.0 if model.config.attention_scale == 1 else model.config.d_k**-0.5
-
-
-def _feed_forward(spec: Any, model: TrainedModel, ours: str) -> None:
-    _affine(spec.linear_0, model.affine(f"{ours}.W_1"))
-    _affine(spec.linear_1, model.affine(f"{ours}.W_2"))
-    # The second projection of a gated network.
-    if hasattr(spec, "linear_0_noact"):
-        _affine(spec.linear_0_noact, model.affine(f"{ours}.W_3"))
-
-
-def _norm(spec: Any, model: TrainedModel, ours: str) -> None:
-    spec.gamma = model.weights[f"{ours}.weight"]
-    # RMSNorm has no bias.
-    if hasattr(spec, "beta"):
-        spec.beta = model.weights[f"{ours}.bias"]
-
-
-def _affine(spec: Any, *projections: Affine) -> None:
-    """Fill in a projection, or several of the same input as one."""
-    spec.weight, spec.bias = (torch.cat(parts) for parts in zip(*projections, strict=True))
+SUPPORTED = {
+    "attention_bias": ANY,
+    "feed_forward_bias": ANY,
+    "embedding_scale": ("sqrt(d_model)",),
+    "attention_scale": ANY,
+    "activation": tuple(ACTIVATIONS),
+    "norm": ("layernorm", "rmsnorm"),
+    "norm_position": ("post", "pre"),
+}
+ENCODINGS = ("sinusoidal", "learned", "none", "rope", "relative")
+TRANSLATOR = Target(
+    name="ctranslate2's Translator",
+    supported={**SUPPORTED, "positional_encoding": (*ENCODINGS, "t5")},
+    rules=(equal_head_sizes, equal_cross_heads),
+    settings=_options,
+    parts=PARTS,
+    layer=LAYER,
+    stacks={"encoder": "encoder/layer_{i}/", "decoder": "decoder/layer_{i}/"},
+    write=write,
+    package="ctranslate2",
+)
+GENERATOR = replace(
+    TRANSLATOR,
+    name="ctranslate2's Generator",
+    supported={**SUPPORTED, "positional_encoding": (*ENCODINGS, "alibi")},
+    rules=(equal_head_sizes,),
+)

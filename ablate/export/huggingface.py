@@ -1,41 +1,94 @@
-"""Files and weights that models of Hugging Face's transformers have in common."""
+"""The files of a model of Hugging Face's transformers."""
 
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
-from ablate.config import ModelConfig
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
-from ablate.export.trained_model import Affine, TrainedModel
-from ablate.model.positions import sinusoids
+from ablate.decoding.fill import MASK_TEXT
+from ablate.export.changes import absent_weights
+from ablate.export.target import Target, TrainedModel
+from ablate.tasks import LanguageModel, Translation
 
-# Defaults of `generate`, equal to the beam search of this project with alpha = 0. transformers
-# divides by the length itself, which is `length_penalty: length`; GNMT's form has no equivalent.
-GENERATION = {
-    "bos_token_id": BOS,
-    "eos_token_id": EOS,
-    "pad_token_id": PAD,
+MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
+# Of translations: equal to the beam search of this project with alpha = 0. transformers divides by
+# the length itself, which is `length_penalty: length`; GNMT's form has no equivalent.
+SEARCH = {
     "suppress_tokens": [PAD, BOS],
     "num_beams": 4,
     "length_penalty": 0.0,
     "early_stopping": True,
 }
+# Our activation, of a gated network too, -> theirs.
+ACTIVATION_NAMES = {
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_pytorch_tanh",
+    "silu": "silu",
+    "relu2": "relu2",
+    "swiglu": "silu",
+    "geglu": "gelu",
+    "geglu_tanh": "gelu_pytorch_tanh",
+    "reglu": "relu",
+}
 
 
-def write_generation_and_tokenizer(model: TrainedModel, folder: Path) -> None:
-    """Write greedy generation as the default, and the vocabulary."""
-    marks = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
-    limits = {"suppress_tokens": [PAD, UNK, BOS], "max_length": model.config.max_positions}
-    write_json(folder / "generation_config.json", {**marks, **limits})
-    write_tokenizer(model, folder)
+def write(target: Target, model: TrainedModel, folder: Path) -> None:
+    """Write the files that `from_pretrained` of the model and its tokenizer read."""
+    settings = {
+        "architectures": [target.name],
+        "dtype": "float32",
+        "vocab_size": model.tokenizer.vocab_size,
+        **MARKS,
+        **target.settings(model.config),
+    }
+    write_json(folder / "config.json", settings)
+    limit = {"max_length": model.config.max_positions}
+    mask = None
+    if settings["model_type"] == "marian":
+        _write_marian_tokenizer(model, folder)
+        limit |= {"decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
+    if model.task == Translation.name:
+        write_json(folder / "generation_config.json", {**MARKS, **SEARCH, **limit})
+    elif model.task == LanguageModel.name:
+        suppressed = {"suppress_tokens": [PAD, UNK, BOS]}
+        write_json(folder / "generation_config.json", {**MARKS, **suppressed, **limit})
+    else:
+        mask = MASK_TEXT
+    if settings["model_type"] != "marian":
+        write_tokenizer(model, folder, mask)
+    tensors: dict[str, Tensor] = {}
+    for name, tensor in target.tensors(model, absent_weights(model)).items():
+        tensors[name] = tensor.clone().contiguous()  # a file holds no tensor twice
+    # Not save_file, whose error of a full disk is no OSError. Without the format in its metadata,
+    # transformers refuses the file.
+    (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+
+
+def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
+    """Write what `MarianTokenizer` reads: one model for each side, which share one here."""
+    vocabulary = model.vocabulary()
+    settings = {
+        "tokenizer_class": "MarianTokenizer",
+        "source_lang": model.languages[0],
+        "target_lang": model.languages[1],
+        "unk_token": vocabulary[UNK],
+        "eos_token": vocabulary[EOS],
+        "pad_token": vocabulary[PAD],
+        "model_max_length": model.config.max_positions,
+        "separate_vocabs": False,
+        "clean_up_tokenization_spaces": False,
+    }
+    write_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
+    write_json(folder / "tokenizer_config.json", settings)
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes(model.tokenizer.model)
 
 
 def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) -> None:
@@ -97,56 +150,6 @@ def _byte_level(marks: list[str]) -> dict[str, Any]:
     }
 
 
-def output_matrix(model: TrainedModel) -> dict[str, Tensor]:
-    """Return the matrix of the logits, if it is stored separately."""
-    if is_tied(model.config):
-        return {}
-    name = "embedding" if model.config.tied_embeddings == "all" else "output"
-    return {"lm_head.weight": model.weights[f"{name}.weight"]}
-
-
-def is_tied(c: ModelConfig) -> bool:
-    """Whether embeddings and the matrix of the logits are one; a factor of embeddings goes into the
-    former alone.
-    """
-    return c.tied_embeddings == "all" and c.embedding_scale == 1
-
-
-def embedding_scale(c: ModelConfig) -> float:
-    """Return the factor of embeddings, which other models lack: it goes into the embeddings
-    themselves.
-    """
-    return 1.0 if c.embedding_scale == 1 else math.sqrt(c.d_model)
-
-
-def position_table(model: TrainedModel) -> Tensor:
-    """Return one vector for each position: (max_positions, d_model)."""
-    c = model.config
-    if c.positional_encoding == "learned":
-        return model.weights["positions.weight"]
-    if c.positional_encoding == "sinusoidal":
-        return sinusoids(c.max_positions, c.d_model)
-    return torch.zeros(c.max_positions, c.d_model)
-
-
-def repeated(heads: Affine, size: int, group: int) -> Affine:
-    """Return the projection with each head of keys or values repeated for every head of queries
-    that it serves.
-    """
-    W, b = (x.unflatten(0, (-1, size)).repeat_interleave(group, 0).flatten(0, 1) for x in heads)
-    return Affine(W, b)
-
-
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file with non-ASCII text unescaped."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def write_weights(folder: Path, tensors: dict[str, Tensor]) -> None:
-    """Write model.safetensors. Without the format in its metadata, transformers refuses the
-    file.
-    """
-    contiguous = {name: tensor.contiguous() for name, tensor in tensors.items()}
-    # Not save_file, whose error of a full disk is no OSError.
-    content = save(contiguous, metadata={"format": "pt"})
-    (folder / "model.safetensors").write_bytes(content)

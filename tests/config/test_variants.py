@@ -13,7 +13,6 @@ from ablate.config.variants import (
     NORMS,
     POSITIONAL_ENCODINGS,
     VARIANTS,
-    exportable,
 )
 from ablate.model import attention, feed_forward, norms, positions
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
@@ -53,10 +52,3 @@ def test_every_variant_can_be_set_alone(field, name):
 def test_a_mixer_of_one_direction_is_refused_in_an_encoder(name):
     with pytest.raises(ValueError, match=f"mixer={name} .* needs architecture=decoder-only"):
         resolve_row({"mixer": name})
-
-
-def test_an_export_format_names_the_variants_that_it_can_represent():
-    assert exportable("positional_encoding", "LlamaForCausalLM") == ("rope",)
-    assert exportable("norm", "LlamaForCausalLM") == ("rmsnorm",)
-    assert exportable("attention", "ctranslate2's Translator") == ("full",)
-    assert exportable("activation", "no such format") == ()

@@ -7,7 +7,7 @@ import torch
 from ablate.config import DecodingConfig, resolve_row
 from ablate.data.tokenizer import EOS
 from ablate.decoding import translate_ids
-from ablate.export.trained_model import TrainedModel
+from ablate.export.target import TrainedModel
 from ablate.model import build
 from tests.model.small import drawn
 
@@ -57,7 +57,7 @@ def random_model(tokenizer, **fields):
     for name, parameter in model.named_parameters():
         if "W_Q" in name or "W_K" in name:
             parameter *= 3  # makes attention far from uniform
-    return model, TrainedModel(config, model.state_dict(), tokenizer, ("en", "toy"))
+    return model, TrainedModel(config, model.state_dict(), tokenizer, ("en", "toy"), "translation")
 
 
 def ours(opened, sentences, beam):

@@ -9,9 +9,9 @@ from ablate.config import cost, resolve_row
 from ablate.data.tokenizer import MASK, ByteTokenizer
 from ablate.decoding.fill import encode_masked, fill_masks
 from ablate.errors import listed
-from ablate.export.bert import bert_configuration, write_bert
+from ablate.export.encoders import BERT as TARGET
+from ablate.export.target import TrainedModel
 from ablate.export.targets import target_of
-from ablate.export.trained_model import TrainedModel
 from ablate.model import build
 from tests.tasks.masked import BERT, small
 
@@ -32,7 +32,8 @@ CASES = (
 def exported(folder, **fields):
     """(our model, the model that the library loads from our files)."""
     config, model = small(**{**BERT, **fields})
-    write_bert(TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",)), folder)
+    trained = TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",), "masked-lm")
+    TARGET.write(TARGET, trained, folder)
     there, info = transformers.BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     return model, there.eval()
@@ -73,7 +74,7 @@ def test_presets_have_as_many_parameters_as_the_library_s_models(preset, V):
     config = resolve_row({"preset": preset})
     with torch.device("meta"):
         there = transformers.BertForMaskedLM(
-            transformers.BertConfig(**bert_configuration(config, V))
+            transformers.BertConfig(vocab_size=V, **TARGET.settings(config))
         )
     assert cost.parameters(config, V) == there.num_parameters()
 
@@ -83,7 +84,7 @@ def test_the_published_size_of_bert_base():
     default = transformers.BertConfig()
     with torch.device("meta"):
         assert transformers.BertForMaskedLM(default).num_parameters() == 109_514_298
-    ours = bert_configuration(resolve_row({"preset": "bert-base"}), 30_522)
+    ours = TARGET.settings(resolve_row({"preset": "bert-base"}))
     names = (
         "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
         "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ablate.data.tokenizer import BOS, EOS
-from ablate.export import ctranslate
+from ablate.export.ctranslate import GENERATOR, TRANSLATOR
 from tests.export.small import LLAMA, different, greedy_differences, ours, random_model
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -45,7 +45,8 @@ TARGETS = ([8, 21], [35, 6, 9, 14, 70, 33, 101], [])
 
 def opened(source, folder):
     """The written model, opened by CTranslate2."""
-    ctranslate.write(source, folder)
+    target = TRANSLATOR if source.config.has_encoder else GENERATOR
+    target.write(target, source, folder)
     kind = ctranslate2.Translator if source.config.has_encoder else ctranslate2.Generator
     return kind(str(folder), intra_threads=1)
 

@@ -9,10 +9,10 @@ from ablate.config import cost, resolve_row
 from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
 from ablate.decoding.generate import generate_ids
 from ablate.errors import listed
-from ablate.export.gpt2 import gpt2_configuration, write_gpt2
-from ablate.export.llama import llama_configuration, write_llama_language_model
+from ablate.export.causal import GPT2 as GPT2_TARGET
+from ablate.export.causal import LLAMA as LLAMA_TARGET
+from ablate.export.target import TrainedModel
 from ablate.export.targets import target_of
-from ablate.export.trained_model import TrainedModel
 from ablate.model import build
 from tests.tasks.language import SIZES, small
 
@@ -21,8 +21,8 @@ transformers = pytest.importorskip("transformers")
 GPT2 = {"positional_encoding": "learned", "activation": "gelu", "attention_bias": True}
 LLAMA = {"positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu"}
 MODELS = {
-    "gpt2": (GPT2, write_gpt2, "GPT2LMHeadModel"),
-    "llama": (LLAMA, write_llama_language_model, "LlamaForCausalLM"),
+    "gpt2": (GPT2, GPT2_TARGET),
+    "llama": (LLAMA, LLAMA_TARGET),
 }
 SHAPES = (
     {},
@@ -39,15 +39,20 @@ CASES = [
     ("gpt2", {"positional_encoding": "sinusoidal"}),
     ("gpt2", {"positional_encoding": "none"}),
     ("gpt2", {"activation": "relu"}),
+    ("gpt2", {"attention_bias": "inputs"}),
+    ("llama", {"rope_scaling": "yarn", "rope_factor": 4.0}),
+    ("llama", {"rope_scaling": "linear", "rope_factor": 2.0, "rope_base": 5e4}),
 ]
 
 
 def exported(name, folder, **fields):
     """(row, our model, the model that the library loads from our files)."""
-    settings, write, cls = MODELS[name]
+    settings, target = MODELS[name]
     config, model = small(**{**settings, **fields})
-    write(TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",)), folder)
-    there, info = getattr(transformers, cls).from_pretrained(folder, output_loading_info=True)
+    trained = TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",), "language-model")
+    target.write(target, trained, folder)
+    cls = getattr(transformers, target.name)
+    there, info = cls.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info
     return config, model, there.eval()
 
@@ -75,21 +80,32 @@ def test_the_byte_tokenizer_there_is_ours(tmp_path):
     assert (there.bos_token_id, there.eos_token_id) == (BOS, EOS)
 
 
-@pytest.mark.parametrize(
-    ("preset", "make", "configuration"),
-    [
-        ("gpt-nano", "GPT2", gpt2_configuration),
-        ("gpt2-small", "GPT2", gpt2_configuration),
-        ("llama-tiny", "Llama", llama_configuration),
-    ],
-)
+@pytest.mark.parametrize("preset", ["gpt-nano", "gpt2-small", "llama-tiny"])
 @pytest.mark.parametrize("V", [260, 50_257])
-def test_presets_have_as_many_parameters_as_the_library_s_models(preset, make, configuration, V):
+def test_presets_have_as_many_parameters_as_the_library_s_models(preset, V):
     config = resolve_row({"preset": preset})
-    settings = getattr(transformers, f"{make}Config")(**configuration(config, V))
+    settings = target_of("language-model", config, "huggingface").settings(config)
     with torch.device("meta"):
-        there = transformers.AutoModelForCausalLM.from_config(settings)
+        there = transformers.AutoModelForCausalLM.from_config(
+            transformers.AutoConfig.for_model(vocab_size=V, **settings)
+        )
     assert cost.parameters(config, V) == there.num_parameters()
+
+
+ARCHITECTURES = {
+    "gpt2": "GPT2LMHeadModel", "gpt-neox": "GPTNeoXForCausalLM", "gpt-j": "GPTJForCausalLM",
+    "llama": "LlamaForCausalLM", "mixtral": "MixtralForCausalLM", "qwen3": "Qwen3ForCausalLM",
+    "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
+    "gemma3": "Gemma3ForCausalLM", "nanochat": "NanoChatForCausalLM",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("preset", ARCHITECTURES)
+def test_the_preset_of_an_architecture_is_exported_as_it(preset):
+    sizes = {"n_layers": 6, "d_model": 64, "d_ff": 96, "n_heads": 4}
+    config = resolve_row({"preset": preset, **sizes})
+    target = target_of("language-model", config, "huggingface")
+    assert (target.name, target.violations(config)) == (ARCHITECTURES[preset], [])
 
 
 def test_known_counts_of_presets():

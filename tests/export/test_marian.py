@@ -5,7 +5,7 @@ import torch
 
 from ablate.data.batches import pad
 from ablate.data.tokenizer import BOS, EOS, PAD
-from ablate.export.marian import write_marian
+from ablate.export.encoders import MARIAN
 from ablate.model.norms import EPS
 from tests.export.small import different, greedy_differences, ours, random_model, until_end
 
@@ -21,6 +21,8 @@ SHAPES = (
     {"n_kv_heads": 1, "attention_bias": True},
     {"tied_embeddings": "decoder"},
     {"tied_embeddings": "none"},
+    {"tied_embeddings": "none", "output_bias": True, "attention_bias": "inputs"},
+    {"activation": "silu", "feed_forward_bias": False},
 )
 
 
@@ -33,7 +35,7 @@ def load(folder):
 
 def written(tokenizer, folder, **fields):
     model, source = random_model(tokenizer, **fields)
-    write_marian(source, folder)
+    MARIAN.write(MARIAN, source, folder)
     return model, load(folder)
 
 

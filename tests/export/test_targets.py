@@ -2,7 +2,6 @@
 in use are kept.
 """
 
-import re
 import resource
 from pathlib import Path
 
@@ -11,19 +10,13 @@ import pytest
 from ablate.config import resolve_row
 from ablate.errors import UsageError
 from ablate.export import export_run
-from ablate.export.targets import TARGETS
+from ablate.export.causal import LLAMA as LLAMA_MODEL
+from ablate.export.ctranslate import GENERATOR, TRANSLATOR
+from ablate.export.encoders import MARIAN
+from ablate.export.targets import all_targets
 from ablate.store import Results
 from tests.cli.inside import inside
 from tests.export.small import LLAMA
-
-MARIAN, LLAMA_MODEL = (
-    TARGETS["huggingface"]["encoder-decoder"],
-    TARGETS["huggingface"]["decoder-only"],
-)
-TRANSLATOR, GENERATOR = (
-    TARGETS["ctranslate2"]["encoder-decoder"],
-    TARGETS["ctranslate2"]["decoder-only"],
-)
 
 
 @pytest.mark.parametrize(
@@ -73,18 +66,27 @@ def test_a_supported_configuration_has_no_violation(target, fields):
         (
             TRANSLATOR,
             {"n_cross_heads": 4},
-            "n_cross_heads=4, but ctranslate2 has as many heads in cross-attention as in "
-            "self-attention",
+            "n_cross_heads=4, but ctranslate2's Translator has as many heads in cross-attention as "
+            "in self-attention",
         ),
         (
             GENERATOR,
             {"architecture": "decoder-only", "d_v": 32},
-            "d_k=64 and d_v=32, but ctranslate2 needs them equal",
+            "d_k=64 and d_v=32, but ctranslate2's Generator needs them equal",
         ),
     ],
 )
 def test_an_unsupported_configuration_is_refused_with_the_reason(target, fields, expected):
     assert target.violations(resolve_row(fields)) == [expected]
+
+
+def test_gemma3_has_one_base_for_each_kind_of_attention():
+    fields = {"preset": "gemma3", "n_layers": 6, "d_model": 64, "n_heads": 4, "d_ff": 96}
+    (target,) = (target for target in all_targets() if target.name == "Gemma3ForCausalLM")
+    assert target.violations(resolve_row(fields)) == []
+    bases = [1e4, 2e4, 1e4, 1e4, 1e4, 1e6]
+    (reason,) = target.violations(resolve_row({**fields, "rope_base": bases}))
+    assert reason.startswith("several rope_base in layers of attention=local")
 
 
 def test_every_reason_is_reported():
@@ -167,16 +169,10 @@ def test_the_command_names_the_model_that_it_wrote(translator, tmp_path):
     assert "for MarianMTModel" in done.out
 
 
-def test_the_documentation_lists_every_restricted_field():
+def test_the_documentation_names_every_target_and_every_restricted_field():
     page = (Path(__file__).parents[2] / "docs" / "export.md").read_text()
-    (section,) = re.findall(r"## Supported settings\n(.*?)\n## ", page, re.DOTALL)
-    documented = set(
-        re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)))
-    )
-    restricted = {
-        name
-        for targets in TARGETS.values()
-        for target in targets.values()
-        for name in target.supported
-    }
-    assert restricted - documented == set()
+    for target in all_targets():
+        name = target.name.removeprefix("ctranslate2's ")
+        assert f"`{name}`" in page
+        for name in target.supported:
+            assert f"`{name}`" in page or f"`{name}:" in page, (target.name, name)

@@ -1,0 +1,549 @@
+"""Causal language models of Hugging Face's transformers.
+
+Most are Llama with other settings. Llama rotates entry i of a head together with entry i + d/2,
+where the RoPE paper rotates neighbors; the rows of W^Q and W^K are reordered accordingly, and
+attention scores stay the same. Only Gemma scales its embeddings: elsewhere a factor of
+sqrt(d_model) goes into them, and they are then written separately from the matrix of the logits.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ablate.config import ModelConfig
+from ablate.config.variants import rotated_entries
+from ablate.export.changes import (
+    by_head,
+    by_input,
+    halves,
+    is_tied,
+    is_untied,
+    less_one,
+    repeated_keys,
+    repeated_values,
+    scaled,
+    turned_halves,
+)
+from ablate.export.huggingface import ACTIVATION_NAMES, write
+from ablate.export.target import (
+    ANY,
+    GATED,
+    UNGATED,
+    Parts,
+    Rule,
+    Target,
+    derived_head_sizes,
+    equal_head_sizes,
+    of,
+)
+from ablate.model.norms import EPS
+
+ROPE = {"positional_encoding": ("rope",), "rope_base": ANY}
+STRETCHED = {"rope_scaling": ANY, "rope_factor": ANY}
+NO_BIASES = {"attention_bias": (False,), "feed_forward_bias": (False,)}
+
+Settings = Callable[[ModelConfig], dict[str, Any]]
+LLAMA_ATTENTION: Parts = {
+    "self_attn.q_proj.*": of("mixer.W_Q.*", halves),
+    "self_attn.k_proj.*": of("mixer.W_K.*", halves),
+    "self_attn.v_proj.*": of("mixer.W_V.*"),
+    "self_attn.o_proj.*": of("mixer.W_O.*"),
+    "self_attn.q_norm.*": of("mixer.norm_Q.*", halves),
+    "self_attn.k_norm.*": of("mixer.norm_K.*", halves),
+}
+LLAMA_LAYER: Parts = {
+    **LLAMA_ATTENTION,
+    "mlp.gate_proj.*": of("feed_forward.W_1.*"),
+    "mlp.up_proj.*": of("feed_forward.W_3.*"),
+    "mlp.down_proj.*": of("feed_forward.W_2.*"),
+    "input_layernorm.*": of("around_mixer.norm.*"),
+    "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
+}
+LLAMA_BODY: Parts = {
+    "model.embed_tokens.weight": of("embedding.weight", scaled),
+    "model.norm.*": of("decoder_norm.*"),
+    "lm_head.weight": of("output.weight", when=is_untied),
+}
+OUTPUT_NORMS: Parts = {
+    **{name: part for name, part in LLAMA_LAYER.items() if name != "input_layernorm.*"},
+    "post_attention_layernorm.*": of("around_mixer.norm.*"),
+    "post_feedforward_layernorm.*": of("around_feed_forward.norm.*"),
+}
+GEMMA_LAYER: Parts = {
+    **LLAMA_LAYER,
+    "self_attn.q_norm.*": of("mixer.norm_Q.*", halves, less_one),
+    "self_attn.k_norm.*": of("mixer.norm_K.*", halves, less_one),
+    "input_layernorm.*": of("around_mixer.norm.*", less_one),
+    "post_attention_layernorm.*": of("around_mixer.norm_after.*", less_one),
+    "pre_feedforward_layernorm.*": of("around_feed_forward.norm.*", less_one),
+    "post_feedforward_layernorm.*": of("around_feed_forward.norm_after.*", less_one),
+}
+
+
+def _gemma_is_untied(c: ModelConfig) -> bool:
+    return c.tied_embeddings == "none"
+
+
+GEMMA_BODY: Parts = {
+    "model.embed_tokens.weight": of("embedding.weight"),
+    "model.norm.*": of("decoder_norm.*", less_one),
+    "lm_head.weight": of("output.weight", when=_gemma_is_untied),
+}
+
+
+def _sizes(c: ModelConfig) -> dict[str, Any]:
+    return {
+        "hidden_size": c.d_model,
+        "intermediate_size": c.inner_width(gated=c.activation in GATED),
+        "num_hidden_layers": c.depths[1],
+        "num_attention_heads": c.n_heads,
+        "hidden_act": ACTIVATION_NAMES[c.activation],
+        "max_position_embeddings": c.max_positions,
+        "attention_dropout": c.attention_dropout,
+        "tie_word_embeddings": is_tied(c),
+    }
+
+
+def _llama_settings(c: ModelConfig) -> dict[str, Any]:
+    return {
+        **_sizes(c),
+        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "head_dim": c.d_k,
+        "rms_norm_eps": EPS,
+        "rope_theta": c.rope_base,
+        "rope_scaling": _scaling(c),
+        "attention_bias": c.attention_bias is True,
+        "mlp_bias": c.feed_forward_bias,
+    }
+
+
+def _scaling(c: ModelConfig) -> dict[str, Any] | None:
+    if c.rope_scaling == "none":
+        return None
+    length = round(c.max_positions / c.rope_factor)
+    return {
+        "rope_type": c.rope_scaling,
+        "factor": c.rope_factor,
+        "original_max_position_embeddings": length,
+    }
+
+
+def _windows(c: ModelConfig) -> dict[str, Any]:
+    kinds = {"local": "sliding_attention", "full": "full_attention"}
+    layers = list(c.layers(c.depths[1]))
+    return {
+        # Theirs counts the token itself.
+        "sliding_window": c.attention_window + 1,
+        "layer_types": [kinds[layer.attention] for layer in layers],
+    }
+
+
+def no_settings(c: ModelConfig) -> dict[str, Any]:
+    """Settings of a model that has only Llama's."""
+    return {}
+
+
+def _llama(
+    kind: str,
+    name: str,
+    supported: Mapping[str, Any],
+    further: Settings = no_settings,
+    layer: Parts = LLAMA_LAYER,
+    rules: tuple[Rule, ...] = (),
+    **facts: Any,
+) -> Target:
+    """A descendant of Llama: supported values, settings and tensors beside, or in the place of,
+    Llama's.
+    """
+    return Target(
+        name=name,
+        supported={
+            **ROPE,
+            **STRETCHED,
+            "norm": ("rmsnorm",),
+            "norm_position": ("pre",),
+            "activation": GATED,
+            "attention_bias": (False, True),
+            "feed_forward_bias": (False,),
+            **supported,
+        },
+        settings=lambda c: {"model_type": kind, **_llama_settings(c), **further(c)},
+        layer=layer,
+        rules=(equal_head_sizes, *rules),
+        write=write,
+        **{"parts": LLAMA_BODY, **facts},
+    )
+
+
+def _divides(c: ModelConfig, name: str) -> tuple[bool, str]:
+    # Its configuration refuses it, although it takes the size of a head as a field of its own.
+    return (
+        c.d_model % c.n_heads != 0,
+        f"n_heads={c.n_heads} and d_model={c.d_model}, but {name} needs n_heads to divide d_model",
+    )
+
+
+def _has_experts(c: ModelConfig, name: str) -> tuple[bool, str]:
+    return c.n_experts is None, f"no n_experts, but {name} is a mixture of experts"
+
+
+def _mixture(c: ModelConfig) -> dict[str, Any]:
+    return {
+        "num_local_experts": c.n_experts,
+        "num_experts": c.n_experts,
+        "num_experts_per_tok": c.experts_per_token,
+        "moe_intermediate_size": c.inner_width(gated=True),
+        "decoder_sparse_step": 1,
+        "norm_topk_prob": c.expert_weights == "softmax_of_chosen",
+        "router_aux_loss_coef": c.expert_balance,
+    }
+
+
+def _gemma(c: ModelConfig) -> dict[str, Any]:
+    return {
+        "hidden_activation": ACTIVATION_NAMES[c.activation],
+        "query_pre_attn_scalar": c.d_k,
+        "attn_logit_softcapping": c.score_cap,
+        "final_logit_softcapping": c.logit_cap,
+        "tie_word_embeddings": c.tied_embeddings == "all",
+        **_windows(c),
+    }
+
+
+def _bases(c: ModelConfig) -> dict[str, set[float]]:
+    bases: dict[str, set[float]] = defaultdict(set)
+    for layer in c.layers(c.depths[1]):
+        bases[layer.attention].add(layer.rope_base)
+    return bases
+
+
+def _gemma3(c: ModelConfig) -> dict[str, Any]:
+    bases = _bases(c)
+    return {
+        **_gemma(c),
+        "rope_theta": max(bases["full"], default=1e6),
+        "rope_local_base_freq": max(bases["local"], default=1e4),
+    }
+
+
+def _one_base_each(c: ModelConfig, name: str) -> tuple[bool, str]:
+    several = "/".join(kind for kind, bases in _bases(c).items() if len(bases) > 1)
+    return (
+        bool(several),
+        f"several rope_base in layers of attention={several}, but {name} has one for each",
+    )
+
+
+def _olmo3(c: ModelConfig) -> dict[str, Any]:
+    rotation = {"rope_type": "default", "rope_theta": c.rope_base}
+    kinds = {"sliding_attention": rotation, "full_attention": rotation}
+    return {**_windows(c), "rope_parameters": kinds}
+
+
+def _smollm3(c: ModelConfig) -> dict[str, Any]:
+    rotates = [int(layer.positional_encoding == "rope") for layer in c.layers(c.depths[1])]
+    return {"no_rope_layers": rotates}
+
+
+def _mixture_layer(name: str, *parts: str) -> Parts:
+    """The layer of a mixture of Llama's networks, whose experts have these names."""
+    experts: dict[str, Any] = {f"{name}.gate.weight": of("feed_forward.router.weight")}
+    for theirs, ours in zip(parts, ("W_1", "W_3", "W_2"), strict=True):
+        experts[f"{name}.experts.{{e}}.{theirs}.weight"] = of(
+            f"feed_forward.experts.{{e}}.{ours}.weight"
+        )
+    return {**LLAMA_LAYER, **experts}
+
+
+MIXTURE = {"n_experts": ANY, "experts_per_token": ANY, "expert_balance": ANY}
+GEMMA = {
+    "attention": ("local", "full"),
+    "attention_window": ANY,
+    "norm_position": ("sandwich",),
+    "embedding_scale": ("sqrt(d_model)",),
+    "score_cap": ANY,
+    "logit_cap": ANY,
+    "rope_scaling": ("none",),
+}
+QWEN3 = {"qk_norm": ("head",)}
+LLAMA = _llama("llama", "LlamaForCausalLM", {"feed_forward_bias": ANY}, rules=(_divides,))
+LLAMAS = (
+    LLAMA,
+    _llama("qwen2", "Qwen2ForCausalLM", {"attention_bias": ("inputs",)}),
+    _llama("qwen3", "Qwen3ForCausalLM", QWEN3),
+    _llama(
+        "olmo2",
+        "Olmo2ForCausalLM",
+        {"qk_norm": ("width",), "norm_position": ("output",)},
+        layer=OUTPUT_NORMS,
+    ),
+    _llama(
+        "olmo3",
+        "Olmo3ForCausalLM",
+        {
+            "qk_norm": ("width",),
+            "norm_position": ("output",),
+            "attention": ("local", "full"),
+            "attention_window": ANY,
+            "rope_scaling": ("none",),
+        },
+        _olmo3,
+        OUTPUT_NORMS,
+        alternating=("attention",),
+    ),
+    _llama(
+        "gemma2",
+        "Gemma2ForCausalLM",
+        GEMMA,
+        _gemma,
+        GEMMA_LAYER,
+        (_divides,),
+        parts=GEMMA_BODY,
+        alternating=("attention",),
+    ),
+    _llama(
+        "gemma3_text",
+        "Gemma3ForCausalLM",
+        {**GEMMA, "score_cap": (None,), "qk_norm": ("head",)},
+        _gemma3,
+        GEMMA_LAYER,
+        (_divides, _one_base_each),
+        parts=GEMMA_BODY,
+        alternating=("attention", "rope_base"),
+    ),
+    _llama(
+        "smollm3",
+        "SmolLM3ForCausalLM",
+        {"positional_encoding": ("rope", "none"), "feed_forward_bias": ANY},
+        _smollm3,
+        alternating=("positional_encoding",),
+    ),
+    _llama(
+        "cohere",
+        "CohereForCausalLM",
+        {"norm": ("layernorm_no_bias",), "sublayers": ("parallel_shared_norm",)},
+        lambda c: {"layer_norm_eps": EPS, "logit_scale": 1.0},
+        {
+            **LLAMA_LAYER,
+            "self_attn.q_proj.*": of("mixer.W_Q.*"),
+            "self_attn.k_proj.*": of("mixer.W_K.*"),
+        },
+    ),
+    _llama(
+        "mixtral",
+        "MixtralForCausalLM",
+        {**MIXTURE, "attention_bias": (False,)},
+        _mixture,
+        _mixture_layer("block_sparse_moe", "w1", "w3", "w2"),
+        (_has_experts,),
+    ),
+    _llama(
+        "qwen3_moe",
+        "Qwen3MoeForCausalLM",
+        {**MIXTURE, **QWEN3, "expert_weights": ("softmax", "softmax_of_chosen")},
+        _mixture,
+        _mixture_layer("mlp", "gate_proj", "up_proj", "down_proj"),
+        (_has_experts,),
+    ),
+    _llama(
+        "nanochat",
+        "NanoChatForCausalLM",
+        {
+            **NO_BIASES,
+            "activation": UNGATED,
+            "norm": ("unit",),
+            "qk_norm": ("unit",),
+            "embedding_norm": (True,),
+            "logit_cap": ANY,
+        },
+        lambda c: {"final_logit_softcapping": c.logit_cap},
+        {
+            "self_attn.q_proj.*": of("mixer.W_Q.*", turned_halves),
+            "self_attn.k_proj.*": of("mixer.W_K.*", turned_halves),
+            "self_attn.v_proj.*": of("mixer.W_V.*"),
+            "self_attn.o_proj.*": of("mixer.W_O.*"),
+            "mlp.fc1.*": of("feed_forward.W_1.*"),
+            "mlp.fc2.*": of("feed_forward.W_2.*"),
+        },
+    ),
+)
+
+
+# Classic models have biases everywhere, which are zeros where this model has none, and only Phi
+# shares heads of keys and values: others have one for each head of queries.
+CLASSIC = {
+    "norm": ("layernorm",),
+    "norm_position": ("pre",),
+    "activation": UNGATED,
+    "attention_bias": ANY,
+    "feed_forward_bias": ANY,
+}
+
+
+def _gpt_settings(c: ModelConfig) -> dict[str, Any]:
+    return {
+        "n_positions": c.max_positions,
+        "n_embd": c.d_model,
+        "n_layer": c.depths[1],
+        "n_head": c.n_heads,
+        "n_inner": c.d_ff,
+        "activation_function": ACTIVATION_NAMES[c.activation],
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout,
+        "attn_pdrop": c.attention_dropout,
+        "layer_norm_epsilon": EPS,
+        "tie_word_embeddings": is_tied(c),
+    }
+
+
+GPT2 = Target(
+    name="GPT2LMHeadModel",
+    supported={**CLASSIC, "positional_encoding": ("learned", "sinusoidal", "none")},
+    rules=(derived_head_sizes,),
+    settings=lambda c: {"model_type": "gpt2", **_gpt_settings(c)},
+    parts={
+        "transformer.wte.weight": of("embedding.weight", scaled),
+        "transformer.wpe.weight": of("positions.weight"),
+        "transformer.ln_f.*": of("decoder_norm.*"),
+        "lm_head.weight": of("output.weight", when=is_untied),
+    },
+    layer={
+        "attn.c_attn.*": of(
+            "mixer.W_Q.*",
+            "mixer.W_K.*",
+            repeated_keys,
+            "mixer.W_V.*",
+            repeated_values,
+            join=by_input,
+            biased=True,
+        ),
+        "attn.c_proj.*": of("mixer.W_O.*", join=by_input, biased=True),
+        "mlp.c_fc.*": of("feed_forward.W_1.*", join=by_input, biased=True),
+        "mlp.c_proj.*": of("feed_forward.W_2.*", join=by_input, biased=True),
+        "ln_1.*": of("around_mixer.norm.*"),
+        "ln_2.*": of("around_feed_forward.norm.*"),
+    },
+    stacks={"decoder": "transformer.h.{i}."},
+    write=write,
+)
+GPT_J = Target(
+    name="GPTJForCausalLM",
+    supported={
+        **CLASSIC,
+        "attention_bias": (False,),
+        "output_bias": ANY,
+        "positional_encoding": ("rope",),
+        "rope_fraction": ANY,
+        "sublayers": ("parallel_shared_norm",),
+    },
+    rules=(derived_head_sizes,),
+    settings=lambda c: {"model_type": "gptj", **_gpt_settings(c), "rotary_dim": rotated_entries(c)},
+    parts={
+        "transformer.wte.weight": of("embedding.weight", scaled),
+        "transformer.ln_f.*": of("decoder_norm.*"),
+        "lm_head.weight": of("output.weight", when=is_untied),
+        "lm_head.bias": of("output_bias"),
+    },
+    layer={
+        "attn.q_proj.weight": of("mixer.W_Q.weight"),
+        "attn.k_proj.weight": of("mixer.W_K.weight", repeated_keys),
+        "attn.v_proj.weight": of("mixer.W_V.weight", repeated_values),
+        "attn.out_proj.weight": of("mixer.W_O.weight"),
+        "mlp.fc_in.*": of("feed_forward.W_1.*", biased=True),
+        "mlp.fc_out.*": of("feed_forward.W_2.*", biased=True),
+        "ln_1.*": of("around_mixer.norm.*"),
+    },
+    stacks={"decoder": "transformer.h.{i}."},
+    write=write,
+)
+
+
+def _neox_settings(c: ModelConfig) -> dict[str, Any]:
+    return {
+        **_sizes(c),
+        "model_type": "gpt_neox",
+        "layer_norm_eps": EPS,
+        "hidden_dropout": c.dropout,
+        "attention_bias": True,
+        "rotary_pct": c.rope_fraction,
+        "rotary_emb_base": c.rope_base,
+        "use_parallel_residual": c.sublayers == "parallel",
+    }
+
+
+GPT_NEOX = Target(
+    name="GPTNeoXForCausalLM",
+    supported={
+        **CLASSIC,
+        **ROPE,
+        "rope_fraction": ANY,
+        "sublayers": ("sequential", "parallel"),
+    },
+    rules=(derived_head_sizes,),
+    settings=_neox_settings,
+    parts={
+        "gpt_neox.embed_in.weight": of("embedding.weight", scaled),
+        "gpt_neox.final_layer_norm.*": of("decoder_norm.*"),
+        "embed_out.weight": of("output.weight", when=is_untied),
+    },
+    layer={
+        "attention.query_key_value.*": of(
+            "mixer.W_Q.*",
+            halves,
+            "mixer.W_K.*",
+            halves,
+            repeated_keys,
+            "mixer.W_V.*",
+            repeated_values,
+            join=by_head,
+            biased=True,
+        ),
+        "attention.dense.*": of("mixer.W_O.*", biased=True),
+        "mlp.dense_h_to_4h.*": of("feed_forward.W_1.*", biased=True),
+        "mlp.dense_4h_to_h.*": of("feed_forward.W_2.*", biased=True),
+        "input_layernorm.*": of("around_mixer.norm.*"),
+        "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
+    },
+    stacks={"decoder": "gpt_neox.layers.{i}."},
+    write=write,
+)
+PHI = Target(
+    name="PhiForCausalLM",
+    supported={
+        **CLASSIC,
+        **ROPE,
+        "output_bias": ANY,
+        "rope_fraction": ANY,
+        "sublayers": ("parallel_shared_norm",),
+    },
+    rules=(derived_head_sizes,),
+    settings=lambda c: {
+        **_sizes(c),
+        "model_type": "phi",
+        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "rope_theta": c.rope_base,
+        "layer_norm_eps": EPS,
+        "resid_pdrop": c.dropout,
+        "embd_pdrop": c.dropout,
+        "partial_rotary_factor": c.rope_fraction,
+    },
+    parts={
+        "model.embed_tokens.weight": of("embedding.weight", scaled),
+        "model.final_layernorm.*": of("decoder_norm.*"),
+        "lm_head.weight": of("output.weight", when=is_untied),
+        "lm_head.bias": of("output_bias"),
+    },
+    layer={
+        "self_attn.q_proj.*": of("mixer.W_Q.*", halves, biased=True),
+        "self_attn.k_proj.*": of("mixer.W_K.*", halves, biased=True),
+        "self_attn.v_proj.*": of("mixer.W_V.*", biased=True),
+        "self_attn.dense.*": of("mixer.W_O.*", biased=True),
+        "mlp.fc1.*": of("feed_forward.W_1.*", biased=True),
+        "mlp.fc2.*": of("feed_forward.W_2.*", biased=True),
+        "input_layernorm.*": of("around_mixer.norm.*"),
+    },
+    write=write,
+)
+CAUSAL = (*LLAMAS, GPT2, GPT_NEOX, GPT_J, PHI)

@@ -1,0 +1,189 @@
+"""`MarianMTModel` and `BertForMaskedLM` of Hugging Face's transformers.
+
+Marian's positional encoding has all sines in the first half of a vector and all cosines in the
+second, where the paper's formula interleaves them (section 3.5). The entries of every vector of
+width d_model are reordered accordingly, in embeddings, norms and projections alike.
+
+Deviation: Marian's layer normalization adds 1e-5 to the variance, this project 1e-6 (norms.EPS),
+and Marian's configuration has no field for it. Variances are near 1, so that the states differ by a
+few parts in a million.
+
+BERT has a table of positions, which holds sinusoidal ones too. Texts here have neither `[CLS]` nor
+`[SEP]`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ablate.config import ModelConfig
+from ablate.data.tokenizer import BOS, EOS
+from ablate.export.changes import (
+    as_row,
+    columns_halved,
+    is_tied,
+    is_untied,
+    repeated_keys,
+    repeated_values,
+    rows_halved,
+    scaled,
+)
+from ablate.export.huggingface import ACTIVATION_NAMES, write
+from ablate.export.target import (
+    ANY,
+    UNGATED,
+    Target,
+    derived_head_sizes,
+    equal_cross_heads,
+    of,
+)
+from ablate.model.norms import EPS
+
+
+def _t5(c: ModelConfig, name: str) -> tuple[bool, str]:
+    # T5's attention bias exists in transformers only in T5 itself, whose feed-forward network is
+    # another one.
+    return (
+        c.positional_encoding == "t5",
+        "positional_encoding=t5, but the feed-forward network of T5 in Hugging Face has no biases",
+    )
+
+
+def _marian_settings(c: ModelConfig) -> dict[str, Any]:
+    encoder, decoder = c.depths
+    return {
+        "model_type": "marian",
+        "d_model": c.d_model,
+        "encoder_layers": encoder,
+        "decoder_layers": decoder,
+        "encoder_attention_heads": c.n_heads,
+        "decoder_attention_heads": c.n_heads,
+        "encoder_ffn_dim": c.d_ff,
+        "decoder_ffn_dim": c.d_ff,
+        "activation_function": ACTIVATION_NAMES[c.activation],
+        "dropout": c.dropout,
+        "attention_dropout": c.attention_dropout,
+        "activation_dropout": c.activation_dropout,
+        "max_position_embeddings": c.max_positions,
+        "scale_embedding": True,
+        "share_encoder_decoder_embeddings": c.tied_embeddings == "all",
+        "tie_word_embeddings": c.tied_embeddings != "none",
+        "is_encoder_decoder": True,
+        "forced_eos_token_id": EOS,
+        "decoder_start_token_id": BOS,
+    }
+
+
+def _shares_embeddings(c: ModelConfig) -> bool:
+    return c.tied_embeddings == "all"
+
+
+def _has_separate_embeddings(c: ModelConfig) -> bool:
+    return c.tied_embeddings != "all"
+
+
+def _has_output_matrix(c: ModelConfig) -> bool:
+    return c.tied_embeddings == "none"
+
+
+def _marian_attention(theirs: str, ours: str) -> dict[str, Any]:
+    return {
+        f"{theirs}.q_proj.*": of(f"{ours}.W_Q.*", columns_halved, biased=True),
+        f"{theirs}.k_proj.*": of(f"{ours}.W_K.*", columns_halved, repeated_keys, biased=True),
+        f"{theirs}.v_proj.*": of(f"{ours}.W_V.*", columns_halved, repeated_values, biased=True),
+        f"{theirs}.out_proj.*": of(f"{ours}.W_O.*", rows_halved, biased=True),
+        f"{theirs}_layer_norm.*": of(f"around_{ours}.norm.*", rows_halved),
+    }
+
+
+MARIAN = Target(
+    name="MarianMTModel",
+    supported={
+        "attention_bias": ANY,
+        "feed_forward_bias": ANY,
+        "output_bias": ANY,
+        "activation": UNGATED,
+        "embedding_scale": ("sqrt(d_model)",),
+        "positional_encoding": ("sinusoidal",),
+        "norm": ("layernorm",),
+        "norm_position": ("post",),
+    },
+    rules=(derived_head_sizes, equal_cross_heads, _t5),
+    settings=_marian_settings,
+    parts={
+        "model.shared.weight": of("embedding.weight", columns_halved, when=_shares_embeddings),
+        "model.decoder.embed_tokens.weight": of(
+            "embedding.weight", columns_halved, when=_has_separate_embeddings
+        ),
+        "model.encoder.embed_tokens.weight": of("source_embedding.weight", columns_halved),
+        "lm_head.weight": of("output.weight", columns_halved, when=_has_output_matrix),
+        "final_logits_bias": of("output_bias", join=as_row),
+    },
+    layer={
+        **_marian_attention("self_attn", "mixer"),
+        **_marian_attention("encoder_attn", "cross_attention"),
+        "fc1.*": of("feed_forward.W_1.*", columns_halved, biased=True),
+        "fc2.*": of("feed_forward.W_2.*", rows_halved, biased=True),
+        "final_layer_norm.*": of("around_feed_forward.norm.*", rows_halved),
+    },
+    stacks={"encoder": "model.encoder.layers.{i}.", "decoder": "model.decoder.layers.{i}."},
+    write=write,
+)
+
+
+def _bert_settings(c: ModelConfig) -> dict[str, Any]:
+    return {
+        "model_type": "bert",
+        "hidden_size": c.d_model,
+        "num_hidden_layers": c.depths[0],
+        "num_attention_heads": c.n_heads,
+        "intermediate_size": c.d_ff,
+        "hidden_act": ACTIVATION_NAMES[c.activation],
+        "hidden_dropout_prob": c.dropout,
+        "attention_probs_dropout_prob": c.attention_dropout,
+        "max_position_embeddings": c.max_positions,
+        "type_vocab_size": max(1, c.token_types),
+        "layer_norm_eps": EPS,
+        "tie_word_embeddings": is_tied(c),
+    }
+
+
+BERT = Target(
+    name="BertForMaskedLM",
+    supported={
+        "attention_bias": ANY,
+        "feed_forward_bias": ANY,
+        "activation": UNGATED,
+        "positional_encoding": ("learned", "sinusoidal", "none"),
+        "norm": ("layernorm",),
+        "norm_position": ("post",),
+        "embedding_norm": (True,),
+        "output_transform": (True,),
+        "output_bias": ANY,
+    },
+    rules=(derived_head_sizes,),
+    settings=_bert_settings,
+    parts={
+        "bert.embeddings.word_embeddings.weight": of("embedding.weight", scaled),
+        "bert.embeddings.position_embeddings.weight": of("positions.weight"),
+        "bert.embeddings.token_type_embeddings.weight": of("token_types.weight"),
+        "bert.embeddings.LayerNorm.*": of("embedding_norm.*"),
+        "cls.predictions.transform.dense.*": of("output_transform.linear.*"),
+        "cls.predictions.transform.LayerNorm.*": of("output_transform.norm.*"),
+        "cls.predictions.bias": of("output_bias"),
+        "cls.predictions.decoder.weight": of("output.weight", when=is_untied),
+        "cls.predictions.decoder.bias": of("output_bias", when=is_untied),
+    },
+    layer={
+        "attention.self.query.*": of("mixer.W_Q.*", biased=True),
+        "attention.self.key.*": of("mixer.W_K.*", repeated_keys, biased=True),
+        "attention.self.value.*": of("mixer.W_V.*", repeated_values, biased=True),
+        "attention.output.dense.*": of("mixer.W_O.*", biased=True),
+        "attention.output.LayerNorm.*": of("around_mixer.norm.*"),
+        "intermediate.dense.*": of("feed_forward.W_1.*", biased=True),
+        "output.dense.*": of("feed_forward.W_2.*", biased=True),
+        "output.LayerNorm.*": of("around_feed_forward.norm.*"),
+    },
+    stacks={"encoder": "bert.encoder.layer.{i}."},
+    write=write,
+)
