@@ -153,8 +153,6 @@ class Bench:
             estimated_gib=self.estimate(t) / 2**30,
         )
         self.save(size, tokens, t)
-        t.batches.close()
-        t.saving.close()
 
     def estimate(self, t: Trainer) -> int:
         """The estimate of the peak memory, in bytes, for the largest batch."""
@@ -176,19 +174,11 @@ class Bench:
         )
 
     def save(self, size: str, tokens: int, t: Trainer) -> None:
-        """Measure a checkpoint: the time that training waits, and the time until it is written."""
+        """Measure a checkpoint, for which training waits."""
         t.metrics.cut()
         start = time.perf_counter()
         t._save(scheduled=False)
-        stopped = time.perf_counter() - start
-        t.saving.flush()
-        self.emit(
-            "save",
-            size=size,
-            tokens=tokens,
-            stopped_s=stopped,
-            written_s=time.perf_counter() - start,
-        )
+        self.emit("save", size=size, tokens=tokens, stopped_s=time.perf_counter() - start)
 
     def jobs(self, size: str, count: int) -> None:
         """Measure several processes that train at once, each for the same time."""

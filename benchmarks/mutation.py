@@ -107,7 +107,7 @@ TESTS: dict[str, tuple[str, ...]] = {
     "tasks/parsing": ("tests/tasks/test_parsing.py",),
     "tasks/sequence_to_sequence": ("tests/tasks/test_base.py", *TASKS),
     "tasks/translation": ("tests/tasks/test_translation.py", "tests/tasks/test_base.py", "tests/tasks/test_parsing.py"),
-    "training/checkpointing": ("tests/training/test_checkpointing.py", "tests/training/test_beside.py"),
+    "training/checkpointing": ("tests/training/test_checkpointing.py",),
     "training/context": ("tests/training/test_context.py", "tests/training/test_trainer.py"),
     "training/gradient_tree": ("tests/training/test_ranks.py",),
     "training/metrics_log": ("tests/training/test_metrics_log.py", "tests/training/test_checkpointing.py",
@@ -117,9 +117,9 @@ TESTS: dict[str, tuple[str, ...]] = {
     "training/own_check": ("tests/training/test_update_rules.py",),
     "training/update_rules": ("tests/training/test_optimizer.py", "tests/training/test_update_rules.py"),
     "training/schedule": ("tests/training/test_schedule.py",),
-    "training/step_batches": ("tests/training/test_beside.py", "tests/training/test_trainer.py"),
+    "training/step_batches": ("tests/training/test_step_batches.py", "tests/training/test_trainer.py"),
     "training/trainer": ("tests/training/test_context.py", "tests/training/test_trainer.py",
-                         "tests/training/test_resume.py", "tests/training/test_beside.py",
+                         "tests/training/test_resume.py", "tests/training/test_step_batches.py",
                          "tests/training/test_checkpointing.py", "tests/training/test_ranks.py"),
 }  # fmt: skip
 

@@ -86,12 +86,6 @@ def precision_on(device: torch.device, setting: str | None) -> str:
     return resolve_precision(setting, device.type, has_bf16(device))
 
 
-def prepare_thread(device: torch.device) -> None:
-    """Make a GPU the current one of a new thread; each thread begins with the first GPU."""
-    if on_gpu(device) and device.index is not None:
-        torch.cuda.set_device(device)
-
-
 def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Tensors on the host: copies of those on a GPU, by way of pinned memory and with a single wait
     for all.

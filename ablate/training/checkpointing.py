@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import lcm
 from pathlib import Path
@@ -82,63 +81,6 @@ class Snapshot:
     state: bytes
     info: TrainingState
     scheduled: bool
-
-
-class SavingThread:
-    """Writes checkpoints with a saver, one at a time: beside the training if `background`, else
-    before it goes on.
-    """
-
-    def __init__(self, saver: CheckpointSaver, background: bool) -> None:
-        self.saver = saver
-        self._thread = ThreadPoolExecutor(1, "checkpoints") if background else None
-        self._pending: Future[None] | None = None
-
-    @property
-    def is_due_by_clock(self) -> bool:
-        """Whether a save is due, and none is being written."""
-        return (self._pending is None or self._pending.done()) and self.saver.is_due_by_clock
-
-    def save(self, make: Callable[[], Snapshot]) -> None:
-        """Write the checkpoint that `make` serializes. The tensors that it reads must not change
-        meanwhile.
-
-        Raises:
-            OSError: as `CheckpointSaver.save`, in the background for the save before.
-        """
-        if self._thread is None:
-            self.saver.save(make())
-            return
-        self.wait()
-        self.saver.last_save = time.monotonic()
-        self._pending = self._thread.submit(lambda: self.saver.save(make()))
-
-    def wait(self) -> None:
-        """Wait for a save in the background.
-
-        Raises:
-            OSError: it failed; see `CheckpointSaver.save`.
-        """
-        # Cleared first, so that an error is raised once and not at every later save.
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
-
-    def flush(self) -> None:
-        """Wait for a save in the background, and write the checkpoints that wait for the disk.
-
-        Raises:
-            OSError: the disk refused.
-        """
-        self.wait()
-        self.saver.flush()
-
-    def close(self) -> None:
-        """Finish a save in the background, and end the thread. Errors are those that `wait` would
-        raise.
-        """
-        if self._thread is not None:
-            self._thread.shutdown()
 
 
 class CheckpointSaver:

@@ -37,7 +37,7 @@ from ablate.model import build
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import LARGEST, CheckpointManifest, TrainingState
 from ablate.tasks import Batch, Task
-from ablate.training.checkpointing import CheckpointSaver, SavingThread, Snapshot, is_due
+from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
 from ablate.training.context import (
     Diverged,
     RunContext,
@@ -117,11 +117,9 @@ class Trainer:
         self.tree = GradientTree(self.optimizer.parameters, ranks) if parts > 1 else None
         self.stop_agreed = False
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
-        saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
-        self.saving = SavingThread(saver, background=on_gpu(device))
-        self.batches = StepBatches(
-            task, self.train, self.order, device, parts, parts_of_rank(parts, ranks)
-        )
+        self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
+        mine = parts_of_rank(parts, ranks)
+        self.batches = StepBatches(task, self.train, self.order, parts, mine)
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line
@@ -151,8 +149,6 @@ class Trainer:
                 self.metrics.flush()  # the result states the hash of the log, as a checkpoint does
             raise
         finally:
-            self.batches.close()
-            self.saving.close()
             self.metrics.close()
 
     def _fit(self) -> TrainingOutcome:
@@ -169,7 +165,7 @@ class Trainer:
                 self._evaluate()
             # After the evaluation, so that the checkpoint has its outcome and its line of the log.
             save_due = is_due(self.config, step) or self._finished()
-            if save_due or self.saving.is_due_by_clock:
+            if save_due or self.saver.is_due_by_clock:
                 self._save(scheduled=save_due)
             report = StepReport(
                 step, self.steps, self.last_loss, self.last_perplexity, self.progress.tokens
@@ -178,10 +174,9 @@ class Trainer:
             if self._stop_requested() and not self._finished():
                 if not save_due:  # a second save would not count as scheduled
                     self._save(scheduled=False)
-                self.saving.wait()
                 raise Interrupted
         if self.ranks.is_first:
-            self.saving.flush()
+            self.saver.flush()
         chosen = self.progress.best_step if self.config.patience else self.progress.step
         return TrainingOutcome(self.progress.step, chosen, self.progress.tokens)
 
@@ -210,7 +205,7 @@ class Trainer:
 
         If memory runs out on any rank, the micro-batch is halved, and the result is None.
         """
-        batch = self.batches.at(step, self.micro_batch_tokens, has_next=step != self.steps)
+        batch = self.batches.at(step, self.micro_batch_tokens)
         out_of_memory = False
         try:
             with matmul_precision(self.device, self.precision):
@@ -345,8 +340,7 @@ class Trainer:
             "losses": self.loss_sum.cpu(),
             **self.optimizer.state(),
         }
-        # Copied from a GPU here, and serialized in the thread: the next step changes the tensors.
-        weights = to_host(self.model.state_dict())
+        weights = to_bytes(to_host(self.model.state_dict()))
         state = TrainingState(
             # JSON has no infinity, which is the best perplexity before the first evaluation.
             **{**asdict(self.progress), "best_perplexity": best if math.isfinite(best) else None},
@@ -354,7 +348,7 @@ class Trainer:
             metrics_bytes=self.metrics.size,
             metrics_sha256=self.metrics.sha256,
         )
-        self.saving.save(lambda: Snapshot(to_bytes(weights), to_bytes(tensors), state, scheduled))
+        self.saver.save(Snapshot(weights, to_bytes(tensors), state, scheduled))
 
     def _resume(self) -> None:
         checkpoint = self._agreed(self._find_checkpoint() if self.ranks.is_first else None)

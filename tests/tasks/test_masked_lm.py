@@ -214,7 +214,7 @@ def test_batches_are_a_function_of_seed_and_step(folder, trained):
     split = run.task.items(run.corpus, "train", run.config)
 
     def inputs(seed, step, limit=10_000):
-        batches = StepBatches(run.task, split, BatchOrder(split, 256, seed), CPU)
+        batches = StepBatches(run.task, split, BatchOrder(split, 256, seed))
         batch = batches.at(step, limit)
         found = [micro_batch for part in batch.parts for micro_batch in part.micro_batches]
         assert sum(micro_batch.tokens for micro_batch in found) == batch.n_tokens
