@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
@@ -84,26 +84,6 @@ def prepare(device: torch.device, deterministic: bool = False) -> None:
 def precision_on(device: torch.device, setting: str | None) -> str:
     """The precision that the field `precision` gives on a device; see `resolve_precision`."""
     return resolve_precision(setting, device.type, has_bf16(device))
-
-
-def to_host(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Tensors on the host: copies of those on a GPU, by way of pinned memory and with a single wait
-    for all.
-
-    Tensors of the CPU are returned as they are.
-    """
-    out = {}
-    for name, tensor in tensors.items():
-        if on_gpu(tensor):
-            out[name] = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
-            # Copies from a GPU overlap only into pinned memory.
-            out[name].copy_(tensor.detach(), non_blocking=True)
-        else:
-            out[name] = tensor.detach()
-    if any(on_gpu(tensor) for tensor in tensors.values()):
-        # Once, after all copies were queued.
-        torch.cuda.current_stream().synchronize()
-    return out
 
 
 @contextmanager

@@ -426,12 +426,7 @@ def load_model(
     kept = {checkpoint.step: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
     wanted = result.kept_steps[-count:]
     found = [kept[step] for step in wanted if step in kept]
-    if not found:
-        raise StoreError(
-            f"{folder.checkpoints}: has no valid checkpoint; remove {folder.path} to train the run "
-            f"again"
-        )
-    if len(found) < len(wanted):
+    if len(found) < max(1, len(wanted)):
         raise StoreError(
             f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run "
             f"again"

@@ -80,7 +80,7 @@ class ClusterJob(Record):
     rows: tuple[str, ...] = ()
     seeds: str | None = None
     data_folder: str | None = None
-    resources: Resources = DEFAULT_RESOURCES
+    resources: Resources
     runs: tuple[str, ...]
     time: float
 

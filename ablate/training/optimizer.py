@@ -18,7 +18,6 @@ from ablate.config.parametrization import factors
 from ablate.config.plugins import load, parse_reference
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
-from ablate.kernels.device import to_host
 from ablate.model.encoder_only import TokenTypes
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import FeedForward
@@ -156,14 +155,12 @@ class Optimizer:
                 parameter.data, state[AVERAGE] = state[AVERAGE], parameter.data
 
     def state(self) -> dict[str, Tensor]:
-        """The state of all parameters as `kind/name`, on the CPU."""
-        return to_host(
-            {
-                f"{kind}/{name}": value
-                for name, state in self.moments.items()
-                for kind, value in state.items()
-            }
-        )
+        """The state of all parameters as `kind/name`."""
+        tensors = {}
+        for name, state in self.moments.items():
+            for kind, value in state.items():
+                tensors[f"{kind}/{name}"] = value.detach()
+        return tensors
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by one from `state()`."""

@@ -30,7 +30,6 @@ from ablate.kernels.device import (
     on_gpu,
     precision_on,
     release_cached_memory,
-    to_host,
 )
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.model import build
@@ -340,7 +339,7 @@ class Trainer:
             "losses": self.loss_sum.cpu(),
             **self.optimizer.state(),
         }
-        weights = to_bytes(to_host(self.model.state_dict()))
+        weights = to_bytes(self.model.state_dict())
         state = TrainingState(
             # JSON has no infinity, which is the best perplexity before the first evaluation.
             **{**asdict(self.progress), "best_perplexity": best if math.isfinite(best) else None},

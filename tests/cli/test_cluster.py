@@ -18,7 +18,7 @@ from ablate.plan.plan import plan_of
 from ablate.plan.progress import ProgressReader, summary_line
 from ablate.store import Results, machine
 from ablate.store.files import write_json
-from ablate.store.jobs import ClusterJob, PilotReport, Submission, jobs_of, new_job
+from ablate.store.jobs import ClusterJob, PilotReport, Resources, Submission, jobs_of, new_job
 from ablate.store.machine import process_mark
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
@@ -40,7 +40,7 @@ def a_job(folder, engine="slurm"):
         study="small",
         profile="x",
         settings={"engine": engine},
-        workers=1,
+        resources=Resources(),
         runs=(),
         time=0.0,
     ).write(folder.job)

@@ -9,7 +9,7 @@ import pytest
 from ablate.cluster import slurm
 from ablate.cluster.slurm import Slurm, Task, parse_seconds, write_scripts
 from ablate.errors import UsageError
-from ablate.store.jobs import ClusterJob, JobFolder
+from ablate.store.jobs import ClusterJob, JobFolder, Resources
 from ablate.study import read_study
 
 STUDY = """\
@@ -134,7 +134,7 @@ def test_the_gpus_of_a_pilot_are_counted(options, gpus):
 def submit(folder, pilots, **settings):
     profile = Slurm(**settings)
     job = ClusterJob(
-        id="j", study="tiny", profile="p", workers=9, runs=(), time=0.0, python="/opt/python",
+        id="j", study="tiny", profile="p", resources=Resources(), runs=(), time=0.0, python="/opt/python",
         settings=profile.model_dump(),
     )  # fmt: skip
     return profile.submit(folder, job, pilots)

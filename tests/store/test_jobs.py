@@ -17,6 +17,7 @@ from ablate.store.jobs import (
     ClusterJob,
     JobFolder,
     PilotReport,
+    Resources,
     Submission,
     jobs_of,
     new_job,
@@ -43,6 +44,7 @@ def a_job(**changed):
         "study": "s",
         "profile": "p",
         "settings": {"engine": "manual"},
+        "resources": Resources(),
         "runs": ("r",),
         "time": 5.0,
     }
@@ -74,10 +76,9 @@ def test_paths_are_the_documented_ones(results):
 
 
 def test_settings_that_are_not_given_are_those_of_the_documentation():
-    given = {"id", "study", "profile", "settings", "runs", "time"}
+    given = {"id", "study", "profile", "settings", "resources", "runs", "time"}
     assert a_job().model_dump(exclude=given) == {
         "python": "", "origin": "", "overrides": (), "rows": (), "seeds": None, "data_folder": None,
-        "resources": {"device": "auto", "jobs": None, "processes": 1},
     }  # fmt: skip
     report = a_report()
     assert (report.slots, report.device, report.running, report.ended) == (0, "", (), 0)
