@@ -2,9 +2,8 @@
 of a module.
 
 Python puts the current folder first on the path of `python -m` and `python -c`, and for an empty
-part of PYTHONPATH. A downloaded folder with a file `json.py` would then be executed. From Python
-3.11 on, PYTHONSAFEPATH prevents it; this module does the same on Python 3.10. A folder that
-PYTHONPATH names stays on the path.
+part of PYTHONPATH. A downloaded folder with a file `json.py` would then be executed. PYTHONSAFEPATH
+prevents it in every Python that this one starts. A folder that PYTHONPATH names stays on the path.
 
 `ablate/__init__.py` imports this module first, so it imports only what Python has loaded by then.
 """
@@ -18,7 +17,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 # process, wherever the path of the new process leads.
 _START = """\
 import sys
-if not getattr(sys.flags, "safe_path", False):
+if not sys.flags.safe_path:
     del sys.path[0]
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
@@ -50,19 +49,19 @@ def leave_current_folder() -> None:
     )  # `-m` while packages are imported
     if not by_module and os.path.basename(sys.argv[0] if sys.argv else "") != "ablate":
         return
-    if by_module and not getattr(sys.flags, "safe_path", False):
+    if by_module and not sys.flags.safe_path:
         _remove(sys.path[0])
     _drop_empty_parts()
-    os.environ["PYTHONSAFEPATH"] = "1"  # for Python processes that this one starts, from 3.11 on
+    os.environ["PYTHONSAFEPATH"] = "1"  # for every Python that this one starts
 
 
 def _drop_empty_parts() -> None:
     """Undo an empty part of PYTHONPATH, which means the current folder;
     `PYTHONPATH=$PYTHONPATH:folder` makes one.
     """
-    parts = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    named = [part for part in parts if part]
-    if not named or len(named) == len(parts):
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    named = [entry for entry in entries if entry]
+    if not named or len(named) == len(entries):
         return
     os.environ["PYTHONPATH"] = os.pathsep.join(named)
     try:

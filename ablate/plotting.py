@@ -1,4 +1,4 @@
-"""The look that all figures share: palette, Matplotlib style, axes, fonts, file formats, and SVG.
+"""The style that all figures share: palette, Matplotlib style, axes, fonts, file formats, and SVG.
 
 Figures are built with Matplotlib's `Figure` class and never with pyplot, which would keep them
 alive in global state.

@@ -217,7 +217,7 @@ def speed_ups(curves: Sequence[Curve], base: Curve) -> dict[str, dict[str, Speed
 
 
 def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
-    """The speed-ups for all bases of a study, each with its rows."""
+    """The speed-ups for each base of a study, each with its rows."""
     found: dict[str, dict[str, SpeedUp]] = {}
     for base in (curve for curve in curves if curve.group == "base" and curve.by_seed):
         found |= speed_ups([curve for curve in curves if curve.base == base.row], base)

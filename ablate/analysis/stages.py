@@ -5,7 +5,7 @@ Everything that executes or follows a study loops alike:
     while isinstance(stage := next_stage(study, results), Stage):
         execute(stage)
 
-The answer follows from the files alone, so that several processes with one results root agree.
+The answer follows from the files alone, so that several launchers with one results root agree.
 What a study asks for beyond its rows is a rule here: a rule narrows the study to the part that
 counts now. `RULES` has those that the study file states; `--budget` is one more.
 """
@@ -124,7 +124,7 @@ def next_stage(
         study: as read.
         results: root of the results.
         retries: which failed runs are repeated.
-        left: runs that the caller leaves to other processes, which hold them.
+        left: runs that the caller leaves to other launchers, which hold them.
         limit: a further rule, such as a budget.
 
     Raises:
@@ -165,7 +165,7 @@ def stages(
 ) -> Iterator[Stage]:
     """Yield the stages of a study, each after the caller is done with the one before.
 
-    Runs that are missing even then are left to other processes, which hold them.
+    Runs that are missing even then are left to other launchers, which hold them.
     """
     left: set[str] = set()
     while isinstance(stage := next_stage(study, results, retries, left, limit), Stage):

@@ -180,7 +180,7 @@ def _show_importance(
     console.print(output.importances_table(importances))
     console.print(
         f"importance: increase of the dev loss ({plural(importances.pairs, 'record')}), in nats "
-        "per token, when the head is masked. Two heads that do the same work both look "
+        "per token, when the head is masked. Two heads that do the same work both seem "
         "unimportant.",
         style="dim",
         soft_wrap=True,

@@ -56,7 +56,7 @@ def show(
     offline: Offline = False,
     format: Format = OutputFormat.rich,
 ) -> None:
-    """Prepare a study's corpus and show its sources, sizes, lengths, vocabulary and a sample."""
+    """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = StudyOptions(results, set).open(study, may_be_new=True)
     from ablate.data.prepare import prepare
@@ -85,7 +85,7 @@ def prepare(
     content, root = StudyOptions(results, set, rows).open(study, may_be_new=True)
     from ablate.data.prepare import prepare
 
-    # Rows may have several vocabulary sizes, each of which is another corpus.
+    # Rows may have several vocabularies, each of which is another corpus.
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
         corpus = prepare(data, content.data_folder, root.corpora, _print_note)
         corpus.verify(every=True)

@@ -106,8 +106,8 @@ def slurm_time(value: object) -> str:
     """
     text = str(value).strip().lower()
     if re.fullmatch(rf"({_TIME_PART}\s*)+", text):
-        parts = re.findall(_TIME_PART, text)
-        return str(sum(int(count) * _TIME_UNITS[unit] for count, unit in parts))
+        amounts = re.findall(_TIME_PART, text)
+        return str(sum(int(count) * _TIME_UNITS[unit] for count, unit in amounts))
     if _SLURM_TIME.fullmatch(text):
         return str(value).strip()
     raise ValueError(f'"{value}" is not a time such as 4h, 90min, 1d 12h or 1-12:00:00')

@@ -141,14 +141,14 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
     merged = {**defaults, **_merged(settings)}
     heads = merged["n_heads"]
-    sizes = []
+    widths = []
     for number in heads if isinstance(heads, (list, tuple)) else [heads]:
         # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
         exact = merged["d_model"] / number
-        sizes.append(int(exact) if exact.is_integer() else exact)
+        widths.append(int(exact) if exact.is_integer() else exact)
     for head_size in ("d_k", "d_v"):
         if merged.get(head_size) is None:
-            merged[head_size] = shortest_pattern(tuple(sizes))
+            merged[head_size] = shortest_pattern(tuple(widths))
     return merged
 
 

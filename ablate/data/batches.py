@@ -86,15 +86,15 @@ def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0)
 
     An epoch sorts by the longest field before all else, and cuts at multiples of batch_tokens: only
     records of equal lengths change places between epochs, so all have batches of the same padded
-    sizes.
+    size.
     """
     _, _, longest = _lengths(split, None if fraction == 1 else subset(len(split), fraction))
     ordered = np.sort(longest).astype(np.int64)
     ends = np.cumsum(ordered)
     starts = np.searchsorted(ends, np.arange(0, ends[-1], batch_tokens) + 1)
-    sizes = np.diff(np.append(starts, len(ordered)))
-    last = ordered[np.maximum(starts + sizes - 1, 0)]  # of a batch, which is its longest
-    return int((sizes * last).max())
+    counts = np.diff(np.append(starts, len(ordered)))
+    last = ordered[np.maximum(starts + counts - 1, 0)]  # of a batch, which is its longest
+    return int((counts * last).max())
 
 
 def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
@@ -222,9 +222,9 @@ def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDA
     many small sorts.
     """
     order = np.argsort(primary, kind="stable")  # a radix sort, for 16 bits
-    sizes = np.bincount(primary)
-    ends = np.cumsum(sizes)
-    for end, size in zip(ends[sizes > 0], sizes[sizes > 0], strict=True):
+    counts = np.bincount(primary)
+    ends = np.cumsum(counts)
+    for end, size in zip(ends[counts > 0], counts[counts > 0], strict=True):
         group = order[end - size : end]
         keys = secondary[group]
         by_key = np.argsort(keys)

@@ -52,7 +52,7 @@ _SUMMED = 1_000_000  # sequences whose lengths are summed at once
 class Chunk(NamedTuple):
     """Encoded documents.
 
-    read: the number of documents, or parts of one, that were read for them.
+    read: the number of documents, or pieces of one, that were read for them.
     ids: of each field.
     """
 

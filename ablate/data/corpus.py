@@ -92,10 +92,10 @@ def subset(records: int, fraction: float) -> NDArray[np.int64]:
     """
     if fraction == 1:
         return np.arange(records)
-    # One rank for each record, whatever the share: the records of a smaller share have the smallest
-    # ranks of a larger one.
-    ranks = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
-    return np.sort(np.argsort(ranks, kind="stable")[: max(1, round(fraction * records))])
+    # One number for each record, whatever the share: the records of a smaller share have the
+    # smallest numbers of a larger one.
+    numbers = np.random.Generator(np.random.Philox(key=_SUBSET_KEY)).random(records)
+    return np.sort(np.argsort(numbers, kind="stable")[: max(1, round(fraction * records))])
 
 
 class LengthSums:

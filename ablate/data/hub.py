@@ -45,7 +45,7 @@ class Repository:
         self.record_file = records / f"{name}.json"
 
     def record(self) -> HubRevision:
-        """The commit, the stated license, and the files with sizes and hashes; requested once and
+        """The commit, the stated license, and the files with lengths and hashes; requested once and
         recorded.
 
         Raises:

@@ -67,7 +67,7 @@ def files_in(path: str) -> list[str] | None:
             if not Path(path).is_dir():
                 return None
             files = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
-    # Hidden files, and those of other tools such as _SUCCESS, are no parts of a data set.
+    # Hidden files, and those of other tools such as _SUCCESS, belong to no data set.
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
 

@@ -1,7 +1,7 @@
 """Prepare a corpus once: read, check, train the vocabulary on the training split, encode, write.
 
 The id of a prepared corpus is a hash of its text and its settings. The corpus is built in a working
-folder, which is renamed when complete; an interrupted preparation resumes. If several processes
+folder, which is renamed when complete; an interrupted preparation resumes. If several commands
 need the same corpus, one prepares it and the others wait.
 """
 

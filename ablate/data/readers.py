@@ -71,7 +71,7 @@ def _blocks(path: str, longest: int) -> Iterator[tuple[int, bytes]]:
     first line.
     """
     number = 1
-    rest: list[bytes] = []  # parts of a line, joined once: a document may have a thousand
+    rest: list[bytes] = []  # pieces of a line, joined once: a document may have a thousand
     with readable(path), open_bytes(path) as stream:
         while block := stream.read(BLOCK):
             end = block.rfind(b"\n") + 1

@@ -83,7 +83,7 @@ def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str,
 
 
 def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
-    """Whether a study's files may have changed since these corpora were made; compares sizes and
+    """Whether a study's files may have changed since these corpora were made; compares lengths and
     times only.
 
     False if files are missing, and for corpora that are downloaded or generated.

@@ -1,7 +1,7 @@
 """The documents of a split: records of texts, or a stream of text, read from files or generated.
 
 A record is a text for each field; a document of a language model is one text, which keeps every
-character and comes in parts of about a megabyte.
+character and comes in pieces of about a megabyte.
 """
 
 from __future__ import annotations

@@ -179,7 +179,7 @@ def trees() -> dict[str, list[tuple[str, str]]]:
 
 
 def _tree(words: list[str]) -> str:
-    """`(S (NP DT NN )NP (VP VB (NP DT NN )NP )VP )S`, with the parts that the sentence has."""
+    """`(S (NP DT NN )NP (VP VB (NP DT NN )NP )VP )S`, with the phrases that the sentence has."""
     end, subject = _noun_phrase_tree(words, 0)
     adverb = "(ADVP RB )ADVP " if words[end] in _ADVERBS else ""
     verb = end + bool(adverb)

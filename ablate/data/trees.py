@@ -155,7 +155,7 @@ def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple
 
 
 def normalized(tree: Tree) -> Tree | None:
-    """Reduce a tree to the parts that are predicted: no function tags, traces or empty
+    """Reduce a tree to what is predicted: no function tags, traces or empty
     constituents; root TOP.
 
     None for a tree without words.
@@ -202,10 +202,10 @@ def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
     """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their
     numbers differ.
     """
-    parts = [part for part in text.split() if part[0] not in "()"]
+    leaves = [leaf for leaf in text.split() if leaf[0] not in "()"]
     tags = [
-        part.removeprefix(f"{WORD_SYMBOL}/") if is_word_symbol(part) else WORD_SYMBOL
-        for part in parts
+        leaf.removeprefix(f"{WORD_SYMBOL}/") if is_word_symbol(leaf) else WORD_SYMBOL
+        for leaf in leaves
     ]
     words = sentence.split()
     return (

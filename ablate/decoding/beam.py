@@ -1,6 +1,6 @@
 """Beam search with a length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
-Each sentence has K hypotheses. A step ranks all their continuations: those among the best K that
+Each sentence has K hypotheses. A step orders all their continuations: those among the best K that
 end the sentence are finished, and the best K of the others are kept. A sentence is done when no
 hypothesis can still beat the best finished one, at its length limit, where only the end mark is
 allowed, or, with early stopping, when K hypotheses have finished. Done sentences leave the batch. K
@@ -191,7 +191,7 @@ class _Search:
         at_once = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])  # sentences
         starts = range(0, len(states), at_once)
         allowed = None if self.constraint is None else self.constraint.allowed().to(states.device)
-        parts = zip(states.split(at_once), self.scores.split(at_once), starts, strict=True)
+        pieces = zip(states.split(at_once), self.scores.split(at_once), starts, strict=True)
         parts_best = [
             self._best(
                 part,
@@ -199,7 +199,7 @@ class _Search:
                 [limit == position for limit in self.limits[start : start + at_once]],
                 None if allowed is None else allowed[start : start + at_once],
             )
-            for part, scores, start in parts
+            for part, scores, start in pieces
         ]
         scores, origins, tokens = (torch.cat(each) for each in zip(*parts_best, strict=True))
         return scores, origins, tokens

@@ -12,7 +12,7 @@
 oneDNN compiles code for every number of rows that it has not met, which takes several times as long
 as the product itself, and hardly two batches have the same number of rows. Inputs are therefore
 padded with rows of zeros to one of
-a few sizes: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
+a few numbers: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
 
 M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the
 outputs.

@@ -30,7 +30,7 @@ from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.kernels.cpu_matmul import matmul_for
 from ablate.kernels.device import fused_on_gpu, on_gpu
 
-MULTIPLE = 8  # a bf16 product is fast on tensor cores if its sizes are multiples of this
+MULTIPLE = 8  # a bf16 product is fast on tensor cores if its dimensions are multiples of this
 
 
 def smoothed_cross_entropy(

@@ -118,7 +118,7 @@ def pack_rows(x: Tensor) -> Tensor:
 
 
 def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """(M', d) -> (..., d): leave the padding rows out, and return to the type and leading sizes of
+    """(M', d) -> (..., d): leave the padding rows out, and return to the type and leading axes of
     `like`.
     """
     x: Tensor = _UnpackRows.apply(  # type: ignore[no-untyped-call]

@@ -98,7 +98,7 @@ def _decayed_products(Q: Tensor, K: Tensor, G: Tensor, diagonal: int) -> Tensor:
 
 
 def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
-    """The parts of u = values - reads @ state, of all chunks at once.
+    """The terms of u = values - reads @ state, of all chunks at once.
 
     Within a chunk u_t depends on every u_j before it: (I + L) u = b (v - (a k)^T S), where L holds
     the decayed products of keys.

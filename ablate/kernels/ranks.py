@@ -91,18 +91,18 @@ class DistributedRanks(Ranks):
     def all_gather_objects(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank."""
         message = torch.frombuffer(bytearray(json.dumps(value).encode()), dtype=torch.uint8)
-        # all_gather needs tensors of one size, so the sizes are exchanged first and the messages
+        # all_gather needs tensors of one size, so the lengths are exchanged first and the messages
         # padded.
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        dist.all_gather(sizes, torch.tensor([len(message)]))
-        longest = int(max(sizes))
+        lengths = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        dist.all_gather(lengths, torch.tensor([len(message)]))
+        longest = int(max(lengths))
         padded = torch.zeros(longest, dtype=torch.uint8)
         padded[: len(message)] = message
         found = [torch.empty_like(padded) for _ in range(self.size)]
         dist.all_gather(found, padded)
         return [
             json.loads(one[: int(size)].numpy().tobytes())
-            for one, size in zip(found, sizes, strict=True)
+            for one, size in zip(found, lengths, strict=True)
         ]
 
 

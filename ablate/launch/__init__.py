@@ -1,4 +1,4 @@
-"""Launching: the executor interface, the scheduler, and worker processes on this machine."""
+"""Launching: the executor interface, the scheduler, and workers on this machine."""
 
 from ablate.launch.executor import Demand, Executor, Lost, Slot
 from ablate.launch.launch import Launch, launch, outcome_of_launch

@@ -100,7 +100,7 @@ class Scheduler:
         self.outcome_of, self.watcher = outcome_of, watcher
         self.queue: deque[str] = deque()
         self.submitted: dict[str, Slot] = {}  # by run
-        self.busy: dict[str, float] = {}  # runs that other processes hold, and when to check again
+        self.busy: dict[str, float] = {}  # runs that other launchers hold, and when to check again
         self.checks: Counter[str] = Counter()  # of such a run
         # A worker measures how long the holder of a lease is silent, so the next check is made by
         # the same one.

@@ -62,7 +62,7 @@ def _metric(name: str, **options: Any) -> Any:
     makers: dict[str, Any] = {
         "bleu": lambda: BLEU(
             force=True, **options
-        ),  # force: no warning about text that looks tokenized
+        ),  # force: no warning about text that seems tokenized
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),
         "ter": TER,

@@ -14,7 +14,7 @@ from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.experts import MixtureOfExperts
 
-# Columns added so that a product includes the bias: the bias, then zeros that keep the sizes
+# Columns added so that a product includes the bias: the bias, then zeros that keep the widths
 # multiples of 8.
 _BIAS_COLUMNS = 8
 

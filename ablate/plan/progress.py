@@ -154,11 +154,11 @@ class ProgressReader:
         if self.plan.lengths is None:  # the corpus may be prepared by now
             self.plan = plan_of(self.study, self.results)
         found = [self._row(row) for row in self.study.rows]
-        bases = {row.row.label: row for row in found if row.row.is_base}
+        base_of = {row.row.label: row for row in found if row.row.is_base}
         rows = tuple(
             row
             if row.row.is_base
-            else replace(row, against_base=self._against(row, bases[row.row.base]))
+            else replace(row, against_base=self._against(row, base_of[row.row.base]))
             for row in found
         )
         states, reports = _by_run(self.study, rows)
@@ -325,23 +325,23 @@ def summary_line(progress: StudyProgress) -> str:
 def counts_text(progress: StudyProgress) -> str:
     """`3 of 10 runs, 1 failed, about 2 min left`."""
     counts = progress.counts
-    parts = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
-    parts += [
+    phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
+    phrases += [
         f"{counts[state]} {state}"
         for state in STATES
         if state not in ("done", "pending") and counts[state]
     ]
     if progress.seconds_left is not None:
-        parts.append(f"about {duration(progress.seconds_left)} left")
+        phrases.append(f"about {duration(progress.seconds_left)} left")
     elif progress.ended < len(progress.states) and not counts["running"]:
         waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"
-        parts.append(waiting if progress.starting else "no process is running this study")
-    return ", ".join(parts)
+        phrases.append(waiting if progress.starting else "no process is running this study")
+    return ", ".join(phrases)
 
 
 def saved_line(study: Study, results: Results) -> str:
-    """The runs that are done, and the step from which each unfinished one resumes; other processes'
-    runs go on.
+    """The runs that are done, and the step from which each unfinished one resumes; runs of
+    others go on.
     """
     labels, states = (
         run_labels(study),

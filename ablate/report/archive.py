@@ -79,7 +79,7 @@ def _files(study: Study, results: Results) -> Iterator[Path]:
             result = folder.read_result()
         except StoreError:  # named below the table, and not archived
             continue
-        if result is None:  # a look of the study may end without a run that has failed
+        if result is None:  # a stage of the study may end without a run that has failed
             yield from (file for file in (folder.run, folder.failure) if folder.failure.exists())
             continue
         yield from (folder.run, folder.execution, folder.provenance, folder.result, folder.metrics)

@@ -54,7 +54,7 @@ _SPECIAL = {
     "\N{MINUS SIGN}": "$-$",
     "×": r"$\times$",
 }
-# LaTeX has no command for omicron, nor for the capitals that look like Latin letters.
+# LaTeX has no command for omicron, nor for the capitals that equal Latin letters.
 _GREEK = {
     "αβγδεζηθικλμν": "alpha beta gamma delta epsilon zeta eta theta iota kappa lambda mu nu",
     "ξπρςστυφχψω": "xi pi rho varsigma sigma tau upsilon phi chi psi omega",
@@ -120,11 +120,11 @@ def _heads(layout: Layout) -> list[str]:
         column.latex or "\n".join(map(escaped, column.head.split("\n")))
         for column in layout.columns
     ]
-    parts = [head.split("\n") for head in heads]
-    if all(len(part) == 1 for part in parts):
+    split = [head.split("\n") for head in heads]
+    if all(len(part) == 1 for part in split):
         return [_row(heads), r"    \midrule"]
-    first = [part[0] if len(part) == 2 else "" for part in parts]
-    return [_row(first), _row([part[-1] for part in parts]), r"    \midrule"]
+    first = [part[0] if len(part) == 2 else "" for part in split]
+    return [_row(first), _row([part[-1] for part in split]), r"    \midrule"]
 
 
 def _body(layout: Layout, groups: list[str]) -> list[str]:
@@ -148,10 +148,10 @@ def _cell(column: TextColumn, index: int) -> str:
 
 def _note(text: str) -> str:
     """A line below the table; a command between backticks is set as code."""
-    parts = re.split(r"`([^`]+)`", text)
+    pieces = re.split(r"`([^`]+)`", text)
     return "".join(
         rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part))
-        for i, part in enumerate(parts)
+        for i, part in enumerate(pieces)
     )
 
 

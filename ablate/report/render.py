@@ -63,15 +63,15 @@ def print_rich(
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table, with the conclusion above it and its legend below it as lists."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    parts = [
+    blocks = [
         "".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table)),
         _markdown_table(layout),
     ]
-    parts += [
+    blocks += [
         f"### {_markdown_text(title)}\n\n{_markdown_table(one)}"
         for title, one in further_tables(table)
     ]
-    return "\n".join(parts)
+    return "\n".join(blocks)
 
 
 def further_tables(table: Table) -> Iterator[tuple[str, Layout]]:

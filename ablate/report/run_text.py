@@ -44,13 +44,13 @@ class RunSummary:
             for name, record in vars(self.records).items()
         }
         progress = self.progress and self.progress.model_dump(mode="json")
-        parts = {
+        others = {
             "progress": progress,
             "failure": self.failure,
             "log": self.log,
             "damaged": self.damaged,
         }
-        return {"id": self.id, "state": self.state, **records, **parts}
+        return {"id": self.id, "state": self.state, **records, **others}
 
 
 def summary_of(folder: RunFolder) -> RunSummary:
@@ -155,13 +155,13 @@ _PARTS: dict[str, Callable[[Any], list[str]]] = {
 
 def progress_line(progress: Progress) -> str:
     """A worker's progress report: `step 120 of 450, loss 2.31, PPL 8.12, 7,300 tokens/s`."""
-    parts = [f"step {progress.step} of {progress.steps or '?'}"] if progress.step else []
+    facts = [f"step {progress.step} of {progress.steps or '?'}"] if progress.step else []
     if progress.phase not in ("training", "left"):
-        parts.append(PHASES.get(progress.phase, progress.phase))
+        facts.append(PHASES.get(progress.phase, progress.phase))
     if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.2f}")
+        facts.append(f"loss {progress.loss:.2f}")
     if progress.perplexity is not None:
-        parts.append(f"PPL {progress.perplexity:.2f}")
+        facts.append(f"PPL {progress.perplexity:.2f}")
     if progress.tokens_per_second and progress.phase == "training":
-        parts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
-    return ", ".join(parts)
+        facts.append(f"{progress.tokens_per_second:,.0f} tokens/s")
+    return ", ".join(facts)

@@ -61,7 +61,7 @@ class ProgressReporter:
 
     @property
     def seconds(self) -> float:
-        """Seconds of work on the run, including earlier processes."""
+        """Seconds of work on the run, including earlier attempts."""
         return self.seconds_before + time.monotonic() - self.started
 
     def after_step(self, report: StepReport) -> None:
@@ -106,7 +106,7 @@ class ProgressReporter:
             self.report.write(self.folder.progress, durable=False)
 
     def _peak_memory(self) -> int | None:
-        """Of this process and earlier ones; with unused blocks, which other processes cannot
+        """Of this process and earlier ones; with unused blocks, which others cannot
         use.
         """
         if not on_gpu(self.device):
@@ -119,7 +119,7 @@ class ProgressReporter:
 
 
 def memory_in_use(device: torch.device) -> Memory:
-    """Memory in bytes: of this process on a CPU, of all processes on a GPU."""
+    """Memory in bytes: of this process on a CPU, of everybody on a GPU."""
     if device.type == "cuda":
         free, total = torch.cuda.mem_get_info(device)
         return Memory(held=total - free, total=total)

@@ -97,7 +97,7 @@ def main() -> int:
     os.dup2(2, 1)  # output of libraries must not be taken for an event
     leases: dict[
         str, Lease
-    ] = {}  # of runs that other processes hold: each measures how long its holder is silent
+    ] = {}  # of runs that other workers hold: each measures how long its holder is silent
     try:
         events.write(READY)
     except BrokenPipeError:

@@ -62,8 +62,8 @@ class PairedScores:
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a mean difference: the variance of one seed, in independent parts, and that of the
-    test sentences.
+    """Noise of a mean difference: the variance of one seed, in independent components, and that of
+    the test sentences.
     """
 
     seeds: tuple[Variance, ...]
@@ -77,7 +77,7 @@ class Noise:
         """Half of the interval of the mean over n seeds: the smallest mean that is significant at
         this level.
 
-        Its square is the sum of t^2 variance over the parts, each with its own t. Such an interval
+        Its square is the sum of t^2 variance over components, each with its own t. Such an interval
         never covers the mean less often than 1 - level; Satterthwaite's approximation does with one
         or two degrees of freedom.
 

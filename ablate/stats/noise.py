@@ -40,16 +40,16 @@ class SeedNoise:
     apart: frozenset[int] = frozenset()
 
     def of_difference(self, index: int) -> tuple[Variance, ...]:
-        """Variance of the difference of row `index` from base with one seed, as independent parts.
+        """Variance of the difference of row `index` from base with one seed, in components.
 
         Each of the two counts with its own variance or the pooled one, whichever is larger; one
         that is apart with its own.
         """
-        parts = {place: self._own(place) for place in (index, 0)}
-        alone = tuple(own for place, own in parts.items() if place in self.apart)
+        components = {place: self._own(place) for place in (index, 0)}
+        alone = tuple(own for place, own in components.items() if place in self.apart)
         shared = [
             max(own.value, self.pooled.value)
-            for place, own in parts.items()
+            for place, own in components.items()
             if place not in self.apart
         ]
         return (*alone, Variance(sum(shared), self.pooled.df)) if shared else alone
@@ -144,7 +144,7 @@ class _Layout:
             [[1.0] * self.seeds, *([float(seed in row) for seed in names] for row in rows)]
         )
         self.n: list[int] = self.present.sum(axis=1).astype(int).tolist()
-        # Rounding of equal differences must not look like noise.
+        # Rounding of equal differences must not pass for noise.
         self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2
 
     def variances(self, kept: Sequence[int]) -> list[Variance]:

@@ -112,18 +112,18 @@ class Verdict:
                 if self.word != "diverged"
                 else f"diverged with {seeds}"
             )
-        parts = [self._over_seeds(reference)]
+        phrases = [self._over_seeds(reference)]
         if self.diverged:
-            parts.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
+            phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
             noise = "beyond" if self.p_bootstrap < LEVEL else "within"
-            parts.append(
+            phrases.append(
                 f"{noise} the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)}), "
                 f"not the seeds' noise"
             )
         if self.look is not None and self.settled_at is not None:
-            parts.append(f"since {Look(self.settled_at, self.look.plan).text}")
-        return "; ".join(parts)
+            phrases.append(f"since {Look(self.settled_at, self.look.plan).text}")
+        return "; ".join(phrases)
 
     @property
     def short(self) -> str:

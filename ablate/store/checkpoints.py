@@ -176,7 +176,7 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
             remove(checkpoint.state)
             if checkpoint.step not in keep_weights:
                 # The manifest first: after a kill in between, weights without a manifest do not
-                # count, while a manifest without weights would look like damage.
+                # count, while a manifest without weights would count as damage.
                 remove(checkpoint.manifest)
                 remove(checkpoint.weights)
     # While a run trains, a file without a manifest may be a checkpoint that is being written.

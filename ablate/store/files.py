@@ -45,7 +45,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
         path: a symbolic link is replaced, not followed.
         content: of the whole file.
         durable: wait for the disk, so that the file survives a power cut.
-        once: fail if the file exists, even if several processes try at the same moment.
+        once: fail if the file exists, even if several writers try at the same moment.
 
     Raises:
         FileExistsError: `once` is set and the file exists.
@@ -53,7 +53,7 @@ def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = F
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # In the same folder, because a rename is atomic only within one file system. The random part
-    # keeps two processes that write the same file from sharing it.
+    # keeps two that write the same file from sharing it.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         # Unbuffered, so that fsync covers every byte.
@@ -97,7 +97,7 @@ def _rename(temporary: Path, path: Path, inode: int) -> None:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Give a file its name unless the name is taken. Only one of several processes succeeds."""
+    """Give a file its name unless the name is taken. Only one of several writers succeeds."""
     try:
         # A rename would silently replace the file of a faster process; a hard link fails if the
         # name is taken.
@@ -110,7 +110,7 @@ def _link(temporary: Path, path: Path) -> None:
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Two processes may pass this check at once. The lease of the run is what keeps the second
+        # Two writers may pass this check at once. The lease of the run is what keeps the second
         # one away here.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None

@@ -1,4 +1,4 @@
-"""Check that a folder can hold a results root which several processes, and several hosts, write to
+"""Check that a folder can hold a results root which several writers, on several hosts, write to
 at once.
 """
 
@@ -44,7 +44,7 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
 
     Args:
         folder: the future results root; the files of the check are removed.
-        meet_seconds: how long to look for the same command on other hosts.
+        meet_seconds: how long to wait for the same command on other hosts.
 
     Raises:
         OSError: the folder cannot be written.
@@ -70,11 +70,11 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
                 break
 
 
-# Several processes at once
+# Several writers at once
 
 
 def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -> Check:
-    """Check that exactly one of several processes succeeds in making the same file at the same
+    """Check that exactly one of several writers succeeds in making the same file at the same
     moment.
     """
     folder.mkdir()
@@ -86,13 +86,13 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
             wins[number] += 1
     wrong = sum(count != 1 for count in wins)
     if wrong:
-        return Check(name, False, f"files made by no process or by several: {wrong} of {ROUNDS}")
-    return Check(name, True, f"one of {CONTENDERS} processes in each of {ROUNDS} rounds")
+        return Check(name, False, f"files made by no writer or by several: {wrong} of {ROUNDS}")
+    return Check(name, True, f"one of {CONTENDERS} writers in each of {ROUNDS} rounds")
 
 
 def _contend(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
     """The rounds that this process wins, or an error."""
-    # A barrier of files: processes start at different times, and without it the first would win all
+    # A barrier of files: writers start at different times, and without it the first would win all
     # rounds alone.
     (folder / f"ready-{number}").touch()
     end = time.monotonic() + 60
@@ -264,7 +264,7 @@ def _listen(ours: Path, seconds: float) -> dict[str, float]:
 
 
 def _in_processes(work: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> list[Any]:
-    """The results of some work in several processes at once; each gets its number as last
+    """The results of some work of several writers at once; each gets its number as last
     argument.
     """
     with _SPAWN.Pool(count) as pool:

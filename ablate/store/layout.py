@@ -191,7 +191,7 @@ class Results:
             raise UsageError(f"{SHARED_CORPORA}: {error}") from None
 
     def corpus(self, id: str) -> Path:
-        """The folder of a prepared corpus, here or shared. Every command looks for a corpus by this
+        """The folder of a prepared corpus, here or shared. Every command finds a corpus by this
         rule.
         """
         # A root that was filled before ABLATE_CORPORA was set keeps its corpora.

@@ -107,7 +107,7 @@ class Lease:
         """
         if not self.is_lost and self._is_ours():
             return
-        # A contender may be inspecting the file at this moment: look once more.
+        # A contender may be inspecting the file at this moment: read once more.
         time.sleep(_EXCHANGE_SECONDS)
         if self.is_lost or not self._is_ours():
             raise LeaseLost(str(self._path))

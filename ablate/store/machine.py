@@ -98,8 +98,7 @@ def memory() -> int:
 
 
 def count_oom_kills() -> int | None:
-    """Number of processes in this process's control group that the system has killed because memory
-    was short.
+    """How often the system has killed for want of memory in the control group of this process.
 
     None if the system does not say. Without control groups, kills on the whole machine are counted.
     """
@@ -237,7 +236,7 @@ def processor_has_bf16() -> bool:
 
 
 def process_mark() -> ProcessMark:
-    """Identify this process among all processes, here and on other hosts."""
+    """Identify this process, here and on other hosts."""
     pid = os.getpid()
     return ProcessMark(
         host=socket.gethostname(), pid=pid, born=start_time(pid), namespace=_pid_namespace()

@@ -132,10 +132,10 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return names[name]
         case ast.List(elts=items) | ast.Tuple(elts=items):
             return [_value(item, names) for item in items]
-        case ast.BoolOp(op=ast.And(), values=parts):
-            return all(_value(part, names) for part in parts)
-        case ast.BoolOp(values=parts):
-            return any(_value(part, names) for part in parts)
+        case ast.BoolOp(op=ast.And(), values=operands):
+            return all(_value(part, names) for part in operands)
+        case ast.BoolOp(values=operands):
+            return any(_value(part, names) for part in operands)
         case ast.UnaryOp(op=ast.Not(), operand=part):
             return not _value(part, names)
         case ast.UnaryOp(op=ast.USub(), operand=part):

@@ -124,9 +124,9 @@ def _check_outputs(task: Task, model: Transformer, split: Split, pair: list[int]
     """Perplexity is measured from `output_terms`, whatever the loss is."""
     batch = task.collate(split, np.array(pair))
     terms = task.output_terms(model, batch)
-    sizes = len(terms.states), len(terms.targets), batch.tokens
-    if len(set(sizes)) > 1:
-        text = "output_terms has {} states and {} targets for {} target tokens".format(*sizes)
+    counts = len(terms.states), len(terms.targets), batch.tokens
+    if len(set(counts)) > 1:
+        text = "output_terms has {} states and {} targets for {} target tokens".format(*counts)
         raise _Fault(text, "output_terms", "collate")
 
 

@@ -43,8 +43,8 @@ class GradientTree:
 
     def __init__(self, parameters: Sequence[nn.Parameter], ranks: Ranks) -> None:
         self.parameters, self.ranks = parameters, ranks
-        self.sizes = [parameter.numel() for parameter in parameters]
-        used = sum(self.sizes) + 1  # the last one is the loss
+        self.lengths = [parameter.numel() for parameter in parameters]
+        used = sum(self.lengths) + 1  # the last one is the loss
         # all_to_all_single sends equal shares, so the vector is padded to a multiple of the ranks.
         self.length = -(-used // ranks.size) * ranks.size
         self.clear()
@@ -59,7 +59,7 @@ class GradientTree:
         cleared.
         """
         total = torch.zeros(self.length, device=loss.device)
-        pieces = total[: sum(self.sizes) + 1].split([*self.sizes, 1])
+        pieces = total[: sum(self.lengths) + 1].split([*self.lengths, 1])
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=False)):
             if parameter.grad is not None:
                 piece.copy_(parameter.grad.flatten())
@@ -80,7 +80,7 @@ class GradientTree:
         """
         ((_, total),) = self._sums  # the parts of a rank are a power of two
         self.ranks.sum_in_tree(total)
-        pieces = total[: sum(self.sizes)].split(self.sizes)
+        pieces = total[: sum(self.lengths)].split(self.lengths)
         for parameter, piece, has_gradient in zip(
             self.parameters, pieces, self.has_gradient, strict=True
         ):
@@ -88,4 +88,4 @@ class GradientTree:
             # parameter with a zero gradient by its momentum.
             parameter.grad = piece.view_as(parameter) if has_gradient else None
         self.clear()
-        return total[sum(self.sizes)]
+        return total[sum(self.lengths)]

@@ -38,7 +38,7 @@ def test_a_local_folder_passes_and_is_left_empty(tmp_path):
         "other hosts",
     } <= set(checks)
     assert list((tmp_path / "results").iterdir()) == []
-    assert checks["hard link"].detail == "one of 4 processes in each of 50 rounds"
+    assert checks["hard link"].detail == "one of 4 writers in each of 50 rounds"
     assert re.fullmatch(
         r"[1-9]\d* reads of a file that was replaced 50 times", checks["rename"].detail
     )
@@ -120,7 +120,7 @@ def test_an_error_of_the_file_system_is_the_outcome_of_a_contender(tmp_path, mon
 @pytest.mark.parametrize(
     ("found", "detail"),
     [
-        ([[0, 1], [1]], f"files made by no process or by several: {ROUNDS - 1} of {ROUNDS}"),
+        ([[0, 1], [1]], f"files made by no writer or by several: {ROUNDS - 1} of {ROUNDS}"),
         (["Operation not permitted (EPERM)", []], "Operation not permitted (EPERM)"),
     ],
 )
