@@ -15,7 +15,7 @@ from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import without_digest
 from ablate.errors import StoreError, UsageError, listed
 from ablate.export.target import Target, TrainedModel
-from ablate.export.targets import TARGETS, target_of
+from ablate.export.targets import exportable_tasks, kind_of, target_of
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
@@ -46,7 +46,7 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     if target is None:
         raise UsageError(
             f"run {run.id} has the task {without_digest(record.task)}; "
-            f"only {listed(TARGETS[library])} is supported by --to {library}"
+            f"only {listed(exportable_tasks(library))} is supported by --to {library}"
         )
     # Before the weights are loaded, and with all reasons at once.
     _check_support(run, config, library, target)
@@ -61,7 +61,9 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
         )
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     data = opened.task.data_config.model_validate(record.data)
-    model = TrainedModel(config, weights, opened.corpus.tokenizer, data.labels, record.task)
+    model = TrainedModel(
+        config, weights, opened.corpus.tokenizer, data.labels, kind_of(record.task)
+    )
 
     def write(path: Path) -> None:
         target.write(target, model, path)

@@ -14,7 +14,6 @@ from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.decoding.fill import MASK_TEXT
 from ablate.export.changes import absent_weights
 from ablate.export.target import Target, TrainedModel
-from ablate.tasks import LanguageModel, Translation
 
 MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
 # Of translations: equal to the beam search of this project with alpha = 0. transformers divides by
@@ -54,9 +53,9 @@ def write(target: Target, model: TrainedModel, folder: Path) -> None:
     if settings["model_type"] == "marian":
         _write_marian_tokenizer(model, folder)
         limit |= {"decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
-    if model.task == Translation.name:
+    if model.kind == "sequence-to-sequence":
         write_json(folder / "generation_config.json", {**MARKS, **SEARCH, **limit})
-    elif model.task == LanguageModel.name:
+    elif model.kind == "causal":
         suppressed = {"suppress_tokens": [PAD, UNK, BOS]}
         write_json(folder / "generation_config.json", {**MARKS, **suppressed, **limit})
     else:

@@ -28,13 +28,17 @@ UNGATED = tuple(name for name, activation in ACTIVATIONS.items() if not activati
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model. `languages`: of the source and of the target, or the name of the text."""
+    """A trained model.
+
+    languages: of the source and of the target, or the name of the text.
+    kind: what runs of its task are exported as (`Task.exported_as`).
+    """
 
     config: ModelConfig
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer
     languages: tuple[str, ...]
-    task: str
+    kind: str
 
     def vocabulary(self) -> list[str]:
         """Return every token piece in the order of ids."""
