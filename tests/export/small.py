@@ -57,7 +57,9 @@ def random_model(tokenizer, **fields):
     for name, parameter in model.named_parameters():
         if "W_Q" in name or "W_K" in name:
             parameter *= 3  # makes attention far from uniform
-    return model, TrainedModel(config, model.state_dict(), tokenizer, ("en", "toy"), "translation")
+    return model, TrainedModel(
+        config, model.state_dict(), tokenizer, ("en", "toy"), "sequence-to-sequence"
+    )
 
 
 def ours(opened, sentences, beam):

@@ -32,7 +32,7 @@ CASES = (
 def exported(folder, **fields):
     """(our model, the model that the library loads from our files)."""
     config, model = small(**{**BERT, **fields})
-    trained = TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",), "masked-lm")
+    trained = TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",), "masked")
     TARGET.write(TARGET, trained, folder)
     there, info = transformers.BertForMaskedLM.from_pretrained(folder, output_loading_info=True)
     assert not any(info.values()), info

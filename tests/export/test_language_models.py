@@ -49,7 +49,7 @@ def exported(name, folder, **fields):
     """(row, our model, the model that the library loads from our files)."""
     settings, target = MODELS[name]
     config, model = small(**{**settings, **fields})
-    trained = TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",), "language-model")
+    trained = TrainedModel(config, model.state_dict(), ByteTokenizer(), ("text",), "causal")
     target.write(target, trained, folder)
     cls = getattr(transformers, target.name)
     there, info = cls.from_pretrained(folder, output_loading_info=True)

@@ -128,7 +128,7 @@ def exported(name, folder, **fields):
     target = target_of("language-model", row, "huggingface")
     assert target.violations(row) == []
     assert target.name == f"{kind}{'LMHeadModel' if kind == 'GPT2' else 'ForCausalLM'}"
-    trained = TrainedModel(row, model.state_dict(), ByteTokenizer(), ("text",), "language-model")
+    trained = TrainedModel(row, model.state_dict(), ByteTokenizer(), ("text",), "causal")
     target.write(target, trained, folder)
     options = {"dtype": torch.float64, "attn_implementation": "eager"}
     if row.n_experts:
