@@ -26,6 +26,7 @@ from ablate.model.positions import (
     SinusoidalPositions,
     T5Positions,
 )
+from ablate.model.residual import Residual
 
 __all__ = [
     "GELU",
@@ -44,6 +45,7 @@ __all__ = [
     "RMSNorm",
     "ReLU",
     "RelativePositions",
+    "Residual",
     "RotaryPositions",
     "SinusoidalPositions",
     "SwiGLU",

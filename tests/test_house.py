@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 50_600
+LINES = 51_300
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -335,6 +335,10 @@ def attention_layers(
     Raises:
         UsageError: the model has no attention, or none of these kinds and depths.
     """
+    if model.config.loops > 1:
+        raise UsageError(
+            f"loops={model.config.loops} passes each layer several times: it has no one map"
+        )
     # A single stack has no cross-attention, and an LSTM layer has no attention at all.
     stacks: dict[Kind, list[Any]] = {}
     if isinstance(model, (EncoderDecoder, EncoderOnly)):

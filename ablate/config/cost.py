@@ -16,14 +16,17 @@ from ablate.config import ModelConfig, RowConfig
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
+    CONVOLUTION_WIDTH,
+    LAYER_SKIPS,
     MIXERS,
-    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
     Activation,
     Attention,
     Norm,
     PositionalEncoding,
+    norm_position,
+    rotated_entries,
 )
 
 BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` is
@@ -79,12 +82,14 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     """Exact number of trained parameters, without those that custom classes add."""
     c, d = config, config.d_model
     total = (_embedding_matrices(c) * vocab_size + c.token_types) * d
+    total += (c.bigram_embeddings or 0) * d + (d + 1 if c.smear else 0)
+    total += LAYER_SKIPS[c.layer_skips].count(c.passes)
     for depth, causal in zip(c.depths, (False, True), strict=True):
         for layer in c.layers(depth):
-            total += _layer_parameters(layer, causal)
+            total += _layer_parameters(layer, causal) + _value_parameters(layer, vocab_size)
         for layer in c.encodings(depth):
             total += _positions(layer).parameters(layer, depth, causal)
-        if depth and NORM_POSITIONS[c.last_layer(depth).norm_position].at_end:
+        if depth and norm_position(c.last_layer(depth).norm_position).at_end:
             total += _norm_parameters(c.last_layer(depth))
     if c.embedding_norm:
         total += _norm_parameters(c.all_layers[0])
@@ -96,11 +101,17 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
 
 
 def _layer_parameters(c: ModelConfig, causal: bool) -> int:
-    around = NORM_POSITIONS[c.norm_position].norms * _norm_parameters(c)
-    around += {"layerscale": c.d_model, "rezero": 1}.get(c.residual_scale, 0) if c.residual else 0
-    total = _mixer_parameters(c, causal) + _feed_forward_parameters(c) + 2 * around
+    around = norm_position(c.norm_position).norms * _norm_parameters(c)
+    around += (
+        {"layerscale": c.d_model, "rezero": 1, "scalar": 1}.get(c.residual_scale, 0)
+        if c.residual
+        else 0
+    )
+    total = _mixer_parameters(c, causal) + _feed_forward_parameters(c)
+    total += around if c.feed_forward == "none" else 2 * around
     if c.embedding_skip and not c.has_both_stacks:
         total += 2
+    total += c.stream_scale
     if c.sublayers == "parallel_shared_norm" and not c.has_both_stacks:
         total -= _norm_parameters(c)
     if causal and c.has_both_stacks:
@@ -128,6 +139,19 @@ def inner_width(c: ModelConfig) -> int:
     return c.inner_width(gated=_input_projections(c) == 2)
 
 
+def _network_weights(c: ModelConfig) -> int:
+    """Weights of one feed-forward network."""
+    if c.feed_forward == "none":
+        return 0
+    return (_input_projections(c) + 1) * c.d_model * inner_width(c)
+
+
+def _network_biases(c: ModelConfig) -> int:
+    if c.feed_forward == "none" or not c.feed_forward_bias:
+        return 0
+    return _input_projections(c) * inner_width(c) + c.d_model
+
+
 def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
     """Weights of one layer's feed-forward network or mixture of experts, without biases.
 
@@ -135,17 +159,24 @@ def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
         c: of the layer.
         active: count only the experts that a token is sent to.
     """
-    weights = (_input_projections(c) + 1) * c.d_model * inner_width(c)
+    weights = _network_weights(c)
     if c.n_experts is None:
         return weights
     routed = c.experts_per_token if active else c.n_experts
-    return (routed + c.shared_experts) * weights + c.n_experts * c.d_model
+    gates = c.n_experts + (1 if c.shared_expert_gate and c.shared_experts else 0)
+    return (routed + c.shared_experts) * weights + gates * c.d_model
+
+
+def _router_biases(c: ModelConfig) -> int:
+    """Biases of the scores of experts, and of the choice of them."""
+    if c.n_experts is None:
+        return 0
+    return c.n_experts * (c.router_bias + (c.expert_balance_by == "bias"))
 
 
 def _feed_forward_parameters(c: ModelConfig) -> int:
     networks = 1 if c.n_experts is None else c.n_experts + c.shared_experts
-    biases = _input_projections(c) * inner_width(c) + c.d_model if c.feed_forward_bias else 0
-    return feed_forward_weights(c) + networks * biases
+    return feed_forward_weights(c) + networks * _network_biases(c) + _router_biases(c)
 
 
 def active_parameters(config: RowConfig, vocab_size: int) -> int:
@@ -154,9 +185,7 @@ def active_parameters(config: RowConfig, vocab_size: int) -> int:
     for depth in config.depths:
         for layer in config.layers(depth):
             if layer.n_experts is not None:
-                networks = layer.n_experts + layer.shared_experts
-                router = layer.n_experts * layer.d_model
-                of_network = (_feed_forward_parameters(layer) - router) // networks
+                of_network = _network_weights(layer) + _network_biases(layer)
                 idle += (layer.n_experts - layer.experts_per_token) * of_network
     return parameters(config, vocab_size) - idle
 
@@ -181,7 +210,37 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     mixer = MIXERS[c.mixer]
     if mixer.parameters:
         return mixer.parameters(c, causal)
-    return _attention_parameters(c, c.n_heads, _attention(c).forms_scores)
+    attention = _attention(c)
+    total = attention.parameters(c) + CONVOLUTION_WIDTH * convolved_width(c)
+    total += _attention_parameters(c, c.n_heads, attention.forms_scores)
+    if c.kv_rank is None:
+        return total
+    total += _latent_weights(c) - attention_weights(c, c.n_heads) + c.kv_rank + (c.query_rank or 0)
+    if c.attention_bias:  # of what reads the stream, and not of what reads a latent vector
+        heads = c.n_heads * (2 * c.d_k + c.d_v)
+        total += (c.query_rank or c.n_heads * c.d_k) + c.kv_rank + shared_entries(c) - heads
+    return total
+
+
+def shared_entries(c: ModelConfig) -> int:
+    """Entries of a key that all heads share in latent attention: those that are rotated."""
+    return rotated_entries(c) if c.positional_encoding == "rope" else 0
+
+
+def _latent_weights(c: ModelConfig) -> int:
+    """Weights of the projections of latent attention, without biases."""
+    assert c.kv_rank is not None
+    d, h, shared = c.d_model, c.n_heads, shared_entries(c)
+    weights = d * (c.kv_rank + shared) + c.kv_rank * h * (c.d_k - shared + c.d_v)
+    width = h * c.d_k
+    weights += d * width if c.query_rank is None else c.query_rank * (d + width)
+    return weights + d * (h * c.d_v + gate_width(c, h))
+
+
+def self_attention_weights(c: ModelConfig) -> int:
+    """Weights in matrices of a layer's self-attention, without biases and tables."""
+    of_projections = attention_weights(c, c.n_heads) if c.kv_rank is None else _latent_weights(c)
+    return of_projections + value_weights(c)
 
 
 def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int:
@@ -198,6 +257,38 @@ def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int
     elif c.qk_norm == "width":
         total += (heads + keys) * c.d_k
     return total
+
+
+def value_width(c: ModelConfig) -> int:
+    """Numbers in the values of one token in self-attention."""
+    return (c.n_kv_heads or c.n_heads) * c.d_v
+
+
+def _value_parameters(c: ModelConfig, vocab_size: int) -> int:
+    """Those of value embeddings and of the value residual of a layer."""
+    if c.mixer != "attention":
+        return 0
+    table = vocab_size * (c.value_embedding_rank or value_width(c))
+    table *= c.value_embeddings != "none"
+    return table + value_weights(c) + c.value_residual
+
+
+def value_weights(c: ModelConfig) -> int:
+    """Weights of the matrix behind value embeddings and of their gates."""
+    if c.value_embeddings == "none":
+        return 0
+    weights = (c.value_embedding_rank or 0) * value_width(c)
+    if c.value_embeddings == "gated":
+        weights += c.d_model * (c.n_kv_heads or c.n_heads)
+    return weights
+
+
+def convolved_width(c: ModelConfig) -> int:
+    """Channels of the convolution in self-attention."""
+    if c.attention_convolution == "qkv":
+        keys = c.n_kv_heads or c.n_heads
+        return c.n_heads * c.d_k + keys * (c.d_k + c.d_v)
+    return c.d_model if c.attention_convolution == "input" else 0
 
 
 def gate_width(c: ModelConfig, heads: int) -> int:
@@ -259,8 +350,8 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
         elif not causal:
             tokens, squares = n.source_tokens, n.source_squares
         for layer in c.layers(depth):
-            stacks += _mixer_multiplications(layer, causal, tokens, squares)
-            stacks += feed_forward_weights(layer, active=True) * tokens
+            stacks += c.loops * _mixer_multiplications(layer, causal, tokens, squares)
+            stacks += c.loops * feed_forward_weights(layer, active=True) * tokens
             if causal and c.has_both_stacks:
                 stacks += _cross_multiplications(layer, n)
     return 2 * (
@@ -283,18 +374,21 @@ def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: i
     mixer, attention = MIXERS[c.mixer], _attention(c)
     if mixer.multiplications:
         return mixer.multiplications(c, causal) * tokens
-    projections = attention_weights(c, c.n_heads) * tokens
+    weights = self_attention_weights(c)
+    projections = (weights + CONVOLUTION_WIDTH * convolved_width(c)) * tokens
     if attention.multiplications:
         return projections + attention.multiplications(c, causal, tokens, squares)
     return projections + _positions(c).score_factor * _score_multiplications(c, c.n_heads) * squares
 
 
 def _cross_multiplications(c: ModelConfig, n: Lengths) -> int:
-    """Multiplications of one layer's attention over the source."""
+    """Multiplications of one layer's attention over the source, whose keys and values are
+    projected once.
+    """
     heads = c.cross_heads
     queries = _query_and_output_weights(c, heads) * n.target_tokens
     keys = key_and_value_weights(c, heads) * n.source_tokens
-    return queries + keys + _score_multiplications(c, heads) * n.products
+    return keys + c.loops * (queries + _score_multiplications(c, heads) * n.products)
 
 
 def _score_multiplications(c: ModelConfig, heads: int) -> int:
@@ -331,7 +425,7 @@ def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
             total += feed_forward_weights(layer)
             matrices = MIXERS[layer.mixer].matrices
             if matrices is None:
-                total += attention_weights(layer, layer.n_heads)
+                total += self_attention_weights(layer)
             elif of_mixers:
                 total += matrices(layer, causal)
             if causal and c.has_both_stacks:

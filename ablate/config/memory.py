@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from ablate.config.cost import (
     ASSUMED_LENGTH,
     BYTES,
+    convolved_width,
     gate_width,
     hidden_matrices,
     inner_width,
@@ -20,20 +21,23 @@ from ablate.config.cost import (
     optimizer_values,
     parameters,
     predicted_tokens,
+    value_width,
 )
 from ablate.config.resolve import RowConfig
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
+    CONVOLUTION_WIDTH,
+    LAYER_SKIPS,
     MIXERS,
-    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
     Activation,
     Attention,
     Norm,
     PositionalEncoding,
+    norm_position,
 )
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
@@ -150,11 +154,11 @@ class _Kept:
         c = self.c
         encoder, decoder = self._of_layers()
         kept = sum(layer._layer(causal=False) for layer in encoder)
-        kept += sum(layer._layer(causal=True) for layer in decoder)
+        kept = c.loops * (kept + sum(layer._layer(causal=True) for layer in decoder))
         if c.has_both_stacks:
             # In bf16 each layer converts the output of the encoder anew.
             conversions = len(decoder) * self.operand_bytes if self.bf16 else BYTES
-            kept += sum(layer._cross() for layer in decoder) + conversions * c.d_model
+            kept += c.loops * sum(layer._cross() for layer in decoder) + conversions * c.d_model
             return kept + 2 * self._ends()
         return _sides(c) * (kept + self._ends())
 
@@ -178,7 +182,7 @@ class _Kept:
         stacked = 0
         for depth, causal in zip(c.depths, (False, True), strict=True):
             for layer in c.layers(depth):
-                if layer.mixer == "attention":
+                if layer.mixer == "attention" and layer.kv_rank is None:
                     stacked += layer.n_heads * layer.d_k * layer.d_model
                     stacked += key_and_value_weights(layer, layer.n_heads)
                 if causal and c.has_both_stacks:
@@ -203,14 +207,22 @@ class _Kept:
         of a stack.
         """
         c = self.c.all_layers[-1]
-        norms = NORM_POSITIONS[c.norm_position].at_end + c.embedding_norm
-        return TOKEN_ID + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
+        norms = norm_position(c.norm_position).at_end + c.embedding_norm
+        skip = LAYER_SKIPS[c.layer_skips]
+        states = {source for i in range(c.passes) for source in skip.sources(i, c.passes)}
+        # Beside the states that are added again: of a smear both embeddings, and the gated one.
+        beside = BYTES * c.d_model * (len(states) + 3 * c.smear)
+        beside += TOKEN_ID if c.bigram_embeddings is not None else 0
+        return beside + TOKEN_ID + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
 
     def _layer(self, causal: bool) -> int:
         mixer = MIXERS[self.c.mixer].kept
         mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
-        skip = BYTES * self.c.d_model if self.c.embedding_skip else 0
-        return mixed + self._feed_forward() + 2 * self._around() + skip
+        skip = BYTES * self.c.d_model * (self.c.embedding_skip + self.c.stream_scale)
+        kept = mixed + self._around() + skip
+        if self.c.feed_forward == "none":
+            return kept
+        return kept + self._feed_forward() + self._around()
 
     def _around(self) -> int:
         """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the
@@ -219,9 +231,9 @@ class _Kept:
         c = self.c
         bytes_each = 1 if self.gpu and c.residual else BYTES
         kept = self._mask(c.d_model, bytes_each, c.dropout)
-        if c.residual_scale in ("rezero", "layerscale") and c.residual:
+        if c.residual_scale in ("rezero", "scalar", "layerscale") and c.residual:
             kept += BYTES * c.d_model
-        return kept + NORM_POSITIONS[c.norm_position].norms * self._norm()
+        return kept + norm_position(c.norm_position).norms * self._norm()
 
     def _norm(self) -> int:
         return BYTES * NORMS.get(self.c.norm, Norm()).kept(self.c)
@@ -250,6 +262,10 @@ class _Kept:
     def _self_attention(self, causal: bool) -> int:
         c = self.c
         operand = self.operand_bytes * c.d_model + self._gates_and_norms(c.n_heads)
+        operand += self._convolved() + self._values()
+        if c.kv_rank is not None:
+            # Latent vectors before and after their norms; keys and values are made from them.
+            operand += 3 * BYTES * (c.kv_rank + (c.query_rank or 0))
         attention = ATTENTIONS.get(c.attention, Attention())
         if attention.kept:
             between = attention.kept(c, causal, self.length)
@@ -265,10 +281,31 @@ class _Kept:
         mask = 0 if causal else window or self._head_bytes
         return operand + shared + self._fused(c.n_heads, is_copied=rotates) + mask
 
+    def _convolved(self) -> int:
+        """The inputs of a convolution with those before them, and queries and keys, which lie in
+        one tensor with the values.
+        """
+        c, width = self.c, convolved_width(self.c)
+        pinned = 0
+        if c.attention_convolution == "qkv" and not self.gpu:
+            pinned = width - value_width(c)
+        inputs = width + width * (CONVOLUTION_WIDTH - 1) // self.length
+        return self.operand_bytes * inputs + BYTES * pinned
+
+    def _values(self) -> int:
+        """The difference to the first values, and the vectors of tokens with their gates."""
+        c, width = self.c, value_width(self.c)
+        gated = width + 2 * (c.n_kv_heads or c.n_heads) if c.value_embeddings == "gated" else 0
+        own = c.n_heads * (c.d_v + 2) if c.exclude_own_value else 0  # the directions of the values
+        rank = c.value_embedding_rank or 0
+        return BYTES * (width * c.value_residual + gated + rank + own)
+
     def _pinned_by_views(self, rotates: bool) -> int:
         """Numbers that stay because Q or V is a view of the one tensor with all projections."""
         c = self.c
         heads = c.n_kv_heads or c.n_heads
+        if c.value_residual or c.value_embeddings != "none":
+            return 0  # V is no view
         if (
             heads < c.n_heads
         ):  # K and V are repeated, so that Q alone keeps the tensor, unless it is rotated

@@ -26,6 +26,7 @@ from ablate.config.plugins import VariantName
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
+    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
     VARIANTS,
@@ -38,7 +39,9 @@ from ablate.formatting import plural, setting_text
 MAX_SIZE = 65_536
 
 ROPE = Facts(needs={"positional_encoding": ("rope",)}, per_layer=True)
-EXPERTS = Facts(needs={"n_experts": (SET,)}, per_layer=True)
+OF_NETWORK = {"feed_forward": ("network",)}
+EXPERTS = Facts(needs={"n_experts": (SET,), **OF_NETWORK}, per_layer=True)
+OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
 
 
 class ModelConfig(Section):
@@ -65,13 +68,27 @@ class ModelConfig(Section):
         int | None,
         Facts(needs={"architecture": ("encoder-decoder", "decoder-only")}, is_exported=True),
     ] = Field(None, ge=1, le=256, description="number of decoder layers; unset: N")
+    loops: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="how often the layers of a stack are passed, with the same weights (Dehghani "
+        "et al., 2019)",
+    )
     d_model: Annotated[int, Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True)] = (
         Field(
             512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)"
         )
     )
     d_ff: Annotated[
-        int, Facts(column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True)
+        int,
+        Facts(
+            column=3,
+            latex=r"$d_{\mathrm{ff}}$",
+            is_exported=True,
+            per_layer=True,
+            needs=OF_NETWORK,
+        ),
     ] = Field(2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)")
     n_heads: Annotated[
         int,
@@ -93,6 +110,21 @@ class ModelConfig(Section):
         le=1024,
         description="number of key and value heads, each shared by a group of query heads "
         "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h",
+    )
+    kv_rank: Annotated[int | None, Facts(needs={"mixer": ("attention",)}, per_layer=True)] = Field(
+        None,
+        ge=1,
+        le=MAX_SIZE,
+        description="entries of the latent vector that keys and values are made from, beside those "
+        "that `rope` rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none",
+    )
+    query_rank: Annotated[
+        int | None, Facts(needs={"mixer": ("attention",), "kv_rank": (SET,)}, per_layer=True)
+    ] = Field(
+        None,
+        ge=1,
+        le=MAX_SIZE,
+        description="entries of the latent vector that queries are made from; unset: none",
     )
     n_cross_heads: Annotated[
         int | None,
@@ -122,9 +154,9 @@ class ModelConfig(Section):
     attention_dropout: Annotated[
         float, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
     ] = Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
-    activation_dropout: Annotated[float, Facts(is_exported=True, per_layer=True)] = Field(
-        0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation"
-    )
+    activation_dropout: Annotated[
+        float, Facts(needs=OF_NETWORK, is_exported=True, per_layer=True)
+    ] = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
     positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS)), PER_LAYER] = (
         Field("sinusoidal", description="positional encoding (3.5; row E of Table 3)")
     )
@@ -219,6 +251,50 @@ class ModelConfig(Section):
         "attention puts out: one number for each `head`, or one for each `element` (Qiu et al., "
         "2025)",
     )
+    attention_convolution: Annotated[
+        Literal["none", "input", "qkv"],
+        Facts(needs={"architecture": ("decoder-only",)}, acts_in="attention", per_layer=True),
+    ] = Field(
+        "none",
+        description="a convolution over the last 4 tokens, added to the `input` of attention or to "
+        "queries, keys and values (`qkv`; Canon layers; Allen-Zhu, 2025)",
+    )
+    value_embeddings: Annotated[
+        Literal["none", "added", "gated"],
+        Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True),
+    ] = Field(
+        "none",
+        description="a vector for each token of the vocabulary, `added` to the values of attention "
+        "(modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)",
+    )
+    value_embedding_rank: Annotated[
+        int | None,
+        Facts(
+            needs={"value_embeddings": ("added", "gated"), **OF_ONE_STACK},
+            acts_in="attention",
+            per_layer=True,
+        ),
+    ] = Field(
+        None,
+        ge=1,
+        le=MAX_SIZE,
+        description="entries of these vectors, which a matrix brings to the width of the values; "
+        "unset: that width, without a matrix",
+    )
+    value_residual: Annotated[
+        bool, Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True)
+    ] = Field(
+        False,
+        description="values of attention that are mixed with those of the first layer that has "
+        "this, by a trained share that begins at 1/2 (ResFormer; Zhou et al., 2024)",
+    )
+    exclude_own_value: Annotated[bool, Facts(needs={"mixer": ("attention",)}, per_layer=True)] = (
+        Field(
+            False,
+            description="remove from what self-attention puts out its share along the token's own "
+            "value (exclusive self-attention; nanochat)",
+        )
+    )
     attention_sinks: Annotated[bool, Facts(acts_in="attention scores", per_layer=True)] = Field(
         False,
         description="a learned score for each head in the sum of its softmax, for attention to "
@@ -239,12 +315,19 @@ class ModelConfig(Section):
         "`head` with a gain for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), "
         "or of each head without a gain (`unit`)",
     )
-    activation: Annotated[str, VariantName(tuple(ACTIVATIONS)), PER_LAYER] = Field(
+    feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = Field(
+        "network",
+        description="feed-forward sub-layer: a network of two linear layers (3.3), gated or a "
+        "mixture of experts by the fields below, or none, as in Mamba 2",
+    )
+    activation: Annotated[
+        str, VariantName(tuple(ACTIVATIONS)), Facts(needs=OF_NETWORK, per_layer=True)
+    ] = Field(
         "relu",
         description="activation of the feed-forward network; a gated one uses an inner size of 2/3 "
         "d_ff",
     )
-    n_experts: Annotated[int | None, PER_LAYER] = Field(
+    n_experts: Annotated[int | None, Facts(needs=OF_NETWORK, per_layer=True)] = Field(
         None,
         ge=2,
         le=1024,
@@ -257,11 +340,28 @@ class ModelConfig(Section):
     shared_experts: Annotated[int, EXPERTS] = Field(
         0, ge=0, le=64, description="further experts that every token passes (DeepSeek-V3)"
     )
+    shared_expert_gate: Annotated[bool, EXPERTS] = Field(
+        False, description="a sigmoid of x as the factor of shared experts, as in Qwen3-Next"
+    )
     expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = Field(
         "softmax_of_chosen",
         description="weights of a token's experts: their share of the softmax over all "
         "(OLMoE), the softmax over the chosen ones (Mixtral), or sigmoids that are scaled to "
         "a sum of 1 (DeepSeek-V3)",
+    )
+    expert_scale: Annotated[float, EXPERTS] = Field(
+        1.0,
+        gt=0.0,
+        le=1000.0,
+        description="factor of the weights of a token's experts (DeepSeek-V3)",
+    )
+    router_bias: Annotated[bool, EXPERTS] = Field(
+        False, description="bias of the scores of experts, as in gpt-oss"
+    )
+    expert_balance_by: Annotated[Literal["loss", "bias"], EXPERTS] = Field(
+        "loss",
+        description="whether uneven experts are part of the training loss, or a bias of each, "
+        "which acts on the choice alone, is trained against them (DeepSeek-V3)",
     )
     expert_balance: Annotated[float, EXPERTS] = Field(
         0.01,
@@ -270,7 +370,7 @@ class ModelConfig(Section):
         description="weight in the training loss of how unevenly tokens are sent to experts "
         "(Switch Transformer; Fedus et al., 2022)",
     )
-    feed_forward_bias: Annotated[bool, PER_LAYER] = Field(
+    feed_forward_bias: Annotated[bool, Facts(needs=OF_NETWORK, per_layer=True)] = Field(
         True, description="biases in the feed-forward network (3.3, eq. 2)"
     )
     norm: Annotated[
@@ -282,12 +382,18 @@ class ModelConfig(Section):
         description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm "
         "without a gain, and `dyt` a scaled tanh (Zhu et al., 2025)",
     )
-    norm_position: Annotated[Literal["post", "pre", "sandwich", "output", "none"], PER_LAYER] = (
-        Field(
-            "post",
-            description="normalization after the residual sum (3.1), before the sub-layer, before "
-            "and after it (`sandwich`, Gemma 2), of its output (OLMo 2), or none",
-        )
+    norm_position: Annotated[str, VariantName(tuple(NORM_POSITIONS)), PER_LAYER] = Field(
+        "post",
+        description="normalization after the residual sum (3.1), before the sub-layer, before "
+        "and after it (`sandwich`, Gemma 2), of its output (OLMo 2), or none",
+    )
+    norm_scale: Annotated[
+        Literal["none", "depth"],
+        Facts(needs={"norm_position": ("pre", "sandwich")}, per_layer=True),
+    ] = Field(
+        "none",
+        description="factor of the norm before a sub-layer: 1 / sqrt(i) in layer i by `depth` "
+        "(LayerNorm Scaling; Sun et al., 2025)",
     )
     sublayers: Annotated[
         Literal["sequential", "parallel", "parallel_shared_norm"],
@@ -301,17 +407,29 @@ class ModelConfig(Section):
         True, description="residual connections around sub-layers (3.1)"
     )
     residual_scale: Annotated[
-        Literal["none", "depth", "rezero", "layerscale"],
+        Literal["none", "depth", "scalar", "rezero", "layerscale"],
         Facts(needs={"residual": (True,)}, per_layer=True),
     ] = Field(
         "none",
         description="factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number "
-        "that begins at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at "
-        "0.1 (LayerScale; Touvron et al., 2021)",
+        "that begins at 1 (`scalar`) or at 0 (ReZero; Bachlechner et al., 2021), or a trained "
+        "vector that begins at 0.1 (LayerScale; Touvron et al., 2021)",
     )
-    embedding_skip: Annotated[
-        bool, Facts(needs={"architecture": ("decoder-only", "encoder-only")}, per_layer=True)
+    stream_scale: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = Field(
+        False,
+        description="a trained number that begins at 1, which multiplies the residual stream "
+        "before the layer (nanochat)",
+    )
+    layer_skips: Annotated[
+        Literal["none", "unet", "dense", "middle"], Facts(needs=OF_ONE_STACK)
     ] = Field(
+        "none",
+        description="states of earlier layers, added to the stream by trained weights: in the "
+        "second half of the layers those of the first half in reverse (`unet`, from 1), after each "
+        "layer all before it (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last "
+        "layer the middle one (nanochat's backout)",
+    )
+    embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = Field(
         False,
         description="the embeddings, added again before the layer: x becomes a x + b x0, with two "
         "trained numbers that begin at 1 and 0 (modded-nanogpt, nanochat)",
@@ -333,10 +451,23 @@ class ModelConfig(Section):
         description="normalization of the sum of embeddings and positions in a model of one stack "
         "(Devlin et al., 2019; nanochat)",
     )
-    initialization: Annotated[Literal["xavier", "normal"], EXPORTED] = Field(
+    smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = Field(
+        False,
+        description="the embedding of the token before, added to each embedding by a gate and a "
+        "trained number that begins at 0 (modded-nanogpt, nanochat)",
+    )
+    bigram_embeddings: Annotated[int | None, Facts(needs=OF_ONE_STACK)] = Field(
+        None,
+        ge=2,
+        le=100_000_000,
+        description="rows of a second table of embeddings, which a hash of each token and the one "
+        "before selects (modded-nanogpt, nanochat); unset: none",
+    )
+    initialization: Annotated[Literal["xavier", "normal", "orthogonal"], EXPORTED] = Field(
         "xavier",
         description="initial weights of matrices: uniform by their sizes (Glorot and Bengio, 2010) "
-        "with embeddings from N(0, 1/d_model), or all from one normal distribution, as in GPT-2",
+        "with embeddings from N(0, 1/d_model), all from one normal distribution, as in GPT-2, or "
+        "orthogonal (Saxe et al., 2014), with embeddings as in `xavier`",
     )
     initialization_std: Annotated[
         float, Facts(needs={"initialization": ("normal",)}, is_exported=True)
@@ -427,6 +558,7 @@ class ModelConfig(Section):
             place = f"layer {number}: " if self.patterns else ""
             errors += [place + error for error in _incompatible(layer)]
         errors += _without_attention(self)
+        errors += _unequal_values(self)
         if errors:
             raise ValueError("; ".join(errors))
         return self
@@ -497,6 +629,11 @@ class ModelConfig(Section):
         return (encoder if self.has_encoder else 0), (decoder if self.has_decoder else 0)
 
     @property
+    def passes(self) -> int:
+        """How many layers the deepest stack applies, one after another."""
+        return max(self.depths) * self.loops
+
+    @property
     def has_encoder(self) -> bool:
         """Whether the model has a stack that is not causal."""
         return self.architecture != "decoder-only"
@@ -564,6 +701,20 @@ def _bad_patterns(c: ModelConfig) -> Iterator[str]:
             )
 
 
+def _unequal_values(c: ModelConfig) -> Iterator[str]:
+    """Yield why layers cannot mix their values with those of the first one."""
+    widths = {
+        (layer.n_kv_heads or layer.n_heads) * layer.d_v
+        for layer in c.all_layers
+        if layer.value_residual and layer.mixer == "attention"
+    }
+    if len(widths) > 1:
+        yield (
+            "value_residual=true needs values of one width in all layers; it is "
+            f"{' and '.join(map(str, sorted(widths)))}"
+        )
+
+
 def _without_attention(c: ModelConfig) -> Iterator[str]:
     """Yield positional encodings that act inside self-attention, and that no layer with attention
     has.
@@ -603,9 +754,23 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
     ):
         cross = f"n_cross_heads={c.n_cross_heads}"
         yield f"n_kv_heads={c.n_kv_heads} does not divide {cross}: groups of heads must be equal"
+    if c.kv_rank is not None and c.n_kv_heads is not None and c.mixer == "attention":
+        yield (
+            f"kv_rank={c.kv_rank} makes keys and values for all heads, so n_kv_heads must be "
+            f"unset; it is {c.n_kv_heads}"
+        )
+    if c.attention == "differential" and c.positional_encoding == "relative":
+        yield (
+            "attention=differential has the values of two heads in one, which "
+            "positional_encoding=relative cannot add to"
+        )
+    if c.embedding_skip and c.stream_scale and not c.has_both_stacks:
+        yield "stream_scale=true is part of embedding_skip=true: it has a number for the stream"
     if c.n_experts is not None and c.experts_per_token > c.n_experts:
         yield f"experts_per_token={c.experts_per_token} is more than n_experts={c.n_experts}"
     is_parallel = c.sublayers != "sequential" and not c.has_both_stacks
+    if is_parallel and c.feed_forward == "none":
+        yield f"sublayers={c.sublayers} needs a network, which feed_forward=none leaves out"
     if is_parallel and not c.residual:
         yield f"sublayers={c.sublayers} adds to one stream, which residual=false does not keep"
     if is_parallel and c.norm_position == "post":

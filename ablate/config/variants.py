@@ -9,7 +9,7 @@ so on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -19,7 +19,7 @@ T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
 RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
 VECTOR_CHUNK = 16  # the same for one that has a decay for each row of its state
-CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of Mamba 2 and DeltaNet
+CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet
 GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
 DECAY_RANK = 16  # of gated linear attention's decay
 
@@ -109,6 +109,7 @@ class Attention(Variant):
     in cost.py.
 
     forms_scores: whether it computes a score for every pair of tokens.
+    parameters: trained parameters beside the projections.
     multiplications: between the projections, by (sizes, causal, tokens, sum of squared lengths);
         None: of scores.
     kept: fp32 numbers per token, between the projections, that the backward pass needs, by (sizes,
@@ -116,6 +117,7 @@ class Attention(Variant):
     """
 
     forms_scores: bool = True
+    parameters: Callable[[Sizes], int] = lambda sizes: 0
     multiplications: Callable[[Sizes, bool, int, int], int] | None = None
     kept: Callable[[Sizes, bool, int], int] | None = None
 
@@ -128,8 +130,8 @@ class NormPosition:
     at_end: whether a stack of such layers ends with one more.
     """
 
-    norms: int
-    at_end: bool
+    norms: int = 1
+    at_end: bool = True
 
 
 NORM_POSITIONS = {
@@ -139,6 +141,11 @@ NORM_POSITIONS = {
     "output": NormPosition(norms=1, at_end=True),
     "none": NormPosition(norms=0, at_end=False),
 }
+
+
+def norm_position(name: str) -> NormPosition:
+    """The facts by name; a custom class has one norm, and a stack of such layers one more."""
+    return NORM_POSITIONS.get(name, NormPosition())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,6 +253,12 @@ def _odd_rotation(s: Sizes) -> str | None:
             "rope rotates pairs"
         )
     return _odd_d_k(s)
+
+
+def _odd_heads(s: Sizes) -> str | None:
+    if s.n_heads % 2:
+        return f"attention=differential takes heads in pairs, and h={s.n_heads} is odd"
+    return None
 
 
 def _odd_halves(s: Sizes) -> str | None:
@@ -362,6 +375,15 @@ POSITIONAL_ENCODINGS = {
 ATTENTIONS = {
     "full": Attention(),
     "local": Attention(),
+    "differential": Attention(
+        error=_odd_heads,
+        parameters=lambda s: 4 * s.d_k,
+        # Each of two heads has the values of both.
+        multiplications=lambda s, causal, tokens, squares: (
+            squares * s.n_heads * (s.d_k + 2 * s.d_v)
+        ),
+        kept=lambda s, causal, length: s.n_heads * (2 * s.d_k + 5 * s.d_v + length),
+    ),
     "linear": Attention(
         forms_scores=False,
         multiplications=_linear_multiplications,
@@ -374,7 +396,9 @@ ACTIVATIONS = {
     "gelu_tanh": Activation(),
     "silu": Activation(),
     "relu2": Activation(),
+    "leaky_relu2": Activation(),
     "swiglu": Activation(gated=True),
+    "swiglu_clamped": Activation(gated=True),
     "geglu": Activation(gated=True),
     "geglu_tanh": Activation(gated=True),
     "reglu": Activation(gated=True),
@@ -428,6 +452,34 @@ MIXERS = {
         ),
         kept=lambda s, causal: 7 * s.d_model,
     ),
+}
+
+
+@dataclass(frozen=True)
+class LayerSkip:
+    """How the states of earlier layers are added to the stream again.
+
+    sources: the states that are added after a layer, by (its number, the depth); 0 is that of the
+        embeddings, and i + 1 that after layer i.
+    initial: what their trained weights begin at.
+    """
+
+    sources: Callable[[int, int], Sequence[int]]
+    initial: float = 0.0
+
+    def count(self, depth: int) -> int:
+        """Number of trained weights in a stack of this depth."""
+        return sum(len(self.sources(i, depth)) for i in range(depth))
+
+
+LAYER_SKIPS = {
+    "none": LayerSkip(lambda i, depth: ()),
+    # The second half of the layers reads the first half in reverse.
+    "unet": LayerSkip(
+        lambda i, depth: (depth - 1 - i,) if depth / 2 - 1 <= i < depth - 1 else (), initial=1.0
+    ),
+    "dense": LayerSkip(lambda i, depth: range(i + 2)),
+    "middle": LayerSkip(lambda i, depth: (depth // 2,) if i == depth - 1 else ()),
 }
 # Field of ModelConfig -> name in a study -> facts.
 VARIANTS: Mapping[str, Mapping[str, Variant]] = {

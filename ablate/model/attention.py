@@ -6,23 +6,26 @@ add one, write a class here and name it in MECHANISMS.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.cost import gate_width
+from ablate.config.cost import gate_width, shared_entries
 from ablate.config.parametrization import score_scale
-from ablate.config.variants import LINEAR_CHUNK
+from ablate.config.variants import CONVOLUTION_WIDTH, LINEAR_CHUNK
 from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import GrowingKeyValues, KeyValues
 from ablate.model.layers import Dropout, Linear
 from ablate.model.norms import RMSNorm, UnitNorm
+from ablate.model.short_convolution import ShortConvolution, tokens_of
 from ablate.model.token_mixer import TokenMixer
 
 EPS = 1e-6  # added to sums of linear attention's weights, which may all be 0, as its authors do
@@ -50,6 +53,9 @@ class AttentionMechanism(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+
+    def reset_parameters(self, init: torch.Generator) -> None:
+        """Draw the initial weights of a built-in mechanism that has any."""
 
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """Q (B, h, T, d_k), K (B, h, S, d_k), V (B, h, S, d_v) -> heads (B, h, T, d_v)."""
@@ -95,6 +101,32 @@ class LocalAttention(FullAttention):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
         self.window = config.attention_window
+
+
+class DifferentialAttention(FullAttention):
+    """The difference of the softmaxes of two heads, times the values of both, normalized (Ye et
+    al., 2024, eq. 1 to 3). Head i is paired with head i + h / 2.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__(config)
+        # lambda_q1, lambda_k1, lambda_q2 and lambda_k2, one after another.
+        self.lambdas = nn.Parameter(torch.zeros(4 * config.d_k))
+        self.norm = UnitNorm()
+
+    def reset_parameters(self, init: torch.Generator) -> None:
+        """From N(0, 0.1^2), as in the paper."""
+        nn.init.normal_(self.lambdas, std=0.1, generator=init)
+
+    def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
+        """(B, h, T, d_v)."""
+        of_pairs = torch.cat(V.chunk(2, dim=1), dim=-1).repeat(1, 2, 1, 1)  # (B, h, S, 2 d_v)
+        first, second = super().forward(Q, K, of_pairs, context).chunk(2, dim=1)
+        q_1, k_1, q_2, k_2 = self.lambdas.view(4, -1)
+        initial = 0.8 - 0.6 * math.exp(-0.3 * context.layer)
+        share = (q_1 @ k_1).exp() - (q_2 @ k_2).exp() + initial
+        pairs = (1 - initial) * self.norm(first - share * second)  # (B, h / 2, T, 2 d_v)
+        return pairs.unflatten(3, (2, -1)).transpose(2, 3).flatten(1, 2).to(V.dtype)
 
 
 class LinearAttention(AttentionMechanism):
@@ -145,8 +177,21 @@ def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
 MECHANISMS: dict[str, Callable[[ModelConfig], AttentionMechanism]] = {
     "full": FullAttention,
     "local": LocalAttention,
+    "differential": DifferentialAttention,
     "linear": LinearAttention,
 }
+
+
+@dataclass(frozen=True)
+class ConvolvedKeyValues:
+    """Keys and values, and the last inputs of the convolution (B, width - 1, channels)."""
+
+    key_values: KeyValues | GrowingKeyValues
+    inputs: Tensor
+
+    def select(self, rows: Tensor) -> ConvolvedKeyValues:
+        """Rows (B') of the batch, in this order."""
+        return ConvolvedKeyValues(self.key_values.select(rows), self.inputs.index_select(0, rows))
 
 
 class MultiHeadAttention(TokenMixer):
@@ -157,6 +202,7 @@ class MultiHeadAttention(TokenMixer):
     by a group of neighboring query heads (Ainslie et al., 2023).
 
     Attributes:
+        value_parts: what is added to the values (model/values.py), in turn.
         on_weights: called with the attention weights (B, h, T, S); for analysis.
         gate: factor of each head's output, (h,); for analysis.
     """
@@ -174,14 +220,16 @@ class MultiHeadAttention(TokenMixer):
         self.h, self.g = n_heads, c.n_kv_heads or n_heads
         self.scale = score_scale(c)
         bias = bool(c.attention_bias)
-        self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias)
-        self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias)
-        self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias)
+        self._make_projections(c, init, bias)
         self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias is True)
         width = gate_width(c, n_heads)
         self.W_G = Linear(c.d_model, width, init, bias) if width else None
         self.norm_Q = query_norm(c.qk_norm, self.h, c.d_k)
         self.norm_K = query_norm(c.qk_norm, self.g, c.d_k)
+        self.value_parts = nn.ModuleList()
+        self.convolution: ShortConvolution | None = None
+        self.convolves_input = False
+        self.excludes_own_value = c.exclude_own_value
         self.score_cap = c.score_cap
         has_sinks = c.attention_sinks and mechanism.forms_scores
         self.sinks = nn.Parameter(torch.zeros(n_heads)) if has_sinks else None
@@ -191,47 +239,108 @@ class MultiHeadAttention(TokenMixer):
         self.on_weights: Callable[[Tensor], None] | None = None
         self.gate: Tensor | None = None
 
-    def forward(
-        self, x: Tensor, past: KeyValues | GrowingKeyValues | None, context: AttentionContext
-    ) -> tuple[Tensor, KeyValues | GrowingKeyValues]:
+    def _make_projections(self, c: ModelConfig, init: torch.Generator, bias: bool) -> None:
+        """Make the projections to queries, keys and values."""
+        self.W_Q = Linear(c.d_model, self.h * c.d_k, init, bias)
+        self.W_K = Linear(c.d_model, self.g * c.d_k, init, bias)
+        self.W_V = Linear(c.d_model, self.g * c.d_v, init, bias)
+
+    @property
+    def values_from(self) -> Linear:
+        """The projection that makes the values."""
+        return self.W_V
+
+    def add_convolution(self, of: str, channels: int, init: torch.Generator) -> None:
+        """Convolve so many channels: of the input, or of queries, keys and values."""
+        self.convolves_input = of == "input"
+        self.convolution = ShortConvolution(channels, CONVOLUTION_WIDTH, init)
+        self.supports_query_masks = False  # each hypothesis needs the last inputs of its own
+
+    def forward(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
         """Self-attention: every position of x attends to the past and to x.
 
         Args:
             x: (B, T, d_model).
-            past: keys and values of earlier positions; None where there are none.
+            past: keys and values of earlier positions, with the inputs of a convolution where
+                there is one; None where there are none.
             context: masks and positions.
 
         Returns:
             (B, T, d_model), and the keys and values of the past and of x.
         """
-        Q, K, V = self._project(x, self.W_Q, self.W_K, self.W_V)
-        new = KeyValues(self._rotate(_normed(self.norm_K, K), context), V)
+        if self.convolution is not None:
+            return self._convolve(self.convolution, x, past, context)
+        return self._mix(x, self.project(x), past, context)
+
+    def project(self, x: Tensor) -> list[Tensor]:
+        """Queries, keys and values of x (B, T, d_model), each (B, T, heads * d)."""
+        return _projected(x, self.W_Q, self.W_K, self.W_V)
+
+    def _convolve(
+        self,
+        convolution: ShortConvolution,
+        x: Tensor,
+        past: ConvolvedKeyValues | None,
+        context: AttentionContext,
+    ) -> tuple[Tensor, ConvolvedKeyValues]:
+        """`forward`, with the convolution added to its input or to queries, keys and values."""
+        before, key_values = (past.inputs, past.key_values) if past else (None, None)
+        tokens = tokens_of(x, context)
+        if self.convolves_input:
+            convolved, inputs = convolution(x, before, tokens)
+            x = x + convolved
+            projected = self.project(x)
+        else:
+            projected = self.project(x)
+            joined = torch.cat(projected, dim=-1)
+            convolved, inputs = convolution(joined, before, tokens)
+            widths = [part.shape[-1] for part in projected]
+            projected = list((joined + convolved).split(widths, dim=-1))
+        out, key_values = self._mix(x, projected, key_values, context)
+        return out, ConvolvedKeyValues(key_values, inputs)
+
+    def _mix(
+        self,
+        x: Tensor,
+        projected: list[Tensor],
+        past: KeyValues | GrowingKeyValues | None,
+        context: AttentionContext,
+    ) -> tuple[Tensor, KeyValues | GrowingKeyValues]:
+        """Attention with the queries, keys and values of x, and with the past."""
+        Q, K, V = projected
+        for part in self.value_parts:
+            V = part(V, x, context.earlier)
+        new = KeyValues(
+            self._placed(self.norm_K, self._heads(K, self.g), context), self._heads(V, self.g)
+        )
         key_values = new if past is None else past.append(new)
-        Q = self._rotate(_normed(self.norm_Q, Q), context)
-        return self._attend(x, Q, key_values, context), key_values
+        Q = self._placed(self.norm_Q, self._heads(Q, self.h), context)
+        own = new.V if self.excludes_own_value else None
+        return self._attend(x, Q, key_values, context, own), key_values
 
     def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
         """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
-        K, V = self._project(x, self.W_K, self.W_V)
-        return KeyValues(self._rotate(_normed(self.norm_K, K), context), V)
+        K, V = (self._heads(heads, self.g) for heads in _projected(x, self.W_K, self.W_V))
+        return KeyValues(self._placed(self.norm_K, K, context), V)
 
     def cross_attend(
         self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
         """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
-        (Q,) = self._project(x, self.W_Q)
-        return self._attend(x, self._rotate(_normed(self.norm_Q, Q), context), memory, context)
+        (Q,) = _projected(x, self.W_Q)
+        Q = self._placed(self.norm_Q, self._heads(Q, self.h), context)
+        return self._attend(x, Q, memory, context)
 
-    def _project(self, x: Tensor, *projections: Linear) -> list[Tensor]:
-        """X (B, T, d_model) -> heads (B, h or g, T, d) of each projection."""
-        heads = {self.W_Q: self.h, self.W_K: self.g, self.W_V: self.g}
-        outs = linears(x, [(W.weight, W.bias) for W in projections])  # (B, T, heads * d) each
-        return [
-            out.unflatten(2, (heads[W], -1)).transpose(1, 2)
-            for W, out in zip(projections, outs, strict=True)
-        ]
+    def _heads(self, x: Tensor, count: int) -> Tensor:
+        """(B, T, count * d) -> (B, count, T, d)."""
+        return x.unflatten(2, (count, -1)).transpose(1, 2)
 
-    def _rotate(self, heads: Tensor, context: AttentionContext) -> Tensor:
+    def _placed(self, norm: nn.Module | None, heads: Tensor, context: AttentionContext) -> Tensor:
+        """Queries or keys (B, h, T, d_k) with their norm and their positions, in their type: that
+        of V.
+        """
+        if norm is not None:
+            heads = norm(heads).to(heads.dtype)
         if context.positional_encoding is None:
             return heads
         return context.positional_encoding.rotate(heads, context.query_positions).to(heads.dtype)
@@ -242,8 +351,12 @@ class MultiHeadAttention(TokenMixer):
         Q: Tensor,
         memory: KeyValues | GrowingKeyValues,
         context: AttentionContext,
+        own: Tensor | None = None,
     ) -> Tensor:
-        """Queries (B, h, T, d_k) of x (B, T, d_model) attend to the memory -> (B, T, d_model)."""
+        """Queries (B, h, T, d_k) of x (B, T, d_model) attend to the memory -> (B, T, d_model).
+
+        `own` are the values of x (B, g, T, d_v) where heads lose their share along them.
+        """
         K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
         context = replace(
             context,
@@ -255,6 +368,9 @@ class MultiHeadAttention(TokenMixer):
             sinks=self.sinks,
         )
         heads = _apply(self.mechanism, Q, K, V, context)  # (B, h, T, d_v)
+        if own is not None:
+            direction = F.normalize(self._repeat(own).to(heads.dtype), dim=-1)
+            heads = heads - (heads * direction).sum(-1, keepdim=True) * direction
         if self.gate is not None:
             heads = heads * self.gate[:, None, None]
         if self.W_G is not None:
@@ -269,6 +385,43 @@ class MultiHeadAttention(TokenMixer):
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)
 
 
+class LatentAttention(MultiHeadAttention):
+    """Keys and values from a latent vector of `kv_rank` entries, beside rotated entries of the keys
+    that all heads share (DeepSeek-V2, 2024, section 2.1; DeepSeek-V3).
+
+    Deviation: the cache holds keys and values and not the latent vectors, which changes no number.
+    """
+
+    def _make_projections(self, c: ModelConfig, init: torch.Generator, bias: bool) -> None:
+        assert c.kv_rank is not None
+        self.rank, self.shared = c.kv_rank, shared_entries(c)
+        self.sizes = [c.d_k - self.shared, c.d_v]
+        inner = c.d_model if c.query_rank is None else c.query_rank
+        if c.query_rank is not None:
+            self.down_Q = Linear(c.d_model, inner, init, bias)
+            self.norm_down_Q = RMSNorm(inner)
+        self.has_query_rank = c.query_rank is not None
+        self.W_Q = Linear(inner, self.h * c.d_k, init, bias and not self.has_query_rank)
+        self.down_KV = Linear(c.d_model, self.rank + self.shared, init, bias)
+        self.norm_down_KV = RMSNorm(self.rank)
+        self.W_KV = Linear(self.rank, self.h * sum(self.sizes), init, bias=False)
+
+    @property
+    def values_from(self) -> Linear:
+        """The projection that makes keys and values."""
+        return self.W_KV
+
+    def project(self, x: Tensor) -> list[Tensor]:
+        """Queries, keys and values of x (B, T, d_model), each (B, T, h * d)."""
+        Q = self.W_Q(self.norm_down_Q(self.down_Q(x)) if self.has_query_rank else x)
+        latent, shared = self.down_KV(x).split([self.rank, self.shared], dim=-1)
+        up = self.W_KV(self.norm_down_KV(latent)).unflatten(2, (self.h, -1))
+        own, V = up.split(self.sizes, dim=-1)  # (B, T, h, d)
+        shared = shared[:, :, None].expand(-1, -1, self.h, -1)  # the entries that are rotated
+        K = torch.cat([shared.to(own.dtype), own], dim=-1)
+        return [Q, K.flatten(2), V.flatten(2)]
+
+
 class WidthNorm(RMSNorm):
     """RMSNorm over the entries of all heads together: (B, h, T, d) -> the same."""
 
@@ -278,19 +431,18 @@ class WidthNorm(RMSNorm):
         return super().forward(x.transpose(1, 2).flatten(2)).unflatten(2, (h, -1)).transpose(1, 2)
 
 
-def query_norm(kind: str, heads: int, size: int) -> nn.Module:
-    """The norm of queries or of keys (B, heads, T, size), by `qk_norm`."""
+def _projected(x: Tensor, *projections: Linear) -> list[Tensor]:
+    """Each projection of x (B, T, d_model): (B, T, heads * d)."""
+    return linears(x, [(W.weight, W.bias) for W in projections])
+
+
+def query_norm(kind: str, heads: int, size: int) -> nn.Module | None:
+    """The norm of queries or of keys (B, heads, T, size), by `qk_norm`; None for none."""
     if kind == "head":
         return RMSNorm(size)
     if kind == "width":
         return WidthNorm(heads * size)
-    return UnitNorm() if kind == "unit" else nn.Identity()
-
-
-def _normed(norm: nn.Module, heads: Tensor) -> Tensor:
-    """Queries or keys (B, h, T, d_k) after their norm, in the type that they have: that of V."""
-    normed: Tensor = norm(heads)
-    return normed.to(heads.dtype)
+    return UnitNorm() if kind == "unit" else None
 
 
 def _apply(

@@ -3,13 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ablate.model.layers import Dropout
 from ablate.model.positions import PositionalEncoding
+
+
+@dataclass
+class Earlier:
+    """What layers read beside the stream, of the same positions.
+
+    In decoding with a row for each hypothesis, a layer has (B * K, 1) positions for (B, K).
+
+    Attributes:
+        embedded: the embeddings (B, T, d_model).
+        tokens: their ids (B, T).
+        states: of the layers so far (B, T, d_model), the embeddings first, where later ones add
+            them.
+        values: of the first layer with a value residual (B, T, g * d_v); None before it.
+    """
+
+    embedded: Tensor
+    tokens: Tensor
+    states: list[Tensor] = field(default_factory=list)
+    values: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -38,8 +58,8 @@ class AttentionContext:
         score_cap: soft cap of the scores; None for none.
         sinks: a score of each head (h,) that is in the sum of its softmax without a key; None for
             none.
-        embedded: the embeddings (B, T, d_model) of the positions in the layer, for layers that add
-            them again.
+        earlier: what a layer of a single stack may read beside the stream; None in an
+            encoder-decoder.
         x: the input of the sub-layer (B, T, d_model), of which Q are the queries; in the attention
             of a model never None.
     """
@@ -57,7 +77,7 @@ class AttentionContext:
     lengths: Tensor | None = None
     score_cap: float | None = None
     sinks: Tensor | None = None
-    embedded: Tensor | None = None
+    earlier: Earlier | None = None
     x: Tensor | None = None
 
     @property

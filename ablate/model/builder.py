@@ -10,19 +10,36 @@ import torch
 from torch import nn
 
 from ablate.config import ModelConfig
+from ablate.config.cost import convolved_width
 from ablate.config.parametrization import factors
 from ablate.config.plugins import load, parse_reference, without_digest
-from ablate.config.variants import NORM_POSITIONS
+from ablate.config.variants import LAYER_SKIPS, norm_position
 from ablate.errors import StudyError
-from ablate.model.attention import MECHANISMS, AttentionMechanism, FullAttention, MultiHeadAttention
+from ablate.model.attention import (
+    MECHANISMS,
+    AttentionMechanism,
+    FullAttention,
+    LatentAttention,
+    MultiHeadAttention,
+)
 from ablate.model.experts import MixtureOfExperts
-from ablate.model.feed_forward import ACTIVATIONS, Activation, FeedForward, feed_forward
+from ablate.model.feed_forward import ACTIVATIONS, Activation, feed_forward
 from ablate.model.layers import Dropout, Embedding
 from ablate.model.norms import NORMS
 from ablate.model.positions import POSITIONS, AlternatingPositions, PositionalEncoding
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
-from ablate.model.residual import RESIDUALS, Residual, SandwichNorm
+from ablate.model.residual import (
+    RESIDUALS,
+    EmbeddingSkip,
+    LayerSkips,
+    PreNorm,
+    Residual,
+    SandwichNorm,
+    StreamScale,
+)
 from ablate.model.token_mixer import LSTM, TokenMixer
+from ablate.model.token_pairs import BigramEmbeddings, Smear
+from ablate.model.values import ValueEmbedding, ValueResidual
 
 Module = TypeVar("Module", bound=nn.Module)
 
@@ -50,6 +67,7 @@ class ModelBuilder:
         """
         self.config, self.vocab_size = config, vocab_size
         self.init, self.random, self.sources = init, random, sources
+        self.number = 1  # of the layer in its stack
 
     def of_layer(self, config: ModelConfig) -> ModelBuilder:
         """A builder of parts by a layer's own configuration, which draws after this one."""
@@ -57,13 +75,25 @@ class ModelBuilder:
 
     def layers(self, depth: int) -> Iterator[ModelBuilder]:
         """A builder for each layer of a stack."""
-        for layer in self.config.layers(depth):
-            yield self.of_layer(layer)
+        for number, layer in enumerate(self.config.layers(depth), 1):
+            builder = self.of_layer(layer)
+            builder.number = number
+            yield builder
 
     def embedding(self) -> Embedding:
         """A matrix (V, d_model)."""
         scale = 1.0 if self.config.embedding_scale == 1 else None
         return Embedding(self.vocab_size, self.config.d_model, self.init, scale)
+
+    def token_pairs(self) -> nn.ModuleList:
+        """What embeddings take from the token before."""
+        parts: list[nn.Module] = []
+        if self.config.smear:
+            parts.append(Smear(self.config.d_model, self.init))
+        if self.config.bigram_embeddings is not None:
+            rows = self.config.bigram_embeddings
+            parts.append(BigramEmbeddings(rows, self.config.d_model, self.init))
+        return nn.ModuleList(parts)
 
     def dropout(self) -> Dropout:
         """Dropout at P_drop."""
@@ -105,9 +135,18 @@ class ModelBuilder:
                 f"(supports_bias is False), which positional_encoding="
                 f"{without_digest(self.config.positional_encoding)} needs"
             )
-        return MultiHeadAttention(
-            self.config, self.config.n_heads, mechanism, self.init, self.random
-        )
+        mechanism.reset_parameters(self.init)
+        kind = MultiHeadAttention if self.config.kv_rank is None else LatentAttention
+        attention = kind(self.config, self.config.n_heads, mechanism, self.init, self.random)
+        convolved = self.config.attention_convolution
+        if convolved != "none":
+            attention.add_convolution(convolved, convolved_width(self.config), self.init)
+        if self.config.value_embeddings != "none":
+            values = ValueEmbedding(self.config, self.vocab_size, self.init)
+            attention.value_parts.append(values)
+        if self.config.value_residual:
+            attention.value_parts.append(ValueResidual())
+        return attention
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""
@@ -123,7 +162,9 @@ class ModelBuilder:
             return self._network()
         return MixtureOfExperts(self.config, self._network, self.init)
 
-    def _network(self) -> FeedForward:
+    def _network(self) -> nn.Module:
+        if self.config.feed_forward != "network":
+            return self._variant("feed_forward", {}, nn.Module, self.config)
         return feed_forward(self.config, self.activation(), self.init, self.random)
 
     def norm(self) -> nn.Module:
@@ -141,23 +182,38 @@ class ModelBuilder:
         c = self.config
         scale: nn.Parameter | float | None = None
         if c.residual and c.residual_scale == "depth":
-            scale = (2 * max(c.depths)) ** -0.5
+            scale = (2 * c.passes) ** -0.5
         elif c.residual and c.parametrization == "completep":
             scale = factors(c).residual
-        elif c.residual and c.residual_scale == "rezero":
-            scale = nn.Parameter(torch.zeros(1))
+        elif c.residual and c.residual_scale in ("scalar", "rezero"):
+            scale = nn.Parameter(torch.full((1,), float(c.residual_scale == "scalar")))
         elif c.residual and c.residual_scale == "layerscale":
             scale = nn.Parameter(torch.full((c.d_model,), 0.1))
         norm = nn.Identity() if shares_norm else self.norm()
-        residual = RESIDUALS[c.norm_position](norm, c.residual, c.dropout, self.random, scale)
+        parts = (norm, c.residual, c.dropout, self.random, scale)
+        residual = self._variant("norm_position", RESIDUALS, Residual, *parts)
+        if isinstance(residual, PreNorm) and c.norm_scale == "depth":
+            residual.factor = self.number**-0.5
         if isinstance(residual, SandwichNorm):
             residual.norm_after = self.norm()
         return residual
 
+    def skip(self) -> nn.Module | None:
+        """What a layer does to the stream before it reads it."""
+        if self.config.stream_scale:
+            return StreamScale()
+        return EmbeddingSkip() if self.config.embedding_skip else None
+
+    def layer_skips(self) -> LayerSkips | None:
+        """The states of earlier layers that the stream takes up again."""
+        skip = LAYER_SKIPS[self.config.layer_skips]
+        passes = self.config.passes
+        return LayerSkips(skip, passes) if skip.count(passes) else None
+
     def final_norm(self, depth: int) -> nn.Module:
         """The norm at the end of a stack, where its last layer needs one; else the identity."""
         last = self.of_layer(self.config.last_layer(depth))
-        return last.norm() if NORM_POSITIONS[last.config.norm_position].at_end else nn.Identity()
+        return last.norm() if norm_position(last.config.norm_position).at_end else nn.Identity()
 
     def _variant(
         self,

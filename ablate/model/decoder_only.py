@@ -13,10 +13,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.kernels.device import on_gpu
-from ablate.model.attention_context import AttentionContext
+from ablate.model.attention_context import AttentionContext, Earlier
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.stack import Layer, Stack, layer_of_one_stack
+from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
 
 
@@ -30,6 +31,8 @@ class DecoderOnlyCache(DecodingCache):
         super().__init__(stack, past, source, K)
         self.source_lengths = (source != 0).sum(1)  # (B,)
         self.source_positions = torch.arange(source.shape[1], device=source.device)  # (S,)
+        # (B, K): the tokens before the newest ones, where embeddings take from them.
+        self.previous: Tensor | None = None
 
     def context_of_sentences(self) -> AttentionContext:
         """Context of the last tokens: the source without its padding, and the ancestors of each
@@ -51,6 +54,12 @@ class DecoderOnlyCache(DecodingCache):
         key_mask = torch.cat([self._source_mask(lengths), in_target], dim=1)
         return AttentionContext(keys[:, -1:], keys, key_mask[:, None, None, :])
 
+    def select(self, sentences: Tensor, origins: Tensor) -> None:
+        """Keep some sentences, and some hypotheses of each."""
+        if self.previous is not None:
+            self.previous = self.previous[sentences[:, None], origins[sentences]]
+        super().select(sentences, origins)
+
     def select_sentences(self, sentences: Tensor) -> None:
         """Keep these sentences: indices into the batch (B')."""
         self.source_lengths = self.source_lengths.index_select(0, sentences)
@@ -67,13 +76,15 @@ class DecoderOnly(Transformer):
         super().__init__(builder)
         self.positions = builder.positions(causal=True)
         depth = builder.config.depths[1]
-        self.decoder = Stack(
+        layers = (
             layer_of_one_stack(layer, self.positions.of_layer(i), causal=True)
             for i, layer in enumerate(builder.layers(depth))
         )
+        self.decoder = Stack(layers, builder.config.loops)
         self.decoder_norm = builder.final_norm(depth)
         first = builder.of_layer(builder.config.all_layers[0])
         self.embedding_norm = first.norm() if builder.config.embedding_norm else nn.Identity()
+        self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B,
@@ -108,13 +119,17 @@ class DecoderOnly(Transformer):
         """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for
         each.
         """
-        if not source.shape[1]:
-            return DecoderOnlyCache(self.decoder, [None] * len(self.decoder), source, K)
-        tokens = source != 0
-        _, past = self._apply_stack(
-            source, None if bool(tokens.all()) else tokens[:, None, None, :]
-        )
-        return DecoderOnlyCache(self.decoder, past, source, K)
+        past = [None] * len(self.decoder) * self.decoder.loops
+        if source.shape[1]:
+            tokens = source != 0
+            _, past = self._apply_stack(
+                source, None if bool(tokens.all()) else tokens[:, None, None, :]
+            )
+        cache = DecoderOnlyCache(self.decoder, past, source, K)
+        if self.token_pairs:
+            last = (cache.source_lengths - 1).clamp(min=0)[:, None]
+            cache.previous = F.pad(source, (0, 1)).gather(1, last)
+        return cache
 
     def step(self, tokens: Tensor, cache: DecoderOnlyCache) -> Tensor:
         """Decode one token of each hypothesis: (B, K) -> states (B, K, d_model)."""
@@ -122,16 +137,27 @@ class DecoderOnly(Transformer):
         positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
             tokens.shape
         )  # (B, K)
-        embedded = x = self._embed(tokens, positions)
-        for i, layer in enumerate(self.decoder):
-            x = cache.apply_mixer(i, layer, x, self.positions, embedded)
+        x = self._embed(tokens, positions, cache.previous)
+        cache.previous = tokens if self.token_pairs else None
+        earlier = Earlier(x, tokens, [x])
+        for place, (i, layer) in enumerate(self.decoder.passes()):
+            x = cache.apply_mixer(place, i, layer, x, self.positions, earlier)
             x = layer.apply_feed_forward(x)
+            if self.layer_skips is not None:
+                x = self.layer_skips(place, x, earlier.states)
         return self.decoder_norm(x)
 
-    def _embed(self, tokens: Tensor, positions: Tensor) -> Tensor:
-        """Token ids (B, T) -> (B, T, d_model)."""
-        x: Tensor = self.embedding_norm(self.positions.embed(self.embedding(tokens), positions))
-        return x
+    def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
+        """Token ids (B, T), after those in `previous` (B, T), by default those of the sequence ->
+        (B, T, d_model).
+        """
+        x = self.embedding(tokens)
+        for part in self.token_pairs:
+            x = part(
+                x, self.embedding, tokens, previous_tokens(tokens) if previous is None else previous
+            )
+        embedded: Tensor = self.embedding_norm(self.positions.embed(x, positions))
+        return embedded
 
     def _apply_stack(
         self, sequence: Tensor, key_mask: Tensor | None = None
@@ -147,9 +173,10 @@ class DecoderOnly(Transformer):
             (B, L, d_model), and the state of each layer's token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
-        embedded = x = self.embedding_dropout(self._embed(sequence, positions))
+        x = self.embedding_dropout(self._embed(sequence, positions))
+        earlier = Earlier(x, sequence, [x])
         past = []
-        for i, layer in enumerate(self.decoder):
+        for place, (i, layer) in enumerate(self.decoder.passes()):
             context = AttentionContext(
                 positions,
                 positions,
@@ -157,9 +184,11 @@ class DecoderOnly(Transformer):
                 causal=True,
                 positional_encoding=self.positions.of_layer(i),
                 layer=i,
-                embedded=embedded,
+                earlier=earlier,
             )
             x, state = layer.apply_mixer(x, None, context)
             x = layer.apply_feed_forward(x)
             past.append(state)
+            if self.layer_skips is not None:
+                x = self.layer_skips(place, x, earlier.states)
         return self.decoder_norm(x), past

@@ -10,16 +10,15 @@ instead a row of the batch with keys and values of its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ablate.model.attention_context import AttentionContext
+from ablate.model.attention_context import AttentionContext, Earlier
 from ablate.model.positions import PositionalEncoding
-from ablate.model.stack import Layer
+from ablate.model.stack import Layer, Stack
 
 # Hypotheses that are decoded side by side: 13 to 15 % faster than as rows for 8 and for 16
 # (benchmarks/LOG.md, 2026-11-22, padding); more were not measured.
@@ -32,7 +31,7 @@ class DecodingCache:
     Where hypotheses are side by side, every token of every step is a column of its sentence.
 
     Attributes:
-        past: the state of each layer's token mixer.
+        past: the state of each layer's token mixer, of each time that it is passed.
         side_by_side: for each layer, whether the rows of its state are sentences; else they are
             hypotheses.
         length: tokens of each hypothesis.
@@ -40,7 +39,7 @@ class DecodingCache:
         ancestors: (B, K, columns), true where a column is part of a hypothesis.
     """
 
-    def __init__(self, stack: Iterable[Layer], past: list[Any], source: Tensor, K: int) -> None:
+    def __init__(self, stack: Stack[Any], past: list[Any], source: Tensor, K: int) -> None:
         """Start with nothing decoded.
 
         Args:
@@ -52,7 +51,8 @@ class DecodingCache:
         B, device = len(source), source.device
         self.past = past
         self.side_by_side = [
-            layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE for layer in stack
+            layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE
+            for _, layer in stack.passes()
         ]
         self.contexts: dict[bool, AttentionContext] = {}  # of this step, by `side_by_side`
         self.length = 0
@@ -82,17 +82,18 @@ class DecodingCache:
 
     def apply_mixer(
         self,
+        place: int,
         i: int,
         layer: Layer,
         x: Tensor,
         positional_encoding: PositionalEncoding,
-        embedded: Tensor | None = None,
+        earlier: Earlier | None = None,
     ) -> Tensor:
-        """Apply the token mixer of layer i to the last tokens, whose embeddings are `embedded`: (B,
-        K, d_model) -> (B, K, d_model).
+        """Apply the token mixer of layer i to the last tokens, as the layer at this place among all
+        that are passed: (B, K, d_model) -> (B, K, d_model).
         """
         B, K, d_model = x.shape
-        side_by_side = self.side_by_side[i]
+        side_by_side = self.side_by_side[place]
         if side_by_side not in self.contexts:
             self.contexts[side_by_side] = (
                 self.context_of_sentences() if side_by_side else self.context_of_hypotheses()
@@ -102,9 +103,9 @@ class DecodingCache:
             self.contexts[side_by_side],
             positional_encoding=positional_encoding.of_layer(i),
             layer=i,
-            embedded=None if embedded is None else embedded.reshape(rows.shape),
+            earlier=earlier,
         )
-        mixed, self.past[i] = layer.apply_mixer(rows, self.past[i], context)
+        mixed, self.past[place] = layer.apply_mixer(rows, self.past[place], context)
         return mixed.view(B, K, d_model)
 
     def context_of_sentences(self) -> AttentionContext:

@@ -43,7 +43,7 @@ class EncoderDecoderCache(DecodingCache):
     """Decoding cache with the encoded source."""
 
     def __init__(self, stack: Stack[DecoderLayer], memory: Memory, source: Tensor, K: int) -> None:
-        super().__init__(stack, [None] * len(stack), source, K)
+        super().__init__(stack, [None] * len(stack) * stack.loops, source, K)
         self.memory = memory
 
     def select_sentences(self, sentences: Tensor) -> None:
@@ -64,15 +64,17 @@ class EncoderDecoder(Transformer):
         )
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
-        self.encoder = Stack(
+        encoder = (
             Layer(layer, self.source_positions.of_layer(i), causal=False)
             for i, layer in enumerate(builder.layers(n_encoder))
         )
+        self.encoder = Stack(encoder, builder.config.loops)
         self.encoder_norm = builder.final_norm(n_encoder)
-        self.decoder = Stack(
+        decoder = (
             DecoderLayer(layer, self.target_positions.of_layer(i))
             for i, layer in enumerate(builder.layers(n_decoder))
         )
+        self.decoder = Stack(decoder, builder.config.loops)
         self.decoder_norm = builder.final_norm(n_decoder)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -83,7 +85,7 @@ class EncoderDecoder(Transformer):
         positions = torch.arange(target.shape[1], device=target.device)
         x = self.embedding_dropout(self.target_positions.embed(self.embedding(target), positions))
         over_source = memory.context(target.shape[1])
-        for i, (layer, key_values) in enumerate(zip(self.decoder, memory.layers, strict=True)):
+        for i, layer in self.decoder.passes():
             context = AttentionContext(
                 positions,
                 positions,
@@ -92,7 +94,7 @@ class EncoderDecoder(Transformer):
                 layer=i,
             )
             x, _ = layer.apply_mixer(x, None, context)
-            x = layer.apply_cross_attention(x, key_values, over_source)
+            x = layer.apply_cross_attention(x, memory.layers[i], over_source)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
 
@@ -122,10 +124,8 @@ class EncoderDecoder(Transformer):
         # Hypotheses are side by side here in any case, so keys and values of the source are never
         # repeated.
         over_source = cache.memory.context(K)
-        for i, (layer, key_values) in enumerate(
-            zip(self.decoder, cache.memory.layers, strict=True)
-        ):
-            x = cache.apply_mixer(i, layer, x, self.target_positions)
-            x = layer.apply_cross_attention(x, key_values, over_source)
+        for place, (i, layer) in enumerate(self.decoder.passes()):
+            x = cache.apply_mixer(place, i, layer, x, self.target_positions)
+            x = layer.apply_cross_attention(x, cache.memory.layers[i], over_source)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)

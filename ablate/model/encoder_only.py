@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
+from ablate.model.attention_context import Earlier
 from ablate.model.builder import ModelBuilder
 from ablate.model.layers import Linear
 from ablate.model.stack import Stack, apply_encoder, encoder_context, layer_of_one_stack
+from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
 
 
@@ -49,24 +53,31 @@ class EncoderOnly(Transformer):
         super().__init__(builder)
         c = builder.config
         self.positions = builder.positions(causal=False)
-        self.encoder = Stack(
+        layers = (
             layer_of_one_stack(layer, self.positions.of_layer(i), causal=False)
             for i, layer in enumerate(builder.layers(c.depths[0]))
         )
+        self.encoder = Stack(layers, c.loops)
         self.encoder_norm = builder.final_norm(c.depths[0])
         self.token_types = (
             TokenTypes(c.token_types, c.d_model, builder.init) if c.token_types else nn.Identity()
         )
         first, last = builder.of_layer(c.all_layers[0]), builder.of_layer(c.all_layers[-1])
         self.embedding_norm = first.norm() if c.embedding_norm else nn.Identity()
+        self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
         self.output_transform = OutputTransform(last) if c.output_transform else nn.Identity()
 
     def read(self, tokens: Tensor) -> Tensor:
         """Read a sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
         context = encoder_context(tokens, self.encoder)
-        x = self.token_types(self.positions.embed(self.embedding(tokens), context.query_positions))
+        x = self.embedding(tokens)
+        for part in self.token_pairs:
+            x = part(x, self.embedding, tokens, previous_tokens(tokens))
+        x = self.token_types(self.positions.embed(x, context.query_positions))
         x = self.embedding_dropout(self.embedding_norm(x))
-        states: Tensor = self.encoder_norm(apply_encoder(self.encoder, x, self.positions, context))
+        context = replace(context, earlier=Earlier(x, tokens, [x]))
+        x = apply_encoder(self.encoder, x, self.positions, context, self.layer_skips)
+        states: Tensor = self.encoder_norm(x)
         return states
 
     def output_states(self, states: Tensor) -> Tensor:

@@ -17,7 +17,8 @@ class MixtureOfExperts(nn.Module):
     Attributes:
         balance_loss: n_experts times the sum over experts of the share of choices that fell on it
             and its mean weight in the softmax (Fedus et al., 2022, eq. 4), weighted; of the last
-            batch, padding included. A perfect balance gives the weight itself.
+            batch, padding included. A perfect balance gives the weight itself. With a bias of the
+            choice it is 0, and its gradient lowers the bias of experts that are chosen often.
     """
 
     def __init__(
@@ -34,9 +35,13 @@ class MixtureOfExperts(nn.Module):
         assert config.n_experts is not None
         self.experts = nn.ModuleList(make_expert() for _ in range(config.n_experts))
         self.shared = nn.ModuleList(make_expert() for _ in range(config.shared_experts))
-        self.router = Linear(config.d_model, config.n_experts, init, bias=False)
+        self.router = Linear(config.d_model, config.n_experts, init, bias=config.router_bias)
+        is_gated = config.shared_expert_gate and config.shared_experts > 0
+        self.shared_gate = Linear(config.d_model, 1, init, bias=False) if is_gated else None
         self.chosen, self.weighting = config.experts_per_token, config.expert_weights
-        self.balance = config.expert_balance
+        self.balance, self.scale = config.expert_balance, config.expert_scale
+        is_biased = config.expert_balance_by == "bias"
+        self.choice_bias = nn.Parameter(torch.zeros(config.n_experts)) if is_biased else None
         self.balance_loss: Tensor | float = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -52,20 +57,37 @@ class MixtureOfExperts(nn.Module):
             # Also where no token chose it, so that every parameter has a gradient.
             out = out.index_add(0, row, weights[row, place, None] * expert(rows[row]))
         for expert in self.shared:
-            out = out + expert(rows)
+            shared = expert(rows)
+            if self.shared_gate is not None:
+                shared = self.shared_gate(rows).sigmoid() * shared
+            out = out + shared
         return out.view(x.shape)
 
     def _choose(self, scores: Tensor) -> tuple[Tensor, Tensor]:
         """The weights and the numbers of each token's experts, and the loss of their balance."""
         probabilities = scores.softmax(-1)
-        top, chosen = scores.topk(self.chosen, dim=-1)
-        if self.training and self.balance:
+        if self.choice_bias is None:
+            top, chosen = scores.topk(self.chosen, dim=-1)
+        else:
+            gates = scores.sigmoid() if self.weighting == "sigmoid" else probabilities
+            chosen = (gates + self.choice_bias).topk(self.chosen, dim=-1).indices
+            top = scores.gather(1, chosen)
+        if self.training and (self.balance or self.choice_bias is not None):
             counts = torch.zeros_like(scores).scatter(1, chosen, 1.0).mean(0) / self.chosen
-            uneven = (counts * probabilities.mean(0)).sum() * scores.shape[1]
-            self.balance_loss = self.balance * uneven
+            self.balance_loss = self.balance * self._unevenness(counts, probabilities.mean(0))
         if self.weighting == "softmax":
-            return probabilities.gather(1, chosen), chosen
-        if self.weighting == "softmax_of_chosen":
-            return top.softmax(-1), chosen
-        gates = top.sigmoid()
-        return gates / gates.sum(-1, keepdim=True), chosen
+            weights = probabilities.gather(1, chosen)
+        elif self.weighting == "softmax_of_chosen":
+            weights = top.softmax(-1)
+        else:
+            weights = top.sigmoid()
+            weights = weights / weights.sum(-1, keepdim=True)
+        return weights if self.scale == 1.0 else self.scale * weights, chosen
+
+    def _unevenness(self, counts: Tensor, probabilities: Tensor) -> Tensor:
+        """From the share of choices and the mean weight of each expert, both (n_experts,)."""
+        if self.choice_bias is None:
+            return (counts * probabilities).sum() * len(counts)
+        # No loss, but its gradient: the optimizer moves the bias, and resumes it, as any other.
+        without_value = self.choice_bias - self.choice_bias.detach()
+        return (without_value * (counts.detach() * len(counts) - 1)).sum()

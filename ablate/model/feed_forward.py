@@ -31,6 +31,12 @@ class Activation(nn.Module):
         """Any shape -> the same shape."""
         raise NotImplementedError("define forward(self, x)")
 
+    def multiply(self, inner: Tensor, x: Tensor) -> Tensor:
+        """The activated projection, gated by the second one x: two tensors of one shape -> the same
+        shape.
+        """
+        return inner * x
+
 
 class ReLU(Activation):
     """max(0, x) (3.3, eq. 2)."""
@@ -86,10 +92,35 @@ class ReLUSquared(Activation):
         return F.relu(x).square()
 
 
+class LeakyReLUSquared(Activation):
+    """The square of x, or of x / 2 where it is negative (nanochat)."""
+
+    elementwise = True
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape."""
+        return F.leaky_relu(x, 0.5).square()
+
+
 class SwiGLU(SiLU):
     """SiLU, gated (Shazeer, 2020)."""
 
     gated = True
+
+
+class ClampedSwiGLU(SwiGLU):
+    """x sigmoid(1.702 x) of x up to 7, times 1 plus the second projection between -7 and 7, as in
+    gpt-oss.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Any shape -> the same shape."""
+        x = x.clamp(max=7.0)
+        return x * torch.sigmoid(1.702 * x)
+
+    def multiply(self, inner: Tensor, x: Tensor) -> Tensor:
+        """Two tensors of one shape -> the same shape."""
+        return inner * (x.clamp(-7.0, 7.0) + 1)
 
 
 class GEGLU(GELU):
@@ -137,7 +168,7 @@ class FeedForward(nn.Module):
         """(B, T, d_model) -> (B, T, d_model)."""
         inner = self.activation(self.W_1(x))  # (B, T, d_ff)
         if self.W_3 is not None:
-            inner = inner * self.W_3(x)
+            inner = self.activation.multiply(inner, self.W_3(x))
         out: Tensor = self.W_2(self.dropout(inner))
         return out
 
@@ -178,7 +209,9 @@ ACTIVATIONS: dict[str, Callable[[], Activation]] = {
     "gelu_tanh": TanhGELU,
     "silu": SiLU,
     "relu2": ReLUSquared,
+    "leaky_relu2": LeakyReLUSquared,
     "swiglu": SwiGLU,
+    "swiglu_clamped": ClampedSwiGLU,
     "geglu": GEGLU,
     "geglu_tanh": TanhGEGLU,
     "reglu": ReGLU,

@@ -32,11 +32,13 @@ def initialize(model: nn.Module, config: ModelConfig, init: torch.Generator) -> 
             continue
         if config.initialization == "normal":
             nn.init.normal_(module.weight, std=config.initialization_std, generator=init)
+        elif config.initialization == "orthogonal" and isinstance(module, Linear):
+            nn.init.orthogonal_(module.weight, generator=init)
         if isinstance(module, Linear) and name.rpartition(".")[2] in OUTPUTS:
             if config.output_initialization == "zero":
                 module.weight.zero_()
             elif config.output_initialization == "depth":
-                module.weight.div_((2 * max(config.depths)) ** 0.5)
+                module.weight.div_((2 * config.passes) ** 0.5)
     if config.parametrization != "standard":
         _scale_initial_weights(model, factors(config))
 

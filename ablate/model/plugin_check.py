@@ -29,6 +29,7 @@ from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism, MultiHeadAttention
 from ablate.model.encoder_only import EncoderOnly
 from ablate.model.positions import PositionalEncoding
+from ablate.model.residual import Residual
 
 # Two sentences of different lengths, padded with 0.
 _SOURCE = ((4, 5, 6, 7, 10, 8, 3), (8, 9, 3, 0, 0, 0, 0))
@@ -200,6 +201,9 @@ _EXPECTED: dict[str, Callable[..., tuple[int, ...]] | None] = {
     "attention": _of_heads,
     "activation": _same,
     "norm": _same,
+    "feed_forward": _same,
+    "before": _same,
+    "after": _same,
     "embed": _same,
     "rotate": _same,
     "bias": _of_scores,
@@ -208,12 +212,16 @@ _EXPECTED: dict[str, Callable[..., tuple[int, ...]] | None] = {
 _ADDED = ("bias", "values")  # results that may be None, and are broadcast
 # Their input is read again: by the residual connection, by the attention itself, or from the cache
 # of keys and values.
-_READ_AGAIN = ("attention", "norm", "bias", "values")
+_READ_AGAIN = ("attention", "norm", "feed_forward", "before", "bias", "values")
+
+
+# The methods of a class, where it has others than `forward`.
+_METHODS_OF = {"positional_encoding": _METHODS, "norm_position": ("before", "after")}
 
 
 def _check_results(part: nn.Module, field: str) -> None:
     """Let the methods of a class check each of their results from now on."""
-    for method in _METHODS if field == "positional_encoding" else (_FORWARD,):
+    for method in _METHODS_OF.get(field, (_FORWARD,)):
         if not _is_inherited(part, method):
             expected = _EXPECTED[method if method in _EXPECTED else field]
             keeps_input = (method if method in _EXPECTED else field) in _READ_AGAIN
@@ -287,7 +295,7 @@ def _check_gradients(model: Transformer) -> None:
         ):
             if parameter.grad is None:
                 raise _Fault(f"its parameter {name} has no gradient, so it would never learn")
-        if isinstance(part, MultiHeadAttention) and part.W_V.weight.grad is None:
+        if isinstance(part, MultiHeadAttention) and part.values_from.weight.grad is None:
             raise _Fault(
                 "its output has no gradient with respect to V, so nothing before it would learn",
                 _FORWARD,
@@ -359,6 +367,16 @@ def _check_tokens(part: nn.Module, width: int) -> None:
         raise _Fault(f"lets a token depend on others; {_ALONE}", _FORWARD)
 
 
+def _check_residual(part: Residual, width: int) -> None:
+    """Refuse residual connections that compute a token of the stream from others."""
+    x, output = _noise(2, 6, width), _noise(2, 6, width).flip(1)
+    alone = part.after(x[:, _PICKED], output[:, _PICKED])
+    if not _close(part.before(x[:, _PICKED]), part.before(x)[:, _PICKED]):
+        raise _Fault(f"lets a token depend on others; {_ALONE}", "before")
+    if not _close(alone, part.after(x, output)[:, _PICKED]):
+        raise _Fault(f"lets a token depend on others; {_ALONE}", "after")
+
+
 def _check_encoding(part: PositionalEncoding, config: ModelConfig) -> None:
     """Refuse an encoding that computes a token from others, or from its index in place of its
     position.
@@ -416,6 +434,8 @@ _CHECKS: dict[str, Callable[[Any, ModelConfig], None]] = {
     "positional_encoding": _check_encoding,
     "activation": lambda part, config: _check_tokens(part, config.d_ff),
     "norm": lambda part, config: _check_tokens(part, config.d_model),
+    "norm_position": lambda part, config: _check_residual(part, config.d_model),
+    "feed_forward": lambda part, config: _check_tokens(part, config.d_model),
 }
 
 

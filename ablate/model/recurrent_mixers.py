@@ -22,6 +22,7 @@ from ablate.model.attention_context import AttentionContext
 from ablate.model.layers import Linear
 from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
+from ablate.model.short_convolution import ShortConvolution, tokens_of
 from ablate.model.token_mixer import TokenMixer
 
 GATE_TEMPERATURE = 16  # the root of the sigmoid that is its decay, so that little is forgotten
@@ -43,42 +44,6 @@ class MixerState:
         """Rows (B') of the batch, in this order."""
         memory = None if self.memory is None else self.memory.index_select(0, rows)
         return MixerState(memory, [x.index_select(0, rows) for x in self.inputs])
-
-
-class ShortConvolution(nn.Module):
-    """A causal convolution of each channel over the last `width` tokens."""
-
-    def __init__(
-        self, channels: int, width: int, init: torch.Generator, bias: bool = False
-    ) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.empty(channels, 1, width))
-        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
-        bound = width**-0.5  # torch's own rule for a convolution
-        nn.init.uniform_(self.weight, -bound, bound, generator=init)
-
-    def forward(
-        self, x: Tensor, past: Tensor | None, tokens: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Convolve x with itself and its past.
-
-        Args:
-            x: (B, T, channels).
-            past: inputs before x (B, width - 1, channels); None for zeros.
-            tokens: (B, T), false at padding, which is at the end; None without padding.
-
-        Returns:
-            (B, T, channels), and the last width - 1 inputs that are no padding.
-        """
-        before = self.weight.shape[-1] - 1
-        past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past
-        inputs = torch.cat([past, x], dim=1)
-        bias = None if self.bias is None else self.bias.to(x.dtype)
-        out = F.conv1d(inputs.mT, self.weight.to(x.dtype), bias, groups=x.shape[2]).mT
-        if tokens is None:
-            return out, inputs[:, inputs.shape[1] - before :]
-        last = tokens.sum(1)[:, None] + torch.arange(before, device=x.device)  # (B, width - 1)
-        return out, inputs.gather(1, last[:, :, None].expand(-1, -1, x.shape[2]))
 
 
 class Projections(NamedTuple):
@@ -347,13 +312,6 @@ class GatedConvolution(TokenMixer):
         gated = self.before(x) * self.value(x)
         out, inputs = self.convolution(gated, inputs, tokens_of(x, context))
         return self.output(self.after(x) * out), MixerState(None, [inputs])
-
-
-def tokens_of(x: Tensor, context: AttentionContext) -> Tensor | None:
-    """(B, T), true at the tokens of x and false at padding; None where nothing is padded."""
-    if context.key_mask is None:
-        return None
-    return context.key_mask[:, 0, 0, -x.shape[1] :]
 
 
 def silu_gate(out: Tensor, gate: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ablate.config.variants import LayerSkip
 from ablate.kernels.device import on_gpu
 from ablate.kernels.dropout_add import fused_dropout_add_norm
 from ablate.model.layers import Dropout
@@ -81,11 +82,17 @@ class PostNorm(Residual):
 class PreNorm(Residual):
     """x + Dropout(Sublayer(Norm(x))); the stack then ends with one more norm (Xiong et al.,
     2020).
+
+    Attributes:
+        factor: of the norm; None for none.
     """
+
+    factor: float | None = None
 
     def before(self, x: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
-        return self.norm(x)
+        normed: Tensor = self.norm(x)
+        return normed if self.factor is None else self.factor * normed
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
@@ -112,6 +119,52 @@ class OutputNorm(Residual):
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
         return self.add(x, self.norm(output))
+
+
+class EmbeddingSkip(nn.Module):
+    """a x + b x0, with the embeddings x0 and two trained numbers that begin at 1 and 0."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shares = nn.Parameter(torch.tensor([1.0, 0.0]))
+
+    def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        return self.shares[0] * x + self.shares[1] * embedded
+
+
+class StreamScale(nn.Module):
+    """a x, with a trained number that begins at 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.factor = nn.Parameter(torch.ones(1))
+
+    def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
+        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
+        return self.factor * x
+
+
+class LayerSkips(nn.Module):
+    """The stream after each layer, with the states of earlier layers by trained weights.
+
+    Args:
+        skip: which states are added after a layer.
+        depth: of the stack, with its loops.
+    """
+
+    def __init__(self, skip: LayerSkip, depth: int) -> None:
+        super().__init__()
+        self.sources = [list(skip.sources(i, depth)) for i in range(depth)]
+        self.first = [sum(map(len, self.sources[:i])) for i in range(depth)]  # of each weight
+        self.weights = nn.Parameter(torch.full((skip.count(depth),), skip.initial))
+
+    def forward(self, i: int, x: Tensor, states: list[Tensor]) -> Tensor:
+        """The stream x (B, T, d_model) after layer i, whose state is kept -> the same size."""
+        states.append(x)
+        for number, source in enumerate(self.sources[i], self.first[i]):
+            x = x + self.weights[number] * states[source]
+        return x
 
 
 # By `norm_position`; with `none`, the norm is the identity. Their numbers of norms are in

@@ -14,18 +14,7 @@ from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.kv_cache import KeyValues
 from ablate.model.positions import PositionalEncoding
-
-
-class EmbeddingSkip(nn.Module):
-    """a x + b x0, with the embeddings x0 and two trained numbers that begin at 1 and 0."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.shares = nn.Parameter(torch.tensor([1.0, 0.0]))
-
-    def forward(self, x: Tensor, embedded: Tensor) -> Tensor:
-        """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
-        return self.shares[0] * x + self.shares[1] * embedded
+from ablate.model.residual import LayerSkips
 
 
 class Layer(nn.Module):
@@ -35,12 +24,14 @@ class Layer(nn.Module):
 
     def __init__(self, builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
         super().__init__()
-        self.skip = EmbeddingSkip() if builder.config.embedding_skip else None
+        self.skip = builder.skip()
         self.mixer = builder.token_mixer(positions, causal)
         self.around_mixer = builder.residual()
         self._add_sublayers(builder)
-        self.feed_forward = builder.feed_forward()
-        self.around_feed_forward = builder.residual()
+        self.feed_forward: nn.Module | None = None
+        if builder.config.feed_forward != "none":
+            self.feed_forward = builder.feed_forward()
+            self.around_feed_forward = builder.residual()
 
     def _add_sublayers(self, builder: ModelBuilder) -> None:
         """Make further sub-layers of a subclass.
@@ -58,15 +49,18 @@ class Layer(nn.Module):
         return self.around_mixer.after(x, mixed), state
 
     def read(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """The stream that the layer reads (B, T, d_model), with the embeddings where it adds
-        them.
+        """The stream that the layer reads (B, T, d_model), scaled and with the embeddings where it
+        says so.
         """
-        if self.skip is None or context.embedded is None:
+        if self.skip is None or context.earlier is None:
             return x
-        return self.skip(x, context.embedded)
+        read: Tensor = self.skip(x, context.earlier.embedded.reshape(x.shape))
+        return read
 
     def apply_feed_forward(self, x: Tensor) -> Tensor:
         """The feed-forward network and its residual: (B, T, d_model) -> (B, T, d_model)."""
+        if self.feed_forward is None:
+            return x
         return self.around_feed_forward.after(
             x, self.feed_forward(self.around_feed_forward.before(x))
         )
@@ -84,6 +78,7 @@ class ParallelLayer(Layer):
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
         """Both sub-layers: (B, T, d_model) -> (B, T, d_model), and the mixer's state."""
         x = self.read(x, context)
+        assert self.feed_forward is not None
         read = self.around_mixer.before(x)
         mixed, state = self.mixer(read, past, context)
         inner = self.feed_forward(read if self.shares_norm else self.around_feed_forward.before(x))
@@ -122,13 +117,19 @@ LayerType = TypeVar("LayerType", bound=Layer)
 
 
 class Stack(nn.ModuleList, Generic[LayerType]):
-    """Layers of one type, applied one after another."""
+    """Layers of one type, applied one after another, and that `loops` times."""
 
-    def __init__(self, layers: Iterator[LayerType]) -> None:
+    def __init__(self, layers: Iterator[LayerType], loops: int) -> None:
         super().__init__(layers)
+        self.loops = loops
 
     def __iter__(self) -> Iterator[LayerType]:
         return super().__iter__()  # type: ignore[return-value]
+
+    def passes(self) -> Iterator[tuple[int, LayerType]]:
+        """Each layer with its index in the stack, as often as it is applied."""
+        for _ in range(self.loops):
+            yield from enumerate(self)
 
 
 def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
@@ -146,12 +147,17 @@ def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
 
 
 def apply_encoder(
-    layers: Stack[Layer], x: Tensor, encoding: PositionalEncoding, context: AttentionContext
+    layers: Stack[Layer],
+    x: Tensor,
+    encoding: PositionalEncoding,
+    context: AttentionContext,
+    skips: LayerSkips | None = None,
 ) -> Tensor:
     """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
-    context = replace(context, embedded=x)
-    for i, layer in enumerate(layers):
+    for place, (i, layer) in enumerate(layers.passes()):
         own = replace(context, positional_encoding=encoding.of_layer(i), layer=i)
         x, _ = layer.apply_mixer(x, None, own)
         x = layer.apply_feed_forward(x)
+        if skips is not None and context.earlier is not None:
+            x = skips(place, x, context.earlier.states)
     return x

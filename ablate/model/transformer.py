@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -110,11 +111,15 @@ class Transformer(nn.Module):
         read again.
         """
         total: Tensor | float = 0.0
-        for module in self.modules():
-            if isinstance(module, MixtureOfExperts):
-                total = total + module.balance_loss
-                module.balance_loss = 0.0  # its graph must not outlive the step
+        for mixture in self._mixtures:
+            total = total + mixture.balance_loss
+            mixture.balance_loss = 0.0  # its graph must not outlive the step
         return total
+
+    @cached_property
+    def _mixtures(self) -> list[MixtureOfExperts]:
+        # Looked for once: a walk over all modules in each micro-batch costs models without any.
+        return [module for module in self.modules() if isinstance(module, MixtureOfExperts)]
 
     @property
     def random(self) -> torch.Generator:

@@ -48,6 +48,26 @@ INACTIVE = [
     ("decay_fraction", 0.5, {"schedule": "cosine"}, "schedule other than wsd"),
     ("final_rate", 0.5, {}, "schedule=inverse_sqrt"),
     ("embedding_skip", True, {}, "architecture=encoder-decoder"),
+    ("query_rank", 16, {}, "kv_rank unset"),
+    *((name, value, {"feed_forward": "none"}, "feed_forward other than network") for name, value in (
+        ("d_ff", 64), ("activation", "gelu"), ("n_experts", 4), ("feed_forward_bias", False),
+        ("activation_dropout", 0.1),
+    )),
+    ("value_embedding_rank", 8, {"architecture": "decoder-only"}, "value_embeddings=none"),
+    ("norm_scale", "depth", {}, "norm_position=post"),
+    ("exclude_own_value", True, {"mixer": "lstm"}, "mixer other than attention"),
+    ("kv_rank", 16, {"mixer": "lstm"}, "mixer other than attention"),
+    ("shared_expert_gate", True, {}, "n_experts unset"),
+    ("router_bias", True, {}, "n_experts unset"),
+    ("expert_scale", 2.5, {}, "n_experts unset"),
+    ("expert_balance_by", "bias", {}, "n_experts unset"),
+    ("stream_scale", True, {}, "architecture=encoder-decoder"),
+    ("layer_skips", "dense", {}, "architecture=encoder-decoder"),
+    ("smear", True, {}, "architecture=encoder-decoder"),
+    ("bigram_embeddings", 100, {}, "architecture=encoder-decoder"),
+    ("value_residual", True, {}, "architecture=encoder-decoder"),
+    ("value_embeddings", "added", OTHER, NO_ATTENTION),
+    ("attention_convolution", "qkv", {"architecture": "encoder-only"}, "architecture other than decoder-only"),
     ("residual_scale", "depth", {"residual": False}, "residual other than true"),
     ("attention_gate", "head", OTHER, NO_ATTENTION),
     ("qk_norm", "head", OTHER, NO_ATTENTION),
@@ -96,7 +116,7 @@ def identity(settings):
 def test_a_written_inactive_setting_is_an_error_with_the_reason(name, value, beside, why):
     with pytest.raises(InactiveSettings) as caught:
         resolve_row({**beside, name: value}, written=[name])
-    shown = "true" if value is True else value
+    shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
     assert caught.value.errors == [(name, f"{shown} has no effect with {why}; remove it")]
 
 
@@ -219,6 +239,9 @@ def test_resetting_inactive_fields_is_idempotent():
         "attention_window", "relative_clip", "momentum",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
         "batch_growth_fraction", "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
+        "value_embedding_rank", "norm_scale", "query_rank", "expert_scale", "router_bias", "shared_expert_gate", "expert_balance_by",
+        "attention_convolution", "value_embeddings", "value_residual", "stream_scale", "layer_skips",
+        "smear", "bigram_embeddings",
         "embedding_skip", "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
     }  # fmt: skip
 

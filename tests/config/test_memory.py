@@ -47,7 +47,12 @@ NEAR = [
 # Norms on a CPU keep a copy of a view, too.
 ESTIMATED = [
     {"qk_norm": "head"}, {"qk_norm": "width"}, {"qk_norm": "unit"}, {"attention_gate": "head"},
-    {"attention_gate": "element"}, {"attention_sinks": True}, {"score_cap": 20.0},
+    {"attention_gate": "element"}, {"attention_sinks": True}, {"score_cap": 20.0}, {"loops": 3},
+    {"attention_convolution": "input"}, {"attention_convolution": "qkv"}, {"value_residual": True},
+    {"value_embeddings": "gated"}, {"stream_scale": True}, {"layer_skips": "dense"}, {"smear": True},
+    {"attention": "differential", "n_heads": 4}, {"kv_rank": 16}, {"kv_rank": 24, "query_rank": 16},
+    {"exclude_own_value": True}, {"value_embeddings": "added", "value_embedding_rank": 16},
+    {"residual_scale": "scalar"}, {"norm_position": "pre", "norm_scale": "depth"},
 ]  # fmt: skip
 
 

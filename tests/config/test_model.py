@@ -44,6 +44,17 @@ INCOMPATIBLE = [
      "schedule=linear falls to its end at the last step: set train_steps or epochs"),
     ({"schedule": "cosine", "train_steps": None, "patience": 5},
      "schedule=cosine falls to its end at the last step: set train_steps or epochs"),
+    ({"attention": "differential", "n_heads": 1, "d_k": 8, "d_v": 8},
+     "attention=differential takes heads in pairs, and h=1 is odd"),
+    ({"attention": "differential", "positional_encoding": "relative"},
+     "attention=differential has the values of two heads in one, which positional_encoding=relative "
+     "cannot add to"),
+    ({"kv_rank": 16, "n_kv_heads": 4},
+     "kv_rank=16 makes keys and values for all heads, so n_kv_heads must be unset; it is 4"),
+    ({"architecture": "decoder-only", "embedding_skip": True, "stream_scale": True},
+     "stream_scale=true is part of embedding_skip=true: it has a number for the stream"),
+    ({"architecture": "decoder-only", "value_residual": True, "n_kv_heads": [8, 4]},
+     "value_residual=true needs values of one width in all layers; it is 256 and 512"),
     ({"optimizer": "adamw"}, "optimizer=adamw without weight_decay is adam: set weight_decay above 0"),
 ]  # fmt: skip
 

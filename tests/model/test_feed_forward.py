@@ -28,7 +28,9 @@ FUNCTIONS = {
     ),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu2": lambda x: max(0.0, x) ** 2,
+    "leaky_relu2": lambda x: (x if x > 0 else 0.5 * x) ** 2,
     "swiglu": lambda x: x / (1 + math.exp(-x)),
+    "swiglu_clamped": lambda x: min(x, 7.0) / (1 + math.exp(-1.702 * min(x, 7.0))),
 }
 FUNCTIONS |= {
     "geglu": FUNCTIONS["gelu"],
@@ -60,7 +62,9 @@ def test_the_network_is_its_formula_at_every_position(activation):
                 [FUNCTIONS[activation](value) for value in projected(module.W_1, given).tolist()]
             )
             if "glu" in activation:
-                inner = inner * projected(module.W_3, given)
+                gate = projected(module.W_3, given)
+                is_clamped = activation == "swiglu_clamped"
+                inner = inner * (gate.clamp(-7, 7) + 1 if is_clamped else gate)
             expected = projected(module.W_2, inner.double())
             torch.testing.assert_close(out[b, t].double(), expected, atol=1e-5, rtol=1e-5)
 
@@ -121,7 +125,7 @@ def test_activation_dropout_is_the_identity_in_evaluation_and_draws_no_numbers()
 def test_every_activation_of_a_study_can_be_built():
     assert tuple(ACTIVATIONS) == tuple(FUNCTIONS)
     gated = {name for name in ACTIVATIONS if ACTIVATIONS[name]().gated}
-    assert gated == {"swiglu", "geglu", "geglu_tanh", "reglu"}
+    assert gated == {"swiglu", "swiglu_clamped", "geglu", "geglu_tanh", "reglu"}
     assert all(shape(activation=name).activation == name for name in ACTIVATIONS)
 
 

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 import torch
 
+from ablate.config.cost import parameters
 from ablate.config.plugins import PREFIX, source_hash
 from ablate.errors import StoreError, StudyError
 from ablate.model import build
@@ -18,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ablate.components import Activation, AttentionMechanism, FullAttention, PositionalEncoding
+from ablate.components import Activation, AttentionMechanism, FullAttention, PositionalEncoding, Residual
 """
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 
@@ -96,6 +97,15 @@ GOOD = {
                 return self.gain * x / (x.abs().mean(-1, keepdim=True) + 1e-6)
         """,
 }
+NETWORK = """
+    class Mine(nn.Module):
+        def __init__(self, config):
+            super().__init__()
+            self.W = nn.Parameter(torch.eye(config.d_model))
+
+        def forward(self, x):
+            return BODY
+    """
 every_field = pytest.mark.parametrize("field", GOOD)
 both = pytest.mark.parametrize("architecture", ARCHITECTURES)
 
@@ -118,6 +128,49 @@ def test_classes_for_all_four_fields_pass_together(tmp_path, kept, architecture)
         shape(architecture=architecture, max_positions=8, n_layers=5, dropout=0.5, **fields),
         tmp_path,
     )
+
+
+@both
+@pytest.mark.parametrize("others", [{}, {"n_experts": 2}, {"norm_position": "none"}], ids=str)
+def test_a_feed_forward_network_of_its_own_passes(tmp_path, kept, architecture, others):
+    network = kept(NETWORK.replace("BODY", "(x @ self.W).tanh()"))
+    check_plugins(shape(architecture=architecture, feed_forward=network, **others), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("body", "fault"),
+    [
+        ("(x @ self.W).cumsum(-2)", "lets a token depend on others"),
+        ("x.mul_(2) @ self.W", "forward changes its input"),
+        ("(x @ self.W)[..., 1:]", "forward returns shape"),
+    ],
+)
+def test_a_feed_forward_network_that_is_not_position_wise_is_refused(refused, body, fault):
+    assert fault in refused("feed_forward", NETWORK.replace("BODY", body), norm_position="none")
+
+
+RESIDUAL = """
+    class Mine(Residual):
+        def before(self, x):
+            return self.norm(x)
+
+        def after(self, x, output):
+            return self.add(x, BODY)
+    """
+
+
+@both
+def test_a_residual_connection_of_its_own_passes(tmp_path, kept, architecture):
+    residual = kept(RESIDUAL.replace("BODY", "output * x.sigmoid()"))
+    check_plugins(shape(architecture=architecture, norm_position=residual), tmp_path)
+    config = shape(architecture=architecture, norm_position=residual)
+    counted = sum(p.numel() for p in build(config, V, 1, sources=tmp_path).parameters())
+    assert counted == parameters(config, V)
+
+
+def test_a_residual_connection_that_mixes_tokens_is_refused(refused):
+    fault = refused("norm_position", RESIDUAL.replace("BODY", "output.flip(1)"))
+    assert "lets a token depend on others" in fault
 
 
 @every_field

@@ -106,7 +106,7 @@ def in_double(monkeypatch):
     """Keep the reference in double precision, also where it asks for fp32: its norms, its softmax
     and its router.
     """
-    to, softmax = torch.Tensor.to, torch.nn.functional.softmax
+    to, softmax, total = torch.Tensor.to, torch.nn.functional.softmax, torch.sum
 
     def keep(self, *args, **kwargs):
         asked = kwargs.get("dtype", args[0] if args else None)
@@ -114,6 +114,8 @@ def in_double(monkeypatch):
 
     monkeypatch.setattr(torch.Tensor, "to", keep)
     monkeypatch.setattr(torch.Tensor, "float", lambda self: self)
+    monkeypatch.setattr(torch.Tensor, "type", lambda self, dtype: keep(self, dtype))
+    monkeypatch.setattr(torch, "sum", lambda x, dtype=None, **kwargs: total(x, **kwargs))
     for module in (torch.nn.functional, torch):
         monkeypatch.setattr(
             module, "softmax", lambda x, dim=None, dtype=None, **_: softmax(x, dim=dim)

@@ -85,7 +85,7 @@ def test_where_can_drop_incompatible_combinations(read):
 def test_an_inactive_setting_of_a_row_is_reported_at_its_value(faults, name, value, beside, why):
     line = f"rows: {{A: {{set: {flow({**beside, name: value})}}}}}"
     column = line.index(f'"{name}": ') + len(f'"{name}": ') + 1
-    shown = "true" if value is True else value
+    shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
     found = faults(f"{HEAD}{line}")
     assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}; remove it" in found
     others = {other for other in beside if f": {other}: " in " ".join(found)}
@@ -140,6 +140,7 @@ def test_a_row_that_resets_a_setting_of_base_shares_the_run_of_a_plain_base(read
 # Further settings without which another value of a field would be inactive or incompatible.
 ROPE = {"positional_encoding": "rope"}
 EXPERTS = {"n_experts": 4}
+ONE_STACK = {"architecture": "decoder-only", "max_positions": 1024}
 BESIDE = {
     "relative_clip": {"positional_encoding": "relative"},
     "attention_window": {"attention": "local"},
@@ -163,11 +164,25 @@ BESIDE = {
     "vector_decay": {"weight_decay": 0.1},
     "decay_schedule": {"weight_decay": 0.1},
     "final_rate": {"schedule": "cosine"},
-    "embedding_skip": {"architecture": "decoder-only", "max_positions": 1024},
+    "embedding_skip": ONE_STACK,
+    "stream_scale": ONE_STACK,
+    "layer_skips": ONE_STACK,
+    "smear": ONE_STACK,
+    "bigram_embeddings": ONE_STACK,
+    "value_embeddings": ONE_STACK,
+    "value_residual": ONE_STACK,
+    "value_embedding_rank": {**ONE_STACK, "value_embeddings": "added"},
+    "norm_scale": {"norm_position": "pre"},
+    "attention_convolution": ONE_STACK,
     "experts_per_token": EXPERTS,
     "shared_experts": EXPERTS,
     "expert_weights": EXPERTS,
     "expert_balance": EXPERTS,
+    "expert_scale": EXPERTS,
+    "router_bias": EXPERTS,
+    "shared_expert_gate": {**EXPERTS, "shared_experts": 1},
+    "expert_balance_by": EXPERTS,
+    "query_rank": {"kv_rank": 16},
     "sublayers": {"architecture": "decoder-only", "norm_position": "pre", "max_positions": 1024},
 }
 

@@ -1,0 +1,53 @@
+"""What is added to the values of attention, beside the projection of the stream."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ablate.config import ModelConfig
+from ablate.model.attention_context import Earlier
+from ablate.model.layers import Embedding, Linear
+
+
+class ValueEmbedding(nn.Module):
+    """A vector for each token of the vocabulary, added to the values of its position, times a gate
+    of each head where there are gates.
+    """
+
+    def __init__(self, config: ModelConfig, vocab_size: int, init: torch.Generator) -> None:
+        super().__init__()
+        heads = config.n_kv_heads or config.n_heads
+        width, rank = heads * config.d_v, config.value_embedding_rank
+        self.table = Embedding(vocab_size, rank or width, init, scale=1.0)
+        self.widen = None if rank is None else Linear(rank, width, init, bias=False)
+        gated = config.value_embeddings == "gated"
+        self.gate = Linear(config.d_model, heads, init, bias=False) if gated else None
+
+    def forward(self, V: Tensor, x: Tensor, earlier: Earlier) -> Tensor:
+        """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
+        vectors = self.table(earlier.tokens.reshape(x.shape[:2]))
+        if self.widen is not None:
+            vectors = self.widen(vectors)
+        if self.gate is not None:
+            # Between 0 and 2, and about 1 at the beginning.
+            gates = 2 * self.gate(x).sigmoid()[..., None]  # (B, T, g, 1)
+            vectors = (vectors.unflatten(2, (gates.shape[2], -1)) * gates).flatten(2)
+        return V + vectors.to(V.dtype)
+
+
+class ValueResidual(nn.Module):
+    """V + share * (V_1 - V), with the values V_1 of the first layer that has one, whose own values
+    stay (Zhou et al., 2024).
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.share = nn.Parameter(torch.full((1,), 0.5))
+
+    def forward(self, V: Tensor, x: Tensor, earlier: Earlier) -> Tensor:
+        """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
+        if earlier.values is None:
+            earlier.values = V
+        first = earlier.values.reshape(V.shape)
+        return V + self.share.to(V.dtype) * (first - V)

@@ -1,0 +1,233 @@
+"""What layers read beside the stream, and what embeddings take from the token before: against plain
+expressions.
+"""
+
+import pytest
+import torch
+
+from ablate.config.variants import LAYER_SKIPS
+from ablate.model import build
+from ablate.model.attention_context import AttentionContext, Earlier
+from ablate.model.token_pairs import previous_tokens
+from tests.model.small import drawn, normal, parts, places, sentences, shape, small_model
+
+ONE_STACK = {"architecture": "decoder-only", "norm_position": "none", "positional_encoding": "none"}
+
+
+def test_the_stream_and_the_embeddings_are_added_by_two_numbers():
+    """Layers whose sub-layers put out zero leave a polynomial of the two numbers."""
+    model = small_model(**ONE_STACK, embedding_skip=True, output_initialization="zero")
+    for layer in model.decoder:
+        layer.feed_forward.W_2.bias.data.zero_()
+        layer.skip.shares.data = torch.tensor([0.5, 0.25])
+    tokens = sentences(5)
+    embedded = model.embedding(tokens)
+    # x -> 0.5 x + 0.25 x0, twice.
+    torch.testing.assert_close(model.read(tokens), (0.5 * (0.5 + 0.25) + 0.25) * embedded)
+
+
+def test_it_begins_as_no_skip():
+    tokens = sentences(5)
+    plain = small_model(**ONE_STACK)
+    skipping = small_model(**ONE_STACK, embedding_skip=True)
+    for layer in skipping.decoder:
+        layer.skip.shares.data = torch.tensor([1.0, 0.0])  # without the noise of small_model
+    skipping.load_state_dict(plain.state_dict(), strict=False)
+    torch.testing.assert_close(skipping.read(tokens), plain.read(tokens))
+
+
+def silent(**fields):
+    """A stack whose layers add nothing, so that the stream is what its skips make of it."""
+    model = small_model(**ONE_STACK, output_initialization="zero", **fields)
+    for layer in model.decoder:
+        layer.feed_forward.W_2.bias.data.zero_()
+    return model
+
+
+def test_the_stream_is_scaled_by_a_number_of_each_layer():
+    model, tokens = silent(stream_scale=True), sentences(5)
+    for factor, layer in zip((0.5, 3.0), model.decoder, strict=True):
+        layer.skip.factor.data.fill_(factor)
+    torch.testing.assert_close(model.read(tokens), 1.5 * model.embedding(tokens))
+
+
+# The numbers of the states that are added after each layer; 0 is that of the embeddings.
+SOURCES = {
+    ("unet", 4): [[], [2], [1], []],
+    ("unet", 5): [[], [], [2], [1], []],
+    ("dense", 3): [[0, 1], [0, 1, 2], [0, 1, 2, 3]],
+    ("middle", 4): [[], [], [], [2]],
+    ("none", 2): [[], []],
+}
+
+
+@pytest.mark.parametrize(("kind", "depth"), SOURCES)
+def test_states_of_earlier_layers_are_added_by_weights(kind, depth):
+    skip = LAYER_SKIPS[kind]
+    sources = [list(skip.sources(i, depth)) for i in range(depth)]
+    assert sources == SOURCES[kind, depth]
+    # Layers that halve the stream, in place of those that read it.
+    model, tokens = silent(layer_skips=kind, n_layers=depth, stream_scale=True), sentences(5)
+    for layer in model.decoder:
+        layer.skip.factor.data.fill_(0.5)
+    weights = iter(() if model.layer_skips is None else model.layer_skips.weights.tolist())
+    x, states = 1.0, [1.0]
+    for added in sources:
+        states.append(x / 2)
+        x = x / 2 + sum(next(weights) * states[source] for source in added)
+    assert next(weights, None) is None
+    torch.testing.assert_close(model.read(tokens), x * model.embedding(tokens))
+
+
+@pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only", "encoder-only"])
+def test_loops_are_layers_with_equal_weights(architecture):
+    """A stack of 2 layers, passed 3 times, is the stack of 6 with copies of them."""
+    fields = {"architecture": architecture, "positional_encoding": "rope", "norm_position": "pre"}
+    model, unrolled = small_model(**fields, loops=3), small_model(**fields, n_layers=6)
+    weights = {}
+    for name in unrolled.state_dict():
+        stack, _, rest = name.partition(".")
+        number, _, place = rest.partition(".")
+        is_layer = stack in ("encoder", "decoder")
+        weights[name] = model.state_dict()[
+            f"{stack}.{int(number) % 2}.{place}" if is_layer else name
+        ]
+    unrolled.load_state_dict(weights)
+    source, target = sentences(5, 3), sentences(4, 6)
+    if architecture == "encoder-decoder":
+        torch.testing.assert_close(model(source, target), unrolled(source, target))
+    else:
+        torch.testing.assert_close(model.read(target), unrolled.read(target))
+
+
+def mixed_values(values, x, earlier, **fields):
+    """The values of a layer as attention gets them, before any other part."""
+    builder = parts(architecture="decoder-only", n_kv_heads=1, positional_encoding="none", **fields)
+    attention = drawn(builder.token_mixer(builder.positions(True), True))
+    for part in attention.value_parts:
+        values = part(values, x, earlier)
+    return attention, values
+
+
+@pytest.mark.parametrize("kind", ["added", "gated"])
+def test_values_get_a_vector_of_their_token(kind):
+    tokens, x, V = sentences(5, 5), normal(2, 5, 26), normal(2, 5, 7)
+    attention, found = mixed_values(V, x, Earlier(x, tokens), value_embeddings=kind)
+    [part] = attention.value_parts
+    for b in range(2):
+        for t in range(5):
+            vector = part.table.weight[tokens[b, t]]
+            if kind == "gated":
+                vector = vector * 2 / (1 + (-(part.gate.weight @ x[b, t])).exp())
+            torch.testing.assert_close(found[b, t], V[b, t] + vector)
+
+
+def test_vectors_of_tokens_may_have_a_rank():
+    tokens, x, V = sentences(5, 5), normal(2, 5, 26), normal(2, 5, 7)
+    earlier, fields = Earlier(x, tokens), {"value_embeddings": "added", "value_embedding_rank": 3}
+    attention, found = mixed_values(V, x, earlier, **fields)
+    [part] = attention.value_parts
+    torch.testing.assert_close(found, V + part.table.weight[tokens] @ part.widen.weight.T)
+
+
+def test_heads_lose_their_share_along_the_values_of_their_token():
+    builder = parts(architecture="decoder-only", positional_encoding="none", exclude_own_value=True)
+    attention = builder.token_mixer(builder.positions(True), True).requires_grad_(False)
+    x, context = normal(2, 6, 26), AttentionContext(places(6), places(6), causal=True)
+    seen = {}
+    attention.W_O.register_forward_hook(lambda module, args, out: seen.update(heads=args[0]))
+    attention(x, None, context)
+    heads = seen["heads"].unflatten(2, (3, 7))
+    values = attention.project(x)[2].unflatten(2, (3, 7))
+    assert float((heads * values).sum(-1).abs().max()) < 1e-5
+    attention.excludes_own_value = False
+    attention(x, None, context)
+    plain = seen["heads"].unflatten(2, (3, 7))
+    share = (plain * values).sum(-1, keepdim=True) / values.square().sum(-1, keepdim=True)
+    torch.testing.assert_close(heads, plain - share * values)
+
+
+def test_norms_are_scaled_by_the_number_of_their_layer():
+    fields = {"architecture": "decoder-only", "norm_position": "pre", "positional_encoding": "none"}
+    scaled, plain = small_model(**fields, norm_scale="depth"), small_model(**fields)
+    x = normal(2, 5, 26)
+    for number, (layer, other) in enumerate(zip(scaled.decoder, plain.decoder, strict=True), 1):
+        for around in ("around_mixer", "around_feed_forward"):
+            expected = getattr(other, around).before(x) * number**-0.5
+            torch.testing.assert_close(getattr(layer, around).before(x), expected)
+
+
+def test_the_balance_lowers_the_bias_of_experts_that_are_chosen_often():
+    fields = {"n_experts": 4, "experts_per_token": 1, "expert_balance": 1.0}
+    experts = parts(**fields, expert_balance_by="bias").feed_forward().train()
+    experts.choice_bias.data = torch.tensor([0.0, 9.0, 0.0, 0.0])
+    experts(normal(2, 5, 26))  # all ten tokens go to expert 1
+    experts.balance_loss.backward()
+    assert experts.balance_loss.item() == 0.0
+    assert experts.choice_bias.grad.tolist() == [-1.0, 3.0, -1.0, -1.0]
+
+
+def test_values_are_mixed_with_those_of_the_first_layer():
+    x, V, first = normal(2, 5, 26), normal(2, 5, 7), normal(2, 5, 7, seed=3)
+    earlier = Earlier(x, sentences(5, 5))
+    _, own = mixed_values(first, x, earlier, value_residual=True)
+    torch.testing.assert_close(own, first)
+    attention, found = mixed_values(V, x, earlier, value_residual=True)
+    share = attention.value_parts[0].share
+    torch.testing.assert_close(found, (1 - share) * V + share * first)
+
+
+@pytest.mark.parametrize("of", ["input", "qkv"])
+def test_attention_convolves_its_input_or_its_projections(of):
+    """By attention without a convolution, which gets the convolved input or projections."""
+    builder = parts(
+        architecture="decoder-only", positional_encoding="none", attention_convolution=of
+    )
+    attention = builder.token_mixer(builder.positions(True), True).requires_grad_(False)
+    convolution, attention.convolution = attention.convolution, None
+    x, context = normal(2, 6, 26), AttentionContext(places(6), places(6), causal=True)
+
+    def convolved(y):
+        out = y.clone()
+        for back in range(4):
+            out[:, back:] += convolution.weight[:, 0, 3 - back] * y[:, : 6 - back]
+        return out
+
+    if of == "input":
+        expected, _ = attention(convolved(x), None, context)
+    else:
+        joined = convolved(torch.cat(attention.project(x), dim=-1)).split([30, 30, 21], dim=-1)
+        expected, _ = attention._mix(x, list(joined), None, context)
+    attention.convolution = convolution
+    torch.testing.assert_close(attention(x, None, context)[0], expected)
+
+
+def test_embeddings_take_from_the_token_before():
+    model = small_model(**ONE_STACK, smear=True, bigram_embeddings=13)
+    smear, bigrams = model.token_pairs
+    bigrams.table.weight.data.normal_()
+    tokens = sentences(5, 5)
+    found, E = model._embed(tokens, places(5)), model.embedding.weight * model.embedding.scale
+    for b in range(2):
+        before = 0
+        for t, token in enumerate(tokens[b].tolist()):
+            expected = E[token] + bigrams.table.weight[(token * 27_191 ^ before * 36_313) % 13]
+            if before:
+                gate = 1 / (1 + (-(smear.gate @ E[token])).exp())
+                expected = expected + smear.strength * gate * E[before]
+            torch.testing.assert_close(found[b, t], expected)
+            before = token
+    assert previous_tokens(tokens)[0].tolist() == [0, *tokens[0, :-1].tolist()]
+
+
+def test_new_parts_begin_without_effect_on_the_stream():
+    """But for value parts and convolutions, whose weights are drawn after all others of a layer."""
+    tokens, plain = sentences(5), build(shape(**ONE_STACK), 31, 1)
+    for part in (
+        {"smear": True}, {"bigram_embeddings": 7}, {"stream_scale": True}, {"embedding_skip": True},
+        {"layer_skips": "dense"}, {"layer_skips": "middle"},
+    ):  # fmt: skip
+        torch.manual_seed(0)
+        model = build(shape(**ONE_STACK, **part), 31, 1)
+        model.load_state_dict(plain.state_dict(), strict=False)
+        torch.testing.assert_close(model.read(tokens), plain.read(tokens))

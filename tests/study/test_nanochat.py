@@ -1,0 +1,37 @@
+"""The ideas of nanochat's log, said in one study file: 30 of 39, each a row that differs from base in
+what it names, and whose model has the parameters that the plan counts.
+"""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from ablate.config.cost import parameters
+from ablate.model import ARCHITECTURES
+from ablate.model.builder import ModelBuilder
+from ablate.study import read_study
+
+STUDY = Path(__file__).parent / "nanochat/nanochat.yaml"
+
+
+@pytest.fixture(scope="module")
+def study():
+    return read_study(STUDY)
+
+
+def test_thirty_ideas_are_rows_and_no_two_rows_are_one_run(study):
+    ideas = {row.label.split()[0] for row in study.rows if row.label[0].isdigit()}
+    assert len(ideas) == 30
+    ids = [run.id for row in study.rows for run in study.runs_of(row)]
+    assert len(set(ids)) == len(ids)
+
+
+def test_every_row_can_be_built_and_has_the_parameters_of_the_plan(study):
+    for row in study.rows:
+        config = row.config
+        with torch.device("meta"):
+            generator = torch.Generator("cpu")
+            builder = ModelBuilder(config, 4096, generator, generator)
+            model = ARCHITECTURES[config.architecture](builder)
+        assert sum(p.numel() for p in model.parameters()) == parameters(config, 4096), row.label
