@@ -219,6 +219,78 @@ def judge_pooled(scores: Array, sentences: float = 0.0) -> Array:
     )
 
 
+def judge_with_further_seeds(scores: Array, further: Array) -> Array:
+    """Which rows are worse or better than a base that has further seeds: (studies, rows).
+
+    Args:
+        scores: (studies, rows + base, seeds), without noise of the sentences.
+        further: (studies, further seeds) of base.
+    """
+    from scipy import stats
+
+    studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
+    k, all_studies = further.shape[1], np.arange(studies)
+    pooled = np.ones((studies, rows + 1), bool)
+    centered = scores - scores.mean(axis=2, keepdims=True)
+    spread = further.var(axis=1, ddof=1)
+    while True:
+        count = pooled.sum(axis=1)
+        means = (centered * pooled[:, :, None]).sum(axis=1) / count[:, None]
+        weights = (n - 1) * np.where(pooled, 1 - 1 / count[:, None], 1.0)
+        own = ((centered - means[:, None]) ** 2).sum(axis=2) / weights
+        of_rows = pooled[:, 1:]
+        fitted = of_rows.sum(axis=1)
+        noise = np.where(of_rows, own[:, 1:], 0.0).sum(axis=1) / fitted
+        effects = (centered[:, 1:] * of_rows[:, :, None]).sum(axis=1) / fitted[:, None]
+        from_means = effects.var(axis=1, ddof=1) - noise / fitted
+        estimate = ((n - 1) * from_means + (k - 1) * (spread - noise)) / (n + k - 2)
+        effect = np.maximum(0.0, estimate)
+        ratio, of_means = effect / noise, effect / noise + 1 / fitted
+        more = 1 / ((1 + ratio) ** 2 / (k - 1) + of_means**2 / (n - 1))
+        base_df = n - 1 + more
+        total = (n - 1) * own[:, 0] + more * (spread - from_means)
+        own[:, 0] = np.maximum(0.0, total / base_df)
+        df = np.maximum(1.0, (n - 1.0) * (count - 1)) + more * pooled[:, 0]
+        of_pool = np.where(pooled, own, -1.0)
+        noisiest = of_pool.argmax(axis=1)
+        largest = of_pool.max(axis=1)
+        rest = (np.where(pooled, own, 0.0).sum(axis=1) - largest) / np.maximum(count - 1, 1)
+        own_df = np.where(noisiest == 0, base_df, n - 1.0)
+        p = np.asarray(stats.f.sf(largest / rest, own_df, df))
+        out = (p < APART_LEVEL / count) & (count > 2)
+        if not out.any():
+            break
+        pooled[all_studies[out], noisiest[out]] = False
+    of_base = pooled[:, 0]
+    total = fitted * (n - 1) * noise + np.where(of_base, base_df * own[:, 0], 0.0)
+    shared = total / (fitted * (n - 1) + np.where(of_base, base_df, 0.0))
+    base = np.where(of_base, np.maximum(own[:, 0], shared), own[:, 0])
+    left_over = 1 - k / ((n + k) * (1 + effect / base))
+    of_all = scores[:, 0].mean(axis=1) * left_over + further.mean(axis=1) * (1 - left_over)
+    mean = scores[:, 1:].mean(axis=2) - of_all[:, None]
+    larger = np.where(of_rows, np.maximum(own[:, 1:], shared[:, None]), 0.0)
+    base_part = (base * left_over)[:, None]
+    together = larger + np.where(of_base[:, None], base_part, 0.0)
+    alone_rows = np.where(of_rows, 0.0, own[:, 1:])
+    alone_base = np.where(of_base[:, None], 0.0, base_part)
+
+    def reaches(left: Array) -> Array:
+        level = (LEVEL / np.maximum(left, 1))[:, None]
+        squares = stats.t.isf(level / 2, df[:, None]) ** 2 * together
+        squares = squares + stats.t.isf(level / 2, n - 1.0) ** 2 * alone_rows
+        squares = squares + stats.t.isf(level / 2, base_df[:, None]) ** 2 * alone_base
+        return np.asarray(mean**2 > squares / n)
+
+    significant = _step_down(reaches, studies, rows)
+    level = (LEVEL / (2 + rows - pooled.sum(axis=1)))[:, None]
+    is_noisier = (own[:, :1] > shared[:, None]) & of_rows
+    of_row = np.where(is_noisier, larger, own[:, 1:])
+    squares = stats.t.isf(level / 2, n - 1.0) ** 2 * of_row
+    own_base = (own[:, 0] * left_over)[:, None]
+    squares = squares + stats.t.isf(level / 2, base_df[:, None]) ** 2 * own_base
+    return np.asarray(significant & (mean**2 > squares / n))
+
+
 Spread = Callable[[np.random.Generator, int, int], Array]
 
 
@@ -230,10 +302,15 @@ def _log_normal(draw: np.random.Generator, studies: int, rows: int) -> Array:
     return np.exp(draw.normal(size=(studies, rows + 1, 1)))
 
 
-def _noisy_base(draw: np.random.Generator, studies: int, rows: int) -> Array:
-    sds = np.ones((studies, rows + 1, 1))
-    sds[:, 0] = 3.0
-    return sds
+def _base_of(times: float) -> Spread:
+    """Base's sd is this many times that of the rows."""
+
+    def spread(draw: np.random.Generator, studies: int, rows: int) -> Array:
+        sds = np.ones((studies, rows + 1, 1))
+        sds[:, 0] = times
+        return sds
+
+    return spread
 
 
 def _broken(draw: np.random.Generator, studies: int, rows: int) -> Array:
@@ -245,7 +322,7 @@ def _broken(draw: np.random.Generator, studies: int, rows: int) -> Array:
 SPREADS: dict[str, Spread] = {
     "equal": _equal,
     "log sd spread by 1": _log_normal,
-    "base three times": _noisy_base,
+    "base three times": _base_of(3.0),
     "one row ten times": _broken,
 }
 
@@ -294,6 +371,37 @@ def complete_studies(draws: int, seed: int) -> Iterator[str]:
                     f"| {name} | {rows} | {n} | "
                     + " | ".join(f"{e:.3f} | {p:.2f}" for e, p in found)
                     + " |"
+                )
+
+
+def further_seeds(draws: int, seed: int) -> Iterator[str]:
+    """Error and power if base has more seeds than the 13 rows, by the size of the seed effect.
+
+    The effect is stated as its variance over that of a row's noise. The same number of runs for
+    every row is beside it.
+    """
+    yield "| noise of the rows | seed effect | rows | base | error | power | error, all as rows | power |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
+    rows = 13
+    spreads = {**SPREADS, "base 1.5 times": _base_of(1.5), "base twice": _base_of(2.0)}
+    spreads["base five times"] = _base_of(5.0)
+    for name, spread in spreads.items():
+        for effect in (0.0, 1.0, 5.0, 20.0):
+            for n, k in ((3, 3), (3, 6), (4, 4), (5, 5)):
+                draw = np.random.default_rng(seed)
+                sds = spread(draw, draws, rows)
+                scores = draw_study(draw, draws, rows, n, sds, math.sqrt(effect))
+                of_seed = draw.normal(size=(draws, k)) * math.sqrt(effect)
+                further = draw.normal(size=(draws, k)) * sds[:, 0] + of_seed
+                error, power = error_and_power(
+                    lambda drawn, _, further=further: judge_with_further_seeds(drawn, further),
+                    scores,
+                    sds,
+                )
+                before = error_and_power(judge, scores, sds)
+                yield (
+                    f"| {name} | {effect:g} | {n} | {n + k} | {error:.3f} | {power:.2f} "
+                    f"| {before[0]:.3f} | {before[1]:.2f} |"
                 )
 
 
@@ -442,11 +550,12 @@ def main() -> None:
     )
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=("complete", "looks", "crossed", "incomplete"))
+    parser.add_argument("--only", choices=("complete", "further", "looks", "crossed", "incomplete"))
     options = parser.parse_args()
     assert APART_LEVEL == LEVEL
     tables = {
         "complete": complete_studies,
+        "further": further_seeds,
         "looks": looks,
         "crossed": crossed_null,
         "incomplete": incomplete_studies,

@@ -168,7 +168,7 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
     t, z = critical_t(0.05 / 3, 4), critical_t(0.05 / 3, inf)
     half = rows[dropout]["against_base"]["bleu"]["minimum_detectable"]
     sentences = (half**2 - t**2 * sum(variances) / n) / z**2
-    shared = noise.of_difference(dropout + 1)
+    shared = noise.of_difference(dropout + 1, n)
     first = sqrt(
         sum(critical_t(0.05 / 4, part.df) ** 2 * part.value for part in shared) / n
         + critical_t(0.05 / 4, inf) ** 2 * sentences

@@ -180,7 +180,8 @@ def verdicts_of_rows(
     """
     measured, margin = study.task.metrics[metric], study.margins.get(metric)
     if looks is None:
-        pairs = [paired_scores(metric, row, base, study.seeds) for row in rows]
+        further = study.further_seeds
+        pairs = [paired_scores(metric, row, base, study.seeds, further) for row in rows]
         return verdicts(measured, pairs, family=family, margin=margin)
     if not looks:
         assert study.looks is not None

@@ -10,6 +10,7 @@ from ablate.analysis.scores import Scores
 from ablate.config import cost
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
+from ablate.stats.noise import BaseScores
 from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.files import verify
 from ablate.store.records import (
@@ -204,9 +205,21 @@ def scores_of(runs: Iterable[RunResult], metric: str) -> Scores:
 
 
 def paired_scores(
-    metric: str, ours: Sequence[RunResult], base: Sequence[RunResult], seeds: Sequence[int]
+    metric: str,
+    ours: Sequence[RunResult],
+    base: Sequence[RunResult],
+    seeds: Sequence[int],
+    further: Sequence[int] = (),
 ) -> PairedScores:
-    """The scores of a row and of its base with these seeds, as verdicts take them."""
+    """The scores of a row and of its base, as verdicts take them.
+
+    Args:
+        metric: its name.
+        ours: runs of the row.
+        base: runs of its base.
+        seeds: of the row and of base.
+        further: seeds that only base has.
+    """
     row = {run.run.seed: run for run in ours if run.run.seed in seeds}
     of_base = {run.run.seed: run for run in base if run.run.seed in seeds}
     differences = scores_of(row.values(), metric).minus(scores_of(of_base.values(), metric))
@@ -230,7 +243,16 @@ def paired_scores(
         pending=len(row) - ended,
         same_training={run.run.id for run in row.values()}
         == {run.run.id for run in of_base.values()},
+        base=_base_scores(metric, base, seeds, further) if further else None,
     )
+
+
+def _base_scores(
+    metric: str, base: Sequence[RunResult], seeds: Sequence[int], further: Sequence[int]
+) -> BaseScores:
+    scores = scores_of(base, metric).by_seed
+    shared = {seed: scores[seed] for seed in seeds if seed in scores}
+    return BaseScores(shared, {seed: scores[seed] for seed in further if seed in scores})
 
 
 def vocabularies_of(study: Study) -> tuple[int, ...]:

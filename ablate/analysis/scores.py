@@ -57,6 +57,10 @@ class Scores:
             }
         )
 
+    def plus(self, shift: float) -> Scores:
+        """The scores with a constant added to each."""
+        return Scores({seed: value + shift for seed, value in self.by_seed.items()})
+
     def as_json(self) -> dict[str, Any]:
         """The scores for scripts."""
         return {

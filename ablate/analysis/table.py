@@ -232,7 +232,7 @@ class Table:
         means = [
             scores.mean
             for row in self.rows
-            if (scores := row.scores[metric]).n == len(self.study.seeds)
+            if (scores := row.scores[metric]).n == len(self.study.seeds_of(row.row))
         ]
         values = [mean for mean in means if mean is not None]
         digits = self.study.task.metrics[metric].digits
@@ -353,7 +353,10 @@ def _against(
     return [
         replace(
             row,
-            deltas={name: row.scores[name].minus(scores) for name, scores in base.scores.items()},
+            deltas={
+                name: row.scores[name].minus(scores).plus(of_row[name].shift)
+                for name, scores in base.scores.items()
+            },
             verdicts=of_row,
         )
         for row, of_row in zip(others, verdicts, strict=True)

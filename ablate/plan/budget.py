@@ -79,6 +79,7 @@ class Fit:
     seeds_left: seeds that do not fit.
     rows_left: labels of rows that do not fit.
     runs_left: number of missing runs that do not fit.
+    base_waits: whether base's further seeds do not fit.
     """
 
     study: Study
@@ -86,6 +87,7 @@ class Fit:
     seeds_left: tuple[int, ...] = ()
     rows_left: tuple[str, ...] = ()
     runs_left: int = 0
+    base_waits: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -95,7 +97,7 @@ class Fit:
     def summary(self, budget: Budget) -> str:
         """One line for the terminal."""
         time = f"about {duration(self.seconds)}"
-        if not self.seeds_left and not self.rows_left:
+        if not self.seeds_left and not self.rows_left and not self.base_waits:
             return f"--budget {budget.text}: the whole study fits, {time}."
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
@@ -103,7 +105,8 @@ class Fit:
         kept, whole = len(self.study.seeds), len(self.study.seeds) + len(self.seeds_left)
         seeds = f"{kept} of {plural(whole, 'seed')} {'fits' if kept == 1 else 'fit'}"
         if not self.rows_left:
-            return f"--budget {budget.text}: {seeds} for every row, {time}."
+            waits = ", the further seeds of base later" if self.base_waits else ""
+            return f"--budget {budget.text}: {seeds} for every row{waits}, {time}."
         rows = len(self.study.rows)
         return (
             f"--budget {budget.text}: {seeds}, for {rows} of {rows + len(self.rows_left)} rows, "
@@ -140,14 +143,18 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     """
     study = plan.study
     # Whole seeds, because the rows' differences from base are paired by seed.
+    parts = [(study, len(study.seeds))] if study.further_seeds else []
     for count in _counts(study):
+        part = replace(study, seeds=study.seeds[:count], further_seeds=())
+        parts.append((part, count))
+    for part, count in parts:
         # A run without an estimate is done, or lacks only a decoding.
-        needed = sum(seconds.get(id, 0.0) for id in _runs(study, study.rows, study.seeds[:count]))
+        of_part = _runs(study, study.rows, (*part.seeds, *part.further_seeds))
+        needed = sum(seconds.get(id, 0.0) for id in of_part)
         if needed <= available:
-            part = replace(study, seeds=study.seeds[:count])
-            return Fit(
-                part, needed, study.seeds[count:], runs_left=_missing(plan) - _missing(plan, part)
-            )
+            left = _missing(plan) - _missing(plan, part)
+            waits = part.further_seeds != study.further_seeds
+            return Fit(part, needed, study.seeds[count:], runs_left=left, base_waits=waits)
     return None
 
 
@@ -175,7 +182,7 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
             counted |= runs
             spent += needed
     left = tuple(row.label for row in study.rows if row.label not in kept)
-    part = replace(study, seeds=study.seeds[:1], rows=tuple(kept.values()))
+    part = replace(study, seeds=study.seeds[:1], further_seeds=(), rows=tuple(kept.values()))
     return Fit(part, spent, study.seeds[1:], left, _missing(plan) - _missing(plan, part))
 
 
@@ -255,7 +262,10 @@ class WithinBudget:
         else:
             labels = {row.label for row in self.fitting.study.rows}
             rows = tuple(row for row in step.study.rows if row.label in labels)
-            part = replace(step.study, rows=rows, seeds=self.fitting.study.seeds)
+            fitting = self.fitting.study
+            part = replace(
+                step.study, rows=rows, seeds=fitting.seeds, further_seeds=fitting.further_seeds
+            )
         return replace(step, study=part, whole=part)
 
     def _fit(self, step: Step, results: Results, retries: Retries) -> Fit | None:

@@ -41,6 +41,7 @@ class Power:
     seeds, rows: of the study; rows without base.
     looks: of the study.
     published: the studies whose spread is taken as typical.
+    further: number of seeds that only base has.
     """
 
     metric: Metric
@@ -51,14 +52,25 @@ class Power:
     rows: int
     looks: tuple[Look, ...] = ()
     published: tuple[PublishedSpread, ...] = ()
+    further: int = 0
 
-    def detectable(self, seeds: int, level: float = LEVEL) -> float | None:
+    def detectable(
+        self, seeds: int, level: float = LEVEL, *, further: int | None = None
+    ) -> float | None:
         """Smallest difference that is found with 80 % probability at this level; None with a single
         seed, or without a spread.
+
+        Args:
+            seeds: of every row.
+            level: of the verdicts.
+            further: seeds that only base has; None for those of the study, with its own number of
+                seeds, and for none with another number.
         """
         if seeds < 2 or not self.sd:
             return None
-        return detectable(seeds, self.rows, self.sd, self.sentences, level)
+        if further is None:
+            further = self.further if seeds == self.seeds else 0
+        return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
 
     @property
     def detectable_sds(self) -> float | None:
@@ -68,7 +80,7 @@ class Power:
         if self.seeds < 2:
             return None
         level = self.looks[-1].level if self.looks else LEVEL
-        return detectable(self.seeds, self.rows, 1.0, level=level)
+        return detectable(self.seeds, self.rows, 1.0, level=level, further=self.further)
 
     def seeds_to_see(self, difference: float) -> int | None:
         """Number of seeds that find this difference with 80 % probability; None if 1000 are not
@@ -153,15 +165,21 @@ class Power:
                 for look in self.looks
             )
             return f"With {rows}, found with {POWER:.0%} probability: {found}; {self._noise}."
-        others = ", ".join(
-            f"{seeds} seeds {self._number(self.detectable(seeds))}"
+        others = [
+            f"{seeds} seeds {self._number(self.detectable(seeds, further=0))}"
             for seeds in OTHER_SEEDS
-            if seeds != self.seeds
-        )
+            if seeds != self.seeds or self.further
+        ]
+        seeds = plural(self.seeds, "seed")
+        if self.further:
+            seeds += f", {self.seeds + self.further} of base,"
+        elif self.seeds > 1:
+            more = self._number(self.detectable(self.seeds, further=self.seeds))
+            others.append(f"{self.seeds} seeds and {2 * self.seeds} of base {more}")
         found = self._amount(self.detectable(self.seeds))
         return (
-            f"With {plural(self.seeds, 'seed')} and {rows} the study finds {found} with "
-            f"{POWER:.0%} probability ({others}); {self._noise}."
+            f"With {seeds} and {rows} the study finds {found} with {POWER:.0%} probability "
+            f"({', '.join(others)}); {self._noise}."
         )
 
     def _number(self, difference: float | None) -> str:
@@ -228,15 +246,23 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
         return []
     looks = looks_of(study.looks.plan) if study.looks else ()
     size = len(study.seeds), rows, looks
+    further = len(study.further_seeds)
     if spread is not None:
-        return [Power(main, spread, 0.0, "stated", *size)]
+        return [Power(main, spread, 0.0, "stated", *size, further=further)]
     runs = read_runs(study, results)
     metrics = dict.fromkeys((main, study.task.model_metrics[0]))
     sds = {metric: _sd_over_seeds(study, runs, metric.name) for metric in metrics}
     if all(sd is None for sd in sds.values()):
         return [_typical_power(study, main, *size)]
     return [
-        Power(metric, sd or 0.0, _sd_over_sentences(study, runs, metric.name), "runs", *size)
+        Power(
+            metric,
+            sd or 0.0,
+            _sd_over_sentences(study, runs, metric.name),
+            "runs",
+            *size,
+            further=further,
+        )
         for metric, sd in sds.items()
         if sd or metric == main
     ]
@@ -246,13 +272,14 @@ def _typical_power(
     study: Study, metric: Metric, seeds: int, rows: int, looks: tuple[Look, ...]
 ) -> Power:
     """Power with the median spread of the published studies, or in standard deviations."""
+    further = len(study.further_seeds)
     published = tuple(typical_spreads(study.task_name, metric.name, study.data.corpus))
     if not published:
         in_sds = replace(metric, title="standard deviations over seeds", digits=1, of_100=False)
-        return Power(in_sds, 1.0, 0.0, "unknown", seeds, rows, looks)
+        return Power(in_sds, 1.0, 0.0, "unknown", seeds, rows, looks, further=further)
     sd = statistics.median(spread.sd for spread in published)
     sentences = statistics.median(spread.sentences for spread in published)
-    return Power(metric, sd, sentences, "typical", seeds, rows, looks, published)
+    return Power(metric, sd, sentences, "typical", seeds, rows, looks, published, further)
 
 
 def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> float | None:
@@ -314,7 +341,7 @@ def _compared(study: Study) -> list[Row]:
     """
     of_base = {run.id for run in study.runs_of(study.base)}
     rows = [row for row in study.rows if row.base == study.base.label and not row.is_base]
-    return [row for row in rows if {run.id for run in study.runs_of(row)} != of_base]
+    return [row for row in rows if not {run.id for run in study.runs_of(row)} <= of_base]
 
 
 def _scores(study: Study, runs: Sequence[RunResult], metric: str) -> dict[str, dict[int, float]]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ablate.config.metrics import Metric
 from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.noise import SeedNoise, Variance, seed_noise
+from ablate.stats.noise import BaseScores, SeedNoise, Variance, seed_noise
 from ablate.stats.significance import LEVEL, fisher_p
 
 _SMALLEST_P = 1e-15  # smaller p values are not told apart
@@ -31,6 +31,8 @@ class PairedScores:
     pending: number of the row's seeds that have not ended.
     same_training: whether the row evaluates base's trainings in another way; its noise is unlike
         that of other rows.
+    base: base's scores, where it has seeds that no row has.
+    shift: what these further seeds have added to each difference.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
@@ -41,6 +43,8 @@ class PairedScores:
     base_ended: int = 0
     pending: int = 0
     same_training: bool = False
+    base: BaseScores | None = None
+    shift: float = 0.0
 
     @property
     def n(self) -> int:
@@ -264,37 +268,46 @@ def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
     """Each row with its variances. The noise of rows that share base's trainings is estimated
     apart.
     """
-    bootstraps = [_bootstrap(row) for row in rows]
     pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
-    noise = seed_noise([row.differences for row in pooled])
+    base = next((row.base for row in pooled), None)
+    noise = seed_noise([row.differences for row in pooled], base)
     # From 1, because base is row 0 of the noise. By identity, because two rows may have equal
     # scores.
     places = {id(row): index for index, row in enumerate(pooled, 1)}
     compared = []
-    for row, bootstrap in zip(rows, bootstraps, strict=True):
+    for row in rows:
         if len(row.differences) < 2 or row.is_constant_zero:
-            compared.append(Comparison(row, bootstrap))
+            compared.append(Comparison(row, _bootstrap(row)))
             continue
         together = id(row) in places
         of_row = noise if together else seed_noise([row.differences])
-        compared.append(
-            _with_noise(row, bootstrap, of_row, places[id(row)] if together else 1, level)
-        )
+        compared.append(_with_noise(row, of_row, places[id(row)] if together else 1, level))
     return compared
 
 
-def _with_noise(
-    row: PairedScores, bootstrap: BootstrapTest | None, noise: SeedNoise, index: int, level: float
-) -> Comparison:
+def _with_noise(row: PairedScores, noise: SeedNoise, index: int, level: float) -> Comparison:
+    row = _with_further_seeds(row, noise)
+    bootstrap = _bootstrap(row)
     sentences = bootstrap.std**2 if bootstrap else 0.0
-    shared, own = noise.of_difference(index), noise.own_of_difference(index)
+    shared, own = noise.of_difference(index, row.n), noise.own_of_difference(index, row.n)
     # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
     if not any(part.value for part in shared):
         return Comparison(row, bootstrap)
     # Rows that are unlike the others cast doubt on the pool, so each makes the second test
     # stricter.
     own_level = level / (1 + len(noise.apart))
-    return Comparison(row, bootstrap, Noise(shared, sentences), Noise((own,), sentences), own_level)
+    return Comparison(row, bootstrap, Noise(shared, sentences), Noise(own, sentences), own_level)
+
+
+def _with_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScores:
+    """The row compared with base's mean over all of base's seeds, each with its weight."""
+    weight = noise.weight(row.n)
+    if row.base is None or not weight:
+        return row
+    over_shared = statistics.fmean(row.base.shared[seed] for seed in row.differences)
+    shift = weight * (over_shared - statistics.fmean(row.base.further.values()))
+    differences = {seed: value + shift for seed, value in row.differences.items()}
+    return replace(row, differences=differences, shift=shift)
 
 
 def _bootstrap(row: PairedScores) -> BootstrapTest | None:

@@ -174,6 +174,7 @@ def _verdict(
         row.ended or one.n + row.diverged,
         margin,
         within,
+        shift=row.shift,
         needed=needed,
     )
 

@@ -2,12 +2,14 @@
 variance that rows share.
 
 A score is modeled as effect of the row + effect of the seed + noise. Rows are compared with base on
-the same seeds, so
-differences from base suffice: the effect of the seed cancels.
+the same seeds, so differences from base suffice: the effect of the seed cancels. Seeds that only
+base has make its mean more certain, the less so the larger the effect of the seed is.
 """
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -27,36 +29,75 @@ class Variance:
 
 
 @dataclass(frozen=True)
+class BaseScores:
+    """Base's scores by seed: with the seeds of the rows, and with further ones that no row has."""
+
+    shared: Mapping[int, float]
+    further: Mapping[int, float]
+
+
+@dataclass(frozen=True)
+class FurtherSeeds:
+    """What the seeds that only base has tell.
+
+    scores: base's scores with them, two or more.
+    seed_effect: variance of the effect of the seed, which rows and base share.
+    base: base's own variance, from all of its seeds.
+    """
+
+    scores: tuple[float, ...]
+    seed_effect: float
+    base: Variance
+
+    def weight(self, n: int, noise: float) -> float:
+        """Weight of these seeds in base's mean, which minimizes the variance of a difference.
+
+        Args:
+            n: number of seeds that the row has in common with base.
+            noise: base's variance.
+        """
+        k = len(self.scores)
+        ratio = self.seed_effect / noise if noise else math.inf
+        return k / ((n + k) * (1 + ratio))
+
+
+@dataclass(frozen=True)
 class SeedNoise:
     """Variances of one score over seeds, of base and of rows, each at its index.
 
     own: of each row alone, from its residuals; base first. None with fewer than two seeds.
     pooled: mean over the rows whose variances agree.
     apart: indexes of rows that are significantly noisier than the others; they are not pooled.
+    further: seeds that only base has; None if there are fewer than two.
     """
 
     own: tuple[Variance | None, ...]
     pooled: Variance
     apart: frozenset[int] = frozenset()
+    further: FurtherSeeds | None = None
 
-    def of_difference(self, index: int) -> tuple[Variance, ...]:
-        """Variance of the difference of row `index` from base with one seed, in components.
+    def weight(self, n: int) -> float:
+        """Weight of base's further seeds in the mean with which a row of n seeds is compared."""
+        return self.further.weight(n, self._shared(0)) if self.further else 0.0
+
+    def of_difference(self, index: int, n: int) -> tuple[Variance, ...]:
+        """Variance of the difference of row `index` from base with one of n seeds, as independent
+        parts.
 
         Each of the two counts with its own variance or the pooled one, whichever is larger; one
-        that is apart with its own.
+        that is apart with its own. Base's further seeds take their weight from base's variance.
         """
-        components = {place: self._own(place) for place in (index, 0)}
-        alone = tuple(own for place, own in components.items() if place in self.apart)
-        shared = [
-            max(own.value, self.pooled.value)
-            for place, own in components.items()
-            if place not in self.apart
-        ]
-        return (*alone, Variance(sum(shared), self.pooled.df)) if shared else alone
+        alone, shared = [], []
+        for place, share in ((index, 1.0), (0, 1.0 - self.weight(n))):
+            value = self._shared(place) * share
+            if place in self.apart:
+                alone.append(Variance(value, self._own(place).df))
+            else:
+                shared.append(value)
+        return (*alone, Variance(sum(shared), self.pooled.df)) if shared else tuple(alone)
 
-    def own_of_difference(self, index: int) -> Variance:
-        """Variance of the difference by the residuals of the row and of base alone; degrees of
-        freedom of the row.
+    def own_of_difference(self, index: int, n: int) -> tuple[Variance, ...]:
+        """Variance of the difference by the residuals of the row and of base alone.
 
         If base is noisier than the shared variance says, the row counts with no less than the
         shared variance. All rows have the noise of base in common, so that one of many rows easily
@@ -64,10 +105,16 @@ class SeedNoise:
         """
         row, base = self._own(index), self._own(0)
         is_base_noisier = base.value > self.pooled.value and index not in self.apart
-        return Variance(
-            (max(row.value, self.pooled.value) if is_base_noisier else row.value) + base.value,
-            row.df,
-        )
+        value = max(row.value, self.pooled.value) if is_base_noisier else row.value
+        of_base = base.value * (1.0 - self.weight(n))
+        if self.further is None:
+            return (Variance(value + of_base, row.df),)
+        return (Variance(value, row.df), Variance(of_base, base.df))
+
+    def _shared(self, index: int) -> float:
+        """The variance with which a row or base counts in the first test."""
+        own = self._own(index).value
+        return own if index in self.apart else max(own, self.pooled.value)
 
     def _own(self, index: int) -> Variance:
         own = self.own[index]
@@ -75,7 +122,7 @@ class SeedNoise:
         return own
 
 
-def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
+def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> SeedNoise:
     """Estimate the variances over seeds from the differences of rows from base.
 
     Least squares on row and seed; seeds may be missing. A row's variance is the sum of its squared
@@ -85,6 +132,7 @@ def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
 
     Args:
         rows: differences of each row by seed. Rows with fewer than two seeds are left out.
+        base: base's scores, where it has seeds that no row has.
     """
     own: list[Variance | None] = [None] * (len(rows) + 1)
     fitted = [index for index, row in enumerate(rows, 1) if len(row) > 1]
@@ -94,7 +142,11 @@ def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
     kept = list(range(len(fitted) + 1))
     while True:
         variances = layout.variances(kept)
+        further = _further_seeds(layout, kept, variances, base) if base else None
         df = max(1.0, sum(layout.n[place] - 1 for place in kept) - (layout.seeds - 1))
+        if further is not None:
+            df += further.base.df - variances[0].df if 0 in kept else 0
+            variances[0] = further.base
         noisiest = _noisiest(variances, kept, df)
         if noisiest is None:
             break
@@ -103,21 +155,54 @@ def seed_noise(rows: Sequence[Differences]) -> SeedNoise:
     places = [0, *fitted]
     for place, variance in zip(places, variances, strict=True):
         own[place] = variance
-    weights = [layout.n[place] - 1 for place in kept]
-    pooled = sum(w * variances[place].value for w, place in zip(weights, kept, strict=True)) / sum(
-        weights
-    )
     apart = frozenset(place for number, place in enumerate(places) if number not in kept)
-    return SeedNoise(tuple(own), Variance(pooled, df), apart)
+    pooled = Variance(_pooled([variances[place] for place in kept]), df)
+    return SeedNoise(tuple(own), pooled, apart, further)
+
+
+def _pooled(variances: Sequence[Variance]) -> float:
+    """The mean of variances, weighted by their degrees of freedom."""
+    squares = sum(variance.df * variance.value for variance in variances)
+    return squares / sum(variance.df for variance in variances)
+
+
+def _further_seeds(
+    layout: _Layout, kept: Sequence[int], variances: Sequence[Variance], base: BaseScores
+) -> FurtherSeeds | None:
+    """Estimate the effect of the seed and base's noise with the seeds that only base has.
+
+    The variance of base's further scores is that of the effect of the seed plus base's noise. The
+    means of the rows by seed show the effect of the seed alone, so the difference of the two is a
+    second estimate of base's noise beside its residuals. Both are weighted by their precision.
+
+    Returns: None with fewer than two further scores, or if the seeds show no noise.
+    """
+    scores, shared = tuple(base.further.values()), dict(base.shared)
+    rows = [place for place in kept if place]
+    noise = _pooled([variances[place] for place in rows]) if rows else 0.0
+    if len(scores) < 2 or not noise:
+        return None
+    effects, of_rows = layout.seed_effects(rows, shared, noise)
+    n, k = len(effects), len(scores)
+    from_means = statistics.variance(effects) - of_rows
+    spread = statistics.variance(scores)
+    estimate = ((n - 1) * from_means + (k - 1) * (spread - noise)) / (n + k - 2)
+    effect = max(0.0, estimate)
+    # Degrees of freedom: the variance of an estimated variance v is 2 v^2 / df.
+    ratio, ratio_of_means = effect / noise, (effect + of_rows) / noise
+    df = 1 / ((1 + ratio) ** 2 / (k - 1) + ratio_of_means**2 / (n - 1))
+    own = variances[0]
+    value = max(0.0, (own.df * own.value + df * (spread - from_means)) / (own.df + df))
+    return FurtherSeeds(scores, effect, Variance(value, own.df + df))
 
 
 def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> int | None:
     """The row whose variance exceeds that of the others, if there is one. At least two rows
     remain.
     """
-    place = max(kept, key=lambda one: variances[one].value)
-    others = [variances[one].value for one in kept if one != place]
-    rest = sum(others) / len(others)
+    place = max(kept, key=lambda place: variances[place].value)
+    others = [variances[other] for other in kept if other != place]
+    rest = statistics.fmean(variance.value for variance in others)
     # Of two rows alone, neither is the exception.
     if len(others) < 2 or not rest:
         return None
@@ -135,17 +220,37 @@ class _Layout:
     def __init__(self, rows: Sequence[Differences]) -> None:
         import numpy as np
 
-        names = sorted({seed for row in rows for seed in row})
-        self.seeds = len(names)
-        self.values = np.array(
-            [[0.0] * self.seeds, *([row.get(seed, 0.0) for seed in names] for row in rows)]
-        )
-        self.present = np.array(
-            [[1.0] * self.seeds, *([float(seed in row) for seed in names] for row in rows)]
-        )
+        self.names = sorted({seed for row in rows for seed in row})
+        self.seeds = len(self.names)
+        values, present = [[0.0] * self.seeds], [[1.0] * self.seeds]
+        for row in rows:
+            values.append([row.get(seed, 0.0) for seed in self.names])
+            present.append([float(seed in row) for seed in self.names])
+        self.values, self.present = np.array(values), np.array(present)
         self.n: list[int] = self.present.sum(axis=1).astype(int).tolist()
         # Rounding of equal differences must not pass for noise.
         self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2
+
+    def seed_effects(
+        self, rows: Sequence[int], base: Mapping[int, float], noise: float
+    ) -> tuple[list[float], float]:
+        """The mean score of rows by seed, and the part of its variance that is their noise.
+
+        Args:
+            rows: without base.
+            base: its scores by seed, to which the differences are added again.
+            noise: variance of a row.
+        """
+        present = self.present[rows]
+        means = (self.values[rows] * present).sum(axis=1) / present.sum(axis=1)
+        centered = (self.values[rows] - means[:, None]) * present
+        effects, of_rows = [], []
+        for place, seed in enumerate(self.names):
+            count = float(present[:, place].sum())
+            if count and seed in base:
+                effects.append(base[seed] + float(centered[:, place].sum()) / count)
+                of_rows.append(noise / count)
+        return effects, statistics.fmean(of_rows)
 
     def variances(self, kept: Sequence[int]) -> list[Variance]:
         """Variance of every row around the effects of the seeds, which are fitted to the rows

@@ -18,13 +18,19 @@ _DRAWS = 4000
 
 @cache
 def detectable(
-    seeds: int, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL
+    seeds: int,
+    rows: int,
+    sd: float,
+    sentences: float = 0.0,
+    level: float = LEVEL,
+    further: int = 0,
 ) -> float:
     """Smallest true difference from base that a verdict finds with a probability of 80 %.
 
     The rule of `ablate.stats.judge` is simulated with fixed random numbers, for rows of equal noise
     and for Holm's first step, in which the level is divided by all rows. With one row and without
-    noise of sentences, it is the difference at which the paired t test has this power.
+    noise of sentences, it is the difference at which the paired t test has this power. Rows and
+    base are taken to have no effect of the seed in common, as in most published studies.
 
     Args:
         seeds: at least 2.
@@ -32,30 +38,34 @@ def detectable(
         sd: standard deviation of a score over seeds.
         sentences: standard deviation of a difference from base over test sentences.
         level: of the verdicts; smaller at a look.
+        further: seeds that only base has.
     """
     # A fixed seed, so that a plan prints the same number each time.
     draw, n = random.Random(0), seeds
-    df = (n - 1) * rows
-    shared_t, own_t, z = (
+    of_base = n - 1 + max(0, further - 1)  # degrees of freedom of base's noise
+    df = (n - 1) * rows + of_base - (n - 1)
+    share = n / (n + further)  # of the noise that base's mean over the rows' seeds has
+    shared_t, row_t, base_t = (
         critical_t(level / rows, df),
         critical_t(level, n - 1),
-        critical_t(level, math.inf),
+        critical_t(level, of_base),
     )
-    shared_z = critical_t(level / rows, math.inf)
+    z, shared_z = critical_t(level, math.inf), critical_t(level / rows, math.inf)
     found = []
     for _ in range(_DRAWS):
         row = _variance(draw, n - 1)
-        base = (
-            row if rows == 1 else _variance(draw, n - 1)
-        )  # residuals of two rows mirror each other
+        # Without further seeds, the residuals of two rows mirror each other.
+        base = row if rows == 1 and not further else _variance(draw, of_base)
         others = _variance(draw, (n - 1) * (rows - 1)) if rows > 1 else 0.0
-        pooled = (row + base + (rows - 1) * others) / (rows + 1)
-        together = max(row, pooled) + max(base, pooled)
+        squares = (n - 1) * (row + (rows - 1) * others) + of_base * base
+        pooled = squares / ((n - 1) * rows + of_base)
+        together = max(row, pooled) + share * max(base, pooled)
         shared_limit = math.hypot(shared_t * sd * math.sqrt(together / n), shared_z * sentences)
-        alone = base + (max(row, pooled) if base > pooled else row)
-        own_limit = math.hypot(own_t * sd * math.sqrt(alone / n), z * sentences)
-        # 2 / n: a difference has the noise of the row and that of base.
-        noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt(2 / n), sentences)
+        of_row = max(row, pooled) if base > pooled else row
+        alone = row_t**2 * of_row + base_t**2 * share * base
+        own_limit = math.hypot(sd * math.sqrt(alone / n), z * sentences)
+        # A difference has the noise of the row and that of base.
+        noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt((1 + share) / n), sentences)
         found.append(max(shared_limit, own_limit) - noise)
     # In a draw, a true difference d is found if d + noise exceeds the limit. So the 80 % quantile
     # of limit - noise is found in 80 % of the draws.

@@ -39,6 +39,7 @@ class Verdict:
         (`is_early`); None for a study without looks.
     settled_at: number of the look since which the row is settled; None if it is not, or without
         looks.
+    shift: what the seeds that only base has add to the difference with each seed.
     """
 
     metric: Metric
@@ -57,6 +58,7 @@ class Verdict:
     look: Look | None = None
     is_early: bool = False
     settled_at: int | None = None
+    shift: float = 0.0
     needed: Callable[[], int | None] | None = field(default=None, repr=False, compare=False)
 
     @cached_property

@@ -17,7 +17,6 @@ from ablate.study.metrics import check_margins, check_metrics
 from ablate.study.own_classes import OwnClasses
 from ablate.study.row_reader import RowReader
 from ablate.study.sections import read_data, read_task, with_overrides
-from ablate.study.seeds import Looks
 from ablate.study.select import MAX_RUNS, Selection, select
 from ablate.study.settings import named_mark
 from ablate.study.settings_reader import SettingsReader
@@ -43,9 +42,8 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
     except StudyError as error:
         raise StudyError(*_blame_overrides(path, root, selection, error.lines)) from None
     families = {row.label: study.family(row) for row in study.rows if row.is_base}
-    study = replace(
-        study, text=text, rows_of_bases=families, total_runs=len(study.rows) * len(study.seeds)
-    )
+    total = sum(len(study.seeds_of(row)) for row in study.rows)
+    study = replace(study, text=text, rows_of_bases=families, total_runs=total)
     return select(study, selection)
 
 
@@ -113,9 +111,8 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     reader.check_overridden(overrides, rows)
     if task and data and base_is_valid:
         _check_task(task, data, rows, reader.written, sections["data"], report)
-    seeds, looks = file.all_seeds, file.looks
     if not errors:
-        _check_seeds(rows, seeds, looks, sections, report)
+        _check_seeds(rows, file, sections, report)
     # Settings are resolved up to here although some are invalid, so that all errors are reported at
     # once.
     if errors or task is None or data is None:
@@ -125,7 +122,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         path,
         data,
         tuple(rows),
-        seeds,
+        file.seeds_of_rows,
         dropped,
         metrics,
         margins=margins,
@@ -134,7 +131,8 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         plugin_sources=classes.sources,
         tune=file.tune,
         designs=tuple(design.at_size(size) for design, size in reader.designs),
-        looks=looks,
+        looks=file.looks,
+        further_seeds=file.further_seeds,
         notes=tuple(reader.notes()),
     )
 
@@ -166,19 +164,17 @@ def _check_task(
 
 
 def _check_seeds(
-    rows: Sequence[Row],
-    seeds: Sequence[int],
-    looks: Looks | None,
-    sections: Mapping[str, Node],
-    report: Report,
+    rows: Sequence[Row], file: StudyFile, sections: Mapping[str, Node], report: Report
 ) -> None:
-    """Report looks without a row to judge, and too many runs."""
-    if looks and all(row.is_base for row in rows):
+    """Report looks or further seeds of base without a row to judge, and too many runs."""
+    bases = sum(row.is_base for row in rows)
+    if bases == len(rows) and (file.looks or file.further_seeds):
+        mark = file.looks.node("looks").mark if file.looks else sections["seeds"].mark
+        what = "looks" if file.looks else "more seeds for base"
         report(
-            looks.node("looks").mark,
-            "looks: the study has no row to judge; list the seeds instead, as in [1, 2, 3]",
+            mark, f"{what}: the study has no row to judge; list the seeds instead, as in [1, 2, 3]"
         )
-    runs = len(rows) * len(seeds)
+    runs = len(rows) * len(file.seeds_of_rows) + bases * len(file.further_seeds)
     if runs > MAX_RUNS:
         report(
             sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"

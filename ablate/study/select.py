@@ -39,7 +39,7 @@ def select(study: Study, selection: Selection) -> Study:
     Raises:
         UsageError: an unknown row or group, an invalid list of seeds, or too many runs.
     """
-    rows, seeds = study.rows, study.seeds
+    rows, seeds, further = study.rows, study.seeds, study.further_seeds
     if selection.rows:
         labels = {study.base.label}
         for pattern in _patterns(selection.rows):
@@ -51,7 +51,7 @@ def select(study: Study, selection: Selection) -> Study:
             where = study.looks.node("looks").mark
             what = "the study is judged at looks, which determine its seeds; remove --seeds"
             raise _wrong("--seeds", f"{where}: {what}")
-        seeds = _parse_seeds(selection.seeds)
+        seeds, further = _parse_seeds(selection.seeds), ()
         shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
         if shared:
             raise _wrong("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
@@ -63,7 +63,7 @@ def select(study: Study, selection: Selection) -> Study:
     for text in selection.overrides:
         # data.folder is where the files are, so it does not change the study.
         is_modified |= text.partition("=")[0].strip() != "data.folder"
-    return replace(study, rows=rows, seeds=seeds, is_modified=is_modified)
+    return replace(study, rows=rows, seeds=seeds, further_seeds=further, is_modified=is_modified)
 
 
 def _wrong(option: str, message: str) -> UsageError:

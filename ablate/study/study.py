@@ -126,6 +126,7 @@ class Study:
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once
         for each row.
+    further_seeds: that only base is trained with.
     split: that is decoded.
     notes: lines about rows that are probably not meant, with their positions.
     """
@@ -148,6 +149,7 @@ class Study:
     tune: Tune | None = None
     designs: tuple[Design, ...] = ()
     looks: Looks | None = None
+    further_seeds: tuple[int, ...] = ()
     split: Literal["test", "dev"] = "test"
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -181,7 +183,7 @@ class Study:
         return {
             (index, seed): run_id(self.data, row.config, seed, self._task_of(row))
             for index, row in enumerate(self.rows)
-            for seed in self.seeds
+            for seed in self.seeds_of(row)
         }
 
     def _task_of(self, row: Row) -> str:
@@ -196,11 +198,17 @@ class Study:
     def runs_of(self, row: Row) -> list[Run]:
         """The row's runs in the order of the seeds."""
         index = self._index[row.label]
-        return [self._run(index, row, seed) for seed in self.seeds]
+        return [self._run(index, row, seed) for seed in self.seeds_of(row)]
+
+    def seeds_of(self, row: Row) -> tuple[int, ...]:
+        """The seeds with which a row is trained."""
+        return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds
 
     def with_first_seeds(self, count: int) -> Study:
         """The study with its first seeds only."""
-        return self if count == len(self.seeds) else replace(self, seeds=self.seeds[:count])
+        if count == len(self.seeds):
+            return self
+        return replace(self, seeds=self.seeds[:count], further_seeds=())
 
     def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
@@ -240,6 +248,7 @@ class Study:
             self,
             rows=tuple(rows),
             seeds=seeds,
+            further_seeds=(),
             metrics=(PPL.name,),
             tune=None,
             total_runs=len(rows) * len(seeds),
@@ -295,15 +304,15 @@ class Study:
 
     def runs(self) -> Iterator[Run]:
         """Yield every run once: base and then each row with the first seed, then with the next
-        seeds.
+        seeds; the further seeds of base come last.
         """
         seen: set[str] = set()
-        for seed in self.seeds:
+        for seed in (*self.seeds, *self.further_seeds):
             # All rows with the first seed come first, so that an interrupted study has a complete
             # table.
             for index, row in enumerate(self.rows):
-                id = self._ids[index, seed]
-                if id not in seen:
+                id = self._ids.get((index, seed))
+                if id is not None and id not in seen:
                     seen.add(id)
                     yield self._run(index, row, seed)
 
@@ -311,7 +320,7 @@ class Study:
     def _decodings(self) -> dict[str, dict[str, RowConfig]]:
         decodings: dict[str, dict[str, RowConfig]] = {}
         for index, row in enumerate(self.rows):
-            for seed in self.seeds:
+            for seed in self.seeds_of(row):
                 of_run = decodings.setdefault(self._ids[index, seed], {})
                 if row.is_decoded and not row.awaits_decoding:
                     of_run[row.decoding] = row.config

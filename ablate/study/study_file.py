@@ -18,7 +18,7 @@ from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.errors import unknown_name
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
-from ablate.study.seeds import Looks, Seeds
+from ablate.study.seeds import Looks, Seeds, SeedsOfBase
 from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
 from ablate.study.tuning import Tune
 from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
@@ -88,7 +88,9 @@ class StudyFile(Placed):
         description="the configuration that every row is compared with; unset fields have the "
         "paper's values",
     )
-    seeds: choice({"a list": Seeds, "a mapping": Looks}) = Field(  # type: ignore[valid-type]
+    seeds: choice(  # type: ignore[valid-type]
+        {"a list": Seeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
+    ) = Field(
         [1],
         description="every row is trained once with each seed; unset: [1]",
     )
@@ -140,7 +142,8 @@ class StudyFile(Placed):
 
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
-        faults = list(self.tune.faults(self.all_seeds)) if self.tune else []
+        seeds = (*self.seeds_of_rows, *self.further_seeds)
+        faults = list(self.tune.faults(seeds)) if self.tune else []
         if faults:
             raise Misplaced(*((("tune", *path), message) for path, message in faults))
         return self
@@ -151,8 +154,17 @@ class StudyFile(Placed):
         return self.seeds if isinstance(self.seeds, Looks) else None
 
     @property
-    def all_seeds(self) -> tuple[int, ...]:
-        """The seeds as a list, or those up to the last look."""
+    def seeds_of_rows(self) -> tuple[int, ...]:
+        """The seeds of every row; those up to the last look."""
         if isinstance(self.seeds, Looks):
             return tuple(range(1, self.seeds.plan[-1] + 1))
+        if isinstance(self.seeds, SeedsOfBase):
+            return tuple(range(1, self.seeds.rows + 1))
         return tuple(self.seeds)
+
+    @property
+    def further_seeds(self) -> tuple[int, ...]:
+        """The seeds that only base has."""
+        if isinstance(self.seeds, SeedsOfBase):
+            return tuple(range(self.seeds.rows + 1, self.seeds.base + 1))
+        return ()

@@ -125,13 +125,15 @@ def keys_of(model: type[BaseModel]) -> tuple[str, ...]:
 
 
 def choice(branches: Mapping[str, Any]) -> Any:
-    """The type of a value of one of several kinds, by the name of the kind: `false`, `a list` or `a
-    mapping`. Another value is taken for the first.
+    """The type of a value of one of several kinds, by the name of the kind: `false`, `a list`, `a
+    mapping with KEY` or `a mapping`. Another value is taken for the first.
     """
 
     def kind_of(value: Any) -> str:
         kinds = {"false": value is False, "a mapping": isinstance(value, dict)}
         kinds["a list"] = isinstance(value, list)
+        if isinstance(value, dict):
+            kinds |= {f"a mapping with {key}": True for key in value}
         return next((kind for kind in branches if kinds.get(kind)), next(iter(branches)))
 
     tagged = tuple(Annotated[branch, Tag(kind)] for kind, branch in branches.items())

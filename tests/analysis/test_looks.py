@@ -267,24 +267,14 @@ def test_seeds_are_not_chosen_by_hand_in_a_study_with_looks(given, command):
 @pytest.mark.parametrize(
     ("seeds", "message"),
     [
-        (
-            "{looks: [3]}",
-            "4:16: looks must be a list of two or more numbers of seeds, such as [3, 5, 8]; got 1 "
-            "number",
-        ),
-        ("{looks: 3}", "4:16: looks must be a list of two or more numbers of seeds"),
-        (
-            "{looks: [1, 3]}",
-            '4:17: "1" is not a valid number of seeds at a look; allowed: a whole number from 2',
-        ),
-        (
-            "{looks: [3, 3]}",
-            '4:20: "3" is not a valid number of seeds at a look; allowed: a whole number from 4',
-        ),
-        ("{looks: [3, 5000]}", '4:20: "5000" is not a valid number of seeds at a look'),
-        ("{looks: [3, x]}", '4:20: "x" is not a valid number of seeds at a look'),
+        ("{looks: [3]}", "4:16: looks: [3] is not allowed: needs 2 or more"),
+        ("{looks: 3}", "4:16: looks: 3 is not allowed: must be a list"),
+        ("{looks: [1, 3]}", "4:17: looks: 1 is not allowed: must be greater than or equal to 2"),
+        ("{looks: [3, 3]}", "4:20: looks: 3 seeds are not more than 3"),
+        ("{looks: [3, 5000]}", "4:20: looks: 5000 is not allowed"),
+        ("{looks: [3, x]}", '4:20: looks: "x" is not allowed'),
         ("{look: [3, 5]}", '4:9: unknown key "look"; did you mean "looks"?'),
-        ("{}", "4:8: seeds must be a list"),
+        ("{}", "4:8: seeds needs rows"),
     ],
 )
 def test_faults_of_looks_are_one_line_each_with_their_position(fake, seeds, message):

@@ -5,7 +5,7 @@ import pytest
 import statsmodels.api as sm
 
 from ablate.stats import noise as module
-from ablate.stats.noise import APART_LEVEL, Variance, seed_noise
+from ablate.stats.noise import APART_LEVEL, BaseScores, FurtherSeeds, Variance, seed_noise
 
 
 def draw(rows, seeds, seed=0, sds=1.0, missing=0.0):
@@ -54,10 +54,10 @@ def test_variances_match_statsmodels_with_and_without_missing_seeds(rows, seeds,
 
 def test_one_row_gives_the_variance_of_the_paired_t_test():
     differences = [{1: -1.0, 2: -2.0, 3: -4.5}]
-    (variance,) = seed_noise(differences).of_difference(1)
+    (variance,) = seed_noise(differences).of_difference(1, 3)
     assert variance.value == pytest.approx(np.var([-1.0, -2.0, -4.5], ddof=1))
     assert variance.df == 2
-    assert seed_noise(differences).own_of_difference(1) == variance
+    assert seed_noise(differences).own_of_difference(1, 3) == (variance,)
 
 
 @pytest.mark.parametrize(("sd_of_base", "base_is_noisier"), [(2.0, True), (0.1, False)])
@@ -70,7 +70,7 @@ def test_a_row_counts_with_no_less_than_the_shared_variance_if_base_is_noisier_t
     assert row.value < noise.pooled.value
     assert (base.value > noise.pooled.value) == base_is_noisier
     counted = noise.pooled.value if base_is_noisier else row.value
-    assert noise.own_of_difference(1) == Variance(base.value + counted, 3)
+    assert noise.own_of_difference(1, 4) == (Variance(base.value + counted, 3),)
 
 
 def test_what_a_seed_adds_to_every_row_is_no_noise():
@@ -90,7 +90,7 @@ def test_a_broken_row_is_set_apart_and_does_not_blind_the_others():
     assert noise.apart == {9}
     assert noise.pooled.value < 3
     assert noise.pooled.df == 3 * 8
-    row, pool = noise.of_difference(9)
+    row, pool = noise.of_difference(9, 3)
     assert (row, pool.df) == (noise.own[9], noise.pooled.df)
     scores = np.array([[0.0] * 4, *(list(one.values()) for one in draw(9, 4, sds=sds))])
     # Base and eight rows fit the effects of the seeds; of its residuals, the row apart loses its
@@ -105,7 +105,7 @@ def test_a_row_quieter_than_the_pool_counts_with_the_pool_and_a_noisier_one_with
     pooled = noise.pooled.value
     base = max(noise.own[0].value, pooled)
     for row in range(1, 7):
-        (variance,) = noise.of_difference(row)
+        (variance,) = noise.of_difference(row, 3)
         assert variance.value == pytest.approx(max(noise.own[row].value, pooled) + base)
     assert {own.value > pooled for own in noise.own} == {True, False}
 
@@ -168,3 +168,71 @@ def test_a_seed_that_only_rows_apart_have_changes_no_other_row():
         [own.value for own in noise.own[1:7]]
     )
     assert more.pooled.value == pytest.approx(noise.pooled.value)
+
+
+def with_further_seeds(scores, further):
+    """Noise of scores (rows + base, seeds), base first, of which base has further ones."""
+    base = BaseScores(dict(enumerate(scores[0])), dict(enumerate(further, 100)))
+    return seed_noise([dict(enumerate(row - scores[0])) for row in scores[1:]], base)
+
+
+def test_the_weight_of_further_seeds_and_the_noise_left_are_those_of_the_best_linear_estimate():
+    """Of known variances: base's mean is estimated from its scores and those of a row by
+    generalized least squares.
+    """
+    n, k, effect, noise = 3, 6, 0.7, 1.3
+    further = FurtherSeeds((0.0,) * k, effect, Variance(noise, 5))
+    # Scores: the row's n, base's n, base's k. Base's mean and the row's difference are unknown.
+    covariance = np.eye(2 * n + k) * noise
+    for place in range(n):
+        covariance[place, n + place] = covariance[n + place, place] = effect
+    covariance += np.eye(2 * n + k) * effect
+    design = np.ones((2 * n + k, 2))
+    design[n:, 1] = 0.0
+    inverse = np.linalg.inv(covariance)
+    information = design.T @ inverse @ design
+    weights = np.linalg.solve(information, design.T @ inverse)[1]
+    weight = further.weight(n, noise)
+    assert -weights[n : 2 * n].sum() == pytest.approx(1 - weight)
+    assert -weights[2 * n :].sum() == pytest.approx(weight)
+    error = noise / n + noise * (1 - weight) / n
+    assert np.linalg.inv(information)[1, 1] == pytest.approx(error)
+
+
+def test_without_an_effect_of_the_seed_all_seeds_of_base_count_alike():
+    draw = np.random.default_rng(3)
+    noise = with_further_seeds(draw.normal(size=(400, 3)), draw.normal(size=6))
+    assert noise.weight(3) == pytest.approx(6 / 9, abs=0.05)
+
+
+def test_the_larger_the_effect_of_the_seed_the_less_further_seeds_count():
+    draw = np.random.default_rng(4)
+    scores, further, of_seed = draw.normal(size=(20, 4)), draw.normal(size=4), draw.normal(size=8)
+    weights = []
+    for size in (0.0, 1.0, 10.0):
+        seeds = size * of_seed
+        noise = with_further_seeds(scores + seeds[:4], further + seeds[4:])
+        weights.append(noise.weight(4))
+    assert weights == sorted(weights, reverse=True)
+    assert weights[-1] < 0.05
+
+
+def test_the_estimates_from_further_seeds_are_unbiased():
+    draw, own = np.random.default_rng(5), []
+    for _ in range(400):
+        of_seed = draw.normal(size=9) * 0.5
+        scores = draw.normal(size=(9, 3)) + of_seed[:3]
+        scores[0] += draw.normal(size=3)  # base has twice the variance of a row
+        further = draw.normal(size=6) * 2**0.5 + of_seed[3:]
+        noise = with_further_seeds(scores, further)
+        own.append(noise.further.base.value)
+    assert np.mean(own) == pytest.approx(2.0, abs=4 * np.std(own) / 20)
+
+
+def test_a_single_further_seed_changes_nothing():
+    """It shows no spread, so that its weight could not be estimated."""
+    scores = np.random.default_rng(6).normal(size=(5, 3))
+    noise = with_further_seeds(scores, [0.3])
+    assert noise.further is None
+    assert noise.weight(3) == 0.0
+    assert noise == with_further_seeds(scores, [])

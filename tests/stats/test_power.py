@@ -54,6 +54,16 @@ def test_the_verdicts_find_the_detectable_difference_in_80_percent_of_simulated_
     assert found == pytest.approx(POWER, abs=0.04)
 
 
+@pytest.mark.parametrize(("n", "further"), [(3, 6), (4, 4), (5, 2)])
+def test_further_seeds_of_base_find_the_detectable_difference_too(n, further):
+    draw, studies, rows = np.random.default_rng(n), 4000, 13
+    scores = simulation.draw_study(draw, studies, rows, n, np.ones((1, 1, 1)), 0.0)
+    scores[:, 1] += detectable(n, rows, 1.0, further=further)
+    more = draw.normal(size=(studies, further))
+    found = simulation.judge_with_further_seeds(scores, more)[:, 0].mean()
+    assert found == pytest.approx(POWER, abs=0.05)
+
+
 @pytest.mark.parametrize(("n", "rows"), [(3, 1), (3, 2), (4, 6)])
 def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_of_freedom(
     n, rows, monkeypatch

@@ -172,6 +172,26 @@ def test_runs_are_ordered_by_seed_then_row(read):
     ]
 
 
+@pytest.mark.parametrize(
+    ("seeds", "error"),
+    [
+        ("{rows: 3}", "3:8: seeds needs base"),
+        ("{rows: 3, base: 4}", "3:24: base: 4 seeds; at least 5, two more than the rows have"),
+        ("{rows: 0, base: 4}", "3:15: rows: "),
+        ("{rows: 3, base: 9, looks: [2, 3]}", '3:9: unknown key "rows"'),
+        ("{row: 3, base: 9}", '3:9: unknown key "row"; did you mean "rows"?'),
+    ],
+)
+def test_more_seeds_for_base_are_numbers(faults, seeds, error):
+    lines = faults(HEAD + f"seeds: {seeds}\nrows: {{A: {{each: {{h: [4]}}}}}}")
+    assert lines[0].startswith(f"table3.yaml:{error}")
+
+
+def test_more_seeds_for_base_need_a_row(faults):
+    [line] = faults(HEAD + "seeds: {rows: 3, base: 9}")
+    assert "no row to judge" in line
+
+
 def test_the_runs_of_a_row_are_its_seeds_with_its_identity(read):
     study = read(HEAD + "seeds: [3, 1]\nrows: {A: {each: {h: [4]}}}")
     runs = study.runs_of(study.rows[1])

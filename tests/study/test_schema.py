@@ -164,6 +164,8 @@ WRONG = [
     DATA + "base: {preset: huge}",
     DATA + "base: {norm: batchnorm}",
     DATA + "seeds: 1",
+    DATA + "seeds: {rows: 3}",
+    DATA + "seeds: {rows: 3, base: 9, looks: [2, 3]}",
     DATA + "seeds: []",
     DATA + "seeds: [1, 1]",
     DATA + "seeds: [-1]",

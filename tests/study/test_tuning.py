@@ -2,6 +2,7 @@
 run.
 """
 
+import json
 import math
 
 import pytest
@@ -16,6 +17,7 @@ from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
+from ablate.report.render import as_json
 from ablate.store import Results, state_of
 from ablate.store.files import sha256
 from ablate.study import Selection, read_study
@@ -440,7 +442,7 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
     assert chosen.rows[2].decoding == plain.rows[2].decoding
     assert ids(chosen) == ids(plain)
     assert chosen.rows[1].changed == {"n_heads": 1, "d_k": 64, "d_v": 64}
-    content = table_of(chosen, results).as_json()["decoding"]
+    content = json.loads(as_json(table_of(chosen, results)))["decoding"]
     assert (content["metric"], content["split"]) == ("bleu", "dev")
     assert (content["chosen"], content["edges"]) == ({"alpha": 1.5, "beam": 1}, ["alpha", "beam"])
     assert [one["score"] for one in content["grid"]] == [30.0, 30.0, 30.0, 30.0, 34.0, 34.0]

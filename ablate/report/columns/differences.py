@@ -149,9 +149,10 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
         yield "Δ: difference from base with one seed."
         return
     if several:
+        further = ", with base's further seeds" if table.study.further_seeds else ""
         text = (
-            "mean difference from base, paired by seed, with an interval of at least 95 % for "
-            "each row alone"
+            f"mean difference from base, paired by seed{further}, with an interval of at least "
+            f"95 % for each row alone"
         )
         judged = _judged_by_intervals(table) if table.main in several else ""
         yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."

@@ -61,7 +61,8 @@ def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
     """A metric over seeds. The best mean of complete rows is marked, with all that print the same
     digits.
     """
-    scores, best, seeds = row.scores[metric.name], table.best(metric.name), len(table.study.seeds)
+    scores, best = row.scores[metric.name], table.best(metric.name)
+    seeds = len(table.study.seeds_of(row.row))
     text = mean_and_std(scores, metric.digits, seeds)
     if best is None or scores.n < seeds:
         return text
@@ -90,7 +91,11 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             comparable = table.main.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
     if seeds > 1:
-        yield f"Mean ± standard deviation over n = {seeds} seeds; k/{seeds} where only k are in."
+        of_base = f", base over {len(study.seeds_of(study.base))}" if study.further_seeds else ""
+        yield (
+            f"Mean ± standard deviation over n = {seeds} seeds{of_base}; k/{seeds} where only k "
+            f"are in."
+        )
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
     yield "* best; blank: as base." if marked else "Blank: as base."
     if len(table.corpora) > len(table.vocabularies):

@@ -1,0 +1,71 @@
+"""Seeds that only base has: `seeds: {rows: 3, base: 7}`."""
+
+import statistics
+
+import pytest
+
+from ablate.analysis.table import table_of
+from ablate.plan.budget import fit
+from ablate.plan.plan import plan_of
+from ablate.plan.power import power_of
+from ablate.stats.power import detectable
+from tests.report.fakes import SMALL
+
+FURTHER = SMALL.replace("[1, 2, 3]", "{rows: 3, base: 7}")
+BASE = {1: 25.0, 2: 25.3, 3: 24.8, 4: 25.9, 5: 26.0, 6: 25.8, 7: 26.1}
+ROW = {1: 24.1, 2: 24.5, 3: 23.8}
+
+
+@pytest.fixture
+def given(fake):
+    """Base and one row are done."""
+    results = fake(FURTHER, rows=("A h=1",))
+    for label, scores in (("base", BASE), ("A h=1", ROW)):
+        for seed, value in scores.items():
+            results.done(label, seed, 5.0, value)
+    return results
+
+
+def test_base_has_more_runs_and_they_come_last(fake):
+    study, alike = fake(FURTHER).study, fake(SMALL).study
+    runs, before = list(study.runs()), list(alike.runs())
+    assert [run.id for run in runs[: len(before)]] == [run.id for run in before]
+    assert [run.seed for run in runs[len(before) :]] == [4, 5, 6, 7]
+    assert all(run.config == study.base.config for run in runs[len(before) :])
+    assert study.total_runs == alike.total_runs + 4
+
+
+def test_the_difference_is_taken_from_the_weighted_mean_of_all_seeds_of_base(given):
+    base, row = table_of(given.study, given.results).rows
+    verdict, delta = row.verdicts["bleu"], row.deltas["bleu"]
+    paired = statistics.fmean(ROW[seed] - BASE[seed] for seed in ROW)
+    unpaired = statistics.fmean(ROW.values()) - statistics.fmean(BASE.values())
+    assert base.scores["bleu"].n == 7
+    assert unpaired < verdict.mean < paired
+    assert delta.mean == pytest.approx(verdict.mean)
+    assert delta.n == verdict.n == 3
+    assert verdict.seed_test.low <= verdict.mean <= verdict.seed_test.high
+
+
+def test_seeds_of_the_command_line_are_those_of_base_too(fake):
+    study = fake(FURTHER, seeds="1,2").study
+    assert {run.seed for run in study.runs()} == {1, 2}
+
+
+def test_the_power_counts_them(given):
+    [power, *_] = power_of(given.study, given.results, spread=0.5)
+    assert power.detectable(3) == detectable(3, power.rows, 0.5, further=4)
+    assert power.detectable(3) < power.detectable(3, further=0)
+    assert "3 seeds, 7 of base," in power.text
+
+
+def test_a_budget_gives_them_up_first(fake):
+    results = fake(FURTHER, rows=("A h=1",))
+    results.done("base", 1, 5.0, 25.0, seconds=60.0)
+    plan = plan_of(results.study, results.results)
+    needed = sum(plan.seconds_of.values())
+    of_base = max(plan.seconds_of.values())
+    whole, less = fit(plan, needed + 1.0), fit(plan, needed - of_base / 2)
+    assert whole.study == results.study
+    assert (less.study.seeds, less.study.further_seeds, less.base_waits) == ((1, 2, 3), (), True)
+    assert less.runs_left == 4
