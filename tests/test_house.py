@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_300
+LINES = 51_500
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
