@@ -23,6 +23,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ablate.study import read_study
+
 ROOT = Path(__file__).parents[1]
 COPIED = {
     "contributing.md": "CONTRIBUTING.md",
@@ -165,9 +167,7 @@ def headline(name: str) -> str:
 def _differences(name: str) -> dict[str, float]:
     """The mean difference of each row from base in the main metric, in full precision."""
     rows = _table(name)["rows"]
-    main = next(
-        key.removeprefix("delta_") for row in rows for key in row if key.startswith("delta_")
-    )
+    main = read_study(ROOT / f"studies/{name}.yaml").metrics[0]
     found = {row["row"]: row.get("against_base", {}).get(main, {}).get("mean") for row in rows}
     return {row: mean for row, mean in found.items() if mean is not None}
 

@@ -27,6 +27,7 @@ from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF, RowDataConfig
 from ablate.config.translation_data import TranslationData
 from ablate.model import build
+from ablate.study import read_study
 from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
@@ -251,8 +252,6 @@ def test_the_pinned_revisions_of_the_hubs_data_sets_are_on_the_page():
 
 @pytest.mark.parametrize("study", hooks.studies(), ids=lambda path: path.stem)
 def test_every_study_reads_and_its_comment_has_a_title_its_command_and_limits(study):
-    from ablate.study import read_study
-
     assert read_study(study).rows
     header = hooks.read_header(study)
     assert f"ablate run studies/{study.name}" in header.command.replace("run  ", "run ")
@@ -317,9 +316,7 @@ def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name
         for line in hooks.scores_first(name).split("\n")
     )
     assert [line[0] for line in lines] == [row["row"] for row in content["rows"]]
-    main = next(
-        key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_")
-    )
+    main = read_study(ROOT / f"studies/{name}.yaml").metrics[0]
     metric = 1 + content["metrics"].index(main)
     for line, row in zip(lines, content["rows"], strict=True):
         cells = dict(zip(header, line, strict=True))
@@ -340,9 +337,7 @@ def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name
 def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     """The oracle is table.json: its verdicts, and its conclusion in words."""
     content, text = json.loads(published(name, "table.json")), hooks.headline(name)
-    main = next(
-        key.removeprefix("delta_") for key in content["rows"][1] if key.startswith("delta_")
-    )
+    main = read_study(ROOT / f"studies/{name}.yaml").metrics[0]
     against_base = {row["row"]: row["against_base"].get(main, {}) for row in content["rows"]}
     judged = {row: one for row, one in against_base.items() if one.get("verdict")}
     for word in ("worse", "better"):
