@@ -15,6 +15,7 @@ SMALLEST = {
     "mutation": "training/schedule --sample 1",
     "nanogpt_loop": "{text}/train.en --steps 1",
     "ours": "curve XS fp32 --steps 1",
+    "parametrization": "--steps 1",
     "prepare": "--text {text} --pairs 3000 --vocab-size 120",
     "spreads": "",
     "speed": "--work start --sizes XS --rounds 1",

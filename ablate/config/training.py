@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from ablate.config.fields import NOT_IN_ID, SET, Facts, Section
 from ablate.config.plugins import VariantName, parse_reference, without_digest
@@ -268,6 +268,13 @@ class TrainingConfig(Section):
     def momentum_used(self) -> float:
         """The momentum of sgd or muon; 0 with another optimizer."""
         return DEFAULT_MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
+
+    @field_validator("batch_growth", mode="before")
+    @classmethod
+    def _growth_is_a_number(cls, value: Any) -> Any:
+        if value is True:  # True == 1 in Python, so Literal accepts it
+            raise ValueError("true is not allowed: must be 1, 2, 4, 8, 16, 32 or 64")
+        return value
 
     @model_validator(mode="after")
     def _has_an_end(self) -> TrainingConfig:

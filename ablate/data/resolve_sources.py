@@ -14,7 +14,6 @@ from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
 from ablate.data.io import files_in, is_address, is_file, joined, missing
-from ablate.data.items_form import DrawnSource
 from ablate.data.locations import SACREBLEU, Files, Generator, HubFiles, SacrebleuSet
 from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
@@ -145,6 +144,8 @@ def _located(
 def _generated(data: CorpusConfig, split: str) -> Source:
     """A split of the toy corpus, or of generated items."""
     if isinstance(data, SyntheticData):
+        from ablate.data.items_form import DrawnSource  # imports numpy, which no plan needs
+
         return DrawnSource.of(data, split)
     if isinstance(data, LanguageData):
         return GeneratedText(Generator(), split)

@@ -147,12 +147,13 @@ def test_the_note_of_a_row_with_several_seeds_counts_those_that_are_done(fake):
     assert rows["A h=2"].note == "0 of 3 seeds done; pending"
 
 
-def test_a_failure_of_one_seed_is_the_state_of_the_row(fake):
+def test_a_failure_of_one_seed_is_the_state_of_a_row_that_no_other_seed_is_running(fake):
     results = fake()
     results.done("base", 1, 5.0, 25.0)
-    results.at("base", 2, 5, alive=True)
     results.failed("base", 3, "out of luck")
     assert by_label(results.table())["base"].state == "failed"
+    results.at("base", 2, 5, alive=True)
+    assert by_label(results.table())["base"].state == "running"
 
 
 def test_steps_are_those_made_if_training_ended_early(fake):

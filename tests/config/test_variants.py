@@ -29,7 +29,7 @@ def test_every_variant_has_a_class_and_an_entry():
 
 
 def test_the_fields_accept_exactly_the_variants_of_their_table():
-    for field in plugin_fields(ModelConfig):
+    for field in plugin_fields(ModelConfig) & VARIANTS.keys():
         (allowed,) = [
             item.names
             for item in ModelConfig.model_fields[field].metadata
@@ -37,7 +37,9 @@ def test_the_fields_accept_exactly_the_variants_of_their_table():
         ]
         assert allowed == tuple(VARIANTS[field])
     assert get_args(ModelConfig.model_fields["mixer"].annotation) == tuple(MIXERS)
-    assert VARIANTS.keys() == plugin_fields(ModelConfig) | {"mixer"}
+    # The values of these two are names, not classes with requirements of their own.
+    without = {"feed_forward", "norm_position"}
+    assert VARIANTS.keys() == plugin_fields(ModelConfig) - without | {"mixer"}
 
 
 @pytest.mark.parametrize(("field", "name"), EVERY)

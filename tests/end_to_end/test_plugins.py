@@ -31,7 +31,7 @@ def runs(folder):
 
 def test_the_documented_plugin_is_trained_and_an_edit_makes_a_new_run(tmp_path):
     text = PAGE.read_text()
-    (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    code, *_ = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     (study,) = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
     module = re.search(r"(\w+):[A-Z]\w+", study)[1]
     source = tmp_path / f"{module}.py"

@@ -8,6 +8,7 @@ import torch
 from ablate.config import resolve_row
 from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
+from ablate.training import optimizer as optimizer_module
 from ablate.training import trainer
 from tests.training.conftest import TINY, toy  # noqa: F401
 
@@ -40,13 +41,13 @@ def test_a_generator_that_is_not_restored_is_found(toy, monkeypatch):  # noqa: F
 
 
 def test_a_slightly_different_optimizer_moment_is_found(toy, monkeypatch):  # noqa: F811
-    load = trainer.Optimizer.load
+    load = optimizer_module.Optimizer.load
 
     def careless(optimizer, state):
         name = next(key for key in state if key.startswith("exp_avg/"))
         load(optimizer, {**state, name: state[name] * (1 + 1e-3)})
 
-    monkeypatch.setattr(trainer.Optimizer, "load", careless)
+    monkeypatch.setattr(optimizer_module.Optimizer, "load", careless)
     found = checked(toy)
     assert found is not None
     assert "differ" in found

@@ -132,7 +132,7 @@ def test_a_field_accepts_the_values_that_its_class_accepts(name):
             allowed = True
         except ValidationError:
             allowed = False
-        if (name in ("attention_scale", "embedding_scale") and value is True) or (
+        if (name in ("attention_scale", "embedding_scale", "batch_growth") and value is True) or (
             name == "attention_bias" and type(value) in (int, float)
         ):  # refused by a validator of the class itself
             allowed = False
