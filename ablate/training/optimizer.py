@@ -19,10 +19,9 @@ from ablate.config.plugins import load, parse_reference
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.model.encoder_only import TokenTypes
-from ablate.model.experts import MixtureOfExperts
-from ablate.model.feed_forward import FeedForward
 from ablate.model.layers import Embedding
 from ablate.model.positions import PositionalEncoding
+from ablate.model.stack import Layer
 from ablate.training.update_rules import (
     RULES,
     RULES_OF_MATRICES,
@@ -320,13 +319,15 @@ def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
     of_modules = {
         "embedding": (Embedding,),
         "position": (PositionalEncoding, TokenTypes),
-        "feed_forward": (FeedForward, MixtureOfExperts),
     }
     by_identity = {}  # and not by name: a tied embedding is one parameter in several modules
     for module in model.modules():
         for kind, types in of_modules.items():
             if isinstance(module, types):
                 by_identity.update({id(parameter): kind for parameter in module.parameters()})
+        if isinstance(module, Layer) and module.feed_forward is not None:
+            for parameter in module.feed_forward.parameters():  # which may be of an own class
+                by_identity[id(parameter)] = "feed_forward"
     output = getattr(model, "output", None)
     if output is not None:
         by_identity[id(output.weight)] = "output"

@@ -183,6 +183,15 @@ FACTORS = {
 }  # fmt: skip
 
 
+def test_the_network_of_a_layer_is_a_feed_forward_network_whatever_its_class():
+    model = build(resolve_row(SMALL), 11, seed=1)
+    for layer in (*model.encoder, *model.decoder):
+        layer.feed_forward = nn.Sequential(nn.Linear(16, 8), nn.Linear(8, 16))
+    kinds = kinds_of_parameters(model)
+    of_networks = {kind for name, kind in kinds.items() if "feed_forward.0.weight" in name}
+    assert of_networks == {"feed_forward"}
+
+
 def test_each_kind_of_parameters_has_its_rate_and_its_decay():
     """Side by side with torch's AdamW, which is told them by hand."""
     config = resolve_row({**SMALL, **UNTIED, **FACTORS, "optimizer": "adamw", "weight_decay": 0.3})
