@@ -445,7 +445,12 @@ class ModelConfig(Section):
     )
     embedding_norm: Annotated[
         bool,
-        Facts(needs={"architecture": ("decoder-only", "encoder-only")}),
+        Facts(
+            needs={
+                "architecture": ("decoder-only", "encoder-only"),
+                "norm_position": ("post", "pre", "sandwich", "output"),
+            }
+        ),
     ] = Field(
         False,
         description="normalization of the sum of embeddings and positions in a model of one stack "
