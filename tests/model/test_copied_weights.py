@@ -10,23 +10,21 @@ from ablate.config.cost import parameters
 from ablate.model import build
 from ablate.model.experts import MixtureOfExperts
 from tests.model.small import sentences
-from tests.model.test_published import in_double  # noqa: F401
+from tests.model.test_published import (  # noqa: F401
+    HEADS,
+    INNER,
+    LENGTH,
+    LLAMA,
+    MIXTURE,
+    ONE_STACK,
+    D,
+    in_double,
+)
 
 transformers = pytest.importorskip("transformers")
 
-V, D, HEADS, INNER, LENGTH = 97, 64, 8, 48, 12  # heads of 8
+V = 97
 AT = torch.arange(LENGTH)[None]
-ONE_STACK = {
-    "architecture": "decoder-only", "n_layers": 4, "d_model": D, "n_heads": HEADS, "n_kv_heads": 2,
-    "d_ff": 3 * INNER // 2, "max_positions": 64, "dropout": 0.0, "norm_position": "pre",
-    "embedding_scale": 1, "tied_embeddings": "none",
-}  # fmt: skip
-LLAMA = {
-    **ONE_STACK, "positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu",
-    "feed_forward_bias": False,
-}  # fmt: skip
-MIXTURE = {"n_experts": 4, "experts_per_token": 2}
-
 COMMON = {
     "vocab_size": V, "hidden_size": D, "intermediate_size": INNER, "num_hidden_layers": 4,
     "num_attention_heads": HEADS, "num_key_value_heads": 2, "max_position_embeddings": 64,
