@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import textwrap
+from typing import Any
+
 import yaml
 
-from ablate.config.presets import PRESETS, steps_between
+from ablate.config.model import ModelConfig
+from ablate.config.presets import PRESETS
+from ablate.config.resolve import SYMBOL_OF
+from ablate.config.steps import steps_between
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural
 
@@ -15,8 +21,9 @@ STUDY = """\
 #   ablate plan <file>        show the cost of every row
 #   ablate run <file>         train, then print the table
 #
-# `+ PART` is <from> with one part of <to>; `all` has them all. The table says what each adds.
-# Write leave-one-out in the place of add-one-in to take one part away from <to> instead.
+# `path + PART` is <from> with one part of <to>, and `path all` has them all:
+# <parts>
+# The effects below the table say what each part adds.
 study: <name>
 task: language-model
 
@@ -24,11 +31,7 @@ data:
   corpus: toy   # generated text; your own: {corpus: files, train: input.txt, dev: 5%, test: 5%}
 
 base:
-  preset: <from>
-  N: 6                       # a preset without sizes leaves them to you
-  d_model: 64
-  d_ff: 256
-  h: 4
+<start>
   context: 64
   batch_tokens: 1024
   train_steps: 250
@@ -42,9 +45,15 @@ seeds: [1, 2, 3, 4]
 
 rows:
   path:
-    add-one-in:
-<steps>
+    - add-one-in: <end>
+    - leave-one-out: <end>
 """
+# Sizes for a start on a CPU; those of parts are written where a preset has them.
+SIZES = {"n_layers": 6, "d_model": 64, "d_ff": 256, "n_heads": 4}
+SIZES_OF_PARTS = {
+    "kv_rank": 16, "query_rank": 32, "d_k": 24, "d_v": 16, "n_experts": 4, "experts_per_token": 2,
+    "attention_window": 16,
+}  # fmt: skip
 
 
 def study_between(start: str, end: str) -> str:
@@ -56,20 +65,36 @@ def study_between(start: str, end: str) -> str:
     for name in (start, end):
         if name not in PRESETS:
             raise UsageError("--between: " + unknown_name("preset", name, PRESETS))
+    first, last = ({"preset": name, **_small(PRESETS[name])} for name in (start, end))
+    # A model without feed-forward networks has no d_ff.
+    place = last if PRESETS[start].get("feed_forward") == "none" else first
+    sizes = {name: value for name, value in SIZES.items() if name != "d_ff"}
+    first = {**first, **sizes}
+    place["d_ff"] = SIZES["d_ff"]
     try:
-        steps = steps_between(start, end)
+        steps = steps_between(first, last)
     except ValueError as error:
-        raise UsageError(f"--between: {error}") from None
+        raise UsageError(f"--between: {start} and {end}: {error}") from None
     if len(steps) < 2:
         parts = plural(len(steps), "part")
         raise UsageError(f"--between: {start} and {end} differ in {parts}; a path needs two")
-    lines = []
-    for part, fields in steps.items():
-        values = {
-            field: list(value) if isinstance(value, tuple) else value
-            for field, value in fields.items()
-        }
-        flow = yaml.safe_dump(values, default_flow_style=True, sort_keys=False, width=1000)
-        lines.append(f"      {part}: {flow.strip()}")
     filled = STUDY.replace("<from>", start).replace("<to>", end)
-    return filled.replace("<steps>", "\n".join(lines))
+    filled = filled.replace("<parts>", "\n# ".join(textwrap.wrap(", ".join(steps) + ".", 96)))
+    filled = filled.replace("<start>", textwrap.indent(_yaml(first, is_flow=False), "  "))
+    return filled.replace("<end>", _yaml(last, is_flow=True))
+
+
+def _small(preset: dict[str, Any]) -> dict[str, Any]:
+    """The sizes of the parts of a preset for a start on a CPU."""
+    fields = ModelConfig.model_fields
+    small = {}
+    for name, value in SIZES_OF_PARTS.items():
+        if preset.get(name) not in (None, fields[name].default):
+            small[name] = value
+    return small
+
+
+def _yaml(settings: dict[str, Any], is_flow: bool) -> str:
+    written = {SYMBOL_OF.get(name, name): value for name, value in settings.items()}
+    text = yaml.safe_dump(written, default_flow_style=is_flow, sort_keys=False, width=1000)
+    return text.strip()

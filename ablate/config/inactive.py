@@ -6,12 +6,12 @@ them from base.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 from ablate.config.fields import SET, facts_of
 from ablate.config.model import ModelConfig
-from ablate.config.plugins import parse_reference, without_digest
+from ablate.config.plugins import is_own, without_digest
 from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
 from ablate.config.variants import ATTENTIONS, MIXERS
 from ablate.formatting import setting_text
@@ -42,6 +42,29 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
     yield from _of_depths(c)
 
 
+def idle_entries(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for every pattern with a value that no layer uses.
+
+    A value may stand in a layer that does not use it, as one has to, but not in those alone.
+    """
+    patterns = c.patterns
+    reasons = []
+    if patterns:  # plans of a thousand rows ask for this
+        reasons = [dict(_inactive_in_layer(layer, training)) for layer in c.all_layers]
+    for name in patterns:
+        idle, used = dict[Any, str](), set[Any]()
+        for layer, inactive in zip(c.all_layers, reasons, strict=True):
+            value = getattr(layer, name)
+            if name in inactive:
+                idle[value] = inactive[name]
+            else:
+                used.add(value)
+        for value, reason in idle.items():
+            if used and value not in used and value is not None:
+                text = without_digest(setting_text(value))
+                yield name, f"{text} stands only in layers where it has no effect, with {reason}"
+
+
 def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
     """Yield the same for one layer, by its own configuration."""
     for name, facts in _FACTS.items():
@@ -50,7 +73,7 @@ def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tup
             if values == (SET,):
                 if not value:
                     yield name, f"{selector} unset" if value is None else f"{selector}={value:g}"
-            elif value not in values and not parse_reference(value):
+            elif value not in values and not is_own(value):
                 needed = f"{selector} other than {setting_text(values[0])}"
                 yield name, needed if len(values) == 1 else f"{selector}={value}"
     if c.has_both_stacks:  # cross-attention uses the fields of attention
@@ -80,27 +103,29 @@ def _of_depths(c: ModelConfig) -> Iterator[tuple[str, str]]:
 
 
 def check_active(
-    settings: Mapping[str, Any], written: Collection[str], inactive: Mapping[str, str]
+    settings: Mapping[str, Any],
+    written: Collection[str],
+    inactive: Mapping[str, str],
+    idle: Iterable[tuple[str, str]] = (),
 ) -> None:
-    """Check that every field in `written` has an effect.
+    """Check that every field in `written` has an effect, and every value of a pattern.
 
     Args:
         settings: values by field.
         written: fields that the study writes for this row.
         inactive: inactive fields, with the setting that makes them so.
+        idle: fields with an idle value, with the message.
 
     Raises:
         InactiveSettings: for those that have none.
     """
-    idle = [name for name in written if name in inactive and settings.get(name) is not None]
-    if idle:
-        values = {name: without_digest(setting_text(settings[name])) for name in idle}
-        raise InactiveSettings(
-            [
-                (name, f"{values[name]} has no effect with {inactive[name]}; remove it")
-                for name in idle
-            ]
-        )
+    errors = [(name, message) for name, message in idle if name in written]
+    for name in written:
+        if name in inactive and settings.get(name) is not None:
+            value = without_digest(setting_text(settings[name]))
+            errors.append((name, f"{value} has no effect with {inactive[name]}; remove it"))
+    if errors:
+        raise InactiveSettings(errors)
 
 
 def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[str, Any]:

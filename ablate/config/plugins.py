@@ -3,6 +3,9 @@
 The module's source is found and hashed without importing it, so that planning stays fast and an
 edit of the class makes a new run. A resolved configuration holds the reference with the hash:
 `mypackage.mymodule:MyAttention@3f2a91c0d7e4`.
+
+A class of an installed package is named by its import path, with arguments:
+`torch.optim.NAdam(momentum_decay=0.01)`. That is its identity, as `adam` is that of torch's Adam.
 """
 
 from __future__ import annotations
@@ -28,9 +31,13 @@ from ablate.config.fields import value_text
 from ablate.errors import AblateError, StoreError, StudyError, did_you_mean, listed
 from ablate.formatting import setting_text
 
+Interface = TypeVar("Interface")
+
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*"
 REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
 _REFERENCE = re.compile(REFERENCE_PATTERN)
+IMPORT_PATTERN = rf"({_WORD}(?:\.{_WORD})*)\.({_WORD})(\(.*\))?"
+_IMPORT = re.compile(IMPORT_PATTERN)
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,82 @@ def parse_reference(value: object) -> Reference | None:
     """
     match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
     return Reference(match[1], match[2], match[3]) if match else None
+
+
+@dataclass(frozen=True)
+class ImportPath:
+    """A class of an installed package, and the arguments that a study gives it."""
+
+    module: str
+    name: str
+    arguments: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
+        return f"{self.module}.{self.name}" + (f"({arguments})" if arguments else "")
+
+    def check(self) -> None:
+        """Find the class without importing it, so that planning stays fast.
+
+        Raises:
+            ValueError: the module does not exist, or has nothing of this name.
+        """
+        try:
+            tree = ast.parse(_source(self.module, sys.path))
+        except ValueError as error:
+            own = f"a class beside the study is {self.module}:{self.name}"
+            raise ValueError(f"{self.module}.{self.name}: {error}; {own}") from None
+        names = set[str]()
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.ImportFrom):
+                names.update(alias.asname or alias.name for alias in node.names)
+        if self.name not in names | {"*"} and "*" not in names:
+            missing = f"module {self.module} has no class {self.name}"
+            raise ValueError(f"{missing}{did_you_mean(self.name, sorted(names))}")
+
+    def load(self, interface: type[Interface]) -> type[Interface]:
+        """Import the class.
+
+        Raises:
+            StudyError: it cannot be imported, or does not derive from the interface.
+        """
+        try:
+            cls = getattr(importlib.import_module(self.module), self.name)
+        except (ImportError, AttributeError) as error:
+            raise StudyError(f"{self.module}.{self.name} cannot be imported: {error}") from None
+        if not (isinstance(cls, type) and issubclass(cls, interface)):
+            needed = public_name(interface)
+            raise StudyError(f"{self.module}.{self.name} does not derive from {needed}")
+        return cls
+
+
+def parse_import(value: object) -> ImportPath | None:
+    """Parse `package.module.Class` or `package.module.Class(name=value)`; None for any other value.
+
+    Raises:
+        ValueError: the arguments are not names with numbers, strings, booleans or lists of them.
+    """
+    match = _IMPORT.fullmatch(value) if isinstance(value, str) else None
+    if match is None:
+        return None
+    arguments = {}
+    try:
+        call = ast.parse(f"f{match[3] or '()'}", mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        for keyword in call.keywords:
+            arguments[str(keyword.arg)] = ast.literal_eval(keyword.value)
+    except (ValueError, SyntaxError):
+        needs = f"write them as {match[1]}.{match[2]}(name=1.0, other=True)"
+        raise ValueError(f"{match[3]} are no arguments: {needs}") from None
+    return ImportPath(match[1], match[2], tuple(sorted(arguments.items())))
+
+
+def is_own(value: object) -> bool:
+    """Whether a value names a class of one's own, or one of an installed package."""
+    return parse_reference(value) is not None or parse_import(value) is not None
 
 
 def references(config: BaseModel) -> tuple[Reference, ...]:
@@ -226,10 +309,11 @@ def _modules(folders: Iterable[str]) -> list[str]:
 @dataclass(frozen=True)
 class VariantName:
     """Annotates the type of a field whose value is one of these names, or a reference to a custom
-    class.
+    class; or the import path of an installed one, such as `example`, where that is given.
     """
 
     names: tuple[str, ...]
+    example: str = ""
 
     def check(self, value: Any) -> Any:
         """Return a valid value.
@@ -239,7 +323,11 @@ class VariantName:
         """
         if value in self.names or parse_reference(value):
             return value
+        if self.example and (imported := parse_import(value)):
+            return str(imported)
         allowed = f"{listed(self.names)}, or a class of your own as module:Class"
+        if self.example:
+            allowed += f", or an installed one as {self.example}"
         nearest = did_you_mean(value, self.names) if isinstance(value, str) else ""
         raise ValueError(f"{value_text(value)} is not allowed: must be {allowed}{nearest}")
 
@@ -251,15 +339,10 @@ class VariantName:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: Any
     ) -> dict[str, Any]:
-        return {
-            "anyOf": [
-                {"enum": list(self.names)},
-                {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"},
-            ]
-        }
+        patterns = [REFERENCE_PATTERN, *([IMPORT_PATTERN] if self.example else [])]
+        own = [{"type": "string", "pattern": f"^{pattern}$"} for pattern in patterns]
+        return {"anyOf": [{"enum": list(self.names)}, *own]}
 
-
-Interface = TypeVar("Interface")
 
 PREFIX = "ablate_plugin_"  # of the names under which plug-in modules are loaded
 

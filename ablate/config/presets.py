@@ -1,14 +1,14 @@
 """Named groups of settings: the paper's models, and the parts of published architectures.
 
 A preset with sizes is a whole model. One without sizes, such as `qwen3`, says the parts of an
-architecture, and leaves N, d_model, h and d_ff to the study.
+architecture, and leaves N, d_model, h and d_ff to the study. The sizes of parts, such as the number
+of experts, are those published.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ablate.config.fields import SET, facts_of
 from ablate.config.model import ModelConfig
 
 # d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of
@@ -65,99 +65,101 @@ _BERT: dict[str, Any] = {
     "output_transform": True,
     "output_bias": True,
 }
+# Qwen3 of up to 4B parameters (Yang et al., 2025): larger ones tie no embeddings.
+_QWEN3: dict[str, Any] = {**_LLAMA, "qk_norm": "head", "rope_base": 1e6}
 # Published architectures without their sizes.
 _ARCHITECTURES: dict[str, dict[str, Any]] = {
     "gpt2": {**_GPT, "activation": "gelu_tanh"},
     "gpt-neox": {
-        **_GPT,
-        "dropout": 0.0,
-        "positional_encoding": "rope",
-        "rope_fraction": 0.25,
-        "sublayers": "parallel",
-        "tied_embeddings": "none",
+        **_GPT, "dropout": 0.0, "positional_encoding": "rope", "rope_fraction": 0.25,
+        "sublayers": "parallel", "tied_embeddings": "none",
     },
     "gpt-j": {
-        **_GPT,
-        "dropout": 0.0,
-        "positional_encoding": "rope",
-        "rope_fraction": 0.25,
-        "sublayers": "parallel_shared_norm",
-        "activation": "gelu_tanh",
-        "attention_bias": False,
-        "output_bias": True,
+        **_GPT, "dropout": 0.0, "positional_encoding": "rope", "rope_fraction": 0.25,
+        "sublayers": "parallel_shared_norm", "activation": "gelu_tanh", "attention_bias": False,
+        "output_bias": True, "tied_embeddings": "none",
+    },
+    "phi": {
+        **_GPT, "dropout": 0.0, "positional_encoding": "rope", "rope_fraction": 0.5,
+        "sublayers": "parallel_shared_norm", "activation": "gelu_tanh", "output_bias": True,
         "tied_embeddings": "none",
     },
     "llama": {**_LLAMA, "tied_embeddings": "none"},
+    "diffllama": {**_LLAMA, "tied_embeddings": "none", "attention": "differential"},
     "mixtral": {
-        **_LLAMA,
-        "tied_embeddings": "none",
-        "rope_base": 1e6,
-        "n_experts": 8,
+        **_LLAMA, "tied_embeddings": "none", "rope_base": 1e6, "n_experts": 8,
         "experts_per_token": 2,
     },
-    "qwen3": {**_LLAMA, "qk_norm": "head", "rope_base": 1e6},
+    "qwen3": _QWEN3,
+    "qwen3-moe": {**_QWEN3, "tied_embeddings": "none", "n_experts": 128, "experts_per_token": 8},
+    # The same heads in both mixers; those published have twice as many for the values of DeltaNet.
+    "qwen3-next": {
+        **_QWEN3, "tied_embeddings": "none", "mixer": ("gated_deltanet",) * 3 + ("attention",),
+        "rope_base": 1e7, "rope_fraction": 0.25, "attention_gate": "element", "n_experts": 512,
+        "experts_per_token": 10, "shared_experts": 1, "shared_expert_gate": True,
+    },
+    # Without its dense first layers, its groups of experts and its second predicted token.
+    "deepseek-v3": {
+        **_LLAMA, "tied_embeddings": "none", "rope_fraction": 1 / 3, "n_kv_heads": None,
+        "kv_rank": 512, "query_rank": 1536, "d_k": 192, "d_v": 128, "n_experts": 256,
+        "experts_per_token": 8, "shared_experts": 1, "expert_weights": "sigmoid",
+        "expert_scale": 2.5, "expert_balance_by": "bias",
+    },
+    # Of 20B parameters, for the lengths that it was made for, so without YaRN.
+    "gpt-oss": {
+        **_LLAMA, "tied_embeddings": "none", "rope_base": 1.5e5, "attention": ("local", "full"),
+        "attention_window": 127, "attention_bias": True, "attention_sinks": True,
+        "activation": "swiglu_clamped", "feed_forward_bias": True, "n_experts": 32,
+        "experts_per_token": 4, "router_bias": True,
+    },
+    "mamba2": {
+        **_CAUSAL, "dropout": 0.0, "positional_encoding": "none", "norm": "rmsnorm",
+        "feed_forward": "none", "mixer": "mamba2", "d_k": 128, "d_v": 64,
+    },
+    "lfm2": {**_QWEN3, "mixer": ("short_convolution", "short_convolution", "attention")},
     "olmo2": {
-        **_LLAMA,
-        "tied_embeddings": "none",
-        "rope_base": 5e5,
-        "qk_norm": "width",
+        **_LLAMA, "tied_embeddings": "none", "rope_base": 5e5, "qk_norm": "width",
         "norm_position": "output",
     },
     "smollm3": {
-        **_LLAMA,
-        "positional_encoding": ("rope", "rope", "rope", "none"),
-        "rope_base": 2e6,
+        **_LLAMA, "positional_encoding": ("rope", "rope", "rope", "none"), "rope_base": 2e6,
     },
     "gemma2": {
-        **_LLAMA,
-        "norm_position": "sandwich",
-        "activation": "geglu_tanh",
-        "attention": ("local", "full"),
-        "score_cap": 50.0,
-        "logit_cap": 30.0,
+        **_LLAMA, "norm_position": "sandwich", "activation": "geglu_tanh",
+        "attention": ("local", "full"), "score_cap": 50.0, "logit_cap": 30.0,
         "embedding_scale": "sqrt(d_model)",
     },
     "gemma3": {
-        **_LLAMA,
-        "norm_position": "sandwich",
-        "activation": "geglu_tanh",
-        "attention": ("local",) * 5 + ("full",),
-        "rope_base": (1e4,) * 5 + (1e6,),
-        "qk_norm": "head",
-        "embedding_scale": "sqrt(d_model)",
+        **_LLAMA, "norm_position": "sandwich", "activation": "geglu_tanh",
+        "attention": ("local",) * 5 + ("full",), "rope_base": (1e4,) * 5 + (1e6,),
+        "qk_norm": "head", "embedding_scale": "sqrt(d_model)",
     },
     "nanochat": {
-        **_LLAMA,
-        "tied_embeddings": "none",
-        "norm": "unit",
-        "qk_norm": "unit",
-        "activation": "relu2",
-        "embedding_norm": True,
-        "logit_cap": 15.0,
+        **_LLAMA, "tied_embeddings": "none", "norm": "unit", "qk_norm": "unit",
+        "activation": "relu2", "embedding_norm": True, "logit_cap": 15.0,
     },
-}
+}  # fmt: skip
+# Fields that say how large a model is; a preset without sizes leaves them to the study.
+SIZES = (
+    "n_layers", "encoder_layers", "decoder_layers", "d_model", "d_ff", "n_heads", "n_kv_heads",
+    "n_cross_heads", "d_k", "d_v",
+)  # fmt: skip
 # Parts of an architecture, in the order of a model, and the fields that say each.
 PARTS: dict[str, tuple[str, ...]] = {
     "embeddings": (
-        "embedding_scale",
-        "embedding_norm",
-        "embedding_skip",
-        "tied_embeddings",
-        "token_types",
-        "smear",
+        "embedding_scale", "embedding_norm", "embedding_skip", "token_types", "smear",
         "bigram_embeddings",
     ),
+    "tying": ("tied_embeddings",),
     "positions": (
-        "positional_encoding",
-        "rope_base",
-        "rope_fraction",
-        "rope_scaling",
-        "rope_factor",
+        "positional_encoding", "rope_base", "rope_fraction", "rope_scaling", "rope_factor",
+        "relative_clip",
     ),
     "mixer": ("mixer",),
     "windows": ("attention", "attention_window"),
     "qk-norm": ("qk_norm",),
-    "score-cap": ("score_cap", "attention_sinks"),
+    "scores": ("score_cap", "attention_scale"),
+    "sinks": ("attention_sinks",),
     "gate": ("attention_gate",),
     "latent": ("kv_rank", "query_rank"),
     "values": ("value_embeddings", "value_embedding_rank", "value_residual", "exclude_own_value"),
@@ -165,35 +167,26 @@ PARTS: dict[str, tuple[str, ...]] = {
     "biases": ("attention_bias", "feed_forward_bias", "output_bias"),
     "norm-type": ("norm",),
     "norm-place": ("norm_position", "norm_scale"),
-    "parallel": ("sublayers", "residual_scale"),
+    "parallel": ("sublayers",),
+    "residual-sum": ("residual", "residual_scale"),
     "layers": ("loops", "layer_skips", "stream_scale"),
     "feed-forward": ("feed_forward", "activation"),
     "experts": (
-        "n_experts",
-        "experts_per_token",
-        "shared_experts",
-        "shared_expert_gate",
-        "expert_weights",
-        "expert_scale",
-        "router_bias",
-        "expert_balance_by",
-        "expert_balance",
+        "n_experts", "experts_per_token", "shared_experts", "shared_expert_gate", "expert_weights",
+        "expert_scale", "router_bias", "expert_balance_by", "expert_balance",
     ),
     "logit-cap": ("logit_cap", "output_transform"),
-    "no-dropout": ("dropout", "attention_dropout"),
-}
-
-
-def _defaults() -> dict[str, Any]:
-    """Default of each field of the model; None for one that has none."""
-    fields = ModelConfig.model_fields.items()
-    return {name: None if field.is_required() else field.default for name, field in fields}
+    "regularization": ("dropout", "attention_dropout", "activation_dropout"),
+}  # fmt: skip
 
 
 def _whole(fields: dict[str, Any]) -> dict[str, Any]:
     """Every part of an architecture, so that a preset in a row keeps no part of base's."""
-    defaults = _defaults()
-    return {**{name: defaults[name] for names in PARTS.values() for name in names}, **fields}
+    parts = {}
+    for names in PARTS.values():
+        for name in names:
+            parts[name] = ModelConfig.model_fields[name].default
+    return {**parts, **fields}
 
 
 PRESETS: dict[str, dict[str, Any]] = {
@@ -206,44 +199,3 @@ PRESETS: dict[str, dict[str, Any]] = {
     "bert-base": {**_BERT, "n_layers": 12, "d_model": 768, "d_ff": 3072, "n_heads": 12},
     **{name: _whole(fields) for name, fields in _ARCHITECTURES.items()},
 }
-
-
-def steps_between(start: str, end: str) -> dict[str, dict[str, Any]]:
-    """The parts in which two presets differ: part -> fields with the values of the end.
-
-    Sizes are no part; neither is `architecture`, which must agree.
-
-    Raises:
-        ValueError: they are of different architectures.
-    """
-    before, after = ({**_defaults(), **PRESETS[name]} for name in (start, end))
-    if before["architecture"] != after["architecture"]:
-        raise ValueError(
-            f"{start} is {before['architecture']} and {end} is {after['architecture']}: no part "
-            "leads from one to the other"
-        )
-    steps = {}
-    for part, names in PARTS.items():
-        changed = {name: after[name] for name in names if before[name] != after[name]}
-        changed = {name: value for name, value in changed.items() if _has_effect(name, after)}
-        if changed:
-            steps[part] = changed
-    shares_norm = "parallel_shared_norm" in (before["sublayers"], after["sublayers"])
-    if shares_norm and {"parallel", "norm-place"} <= set(steps):
-        # A shared norm stands before the sub-layers, so neither can change alone.
-        steps["parallel"].update(steps.pop("norm-place"))
-    return steps
-
-
-def _has_effect(name: str, values: dict[str, Any]) -> bool:
-    """Whether a field of the model has the settings that it needs, in some layer."""
-    for selector, allowed in facts_of(ModelConfig)[name].needs.items():
-        value = values[selector]
-        entries = value if isinstance(value, tuple) else (value,)
-        if allowed == (SET,):
-            has_one = any(entry is not None for entry in entries)
-        else:
-            has_one = any(entry in allowed for entry in entries)
-        if not has_one:
-            return False
-    return True

@@ -11,10 +11,15 @@ from pydantic import Field, model_validator
 
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import Section, TaskSettings, facts_of
-from ablate.config.inactive import canonical_values, check_active, inactive_fields
+from ablate.config.inactive import (
+    canonical_values,
+    check_active,
+    idle_entries,
+    inactive_fields,
+)
 from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
-from ablate.config.plugins import parse_reference, without_digest
+from ablate.config.plugins import is_own, without_digest
 from ablate.config.presets import PRESETS
 from ablate.config.training import TrainingConfig
 
@@ -41,7 +46,7 @@ class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
     @model_validator(mode="after")
     def _rates_follow_the_width(self) -> RowConfig:
         name = self.parametrization
-        if name != "standard" and (self.optimizer == "sgd" or parse_reference(self.optimizer)):
+        if name != "standard" and (self.optimizer == "sgd" or is_own(self.optimizer)):
             raise ValueError(
                 f"parametrization={name} has rules for optimizers whose updates have a size of "
                 f"their own, and not for optimizer={without_digest(self.optimizer)}"
@@ -118,14 +123,15 @@ def resolve_row(
         ValueError: h does not divide d_model, and d_k or d_v is not set.
         InactiveSettings: a field in `written` has no effect.
     """
-    merged = _merged(settings)
+    values = merged(settings)
     for head_size in ("d_k", "d_v"):
-        if merged.get(head_size) is None:
-            merged[head_size] = _head_size(merged, head_size)
-    config = RowConfig(**merged)
+        if values.get(head_size) is None:
+            values[head_size] = _head_size(values, head_size)
+    config = RowConfig(**values)
     # After validation: whether a field has an effect depends on the values of others.
     inactive = dict(inactive_fields(config, config))
-    check_active(settings, written, {**inactive, **(unused or {})})
+    idle = idle_entries(config, config)
+    check_active(settings, written, {**inactive, **(unused or {})}, idle)
     return config.model_copy(update=canonical_values(config, inactive))
 
 
@@ -139,34 +145,35 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
         for name, field in RowConfig.model_fields.items()
         if name not in ("d_k", "d_v")
     }
-    merged = {**defaults, **_merged(settings)}
-    heads = merged["n_heads"]
+    values = {**defaults, **merged(settings)}
+    heads = values["n_heads"]
     widths = []
     for number in heads if isinstance(heads, (list, tuple)) else [heads]:
         # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
-        exact = merged["d_model"] / number
+        exact = values["d_model"] / number
         widths.append(int(exact) if exact.is_integer() else exact)
     for head_size in ("d_k", "d_v"):
-        if merged.get(head_size) is None:
-            merged[head_size] = shortest_pattern(tuple(widths))
-    return merged
+        if values.get(head_size) is None:
+            values[head_size] = shortest_pattern(tuple(widths))
+    return values
 
 
-def _merged(settings: Mapping[str, Any]) -> dict[str, Any]:
-    merged: dict[str, Any] = {}
+def merged(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the fields of a preset in its place; later ones override earlier ones."""
+    values: dict[str, Any] = {}
     for name, value in settings.items():
-        merged.update(PRESETS[value] if name == "preset" else {name: value})
-    if merged.get("epochs") is not None:
-        merged.setdefault("train_steps", None)  # epochs replace the default number of steps
-    return merged
+        values.update(PRESETS[value] if name == "preset" else {name: value})
+    if values.get("epochs") is not None:
+        values.setdefault("train_steps", None)  # epochs replace the default number of steps
+    return values
 
 
-def _head_size(merged: Mapping[str, Any], name: str) -> Any:
+def _head_size(values: Mapping[str, Any], name: str) -> Any:
     """Default of d_k and d_v: d_model / h (section 3.2.2), for each entry of a pattern of h."""
-    d_model = merged.get("d_model", ModelConfig.model_fields["d_model"].default)
-    heads = merged.get("n_heads", ModelConfig.model_fields["n_heads"].default)
+    d_model = values.get("d_model", ModelConfig.model_fields["d_model"].default)
+    heads = values.get("n_heads", ModelConfig.model_fields["n_heads"].default)
     if isinstance(heads, (list, tuple)):
-        return tuple(_head_size({**merged, "n_heads": number}, name) for number in heads)
+        return tuple(_head_size({**values, "n_heads": number}, name) for number in heads)
     if (
         type(d_model) is not int
         or type(heads) is not int

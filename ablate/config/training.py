@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.fields import NOT_IN_ID, SET, Facts, Section
-from ablate.config.plugins import VariantName, parse_reference, without_digest
+from ablate.config.plugins import VariantName, is_own, parse_import, without_digest
 
 MAX_STEPS = 100_000_000
 MAX_SEEDS = 1000  # of a study
@@ -19,6 +19,15 @@ LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "lion", "schedule_free")
+# Arguments of an optimizer class that follow from fields, with their names.
+ARGUMENTS_OF_FIELDS = {
+    "params": "the model",
+    "lr": "learning_rate",
+    "betas": "adam_beta1 and adam_beta2",
+    "eps": "adam_eps",
+    "momentum": "momentum",
+    "weight_decay": "weight_decay",
+}
 DECOUPLED = ("adamw", "muon", "normuon", "lion", "schedule_free")  # their weight decay
 
 
@@ -115,11 +124,12 @@ class TrainingConfig(Section):
         le=100.0,
         description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper",
     )
-    optimizer: Annotated[str, VariantName(OPTIMIZERS)] = Field(
+    optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = Field(
         "adam",
         description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon or "
         "NorMuon (Li et al., 2025) for the matrices of hidden layers and AdamW for the other "
-        "parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024)",
+        "parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or the "
+        "import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`",
     )
     momentum: Annotated[float | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = Field(
         None,
@@ -303,7 +313,12 @@ class TrainingConfig(Section):
             )
         if self.optimizer == "schedule_free" and self.ema_decay is not None:
             raise ValueError("ema_decay with optimizer=schedule_free, which averages already")
-        if parse_reference(self.optimizer) and (self.cautious_updates or self.cautious_decay):
+        imported = parse_import(self.optimizer)
+        for name, _ in imported.arguments if imported else ():
+            if name in ARGUMENTS_OF_FIELDS:
+                fields = ARGUMENTS_OF_FIELDS[name]
+                raise ValueError(f"optimizer={imported}: {name} is set by {fields}; remove it here")
+        if is_own(self.optimizer) and (self.cautious_updates or self.cautious_decay):
             raise ValueError(
                 "cautious_updates and cautious_decay change the updates of an optimizer of ablate, "
                 f"and not those of {without_digest(self.optimizer)}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from ablate.analysis.missing import is_whole, unusable_record
 from ablate.config.data import CorpusConfig
-from ablate.config.plugins import parse_reference, references
+from ablate.config.plugins import parse_import, parse_reference, references
 from ablate.config.training import resolve_precision
 from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, StoreError
@@ -63,10 +63,11 @@ def _check_plugins(
         StudyError: one does not fit its interface.
     """
     checked: set[tuple[object, ...]] = set()
-    for run in runs if study.plugin_sources else ():
+    for run in runs:
         c, plugins = run.config, references(run.config)
-        combination = (plugins, c.architecture, c.attention, c.positional_encoding)
-        if plugins and combination not in checked:
+        imported = str(parse_import(c.optimizer) or "")
+        combination = (plugins, imported, c.architecture, c.attention, c.positional_encoding)
+        if (plugins or imported) and combination not in checked:
             from ablate.model.plugin_check import check_plugins
             from ablate.training.own_check import check_own_training
 

@@ -12,7 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
-from ablate.errors import did_you_mean, unknown_name
+from ablate.config.steps import steps_between
+from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
 from ablate.stats.factorial import MAX_FACTORS, Fraction, Generator, smallest_fraction
 from ablate.study.settings import Fault, Settings, name_faults, reference, value_faults
@@ -163,7 +164,8 @@ def _together(parts: Iterable[Part]) -> Settings:
 
 
 def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
-    """The type of the parts of a design: fields, and named groups of fields.
+    """The type of the parts of a design: fields, and named groups of fields; or, of a path, the
+    settings of its end, with a preset among them.
 
     Args:
         way: that makes the design.
@@ -171,8 +173,10 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
         field: the JSON Schema of the value of a field.
     """
 
-    def check(value: Any) -> list[Part]:
+    def check(value: Any) -> list[Part] | Settings:
         value = mapping_of(value, "fields, and of named groups of fields")
+        if way in PATHS and "preset" in value:
+            return Settings.from_file(value)  # its parts depend on base
         if not 2 <= len(value) <= most:
             needs = f"needs 2 to {most} fields or named groups of fields; got {len(value)}"
             raise Misplaced(((), f"{way} {needs}"))
@@ -195,8 +199,34 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
         return parts
 
     branches = [field, reference("settings")]
-    schema = {"type": "object", "minProperties": 2, "additionalProperties": {"anyOf": branches}}
-    return Annotated[list[Part], PlainValidator(check), WithJsonSchema(schema)]
+    schema: dict[str, Any] = {"type": "object", "additionalProperties": {"anyOf": branches}}
+    least: dict[str, Any] = {"minProperties": 2}
+    schema |= {"anyOf": [least, {"required": ["preset"]}]} if way in PATHS else least
+    return Annotated[Any, PlainValidator(check), WithJsonSchema(schema)]
+
+
+def parts_to(way: str, mark: Mark, base: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+    """The parts in which base and the end of a path differ, by the settings of both.
+
+    Raises:
+        ValueError: there are fewer than two.
+    """
+    steps = steps_between(base, end)
+    if len(steps) < 2:
+        parts = listed(steps) if steps else "nothing"
+        differ = f"base and preset {end['preset']} differ in {parts}"
+        raise ValueError(f"{way} needs two parts or more; {differ}")
+    made = []
+    for name, fields in steps.items():
+        high = Settings((field, _node(value, mark)) for field, value in fields.items())
+        made.append(Part(name, mark, Settings(), high, ("off", "on")))
+    return made
+
+
+def _node(value: Any, mark: Mark) -> Node:
+    if isinstance(value, tuple):
+        return Node([Node(entry, mark) for entry in value], mark)
+    return Node(value, mark)
 
 
 def _part(way: str, name: str, mark: Mark, node: Node) -> Part:

@@ -8,16 +8,24 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from ablate.study.names import folded_name
-from ablate.study.rows import MAX_ROWS, Group, RowSpec, expand_group
+from ablate.study.rows import MAX_ROWS, Group, PartsTo, RowSpec, expand_group
 from ablate.study.yaml_nodes import Report
 
 
-def expand_groups(groups: Mapping[str, Group | list[Group]], report: Report) -> list[RowSpec]:
-    """The rows of all groups, in the order of the file. Errors are reported."""
+def expand_groups(
+    groups: Mapping[str, Group | list[Group]], report: Report, parts_to: PartsTo
+) -> list[RowSpec]:
+    """The rows of all groups, in the order of the file. Errors are reported.
+
+    Args:
+        groups: by name.
+        report: receives the errors.
+        parts_to: the parts between base and the end of a path.
+    """
     specs: list[RowSpec] = []
     for name, group in groups.items():
         for options in group if isinstance(group, list) else [group]:
-            specs += expand_group(name, options, report, MAX_ROWS - len(specs))
+            specs += expand_group(name, options, report, MAX_ROWS - len(specs), parts_to)
     return _with_own_labels(specs, report)
 
 

@@ -6,7 +6,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.config.plugins import Reference, parse_reference, pin_reference, plugin_fields
+from ablate.config.plugins import (
+    Reference,
+    parse_import,
+    parse_reference,
+    pin_reference,
+    plugin_fields,
+)
 from ablate.study.yaml_nodes import Node, Report
 
 _PLUGIN_FIELDS = plugin_fields(RowConfig)
@@ -44,7 +50,7 @@ class OwnClasses:
             return Node(pinned_entries, node.mark) if len(pinned_entries) == len(entries) else None
         written = parse_reference(node.value)
         if written is None:
-            return node
+            return self._imported(node)
         if written not in self._pinned:
             self._pinned[written] = self._pin(written)
         pinned = self._pinned[written]
@@ -52,6 +58,19 @@ class OwnClasses:
             self.report(node.mark, str(pinned))
             return None
         return Node(str(pinned), node.mark)
+
+    def _imported(self, node: Node) -> Node | None:
+        """A value that is no reference; None if it is an import path of nothing, which is
+        reported.
+        """
+        try:
+            imported = parse_import(node.value)
+            if imported is not None:
+                imported.check()
+        except ValueError as error:
+            self.report(node.mark, str(error))
+            return None
+        return node
 
     def _pin(self, written: Reference) -> Reference | ValueError:
         try:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ablate.config import PRESETS, DecodingConfig, RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
-from ablate.study.designs import Design, PathDesign
+from ablate.study.designs import Design, Part, PathDesign, parts_to
 from ablate.study.error_list import ErrorList
 from ablate.study.groups import expand_groups
 from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row_tuning import RowTuner
 from ablate.study.rows import RowSpec
 from ablate.study.sections import override_mark
-from ablate.study.settings import merge
+from ablate.study.settings import Settings, merge
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, changes
 from ablate.study.study_file import StudyFile
@@ -145,7 +146,7 @@ class RowReader:
         base = self._base(settings, size)
         rows = {base.label: base}
         dropped = 0
-        for spec in expand_groups(self.file.rows, self.report):
+        for spec in expand_groups(self.file.rows, self.report, partial(self._parts_to, settings)):
             if spec.design is not None:
                 self.designs.setdefault((spec.design, size), spec.mark)
             written = self.settings.by_name(spec.settings)
@@ -166,6 +167,20 @@ class RowReader:
                 rows[draft.label] = self._row(draft, config, matched, base)
         self._check_designs(size, rows)
         return list(rows.values()), dropped
+
+    def _parts_to(self, base: dict[str, Node], way: str, end: Settings) -> list[Part]:
+        """The parts between base and the end of a path; none, with the errors reported, if it is
+        not valid.
+        """
+        written = self.settings.by_name(end)
+        if self.settings.resolve(merge(base, written), end.mark, written=written) is None:
+            return []
+        values = {name: node.to_python() for name, node in written.items()}
+        try:
+            return parts_to(way, end.mark, self.settings.values(base), values)
+        except ValueError as error:
+            self.report(end.mark, str(error))
+            return []
 
     def _base(self, settings: dict[str, Node], size: str) -> Row:
         label = f"{_prefix(size)}base"

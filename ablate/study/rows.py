@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -33,6 +33,7 @@ from ablate.study.designs import (
     Design,
     Factors,
     LeftOut,
+    Part,
     factorial,
     fraction_of,
     path,
@@ -243,7 +244,12 @@ class RowSpec:
         return " ".join(words)
 
 
-def expand_group(group: str, options: Group, report: Report, max_rows: int) -> list[RowSpec]:
+PartsTo = Callable[[str, Settings], list[Part]]  # the parts of a way to an end; none if reported
+
+
+def expand_group(
+    group: str, options: Group, report: Report, max_rows: int, parts_to: PartsTo
+) -> list[RowSpec]:
     """The rows of a group; none if they are more than `max_rows`, which is reported."""
     way = options.way
     node = options.node(way)
@@ -258,11 +264,15 @@ def expand_group(group: str, options: Group, report: Report, max_rows: int) -> l
             mark = next(iter(settings.values())).mark
             rows.append(RowSpec(group, options, mark, settings))
         return rows
-    cells, design = (
-        factorial(group, options.factorial, options.fraction())
-        if way == "factorial"
-        else path(group, PATHS[PATHS.index(way)], options.leave_one_out or options.add_one_in)
-    )
+    if way == "factorial":
+        cells, design = factorial(group, options.factorial, options.fraction())
+    else:
+        parts = options.leave_one_out or options.add_one_in
+        if isinstance(parts, Settings):
+            parts = parts_to(way, parts)
+            if not parts:
+                return []
+        cells, design = path(group, PATHS[PATHS.index(way)], parts)
     return [RowSpec(group, options, cell.mark, cell.settings, cell.title, design) for cell in cells]
 
 

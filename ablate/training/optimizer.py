@@ -15,7 +15,13 @@ from torch import Tensor, nn
 
 from ablate.config import RowConfig
 from ablate.config.parametrization import factors
-from ablate.config.plugins import load, parse_reference
+from ablate.config.plugins import (
+    is_own,
+    load,
+    parse_import,
+    parse_reference,
+    without_digest,
+)
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.model.encoder_only import TokenTypes
@@ -175,17 +181,24 @@ class Optimizer:
 
 
 class OwnOptimizer(Optimizer):
-    """A `torch.optim.Optimizer` of a user's own.
+    """A `torch.optim.Optimizer` of a user's own or of an installed package.
 
     It is called with groups of parameters, which have `lr` and, if it takes one, `weight_decay`;
-    and with those of `betas`, `eps` and `momentum` that it takes, from the fields of the row.
+    with those of `betas`, `eps` and `momentum` that it takes, from the fields of the row; and with
+    the arguments that its import path has.
     """
 
     def __init__(self, model: nn.Module, config: RowConfig, sources: Path) -> None:
         super().__init__(model, config)
         plugin = parse_reference(config.optimizer)
-        assert plugin is not None
-        kind = load(plugin, sources, torch.optim.Optimizer)
+        arguments: dict[str, Any] = {}
+        if plugin is not None:
+            kind = load(plugin, sources, torch.optim.Optimizer)
+        else:
+            imported = parse_import(config.optimizer)
+            assert imported is not None
+            kind = imported.load(torch.optim.Optimizer)  # type: ignore[type-abstract]
+            arguments = dict(imported.arguments)
         taken = inspect.signature(kind).parameters
         fields: dict[str, Any] = {
             "lr": 1e-3,  # until the first step, whose rate is that of the schedule
@@ -199,10 +212,14 @@ class OwnOptimizer(Optimizer):
             if "weight_decay" in taken:
                 groups[-1]["weight_decay"] = group.decay
             elif group.decay:
-                raise StudyError(f"optimizer={plugin}: it takes no weight_decay, which is set")
-        self.own: torch.optim.Optimizer = kind(
-            groups, **{name: value for name, value in fields.items() if name in taken}
-        )
+                optimizer = without_digest(config.optimizer)
+                raise StudyError(f"optimizer={optimizer}: it takes no weight_decay, which is set")
+        given = {}
+        for name, value in fields.items():
+            # Adafactor's eps are two numbers of another meaning.
+            if name in taken and not (name == "eps" and isinstance(taken[name].default, tuple)):
+                given[name] = value
+        self.own: torch.optim.Optimizer = kind(groups, **given, **arguments)
 
     def allocate(self) -> None:
         """Nothing: the class makes its state in the first step."""
@@ -252,7 +269,7 @@ class OwnOptimizer(Optimizer):
 
 def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimizer:
     """The optimizer that a row names; `sources` has those of a user's own classes."""
-    if parse_reference(config.optimizer):
+    if is_own(config.optimizer):
         return OwnOptimizer(model, config, sources)
     return Optimizer(model, config)
 
@@ -278,7 +295,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[Group]:
 
 
 def _rule(config: RowConfig, of_matrix: bool) -> UpdateRule:
-    if parse_reference(config.optimizer):
+    if is_own(config.optimizer):
         return UpdateRule()  # the class has its own
     if of_matrix:
         rule = RULES_OF_MATRICES[config.optimizer](config)

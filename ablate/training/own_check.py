@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.plugins import as_ablate_error, parse_reference
+from ablate.config.plugins import as_ablate_error, describe, is_own, parse_reference
 from ablate.errors import StudyError
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
@@ -25,15 +25,23 @@ def check_own_training(config: RowConfig, sources: Path) -> None:
             a rate is not a finite number from 0 on.
     """
     for field, check in (("optimizer", _check_optimizer), ("schedule", _check_schedule)):
-        plugin = parse_reference(getattr(config, field))
-        if plugin is None:
+        value = getattr(config, field)
+        if not is_own(value):
             continue
+        plugin = parse_reference(value)
+        where = f"{field}={value}"
+        if plugin is not None:
+            where = f"{plugin.written_file}: {plugin.module}:{plugin.name}"
         try:
             fault = check(config, sources)
         except Exception as error:
-            raise as_ablate_error(plugin, error) from None
+            if plugin is not None:
+                raise as_ablate_error(plugin, error) from None
+            if isinstance(error, StudyError):
+                raise
+            fault = describe([], error).removeprefix(": ")
         if fault:
-            raise StudyError(f"{plugin.written_file}: {plugin.module}:{plugin.name}: {fault}")
+            raise StudyError(f"{where}: {fault}")
 
 
 class _Small(nn.Module):

@@ -110,6 +110,36 @@ def test_a_setting_needs_an_effect_in_one_layer():
     assert resolve_row({**linear, "attention": ["linear", "full"]}).attention_dropout == 0.5
 
 
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            {"attention_window": [4, 8, 5]},
+            "attention_window: 5 stands only in layers where it has no effect, with attention "
+            "other than local",
+        ),
+        (
+            {"mixer": ["attention", "lstm", "attention"], "d_ff": [1, 2, 3]},
+            None,  # the network beside a mixer has an effect, and local stands in layer 1
+        ),
+        (
+            {"mixer": ["lstm", "lstm", "attention"]},
+            "attention: local stands only in layers where it has no effect, with mixer other than "
+            "attention",
+        ),
+    ],
+    ids=str,
+)
+def test_each_value_of_a_pattern_has_an_effect_in_one_layer(fields, message):
+    settings = {**GEMMA, "n_layers": 3, **fields}
+    if message is None:
+        assert resolve_row(settings, [*fields, "attention"]).n_layers == 3
+        return
+    with pytest.raises(InactiveSettings) as error:
+        resolve_row(settings, [*fields, "attention"])
+    assert message in str(error.value)
+
+
 def test_a_pattern_survives_json():
     config = resolve_row(GEMMA)
     assert type(config).model_validate_json(config.model_dump_json()) == config

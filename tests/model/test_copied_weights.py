@@ -11,12 +11,13 @@ from ablate.model import build
 from ablate.model.experts import MixtureOfExperts
 from tests.model.small import sentences
 from tests.model.test_published import (  # noqa: F401
+    EXPERTS,
+    GATED,
     HEADS,
     INNER,
     LENGTH,
-    LLAMA,
-    MIXTURE,
-    ONE_STACK,
+    SIZES,
+    WINDOW,
     D,
     in_double,
 )
@@ -145,7 +146,7 @@ def assert_equal_logits(ours, theirs, tokens=None):
 
 def test_diffllama_has_differential_attention():
     theirs = reference("DiffLlama", **COMMON)
-    _, ours = built(theirs, {**LLAMA, "attention": "differential"})
+    _, ours = built(theirs, {"preset": "diffllama", **GATED})
     copy_ends(ours, theirs)
     for mine, layer in zip(ours.decoder, theirs.model.layers, strict=True):
         attention = layer.self_attn
@@ -163,12 +164,7 @@ def test_gpt_oss_has_sinks_and_clamped_experts():
         "GptOss", **COMMON, head_dim=8, num_local_experts=4, num_experts_per_tok=2,
         sliding_window=4, rope_parameters={"rope_type": "default", "rope_theta": 1.5e5},
     )  # fmt: skip
-    _, ours = built(
-        theirs,
-        {**LLAMA, **MIXTURE, "attention": ["local", "full"], "attention_window": 3,
-         "rope_base": 1.5e5, "attention_bias": True, "attention_sinks": True,
-         "activation": "swiglu_clamped", "feed_forward_bias": True, "router_bias": True},
-    )  # fmt: skip
+    _, ours = built(theirs, {"preset": "gpt-oss", **EXPERTS, **WINDOW})
     copy_ends(ours, theirs)
     for mine, layer in zip(ours.decoder, theirs.model.layers, strict=True):
         copy_attention(mine.mixer, layer.self_attn)
@@ -199,10 +195,9 @@ def test_deepseek_v3_has_latent_attention_and_experts_that_a_bias_balances(query
     )  # fmt: skip
     _, ours = built(
         theirs,
-        {**LLAMA, "n_kv_heads": None, "kv_rank": 8, "query_rank": query_rank, "d_k": 12, "d_v": 8,
-         "rope_fraction": 1 / 3, "d_ff": [3 * INNER // 2, 36, 36, 36],
-         "n_experts": [None, 4, 4, 4], "shared_experts": 1, "expert_weights": "sigmoid",
-         "expert_scale": 2.5, "expert_balance_by": "bias"},
+        {"preset": "deepseek-v3", **SIZES, "kv_rank": 8, "query_rank": query_rank, "d_k": 12,
+         "d_v": 8, "d_ff": [3 * INNER // 2, 36, 36, 36], "n_experts": [None, 4, 4, 4],
+         "experts_per_token": 2},
         buffers=3 * 4,
     )  # fmt: skip
 
@@ -233,20 +228,16 @@ def test_deepseek_v3_has_latent_attention_and_experts_that_a_bias_balances(query
     assert_equal_logits(ours, theirs)
 
 
-def test_lfm2_alternates_short_convolutions_and_attention():
+def test_lfm2_has_two_short_convolutions_before_attention():
     theirs = reference(
         "Lfm2", **{name: value for name, value in COMMON.items() if name != "rms_norm_eps"},
-        norm_eps=1e-6, full_attn_idxs=[1, 3], block_auto_adjust_ff_dim=False,
+        norm_eps=1e-6, full_attn_idxs=[2], block_auto_adjust_ff_dim=False,
     )  # fmt: skip
-    _, ours = built(
-        theirs,
-        {**LLAMA, "mixer": ["short_convolution", "attention"], "qk_norm": "head",
-         "rope_base": 1e6, "tied_embeddings": "all"},
-    )  # fmt: skip
+    _, ours = built(theirs, {"preset": "lfm2", **GATED})
     ours.embedding.weight.copy_(theirs.model.embed_tokens.weight)
     copy(ours.decoder_norm, theirs.model.embedding_norm)
     for i, (mine, layer) in enumerate(zip(ours.decoder, theirs.model.layers, strict=True)):
-        if i % 2:
+        if i == 2:
             attention = layer.self_attn
             copy_attention(mine.mixer, attention, output="out_proj")
             for own, their in (("norm_Q", "q_layernorm"), ("norm_K", "k_layernorm")):
@@ -269,16 +260,11 @@ def test_mamba2_has_no_feed_forward_networks():
     theirs = reference(
         "Mamba2", vocab_size=V, hidden_size=D, num_hidden_layers=4, state_size=6, num_heads=8,
         head_dim=16, n_groups=1, expand=2, chunk_size=4, pad_token_id=0, bos_token_id=1,
-        eos_token_id=2, layer_norm_epsilon=1e-6,
+        eos_token_id=2, layer_norm_epsilon=1e-6, tie_word_embeddings=True,
     )  # fmt: skip
-    _, ours = built(
-        theirs,
-        {**ONE_STACK, "n_kv_heads": None, "d_k": 6, "d_v": 16, "mixer": "mamba2", "norm": "rmsnorm",
-         "positional_encoding": "none", "feed_forward": "none"},
-    )  # fmt: skip
+    _, ours = built(theirs, {"preset": "mamba2", **SIZES, "d_k": 6, "d_v": 16})
     body = theirs.backbone
     ours.embedding.weight.copy_(body.embeddings.weight)
-    ours.output.weight.copy_(theirs.lm_head.weight)
     copy(ours.decoder_norm, body.norm_f)
     for mine, layer in zip(ours.decoder, body.layers, strict=True):
         mixer, net = mine.mixer, layer.mixer
@@ -308,16 +294,14 @@ def test_qwen3_next_mixes_gated_deltanet_with_gated_attention():
     theirs = reference(
         "Qwen3Next", **COMMON, head_dim=8, num_experts=4, num_experts_per_tok=2,
         moe_intermediate_size=INNER, shared_expert_intermediate_size=INNER,
-        linear_num_value_heads=4, linear_num_key_heads=4, linear_key_head_dim=6,
+        linear_num_value_heads=4, linear_num_key_heads=4, linear_key_head_dim=8,
         linear_value_head_dim=10,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 0.25},
     )  # fmt: skip
     _, ours = built(
         theirs,
-        {**LLAMA, **MIXTURE, "mixer": ["gated_deltanet"] * 3 + ["attention"],
-         "positional_encoding": ["none", "none", "none", "rope"],
-         "n_heads": [4, 4, 4, 8], "d_k": [6, 6, 6, 8], "d_v": [10, 10, 10, 8], "qk_norm": "head",
-         "attention_gate": "element", "rope_fraction": 0.25, "shared_experts": 1,
-         "shared_expert_gate": True},
+        {"preset": "qwen3-next", **EXPERTS, "n_heads": [4, 4, 4, 8], "d_k": 8,
+         "d_v": [10, 10, 10, 8]},
     )  # fmt: skip
 
     def of_one(weight):  # gains are stored as differences from 1
@@ -338,7 +322,7 @@ def test_qwen3_next_mixes_gated_deltanet_with_gated_attention():
             copy(mixer.norm_K, attention.k_norm, lambda weight: 1 + pairs(weight, 2, 8))
         else:
             net = layer.linear_attn
-            of_heads = net.in_proj_qkvz.weight.view(4, 32, D).split([6, 6, 10, 10], dim=1)
+            of_heads = net.in_proj_qkvz.weight.view(4, 36, D).split([8, 8, 10, 10], dim=1)
             for W, weight in zip(("query", "key", "value", "gate"), of_heads, strict=True):
                 getattr(mixer, W).weight.copy_(weight.flatten(0, 1))
             strength, step = net.in_proj_ba.weight.view(4, 2, D).unbind(1)
@@ -346,7 +330,7 @@ def test_qwen3_next_mixes_gated_deltanet_with_gated_attention():
             mixer.decay.step.weight.copy_(step)
             mixer.decay.step_bias.copy_(net.dt_bias)
             mixer.decay.log_rate.copy_(net.A_log)
-            weights = net.conv1d.weight.split([24, 24, 40])
+            weights = net.conv1d.weight.split([32, 32, 40])
             for convolution, weight in zip(mixer.convolutions, weights, strict=True):
                 convolution.weight.copy_(weight)
             copy(mixer.norm, net.norm)
@@ -355,5 +339,5 @@ def test_qwen3_next_mixes_gated_deltanet_with_gated_attention():
         copy_feed_forward(mine.feed_forward.shared[0], layer.mlp.shared_expert)
         copy(mine.feed_forward.shared_gate, layer.mlp.shared_expert_gate)
         copy_norms(mine, layer, of_one)
-    share_rotations(ours.positions.of_layer(3), theirs.model.rotary_emb)
+    share_rotations(ours.positions, theirs.model.rotary_emb)
     assert_equal_logits(ours, theirs)

@@ -21,82 +21,48 @@ from tests.model.small import drawn, sentences
 transformers = pytest.importorskip("transformers")
 
 V, D, HEADS, INNER, LENGTH = 260, 64, 8, 48, 12  # heads of 8
-ONE_STACK = {
-    "architecture": "decoder-only", "n_layers": 4, "d_model": D, "n_heads": HEADS, "n_kv_heads": 2,
-    "d_ff": 3 * INNER // 2, "max_positions": 64, "dropout": 0.0, "norm_position": "pre",
-    "embedding_scale": 1, "tied_embeddings": "none",
+SIZES = {
+    "n_layers": 4, "d_model": D, "n_heads": HEADS, "d_ff": INNER, "max_positions": 64,
+    "dropout": 0.0,
 }  # fmt: skip
-LLAMA = {
-    **ONE_STACK, "positional_encoding": "rope", "norm": "rmsnorm", "activation": "swiglu",
-    "feed_forward_bias": False,
-}  # fmt: skip
-# d_ff without a gate is the inner width itself.
-NEOX = {
-    **ONE_STACK, "n_kv_heads": None, "d_ff": INNER, "positional_encoding": "rope",
-    "activation": "gelu", "attention_bias": True, "sublayers": "parallel",
-}  # fmt: skip
-GEMMA = {
-    **LLAMA, "norm_position": "sandwich", "activation": "geglu_tanh", "attention": ["local", "full"],
-    "attention_window": 3, "embedding_scale": "sqrt(d_model)", "tied_embeddings": "all",
-}  # fmt: skip
-MIXTURE = {"n_experts": 4, "experts_per_token": 2}
+# The inner width of a gated network is 2/3 d_ff.
+GATED = {**SIZES, "n_kv_heads": 2, "d_ff": 3 * INNER // 2}
+EXPERTS = {**GATED, "n_experts": 4, "experts_per_token": 2}
+LLAMA = {"preset": "llama", **GATED}
+NEOX = {"preset": "gpt-neox", **SIZES}
+OLMO = {"preset": "olmo2", **GATED}
+QWEN = {"preset": "qwen3", **GATED}
+WINDOW = {"attention_window": 3}
 
-LOCAL = ["local", "local", "local", "full"]
-# Name of the reference and our fields.
+# Name of the reference, and our fields: a preset with small sizes; what follows it is no part of
+# it, or of an architecture without a preset.
 PUBLISHED = {
     "llama": ("Llama", LLAMA),
     "llama with biases": ("Llama", {**LLAMA, "attention_bias": True, "feed_forward_bias": True}),
     "llama with geglu": ("Llama", {**LLAMA, "activation": "geglu"}),
-    "qwen2": ("Qwen2", {**LLAMA, "attention_bias": "inputs"}),
-    "qwen3": ("Qwen3", {**LLAMA, "qk_norm": "head", "rope_base": 1e6}),
-    "olmo2": ("Olmo2", {**LLAMA, "qk_norm": "width", "norm_position": "output"}),
-    "olmo3": (
-        "Olmo3",
-        {**LLAMA, "qk_norm": "width", "norm_position": "output", "attention_window": 3,
-         "attention": LOCAL, "rope_base": 5e5},
-    ),
-    "gemma2": ("Gemma2", {**GEMMA, "score_cap": 50.0, "logit_cap": 30.0}),
-    "gemma3": (
-        "Gemma3",
-        {**GEMMA, "qk_norm": "head", "attention": LOCAL, "rope_base": [1e4, 1e4, 1e4, 1e6]},
-    ),
-    "smollm3": (
-        "SmolLM3",
-        {**LLAMA, "positional_encoding": ["rope", "rope", "rope", "none"], "rope_base": 2e6,
-         "tied_embeddings": "all"},
-    ),
+    "qwen2": ("Qwen2", {**QWEN, "qk_norm": "none", "attention_bias": "inputs"}),
+    "qwen3": ("Qwen3", QWEN),
+    "olmo2": ("Olmo2", OLMO),
+    "olmo3": ("Olmo3", {**OLMO, "attention": ["local", "local", "local", "full"], **WINDOW}),
+    "gemma2": ("Gemma2", {"preset": "gemma2", **GATED, **WINDOW}),
+    "gemma3": ("Gemma3", {"preset": "gemma3", **GATED, "n_layers": 6, **WINDOW}),
+    "smollm3": ("SmolLM3", {"preset": "smollm3", **GATED}),
     "cohere": (
         "Cohere",
         {**LLAMA, "norm": "layernorm_no_bias", "sublayers": "parallel_shared_norm",
          "tied_embeddings": "all"},
     ),
-    "mixtral": ("Mixtral", {**LLAMA, **MIXTURE, "rope_base": 1e6}),
-    "qwen3_moe": (
-        "Qwen3Moe", {**LLAMA, **MIXTURE, "qk_norm": "head", "expert_weights": "softmax"}
+    "mixtral": ("Mixtral", {"preset": "mixtral", **EXPERTS}),
+    "qwen3-moe": ("Qwen3Moe", {"preset": "qwen3-moe", **EXPERTS}),
+    "qwen3-moe of all": (
+        "Qwen3Moe", {"preset": "qwen3-moe", **EXPERTS, "expert_weights": "softmax"}
     ),
-    "qwen3_moe of chosen": ("Qwen3Moe", {**LLAMA, **MIXTURE, "qk_norm": "head"}),
-    "nanochat": (
-        "NanoChat",
-        {**LLAMA, "d_ff": INNER, "activation": "relu2", "norm": "unit", "qk_norm": "unit",
-         "embedding_norm": True, "logit_cap": 15.0},
-    ),
-    "gpt_neox": ("GPTNeoX", {**NEOX, "rope_fraction": 0.25}),
-    "gpt_neox in turn": ("GPTNeoX", {**NEOX, "sublayers": "sequential", "n_kv_heads": 2}),
-    "phi": (
-        "Phi",
-        {**NEOX, "n_kv_heads": 2, "rope_fraction": 0.5, "sublayers": "parallel_shared_norm",
-         "activation": "gelu_tanh", "output_bias": True},
-    ),
-    "gptj": (
-        "GPTJ",
-        {**NEOX, "attention_bias": False, "rope_fraction": 0.5, "activation": "gelu_tanh",
-         "sublayers": "parallel_shared_norm", "output_bias": True},
-    ),
-    "gpt2": (
-        "GPT2",
-        {**NEOX, "positional_encoding": "learned", "sublayers": "sequential",
-         "activation": "gelu_tanh"},
-    ),
+    "nanochat": ("NanoChat", {"preset": "nanochat", **SIZES, "n_kv_heads": 2}),
+    "gpt-neox": ("GPTNeoX", NEOX),
+    "gpt-neox in turn": ("GPTNeoX", {**NEOX, "sublayers": "sequential", "n_kv_heads": 2}),
+    "phi": ("Phi", {"preset": "phi", **SIZES, "n_kv_heads": 2}),
+    "gpt-j": ("GPTJ", {"preset": "gpt-j", **SIZES}),
+    "gpt2": ("GPT2", {"preset": "gpt2", **SIZES}),
 }  # fmt: skip
 FACTORS = {"embedding_scale": "sqrt(d_model)", "tied_embeddings": "all"}  # which go into a matrix
 
@@ -185,7 +151,7 @@ def test_a_published_architecture_is_said_in_fields(tmp_path, name):
     row, ours, theirs = exported(name, tmp_path)
     count = sum(parameter.numel() for parameter in ours.parameters())
     assert parameters(row, V) == count
-    if name != "gpt_neox in turn":  # theirs has no shared heads
+    if name != "gpt-neox in turn":  # theirs has no shared heads
         assert count == sum(parameter.numel() for parameter in theirs.parameters())
     share_rotations(ours, theirs)
     assert_equal_logits(ours, theirs)

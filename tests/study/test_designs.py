@@ -97,6 +97,59 @@ def test_paths_lead_from_base_to_the_whole_by_one_part_at_a_time(read):
     assert added.rows == ("path + norm_position", "path + modern", "path + P_drop")
 
 
+LM = """\
+study: table3
+task: language-model
+data: {corpus: toy}
+base: {preset: gpt2, N: 6, d_model: 64, d_ff: 256, h: 4, train_steps: 300, context: 32}
+"""
+
+
+def test_a_preset_is_the_end_of_a_path(read):
+    """With a step for each part in which it differs from base, whatever base's own settings."""
+    end = "{preset: qwen3, n_kv_heads: 2}"
+    text = f"path: [{{add-one-in: {end}}}, {{leave-one-out: {end}}}]\n  row: {{set: {end}}}"
+    study = read(f"{LM.replace('h: 4', 'h: 4, qk_norm: head')}rows:\n  {text}\n")
+    rows = rows_of(study)
+    parts = ("positions", "biases", "norm-type", "feed-forward", "regularization", "sizes")
+    assert [design.parts for design in study.designs] == [parts, parts]
+    assert rows["path + positions"].changed == {"positional_encoding": "rope", "rope_base": 1e6}
+    assert rows["path + sizes"].changed == {"n_kv_heads": 2}
+    whole = rows["path all"].changed
+    assert whole == {
+        name: value for part in parts for name, value in rows[f"path + {part}"].changed.items()
+    }
+    for part in parts:
+        left = whole.keys() - rows[f"path + {part}"].changed.keys()
+        assert rows[f"path all - {part}"].changed == {name: whole[name] for name in left}
+
+
+def test_sizes_have_the_steps_to_a_preset_each(read):
+    sizes = "sizes: {small: {}, large: {d_model: 128}}\n"
+    study = read(f"{LM}{sizes}rows: {{path: {{add-one-in: {{preset: qwen3}}}}}}\n")
+    small, large = (design.parts for design in study.designs)
+    assert small == large
+    assert rows_of(study)["large path + qk-norm"].config.d_model == 128
+
+
+@pytest.mark.parametrize(
+    ("group", "fault"),
+    [
+        ("{add-one-in: {preset: qwen4}}", '5:33: unknown preset "qwen4"'),
+        ("{add-one-in: {preset: gpt2}}", "5:24: add-one-in needs two parts or more; base and preset gpt2 differ in nothing"),
+        ("{leave-one-out: {preset: gpt2, norm: unit}}", "5:27: leave-one-out needs two parts or more; base and preset gpt2 differ in norm-type"),
+        ("{add-one-in: {preset: bert-base}}", "5:24: architecture=decoder-only and architecture=encoder-only have no parts between them"),
+        ("{add-one-in: {preset: qwen3, n_kv_heads: 3}}", "5:52: n_kv_heads=3 does not divide h=4"),
+        ("{add-one-in: {preset: mamba2, d_ff: 8}}", "5:47: d_ff: 8 has no effect"),
+        ("{add-one-in: {preset: qwen3, x: {norm: unit}}}", '5:40: unknown field "x"'),
+    ],
+)  # fmt: skip
+def test_a_fault_of_an_end_is_reported_at_its_place(faults, group, fault):
+    lines = faults(f"{LM}rows: {{F: {group}}}\n")
+    assert len(lines) == 1, lines
+    assert lines[0].startswith(f"table3.yaml:{fault}"), lines
+
+
 def test_rows_of_a_design_can_be_matched_and_tuned(read):
     tune = "tune: {grid: {learning_rate: [0.001, 0.01]}, seeds: [9]}\n"
     study = read(

@@ -194,3 +194,17 @@ def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, fol
     )
     assert done.stdout.splitlines()[-1] == "set()"
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ("torch.optim.NAdamm", 'module torch.optim has no class NAdamm; did you mean "NAdam"?'),
+        ("nowhere.Mine", "nowhere.Mine: module nowhere not found"),
+        ("torch.optim.NAdam(momentum_decay=x)", "(momentum_decay=x) are no arguments"),
+    ],
+)
+def test_a_class_of_an_installed_package_is_found_without_importing_it(faults, optimizer, message):
+    text = "study: s\ndata: {corpus: toy}\nbase: {}\nrows:\n  A: {set: {optimizer: X}}\n"
+    (line,) = faults(text.replace("X", f'"{optimizer}"'))
+    assert f"5:24: {message}" in line

@@ -30,7 +30,7 @@ def written(text, group="A", budget=MAX_ROWS):
         node = Node({name: (Mark("s"), node)}, Mark("s"))
     groups = read_model(StudyFile, node, "s", report)[0].rows.get(group, [])
     for options in groups if isinstance(groups, list) else [groups]:
-        rows += expand_group(group, options, report, budget - len(rows))
+        rows += expand_group(group, options, report, budget - len(rows), None)
     assert all(row.group == group for row in rows)
     return [{name: node.value for name, node in row.settings.items()} for row in rows], errors
 

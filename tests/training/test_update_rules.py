@@ -300,11 +300,27 @@ def own(tmp_path):
     return own
 
 
-def test_an_own_class_steps_like_torchs_with_the_fields_that_it_takes(own, tmp_path):
+DECAY = {"momentum_decay": 0.5, "decoupled_weight_decay": True}
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "arguments"),
+    [
+        (NADAM, {}),
+        ("torch.optim.NAdam", {}),
+        ("torch.optim.nadam.NAdam(momentum_decay=0.5, decoupled_weight_decay=True)", DECAY),
+    ],
+)
+def test_a_class_steps_like_torchs_with_the_fields_that_it_takes(
+    own, tmp_path, optimizer, arguments
+):
     assert {"betas", "eps", "weight_decay"} <= set(inspect.signature(torch.optim.NAdam).parameters)
-    config = resolve_row({"optimizer": own(NADAM), "weight_decay": 0.1, "adam_beta1": 0.8})
+    named = own(optimizer) if optimizer == NADAM else optimizer
+    config = resolve_row({"optimizer": named, "weight_decay": 0.1, "adam_beta1": 0.8})
     ours, theirs = Matrix(), Matrix()
-    plain = torch.optim.NAdam(theirs.parameters(), betas=(0.8, 0.98), eps=1e-9, weight_decay=0.1)
+    plain = torch.optim.NAdam(
+        theirs.parameters(), betas=(0.8, 0.98), eps=1e-9, weight_decay=0.1, **arguments
+    )
     stepped = make_optimizer(ours, config, tmp_path)
     for rate, gradient in zip(RATES, gradients(ours.matrix), strict=True):
         ours.matrix.grad, theirs.matrix.grad = gradient, gradient.clone()
@@ -314,10 +330,13 @@ def test_an_own_class_steps_like_torchs_with_the_fields_that_it_takes(own, tmp_p
     assert torch.equal(ours.matrix, theirs.matrix)
 
 
-@pytest.mark.parametrize("source", [NADAM, SIGNED])
+@pytest.mark.parametrize(
+    "source", [NADAM, SIGNED, "torch.optim.RAdam", "torch.optim.Adafactor(d=2.0)"]
+)
 @pytest.mark.parametrize("ema", [None, 0.9])
-def test_an_own_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
-    config = resolve_row({"optimizer": own(source), "ema_decay": ema})
+def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
+    optimizer = source if source.startswith("torch") else own(source)
+    config = resolve_row({"optimizer": optimizer, "ema_decay": ema})
     check_own_training(config, tmp_path)
     whole, stopped = Matrix(), Matrix()
     unbroken, first = (make_optimizer(model, config, tmp_path) for model in (whole, stopped))
@@ -360,6 +379,24 @@ def test_an_own_class_that_does_not_fit_is_refused_before_training(
     assert message in line
 
 
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ("torch.optim.Muon", "optimizer=torch.optim.Muon: ValueError: Muon only supports 2D"),
+        ("torch.optim.NAdam(decay=1)", "unexpected keyword argument 'decay'"),
+        ("torch.nn.Linear", "torch.nn.Linear does not derive from torch.optim.Optimizer"),
+        ("torch.optim.Nadam", "torch.optim.Nadam cannot be imported"),
+    ],
+)
+def test_an_installed_class_that_does_not_fit_is_refused_before_training(
+    tmp_path, optimizer, message
+):
+    with pytest.raises(StudyError) as caught:
+        check_own_training(resolve_row({"optimizer": optimizer}), tmp_path)
+    (line,) = caught.value.lines
+    assert message in line
+
+
 def test_an_own_function_gives_the_share_of_the_peak_after_the_warm_up(own, tmp_path):
     source = "def Mine(config, step, last):\n    return 1 - (step - config.warmup_steps) / last\n"
     row = {"schedule": own(source), "learning_rate": 0.5, "warmup_steps": 10, "train_steps": 100}
@@ -397,6 +434,9 @@ def test_an_own_function_that_does_not_fit_is_refused_before_training(
         ({"train_steps": None, "patience": 2, "optimizer": "lion", "weight_decay": 0.1, "decay_schedule": "linear"},
          "decay_schedule=linear falls to its end"),
         ({"optimizer": "lyon"}, "did you mean"),
+        ({"optimizer": "torch.optim.NAdam(0.5)"}, "(0.5) are no arguments"),
+        ({"optimizer": "torch.optim.NAdam(eps=1)"}, "eps is set by adam_eps; remove it here"),
+        ({"optimizer": "torch.optim.NAdam", "cautious_updates": True}, "not those of torch.optim.NAdam"),
     ],
 )  # fmt: skip
 def test_settings_that_contradict_each_other_are_refused(settings, message):

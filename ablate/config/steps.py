@@ -1,0 +1,93 @@
+"""From one configuration to another, part by part: the steps of `add-one-in: {preset: qwen3}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ablate.config.inactive import inactive_fields
+from ablate.config.presets import PARTS, SIZES
+from ablate.config.resolve import merged, resolve_row
+
+Steps = dict[str, dict[str, Any]]
+
+
+def steps_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
+    """The parts in which two configurations differ: part -> fields with the values of the end.
+
+    Each step is valid alone, and the others are without it: parts that depend on each other are one
+    step, with the names of both, such as `positions-mixer`. A field of no part is a step by itself.
+
+    Args:
+        start: settings as `resolve_row` takes them.
+        end: further ones, such as a preset; what they do not set stays as at the start.
+
+    Raises:
+        ValueError: one of them is not valid, or they are of different architectures.
+    """
+    kept = {name: value for name, value in merged(start).items() if name not in end}
+    written = merged({**kept, **end})  # a preset among the last ones overrides what is kept
+    before, after = resolve_row(start), resolve_row(written)
+    if before.architecture != after.architecture:
+        raise ValueError(
+            f"architecture={before.architecture} and architecture={after.architecture} have no "
+            "parts between them"
+        )
+    part_of = {}
+    for part, names in {**PARTS, "sizes": SIZES}.items():
+        part_of.update(dict.fromkeys(names, part))
+    idle = dict(inactive_fields(after, after))
+    steps: Steps = {part: {} for part in part_of.values()}  # in the order of a model
+    for name, value in before:
+        if value != getattr(after, name) and name not in idle:
+            changed = steps.setdefault(part_of.get(name, name), {})
+            changed[name] = written.get(name, getattr(after, name))
+    return _joined(start, {part: fields for part, fields in steps.items() if fields})
+
+
+def _joined(start: Mapping[str, Any], steps: Steps) -> Steps:
+    """The steps, of which those that depend on each other are joined."""
+    for is_valid in (_is_alone_valid, _is_whole_valid_without):
+        for part in steps:
+            if is_valid(start, steps, part):
+                continue
+            unions = [_union(steps, part, partner) for partner in steps if partner != part]
+            for union in unions:
+                (united,) = union.keys() - steps.keys()
+                if is_valid(start, union, united):
+                    return _joined(start, union)
+            if unions:  # it depends on more than one
+                return _joined(start, unions[0])
+    return steps
+
+
+def _union(steps: Steps, part: str, partner: str) -> Steps:
+    """The steps, of which two are one, at the place of the first."""
+    first, second = sorted((part, partner), key=list(steps).index)
+    united: Steps = {}
+    for name, fields in steps.items():
+        if name == first:
+            united[f"{first}-{second}"] = {**fields, **steps[second]}
+        elif name != second:
+            united[name] = fields
+    return united
+
+
+def _is_alone_valid(start: Mapping[str, Any], steps: Steps, part: str) -> bool:
+    return _is_valid(start, steps[part])
+
+
+def _is_whole_valid_without(start: Mapping[str, Any], steps: Steps, part: str) -> bool:
+    others: dict[str, Any] = {}
+    for name, fields in steps.items():
+        if name != part:
+            others.update(fields)
+    return _is_valid(start, others)
+
+
+def _is_valid(start: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+    try:
+        resolve_row({**start, **fields}, written=fields)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,218 @@
+"""Every pair of values of the model's fields, in configurations that hold many pairs each.
+
+`python -m tests.model.pairs` builds and runs 1,000 of them (or the number given); the tests take a
+sample. Each pair is in a model, or is refused by one line; a pair whose fields need further
+settings gets these.
+"""
+
+import random
+import sys
+from itertools import combinations
+
+import torch
+from pydantic import ValidationError
+
+from ablate.config import ModelConfig, resolve_row
+from ablate.config.cost import parameters
+from ablate.config.fields import SET, facts_of, field_errors
+from ablate.config.inactive import InactiveSettings, inactive_fields
+from ablate.kernels.cross_entropy import smoothed_cross_entropy
+from ablate.model import build
+from tests.model.random_shapes import VALUES, is_bounded
+from tests.model.small import drawn, sentences
+
+V = 31
+START = {
+    "architecture": "decoder-only", "n_layers": 2, "d_model": 12, "d_ff": 9, "n_heads": 2, "d_k": 6,
+    "d_v": 4, "max_positions": 40, "norm_position": "pre",
+}  # fmt: skip
+
+
+def values():
+    """Values of each field, without repetitions; of a range, its ends."""
+    few = {**VALUES, "embedding_norm": [False, True]}
+    for name, all_values in few.items():
+        own = list(dict.fromkeys(all_values))
+        is_range = len(own) > 5 and all(type(value) is int for value in own)
+        few[name] = [own[0], own[-1]] if is_range else own
+    return few
+
+
+def pairs_of(few):
+    """All pairs ((field, value), (field, value)) of different fields."""
+    pairs = []
+    for first, second in combinations(few, 2):
+        for a in few[first]:
+            pairs += [((first, a), (second, b)) for b in few[second]]
+    return pairs
+
+
+class Refused(ValueError):
+    """A pair that cannot be combined. `args[0]`: the message."""
+
+
+def resolved(settings, written=()):
+    """The configuration; raises Refused with the message of a study."""
+    try:
+        return resolve_row(settings, written)
+    except ValidationError as error:
+        raise Refused("; ".join(message for _, message in field_errors(error))) from None
+    except InactiveSettings as error:
+        raise Refused(str(error)) from None
+    except ValueError as error:
+        raise Refused(str(error)) from None
+
+
+def with_needs(settings, few):
+    """The settings, and those that their fields need for an effect."""
+    facts, whole = facts_of(ModelConfig), dict(settings)
+    for name in list(whole):
+        for selector, allowed in facts[name].needs.items():
+            if selector in whole or selector not in few:
+                continue
+            wanted = [value for value in few[selector] if value in allowed]
+            if allowed == (SET,):
+                wanted = [value for value in few[selector] if value]
+            if wanted:
+                whole[selector] = wanted[0]
+    if whole != settings:
+        return with_needs(whole, few)
+    return whole
+
+
+def configuration(pair, few, dice):
+    """A configuration with a pair in which both values have an effect, and other fields at random.
+
+    Raises:
+        Refused: there is none.
+    """
+    settings = with_needs(dict(pair), few)
+    settings = {**START, **settings}
+    config = resolved(settings, [name for name, value in pair if value is not None])
+    for name in dice.sample(sorted(few), len(few)):
+        further = {**settings, name: dice.choice(few[name])}
+        if (name in settings and name not in START) or further.get("residual") is False:
+            continue  # without residuals, little but rounding errors is left of some values
+        try:
+            config = resolved(further, [name for name, value in pair if value is not None])
+        except Refused:
+            continue
+        settings = further
+    return config
+
+
+def sweep(count, seed=1):
+    """Yield (configuration or message, the pair it was made for) for a number of pairs in turn.
+
+    A pair that a former configuration has, with both fields in effect, is left out.
+    """
+    few, dice = values(), random.Random(seed)
+    pairs = pairs_of(few)
+    dice.shuffle(pairs)
+    covered = set()
+    for pair in pairs:
+        if pair in covered:
+            continue
+        if count == 0:
+            return
+        count -= 1
+        try:
+            config = configuration(pair, few, dice)
+        except Refused as error:
+            yield error.args[0], pair
+            continue
+        active = ModelConfig.model_fields.keys() - dict(inactive_fields(config, config)).keys()
+        held = [(name, getattr(config, name)) for name in few if name in active]
+        covered.update(combinations(held, 2))
+        yield config, pair
+
+
+def check(config):
+    """Build and run a model of this configuration; raises AssertionError with what does not hold.
+
+    Its parameters are as many as the plan says; states are finite, at length 1 too; neither padding
+    nor the cache of decoding changes them; and all gradients are finite.
+    """
+    model = drawn(build(config, V, 1))
+    assert sum(p.numel() for p in model.parameters()) == parameters(config, V), "parameters"
+    model = model.double().eval()
+    source, target = sentences(5, 1, 3), sentences(1, 6, 4, seed=2)
+    with torch.no_grad():
+        together = model(source, target)
+        for i, (S, T) in enumerate(((5, 1), (1, 6), (3, 4))):
+            alone = model(source[i : i + 1, :S], target[i : i + 1, :T])[0]
+            assert_equal(together[i, :T], alone, "padding")
+        target = sentences(6, 6, 6, seed=2)  # a step has no padding
+        cache = model.start(source, 1)
+        for t in range(target.shape[1]):
+            states = model.step(target[:, None, t], cache)[:, 0]
+            whole = model(source, target[:, : t + 1])
+            assert_equal(states, whole[:, -1], f"cache at token {t}")
+    model = model.float().train()
+    states = model.output_states(model(source, target)[target != 0])
+    loss = smoothed_cross_entropy(
+        states, model.output_matrix, target[target != 0], 0.1, config.logit_cap, config.z_loss
+    )
+    (loss + model.balance_loss()).backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None, f"{name} has no gradient"
+        assert bool(parameter.grad.isfinite().all()), f"gradient of {name}"
+
+
+def assert_equal(states, expected, what):
+    """Equal to nine digits of the largest state."""
+    assert bool(expected.isfinite().all()), f"{what}: not finite"
+    torch.testing.assert_close(
+        states,
+        expected,
+        rtol=0,
+        atol=1e-9 * float(expected.abs().max()),
+        msg=lambda m: f"{what}: {m}",
+    )
+
+
+def fault_of(outcome, pair):
+    """What is wrong with a configuration or with the message for a pair; None if nothing is."""
+    if isinstance(outcome, str):
+        names = [name for name, _ in pair]
+        is_clear = "\n" not in outcome and any(
+            name in outcome or SYMBOLS.get(name, name) in outcome for name in names
+        )
+        return None if is_clear else f"unclear: {outcome}"
+    if not is_bounded(outcome):
+        return None
+    try:
+        check(outcome)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+SYMBOLS = {"n_layers": "N=", "n_heads": "h="}
+
+
+def main(count):
+    """Print the faults and how many pairs were combined or refused."""
+    models = refused = 0
+    faults, messages = [], set()
+    for outcome, pair in sweep(count):
+        fault = fault_of(outcome, pair)
+        if isinstance(outcome, str):
+            refused += 1
+            messages.add(outcome)
+        else:
+            models += 1
+        if fault:
+            faults.append(fault)
+            print(dict(pair), fault.splitlines()[0][:300], flush=True)
+    for message in sorted(messages):
+        print("refused:", message)
+    print(
+        f"{models} models, {refused} pairs refused by {len(messages)} lines, {len(faults)} faults"
+    )
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sys.exit(main(int(sys.argv[1]) if sys.argv[1:] else 1000))
