@@ -1,0 +1,45 @@
+"""The study of `ablate init --between`."""
+
+import pytest
+
+from ablate.cli.between import study_between
+from ablate.config import PRESETS
+from ablate.errors import UsageError
+from ablate.study import read_study
+
+WITHOUT_SIZES = [name for name, fields in PRESETS.items() if "n_layers" not in fields]
+
+
+def read(start, end, folder):
+    path = folder / "study.yaml"
+    path.write_text(study_between(start, end).replace("<name>", "path"))
+    return read_study(path)
+
+
+@pytest.mark.parametrize("name", [name for name in WITHOUT_SIZES if name != "gpt2"])
+def test_it_leads_from_one_preset_to_the_other_both_ways(tmp_path, name):
+    for start, end in (("gpt2", name), (name, "gpt2")):
+        study = read(start, end, tmp_path)
+        added, left_out = study.designs
+        assert (added.way, left_out.way) == ("add-one-in", "leave-one-out")
+        assert ", ".join(added.parts) in " ".join(
+            study_between(start, end).replace("# ", "").split()
+        )
+        rows = {row.label: row.config for row in study.rows}
+        assert (rows["base"].n_layers, rows["base"].d_model) == (6, 64)
+        for field in ("mixer", "norm", "qk_norm", "n_experts", "positional_encoding"):
+            given = PRESETS[end].get(field)
+            assert getattr(rows["path all"], field) in (given, 4 if field == "n_experts" else given)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "message"),
+    [
+        ("gpt2", "qwen", 'unknown preset "qwen"'),
+        ("llama", "diffllama", "differ in 1 part; a path needs two"),
+        ("gpt2", "bert-base", "have no parts between them"),
+    ],
+)
+def test_what_has_no_path_is_refused(start, end, message):
+    with pytest.raises(UsageError, match=message):
+        study_between(start, end)
