@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_500
+LINES = 51_800
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -264,6 +264,7 @@ def expand_group(
             mark = next(iter(settings.values())).mark
             rows.append(RowSpec(group, options, mark, settings))
         return rows
+    design: Design
     if way == "factorial":
         cells, design = factorial(group, options.factorial, options.fraction())
     else:

@@ -197,7 +197,7 @@ class OwnOptimizer(Optimizer):
         else:
             imported = parse_import(config.optimizer)
             assert imported is not None
-            kind = imported.load(torch.optim.Optimizer)  # type: ignore[type-abstract]
+            kind = imported.load(torch.optim.Optimizer)
             arguments = dict(imported.arguments)
         taken = inspect.signature(kind).parameters
         fields: dict[str, Any] = {
