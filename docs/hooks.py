@@ -46,6 +46,7 @@ WITHOUT_RESULTS = (
 )
 FIGURES = {
     "effects-*.svg": "Effects of a factorial, each with its interval",
+    "over-*.svg": "Score of each training over the size of the test items",
     "sizes-*.svg": "Difference of each row from base, over the sizes of the model",
     "against-base-*.svg": "Difference of each row from base, with its interval",
     "learning-curves.svg": "Learning curves of all runs",

@@ -30,6 +30,7 @@ class Template(StrEnum):
     own_data = "own-data"
     language_model = "language-model"
     masked_lm = "masked-lm"
+    synthetic = "synthetic"
 
 
 def command(

@@ -111,11 +111,8 @@ def dyck(draws: Draws, length: int, data: SyntheticData) -> Items:
     `(0 (1 (0 )0 = )1 )0 .`.
     """
     kinds, depth = _number(data.symbols), _number(data.depth)
-    rows, opens, kind = (
-        np.arange(len(draws)),
-        draws.uniform(length) < 0.5,
-        draws.integers(kinds, length),
-    )
+    rows = np.arange(len(draws))
+    opens, kind = draws.uniform(length) < 0.5, draws.integers(kinds, length)
     stack, height = np.zeros((len(draws), depth + 1), np.int64), np.zeros(len(draws), np.int64)
     text = np.empty((len(draws), length), np.int64)
     for place in range(length):
@@ -188,13 +185,8 @@ def _number(setting: int | None) -> int:
 
 
 DRAW = {
-    "recall": recall,
-    "copy": copy,
-    "reverse": reverse,
-    "selective-copy": selective_copy,
-    "induction": induction,
-    "parity": parity,
-    "permutations": permutations,
-    "dyck": dyck,
-    "modular": modular,
-}
+    draw.__name__.replace("_", "-"): draw
+    for draw in (
+        recall, copy, reverse, selective_copy, induction, parity, permutations, dyck, modular
+    )
+}  # fmt: skip

@@ -62,6 +62,10 @@ class DrawnItems(TokenSequences):
         """The first items."""
         return replace(self, sizes=self.sizes[:count])
 
+    def as_split(self) -> Split:
+        """These items as a split."""
+        return Split({FIELD: self})
+
     def at_step(self, seed: int, step: int) -> DrawnItems:
         """New items of the same sizes; the same ones if training has a number of them."""
         return replace(self, key=(seed, step)) if self.data.train == DRAWN else self
@@ -87,8 +91,6 @@ class DrawnItems(TokenSequences):
 
     def _draw(self, items: NDArray[np.int64]) -> Items:
         sizes = self.sizes[items]
-        if (sizes == sizes[0]).all():
-            return self._of_size(items, int(sizes[0]))[0]
         T = max(width(self.data, size) for size in np.unique(sizes).tolist())
         padded = Items(np.zeros((len(items), T), np.int64), np.zeros((len(items), T), np.int64))
         for size in np.unique(sizes).tolist():
@@ -190,11 +192,6 @@ def items_of(
     empty = np.empty(0, np.uint32), np.empty(0, np.int64)
     key = (_KEYS[split],)
     return DrawnItems(*empty, data, key, sizes, split != "train", has_source)
-
-
-def split_of(items: DrawnItems) -> Split:
-    """Items as a split."""
-    return Split({FIELD: items})
 
 
 def texts_of(items: DrawnItems) -> list[str]:

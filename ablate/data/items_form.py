@@ -17,8 +17,7 @@ import numpy as np
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data.builder import Chunk
 from ablate.data.encoding import IDS, Encoded
-from ablate.data.items import VERSION, DrawnItems, items_of, texts_of
-from ablate.data.locations import Generator
+from ablate.data.items import DrawnItems, items_of, texts_of
 from ablate.data.sources import Document, Source
 from ablate.data.stream_form import DocumentStream
 from ablate.data.tokenizer import SymbolTokenizer, Tokenizer
@@ -28,15 +27,10 @@ _AT_ONCE = 256  # items
 
 @dataclass
 class DrawnSource(Source):
-    """The items of a split as texts."""
+    """The items of a split as texts; drawn when they are read."""
 
     data: SyntheticData
     split: str
-
-    @staticmethod
-    def of(data: SyntheticData, split: str) -> DrawnSource:
-        """The source of a split, which draws nothing yet."""
-        return DrawnSource(Generator(f"{data.corpus} {VERSION}"), data, split)
 
     @property
     def items(self) -> DrawnItems:

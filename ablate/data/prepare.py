@@ -37,7 +37,6 @@ def prepare(
     folder: Path,
     corpora: Path,
     log: Log = lambda line: None,
-    sources: Mapping[str, Source] | None = None,
 ) -> Corpus:
     """Open the prepared corpus of a study; build it if it is missing or damaged.
 
@@ -46,14 +45,12 @@ def prepare(
         folder: the folder of its text files.
         corpora: the folder of prepared corpora.
         log: receives lines about damage and progress.
-        sources: by split; by default, those that the settings name. A task that generates its items
-            gives its own.
 
     Raises:
         DataError: the text is missing or malformed, or has fewer pieces than vocab_size.
         StoreError: the prepared corpus cannot be read.
     """
-    sources = sources or resolve_sources(data, folder, corpora, log)
+    sources = resolve_sources(data, folder, corpora, log)
     form = form_of(data, sources, log)
     signature = [source.signature() for source in sources.values()]
     corpus_id = remembered(data, corpora, signature, FORMAT)

@@ -144,9 +144,10 @@ def _located(
 def _generated(data: CorpusConfig, split: str) -> Source:
     """A split of the toy corpus, or of generated items."""
     if isinstance(data, SyntheticData):
-        from ablate.data.items_form import DrawnSource  # imports numpy, which no plan needs
+        from ablate.data.items import VERSION  # numpy, which no plan needs
+        from ablate.data.items_form import DrawnSource
 
-        return DrawnSource.of(data, split)
+        return DrawnSource(Generator(f"{data.corpus} {VERSION}"), data, split)
     if isinstance(data, LanguageData):
         return GeneratedText(Generator(), split)
     generate = toy.trees if isinstance(data, ParsingData) else toy.generate

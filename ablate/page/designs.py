@@ -20,11 +20,12 @@ from ablate.page.figures import (
     LEAST_EFFECTS,
     draw_half_normal,
     draw_intervals,
+    draw_lines,
     draw_ratios,
     draw_sizes,
     effect_label,
 )
-from ablate.page.points import COSTS, Interval, contrasts, ratios_by_axis
+from ablate.page.points import COSTS, Interval, contrasts, over_test_sizes, ratios_by_axis
 from ablate.plotting import inline_svg
 from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.layout import one_line_heads
@@ -66,7 +67,24 @@ class DesignSection:
 
 def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
     """The sections that a study's designs have something for."""
-    return [*_ladders(table), *_effects(table), *_tunings(table), *_speed_ups(curves)]
+    of_table = (_test_sizes, _ladders, _effects, _tunings)
+    return [*(section for make in of_table for section in make(table)), *_speed_ups(curves)]
+
+
+def _test_sizes(table: Table) -> Iterator[DesignSection]:
+    lines, size = over_test_sizes(table)
+    if lines:
+        metric, titles = table.main, {}
+        for line in lines:
+            means = [f"{number(one.mean, metric.digits)} at {place}" for place, one in line.points]
+            titles[line.row] = f"{line.name}: {', '.join(means)}"
+        label = f"{size} of test items"
+        figure = draw_lines(lines, label, f"{metric.title} ({metric.side})")
+        svg = inline_svg(figure, "test-sizes", f"{metric.title} over the {label}", titles)
+        note = "Each row is one training. Thin lines are its seeds, the thick line is their mean."
+        yield DesignSection(
+            "test-sizes", f"Over the {label}", note, [], [Drawing(metric.title, svg)]
+        )
 
 
 def _ladders(table: Table) -> Iterator[DesignSection]:

@@ -23,18 +23,20 @@ from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.analysis.curves import AXES, Curve
 from ablate.analysis.designs import DesignEffects, design_effects, metrics_of
-from ablate.analysis.ladder import Ladder, RowOverSizes, ladders
+from ablate.analysis.ladder import Ladder, ladders
 from ablate.analysis.table import Table
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import fold, printable, signed
 from ablate.page.points import (
     COSTS,
     Interval,
+    Line,
     Panel,
     Point,
     alike,
     contrasts,
     intervals,
+    over_test_sizes,
     panels,
     points,
     ratios_by_axis,
@@ -98,6 +100,12 @@ def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Fi
         rows_with_cost = points(table, cost)
         if rows_with_cost:
             found[f"cost-{cost}"] = partial(draw_points, rows_with_cost, table.main, title)
+    lines, size = over_test_sizes(table)
+    if lines:
+        title = f"{table.main.title} ({table.main.side})"
+        found[f"over-{size}-{table.main.name}"] = partial(
+            draw_lines, lines, f"{size} of test items", title
+        )
     return {**found, **_figures_of_designs(table, curves)}
 
 
@@ -319,39 +327,57 @@ def _legend_below(figure: Figure, axes: Axes, rows: Sequence[str]) -> None:
 def draw_sizes(ladder: Ladder) -> Figure:
     """Draw the difference from base of each row over the parameters of base, which are on a
     logarithmic axis.
-
-    Thin lines are seeds, thick ones means. Rows are in parts of one for each color.
     """
-    parts = [ladder.rows[i : i + len(SERIES)] for i in range(0, len(ladder.rows), len(SERIES))]
-    lines = sum(len(fold(row.name, KEY_LETTERS)) for row in ladder.rows)
-    metric, params = ladder.metric, list(ladder.sizes.values())
-    values = [0.0]
+    sizes = list(ladder.sizes.values())
+    lines = []
     for row in ladder.rows:
-        for rung in row.rungs:
-            values += rung.difference.by_seed.values()
+        differences = [rung.difference for rung in row.rungs]
+        lines.append(Line(row.name, row.name, tuple(zip(sizes, differences, strict=True))))
+    label = f"Δ{ladder.metric.title} ({ladder.metric.side})"
+    return draw_lines(lines, "parameters of base", label, from_base=True)
+
+
+def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False) -> Figure:
+    """Draw rows along an axis: thin lines are seeds, thick ones means. Rows are in parts of one for
+    each color.
+
+    Args:
+        lines: the rows.
+        x: label of the horizontal axis.
+        y: label of the vertical axis.
+        from_base: whether the values are differences from base, over sizes of models.
+    """
+    parts = [lines[i : i + len(SERIES)] for i in range(0, len(lines), len(SERIES))]
+    folded = sum(len(fold(line.name, KEY_LETTERS)) for line in lines)
+    places = [place for line in lines for place, _ in line.points]
+    values = [0.0] if from_base else []
+    for line in lines:
+        for _, scores in line.points:
+            values += scores.by_seed.values()
     with style():
-        height = len(parts) * (PANEL_HEIGHT + BELOW) + LEADING * lines
+        height = len(parts) * (PANEL_HEIGHT + BELOW) + LEADING * folded
         figure, all_axes = new_figure(COLUMN, height, len(parts))
-        for axes, rows in zip(all_axes, parts, strict=True):
+        for axes, part in zip(all_axes, parts, strict=True):
             set_range(axes.yaxis, values, log=False)
-            set_range(axes.xaxis, params, log=True, amounts=True)
-            axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
+            set_range(axes.xaxis, places, log=from_base, amounts=True)
+            if from_base:
+                axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
             axes.grid(axis="y")
-            axes.set(xlabel="parameters of base", ylabel=f"Δ{metric.title} ({metric.side})")
-            for row, color in zip(rows, SERIES, strict=False):
-                _row_over_sizes(axes, row, params, PALETTE[color])
-            _legend_below(figure, axes, [row.name for row in rows])
+            axes.set(xlabel=x, ylabel=y)
+            for line, color in zip(part, SERIES, strict=False):
+                _line(axes, line, PALETTE[color])
+            _legend_below(figure, axes, [line.row for line in part])
         return figure
 
 
-def _row_over_sizes(axes: Axes, row: RowOverSizes, params: Sequence[int], color: str) -> None:
-    look: dict[str, Any] = {"color": color, "gid": _id(row.name), "zorder": 2}
-    for seed in sorted({seed for rung in row.rungs for seed in rung.difference.by_seed}):
-        line = [rung.difference.by_seed.get(seed, math.nan) for rung in row.rungs]
-        axes.plot(params, line, linewidth=0.5, alpha=0.5, **look)
-    means = [rung.difference.mean for rung in row.rungs]
-    line = [math.nan if mean is None else mean for mean in means]
-    axes.plot(params, line, "-o", linewidth=1.4, markersize=3, label=_key(row.name), **look)
+def _line(axes: Axes, line: Line, color: str) -> None:
+    look: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
+    places = [place for place, _ in line.points]
+    for seed in sorted({seed for _, scores in line.points for seed in scores.by_seed}):
+        values = [scores.by_seed.get(seed, math.nan) for _, scores in line.points]
+        axes.plot(places, values, linewidth=0.5, alpha=0.5, **look)
+    means = [math.nan if scores.mean is None else scores.mean for _, scores in line.points]
+    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=_key(line.name), **look)
 
 
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:

@@ -12,6 +12,7 @@ from statistics import median
 
 from ablate.analysis.curves import Curve, all_speed_ups
 from ablate.analysis.designs import DesignEffects
+from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.plotting import SERIES
@@ -86,6 +87,35 @@ class Point:
     cost: float
     score: float
     std: float
+
+
+@dataclass(frozen=True)
+class Line:
+    """The values of a row along an axis, with those of each seed, from the smallest place on."""
+
+    row: str
+    name: str
+    points: tuple[tuple[float, Scores], ...]
+
+
+def over_test_sizes(table: Table) -> tuple[list[Line], str]:
+    """The main score of each training that rows evaluate on two sizes of test items or more, over
+    the sizes; and what these are.
+    """
+    trainings: dict[tuple[str, ...], dict[int, TableRow]] = {}
+    name = ""
+    for row in table.rows:
+        sized = table.study.task.test_size(table.study.data, row.row.config)
+        if sized is not None and row.scores[table.main.name].n:
+            name, size = sized
+            trainings.setdefault(tuple(run.run.id for run in row.runs), {})[size] = row
+    compared = [by_size for by_size in trainings.values() if len(by_size) > 1]
+    first = [next(iter(by_size.values())) for by_size in compared]
+    lines = []
+    for row, short, by_size in zip(first, _names(first), compared, strict=True):
+        along = ((size, by_size[size].scores[table.main.name]) for size in sorted(by_size))
+        lines.append(Line(row.row.label, short, tuple(along)))
+    return lines, name
 
 
 def panels(curves: Sequence[Curve]) -> list[Panel]:

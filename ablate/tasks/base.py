@@ -163,6 +163,10 @@ class Task(ABC):
 
     # Data
 
+    def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
+        """What is the size of the test items, and theirs, if all have one that rows may set."""
+        return None
+
     def prepare(
         self,
         data: CorpusConfig,

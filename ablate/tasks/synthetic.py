@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
@@ -57,13 +56,10 @@ class Synthetic(Task):
             yield f"train_fraction={config.train_fraction:g} has no effect: data.train is drawn"
         if data.train == DRAWN and config.epochs is not None:
             yield f"epochs={config.epochs} has no effect: data.train is drawn; set train_steps"
-        misused = False
         for field, size in (("eval_length", "length"), ("eval_pairs", "pairs")):
             if getattr(config, field) is not None and data.generator.size != size:
-                misused = True
                 yield f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
-        if misused:
-            return
+                return
         test = items_of(data, "test", config.eval_length, config.eval_pairs)
         try:
             longest = max(int(split.lengths.max()) for split in (items_of(data, "train"), test))
@@ -84,28 +80,21 @@ class Synthetic(Task):
         """None: each score has its signature, which names the generator and its settings."""
         return None
 
-    # Data
-
-    def prepare(
-        self,
-        data: CorpusConfig,
-        folder: Path,
-        corpora: Path,
-        log: Callable[[str], None] = lambda line: None,
-    ) -> Corpus:
-        """Write the names of the tokens, and the lengths of the items."""
-        from ablate.data.items_form import DrawnSource
-        from ablate.data.prepare import prepare
-
+    def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
+        """`length` or `pairs`, and that of the test items; None where they have several."""
         assert isinstance(data, SyntheticData)
-        splits = ("train", "dev", "test")
-        return prepare(data, folder, corpora, log, {s: DrawnSource.of(data, s) for s in splits})
+        size = config.eval_length or config.eval_pairs
+        if size is None and data.shortest in (None, data.largest):
+            size = data.largest
+        return (data.generator.size, size) if size and data.generator.size else None
+
+    # Data
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The items of a split, as one sequence or as two."""
-        from ablate.data.items import items_of, split_of
+        from ablate.data.items import items_of
 
-        return split_of(items_of(self.data_of(corpus), split, has_source=config.has_encoder))
+        return items_of(self.data_of(corpus), split, has_source=config.has_encoder).as_split()
 
     def data_of(self, corpus: Corpus) -> SyntheticData:
         """The settings that a corpus was prepared with."""
@@ -114,9 +103,7 @@ class Synthetic(Task):
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
         """New items of the same sizes, unless training has a number of them."""
-        from ablate.data.items import split_of
-
-        return split_of(_items(split).at_step(seed, step))
+        return _items(split).at_step(seed, step).as_split()
 
     def n_targets(self, split: Split, items: Indices) -> int:
         """Answers of these items."""
@@ -178,12 +165,12 @@ class Synthetic(Task):
         import numpy as np
 
         from ablate.data.batches import eval_batches
-        from ablate.data.items import items_of, split_of
+        from ablate.data.items import items_of
         from ablate.metrics.answers import lines_of
         from ablate.metrics.blocks import score_text
 
         data, sizes = self.data_of(corpus), (config.eval_length, config.eval_pairs)
-        split = split_of(items_of(data, "test", *sizes, has_source=config.has_encoder))
+        split = items_of(data, "test", *sizes, has_source=config.has_encoder).as_split()
 
         def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], Any]]:
             for items in eval_batches(split, tokens):

@@ -97,7 +97,7 @@ def test_init_names_the_study_after_its_file(tmp_path, stem, name):
 
 
 @pytest.mark.parametrize(
-    "template", ["quickstart", "table3", "own-data", "language-model", "masked-lm"]
+    "template", ["quickstart", "table3", "own-data", "language-model", "masked-lm", "synthetic"]
 )
 def test_every_template_plans_with_power_and_names_the_schema_beside_it(tmp_path, template):
     file = tmp_path / "mine.yaml"

@@ -3,24 +3,32 @@ generators.
 """
 
 import json
+import os
 import re
+import signal
+import subprocess
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ablate.analysis.table import table_of
 from ablate.config import resolve_row
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of
 from ablate.errors import StudyError
 from ablate.model import build
+from ablate.page.figures import draw_lines, figure_files
+from ablate.page.points import over_test_sizes
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import Synthetic
 from ablate.tasks.synthetic import signature_of
 from tests.cli.inside import inside
+from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_study
 
 STUDY = """\
 study: syn
@@ -81,6 +89,25 @@ def test_rows_of_the_evaluation_train_nothing_and_are_signed_with_their_sizes(fo
     assert len({run.id for run in read_study(folder / "syn.yaml").runs()}) == 3
 
 
+def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(folder, trained):
+    study, results = read_study(folder / "syn.yaml"), Results(trained)
+    table = table_of(study, results)
+    lines, size = over_test_sizes(table)
+    base, load = (table.rows[place].scores["accuracy"] for place in (0, 3))
+    assert size == "pairs"
+    assert [(line.row, line.points) for line in lines] == [("base", ((2, base), (3, load)))]
+    figure = draw_lines(lines, "x", "y")
+    drawn = [line.get_data() for line in figure.axes[0].lines if line.get_gid() == "row:base"]
+    values = [*base.by_seed.values(), *load.by_seed.values()]
+    assert [(x.tolist(), y.tolist()) for x, y in map(np.asarray, drawn)] == 2 * [([2, 3], values)]
+    assert "over-pairs-accuracy.svg" in figure_files(table, [])
+    done = inside(
+        "report", folder / "syn.yaml", "--results", trained, "--out", folder / "page.html"
+    )
+    assert done.code == 0, done.err
+    assert "Over the pairs of test items" in (folder / "page.html").read_text()
+
+
 @pytest.mark.parametrize("label", ["base", "lstm", "load"])
 def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
     """One forward pass for each answer, from the tokens before it."""
@@ -116,8 +143,8 @@ def test_an_encoder_reads_up_to_the_first_answer():
     })  # fmt: skip
     data = SyntheticData.resolve({"corpus": "recall", "pairs": 3})
     one, two = (items_of(data, "train", has_source=has) for has in (False, True))
-    batch = Synthetic().collate(_split(two), [0, 5])
-    whole = Synthetic().collate(_split(one), [0, 5])
+    batch = Synthetic().collate(two.as_split(), [0, 5])
+    whole = Synthetic().collate(one.as_split(), [0, 5])
     assert batch.targets.tolist() == whole.targets.tolist()
     for read, source, target in zip(whole.inputs, batch.source, batch.target_in, strict=True):
         assert [*source.tolist()[:-1], *target.tolist()] == read.tolist()
@@ -126,15 +153,9 @@ def test_an_encoder_reads_up_to_the_first_answer():
     assert len(Synthetic().output_terms(model, batch).states) == batch.tokens == 6
 
 
-def _split(items):
-    from ablate.data.items import split_of
-
-    return split_of(items)
-
-
 def test_a_run_that_was_stopped_trains_on_the_same_items():
     data = SyntheticData.resolve({"corpus": "recall"})
-    split, task = _split(items_of(data, "train")), Synthetic()
+    split, task = items_of(data, "train").as_split(), Synthetic()
     at_7 = task.collate(task.at_step(split, 1, 7), [3, 1, 2])
     again = task.collate(task.at_step(split, 1, 7), [1, 2])
     assert at_7.inputs[1:].tolist() == again.inputs.tolist()
@@ -143,9 +164,30 @@ def test_a_run_that_was_stopped_trains_on_the_same_items():
         assert task.collate(other, [1, 2]).inputs.tolist() != again.inputs.tolist()
 
 
+@pytest.mark.slow
+def test_a_run_that_is_killed_and_resumed_gives_the_same_bits(tmp_path):
+    text = STUDY.partition("rows:")[0].replace("train_steps: 30", "train_steps: 400")
+    study = write_study(tmp_path, text.replace("checkpoint_every: 15", "checkpoint_every: 5"))
+    calm, rough = tmp_path / "calm", tmp_path / "rough"
+    ablate("run", study, "--results", calm, "--jobs", 2)
+    launcher = subprocess.Popen(
+        command("run", study, "--results", rough, "--jobs", 2), stdout=subprocess.DEVNULL
+    )
+    end = time.monotonic() + 60
+    while not any(int(path.stem) > 50 for path in rough.glob("runs/*/checkpoints/*.json")):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    for worker in alive_in(rough):
+        os.kill(worker, signal.SIGKILL)
+    assert launcher.wait(timeout=240) == 0  # with a new worker
+    logs = [path.read_text() for path in rough.glob("runs/*/log.txt")]
+    assert "resumed at step" in logs[0]
+    assert outcome(rough) == outcome(calm)
+
+
 def test_a_set_of_stated_size_is_the_same_at_every_step():
     data = SyntheticData.resolve({"corpus": "recall", "train": 50})
-    split, task = _split(items_of(data, "train")), Synthetic()
+    split, task = items_of(data, "train").as_split(), Synthetic()
     assert len(split) == 50
     inputs = [
         task.collate(task.at_step(split, seed, step), range(50)).inputs
