@@ -125,9 +125,8 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     values["precision"] = values["precision"] or "fp32"
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
     values["decoder_layers"] = decoder if config.has_both_stacks and decoder != encoder else None
-    if (
-        config.mixer == "lstm" and config.has_both_stacks
-    ):  # the only heads are those of attention over the source
+    if config.mixer != "attention" and config.has_both_stacks:
+        # The only heads are those of attention over the source.
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
     return values
 

@@ -208,6 +208,7 @@ class ModelConfig(Section):
         Literal[
             "attention",
             "lstm",
+            "gru",
             "retention",
             "gated_linear_attention",
             "mamba2",
@@ -218,7 +219,7 @@ class ModelConfig(Section):
         PER_LAYER,
     ] = Field(
         "attention",
-        description="self-attention, or in its place an LSTM, a recurrence with a matrix as its "
+        description="self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its "
         "state, or a convolution",
     )
     attention: Annotated[

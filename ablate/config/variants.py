@@ -217,12 +217,31 @@ def _linear_kept(s: Sizes, causal: bool, length: int) -> int:
     return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
 
-def _lstm_weights(s: Sizes, causal: bool, biases: int = 0) -> int:
-    """Four gates over input and state: one direction of d_model if causal, else two directions of
-    half of it.
+def _recurrent_weights(s: Sizes, causal: bool, gates: int, biases: int = 0) -> int:
+    """Gates over input and state: one direction of d_model if causal, else two directions of half
+    of it.
     """
     width, directions = (s.d_model, 1) if causal else (s.d_model // 2, 2)
-    return directions * 4 * width * (s.d_model + width + biases)
+    return directions * gates * width * (s.d_model + width + biases)
+
+
+def _recurrent_network(gates: int, kept: int, kept_causal: int) -> Mixer:
+    """Facts about a recurrent network of torch.
+
+    Args:
+        gates: products of the input, each of the network's width; the candidate is one of them.
+        kept: multiple of d_model that is kept of a packed batch, of inputs, outputs, gates and
+            states.
+        kept_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
+            d_model 48 to 512.
+    """
+    return Mixer(
+        error=_odd_halves,
+        parameters=lambda s, causal: _recurrent_weights(s, causal, gates, biases=2),
+        matrices=lambda s, causal: _recurrent_weights(s, causal, gates),
+        multiplications=lambda s, causal: _recurrent_weights(s, causal, gates),
+        kept=lambda s, causal: (kept_causal if causal else kept) * s.d_model,
+    )
 
 
 def _odd_d_model(s: Sizes) -> str | None:
@@ -264,7 +283,7 @@ def _odd_heads(s: Sizes) -> str | None:
 def _odd_halves(s: Sizes) -> str | None:
     if s.has_encoder and s.d_model % 2:
         return (
-            f"d_model={s.d_model} is odd, and the encoder's mixer=lstm gives half of it to each "
+            f"d_model={s.d_model} is odd, and the encoder's mixer={s.mixer} gives half of it to each "
             f"direction"
         )
     return None
@@ -412,15 +431,8 @@ NORMS = {
 }
 MIXERS = {
     "attention": Mixer(),
-    "lstm": Mixer(
-        error=_odd_halves,
-        parameters=lambda s, causal: _lstm_weights(s, causal, biases=2),
-        matrices=_lstm_weights,
-        multiplications=_lstm_weights,
-        # Inputs, outputs, gates and cells of a packed batch; for a batch without padding, the
-        # larger workspace of oneDNN, measured at d_model 48 to 512.
-        kept=lambda s, causal: (19 if causal else 8) * s.d_model,
-    ),
+    "lstm": _recurrent_network(gates=4, kept=8, kept_causal=19),
+    "gru": _recurrent_network(gates=3, kept=8, kept_causal=8),
     "retention": _recurrence(
         gated=True, vectors=lambda s: s.d_v, error=lambda s: _one_causal_stack(s) or _odd_d_k(s)
     ),

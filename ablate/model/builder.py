@@ -37,7 +37,7 @@ from ablate.model.residual import (
     SandwichNorm,
     StreamScale,
 )
-from ablate.model.token_mixer import LSTM, TokenMixer
+from ablate.model.token_mixer import RECURRENT_NETWORKS, TokenMixer
 from ablate.model.token_pairs import BigramEmbeddings, Smear
 from ablate.model.values import ValueEmbedding, ValueResidual
 
@@ -124,8 +124,8 @@ class ModelBuilder:
 
     def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
         """Self-attention with the positional encoding of its stack, or the mixer in its place."""
-        if self.config.mixer == "lstm":
-            return LSTM(self.config.d_model, causal, self.init)
+        if self.config.mixer in RECURRENT_NETWORKS:
+            return RECURRENT_NETWORKS[self.config.mixer](self.config.d_model, causal, self.init)
         if self.config.mixer in RECURRENT_MIXERS:
             return RECURRENT_MIXERS[self.config.mixer](self.config, self.init)
         mechanism = self._variant("attention", MECHANISMS, AttentionMechanism, self.config)

@@ -1,5 +1,6 @@
-"""Sub-layers that mix the positions of a sequence: the interface, and the LSTM. Attention is in
-attention.py.
+"""Sub-layers that mix the positions of a sequence: the interface, and the recurrent networks of
+torch. Attention is in attention.py, recurrences with a matrix as their state in
+recurrent_mixers.py.
 """
 
 from __future__ import annotations
@@ -45,19 +46,19 @@ class TokenMixer(nn.Module):
 
 @dataclass
 class RecurrentState:
-    """Hidden state (1, B, d_model) and cell (1, B, d_model) after the last token."""
+    """What torch's network keeps after the last token: its hidden state (1, B, d_model), and an
+    LSTM's cell beside it.
+    """
 
-    hidden: Tensor
-    cell: Tensor
+    parts: tuple[Tensor, ...]
 
     def select(self, rows: Tensor) -> RecurrentState:
         """Rows (B') of the batch, in this order."""
-        return RecurrentState(self.hidden.index_select(1, rows), self.cell.index_select(1, rows))
+        return RecurrentState(tuple(part.index_select(1, rows) for part in self.parts))
 
 
-class LSTM(TokenMixer):
-    """Long short-term memory of width d_model (Hochreiter and Schmidhuber, 1997), in place of
-    self-attention.
+class RecurrentNetwork(TokenMixer):
+    """A recurrent network of torch, of width d_model, in place of self-attention.
 
     The baseline that the paper left behind (sections 1 and 4). In an encoder it runs in both
     directions, each of half the width. Its products are never in bf16: on a CPU torch's bf16 kernel
@@ -66,11 +67,12 @@ class LSTM(TokenMixer):
     """
 
     needs_lengths = True
+    network: type[nn.LSTM] | type[nn.GRU]
 
     def __init__(self, d_model: int, causal: bool, init: torch.Generator) -> None:
         super().__init__()
         width = d_model if causal else d_model // 2
-        self.cells = nn.LSTM(d_model, width, batch_first=True, bidirectional=not causal)
+        self.cells = self.network(d_model, width, batch_first=True, bidirectional=not causal)
         for parameter in self.cells.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=init)
 
@@ -85,11 +87,12 @@ class LSTM(TokenMixer):
         self, x: Tensor, past: RecurrentState | None, context: AttentionContext
     ) -> tuple[Tensor, RecurrentState]:
         if past is not None:
-            out, state = self.cells(x, (past.hidden, past.cell))
-            return out, RecurrentState(*state)
+            before = past.parts if isinstance(self.cells, nn.LSTM) else past.parts[0]
+            out, state = self.cells(x, before)
+            return out, _state(state)
         if context.key_mask is None:
             out, state = self.cells(x)
-            return out, RecurrentState(*state)
+            return out, _state(state)
         lengths = (
             context.key_mask.flatten(1).sum(1).cpu() if context.lengths is None else context.lengths
         )  # (B,)
@@ -97,6 +100,27 @@ class LSTM(TokenMixer):
         # not in its padding.
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         out, state = self.cells(packed)
-        return pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])[
-            0
-        ], RecurrentState(*state)
+        padded, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
+        return padded, _state(state)
+
+
+def _state(state: Tensor | tuple[Tensor, ...]) -> RecurrentState:
+    """The state that torch's network returns: of a GRU a tensor, of an LSTM two."""
+    return RecurrentState((state,) if isinstance(state, Tensor) else state)
+
+
+class LSTM(RecurrentNetwork):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997)."""
+
+    network = nn.LSTM
+
+
+class GRU(RecurrentNetwork):
+    """Gated recurrent units (Cho et al., 2014), with the reset gate after the product, as in
+    torch.
+    """
+
+    network = nn.GRU
+
+
+RECURRENT_NETWORKS = {"lstm": LSTM, "gru": GRU}

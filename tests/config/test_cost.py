@@ -115,13 +115,17 @@ VARIANTS |= {f"decoder-only {name}": {"architecture": "decoder-only", **fields}
 # Variants for which torch counts slightly less, since some first or last gradients need no product.
 ROUNDED = {
     f"{architecture} {name}": {"architecture": architecture, **fields}
-    for name, fields in (("linear", {"attention": "linear"}), ("lstm", {"mixer": "lstm"}))
+    for name, fields in (
+        ("linear", {"attention": "linear"}),
+        ("lstm", {"mixer": "lstm"}),
+        ("gru", {"mixer": "gru"}),
+    )
     for architecture in ("encoder-decoder", "decoder-only")
 }
 MIXERS = {
     name: {"architecture": "decoder-only", "mixer": name}
     for name in variants.MIXERS
-    if name not in ("attention", "lstm")
+    if name not in ("attention", "lstm", "gru")
 }
 EVEN = {
     **SIZES,

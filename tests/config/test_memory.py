@@ -21,6 +21,7 @@ from ablate.config.memory import _Kept, peak_memory
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.kernels.ranks import Ranks
 from ablate.model import build
+from ablate.model.token_mixer import RECURRENT_NETWORKS
 from ablate.training.gradient_tree import GradientTree
 from ablate.training.optimizer import Optimizer
 
@@ -128,12 +129,13 @@ def test_later_parts_of_attention_run_in_bf16_and_are_estimated(device, bf16):
             assert found == near, (fields, stack)
 
 
-def test_an_lstm_keeps_a_workspace_of_onednn_or_the_states_of_a_packed_batch():
+@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
+def test_a_recurrent_network_keeps_its_workspace_or_the_states_of_a_packed_batch(mixer):
     for fields in (
         {"architecture": "decoder-only", "context": T},
         {"architecture": "encoder-only"},
     ):
-        config = resolve_row({**SMALL, **fields, "mixer": "lstm"})
+        config = resolve_row({**SMALL, **fields, "mixer": mixer})
         found = _Kept(config, False, False, B * T, T).total()
         assert found == pytest.approx(kept_bytes(config, bf16=False), rel=0.02), fields
 

@@ -109,7 +109,7 @@ def test_all_reasons_are_reported_together():
     [
         ("architecture", "encoder"), ("encoder_layers", 0), ("decoder_layers", 257), ("n_kv_heads", 0),
         ("n_cross_heads", 0), ("attention_dropout", 1.0), ("activation_dropout", -0.1), ("relative_clip", 0),
-        ("mixer", "gru"), ("attention", "flash"), ("attention", "module:"), ("attention", "a b:C"),
+        ("mixer", "rnn"), ("attention", "flash"), ("attention", "module:"), ("attention", "a b:C"),
         ("attention_window", 0), ("attention_scale", 2), ("attention_scale", "1"), ("attention_scale", True),
         ("attention_bias", 1), ("attention_bias", "false"), ("activation", "ReLU"), ("norm", "batchnorm"),
         ("norm_position", "both"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),

@@ -16,6 +16,7 @@ from ablate.config.variants import (
 )
 from ablate.model import attention, feed_forward, norms, positions
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
+from ablate.model.token_mixer import RECURRENT_NETWORKS
 
 EVERY = [(field, name) for field, variants in VARIANTS.items() for name in variants]
 
@@ -25,7 +26,7 @@ def test_every_variant_has_a_class_and_an_entry():
     assert feed_forward.ACTIVATIONS.keys() == ACTIVATIONS.keys()
     assert norms.NORMS.keys() == NORMS.keys()
     assert attention.MECHANISMS.keys() == ATTENTIONS.keys()
-    assert {"attention", "lstm", *RECURRENT_MIXERS} == MIXERS.keys()
+    assert {"attention", *RECURRENT_NETWORKS, *RECURRENT_MIXERS} == MIXERS.keys()
 
 
 def test_the_fields_accept_exactly_the_variants_of_their_table():

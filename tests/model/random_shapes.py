@@ -12,6 +12,7 @@ from ablate.config.variants import (
     POSITIONAL_ENCODINGS,
 )
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
+from ablate.model.token_mixer import RECURRENT_NETWORKS
 
 LONGEST = 11  # tokens of a side, its mark counted
 _layers, _size, _rate = [1, 2, 3], list(range(1, 9)), [0.0, 0.1, 0.6]
@@ -43,7 +44,7 @@ VALUES = {
     "rope_scaling": ["none", "none", "linear", "yarn"],
     "rope_factor": [2.0, 3.5],
     "max_positions": list(range(2 * LONGEST, 41)),
-    "mixer": [*["attention"] * 8, "lstm", *RECURRENT_MIXERS],
+    "mixer": [*["attention"] * 8, *RECURRENT_NETWORKS, *RECURRENT_MIXERS],
     "attention": ["full", "full", "local", "linear", "differential"],
     "attention_window": list(range(1, 6)),
     "attention_scale": ["1/sqrt(d_k)", 1],

@@ -12,6 +12,7 @@ CLOSE = {"atol": 1e-5, "rtol": 1e-5}
 VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"mixer": "lstm"},
+    {"mixer": "gru"},
     *({"mixer": name} for name in RECURRENT_MIXERS),
     {"attention": "linear"},
     {"attention": "local", "attention_window": 3},

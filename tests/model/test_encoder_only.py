@@ -13,6 +13,7 @@ from tests.model.small import ENCODINGS, normal, places, sentences, small_model
 VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"mixer": "lstm"},
+    {"mixer": "gru"},
     {"attention": "linear"},
     {"attention": "local", "attention_window": 3},
     {"norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu", "n_kv_heads": 1},

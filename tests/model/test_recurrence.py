@@ -1,4 +1,4 @@
-"""mixer=lstm: equal to torch's LSTM on each sentence alone."""
+"""mixer=lstm and mixer=gru: equal to torch's networks on each sentence alone."""
 
 import pytest
 import torch
@@ -6,7 +6,7 @@ from torch import nn
 
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.attention_context import AttentionContext
-from ablate.model.token_mixer import LSTM, RecurrentState
+from ablate.model.token_mixer import LSTM, RECURRENT_NETWORKS, RecurrentState
 from tests.model.small import normal, parts, places, real, sentences, small_model
 
 D_MODEL = 26
@@ -15,59 +15,62 @@ T = max(LENGTHS)
 CLOSE = {"atol": 1e-6, "rtol": 1e-5}
 
 
-def recurrence(causal):
-    made = parts(mixer="lstm")
+def recurrence(causal, mixer="lstm"):
+    made = parts(mixer=mixer)
     return made.token_mixer(made.positions(causal), causal).requires_grad_(False)
 
 
 def torchs(ours, causal):
-    """torch's LSTM with the same weights: one direction, or two of half the width."""
-    theirs = nn.LSTM(
+    """torch's network with the same weights: one direction, or two of half the width."""
+    theirs = type(ours.cells)(
         D_MODEL, D_MODEL if causal else D_MODEL // 2, batch_first=True, bidirectional=not causal
     )
     theirs.load_state_dict(ours.cells.state_dict())
     return theirs.requires_grad_(False)
 
 
+@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
 @pytest.mark.parametrize("causal", [False, True])
-def test_padded_sentences_equal_torchs_lstm_on_each_sentence(causal):
-    ours, x = recurrence(causal), normal(len(LENGTHS), T, D_MODEL)
+def test_padded_sentences_equal_torchs_network_on_each_sentence(causal, mixer):
+    ours, x = recurrence(causal, mixer), normal(len(LENGTHS), T, D_MODEL)
     theirs = torchs(ours, causal)
     seen = real(*LENGTHS)
     out, left = ours(x, None, AttentionContext(places(T), places(T), seen, causal=causal))
     assert out.shape == x.shape
     for b, length in enumerate(LENGTHS):
-        alone, (state, cell) = theirs(x[b : b + 1, :length])
+        alone, state = theirs(x[b : b + 1, :length])
         torch.testing.assert_close(out[b : b + 1, :length], alone, **CLOSE)
         if causal:
-            torch.testing.assert_close(left.hidden[:, b : b + 1], state, **CLOSE)
-            torch.testing.assert_close(left.cell[:, b : b + 1], cell, **CLOSE)
+            kept = tuple(part[:, b : b + 1] for part in left.parts)
+            torch.testing.assert_close(kept, state if mixer == "lstm" else (state,), **CLOSE)
 
 
+@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
 @pytest.mark.parametrize("causal", [False, True])
-def test_without_padding_the_lstm_equals_torchs(causal):
-    ours, x = recurrence(causal), normal(3, T, D_MODEL)
+def test_without_padding_the_network_equals_torchs(causal, mixer):
+    ours, x = recurrence(causal, mixer), normal(3, T, D_MODEL)
     out, _ = ours(x, None, AttentionContext(places(T), places(T), causal=causal))
     torch.testing.assert_close(out, torchs(ours, causal)(x)[0], **CLOSE)
 
 
+@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
 @pytest.mark.parametrize("split", [1, 4, 8])
-def test_the_lstm_continues_from_its_state(split):
-    ours, x = recurrence(causal=True), normal(3, T, D_MODEL)
+def test_the_network_continues_from_its_state(split, mixer):
+    ours, x = recurrence(True, mixer), normal(3, T, D_MODEL)
     whole, end = ours(x, None, AttentionContext(places(T), places(T), causal=True))
     first, left = ours(
         x[:, :split], None, AttentionContext(places(split), places(split), causal=True)
     )
     second, both = ours(x[:, split:], left, AttentionContext(places(T - split, split), places(T)))
     torch.testing.assert_close(torch.cat([first, second], dim=1), whole, **CLOSE)
-    torch.testing.assert_close((both.hidden, both.cell), (end.hidden, end.cell), **CLOSE)
+    torch.testing.assert_close(both.parts, end.parts, **CLOSE)
 
 
 def test_selected_rows_of_the_state_keep_the_requested_order():
     state, cell = normal(1, 3, 5), normal(1, 3, 5, seed=2)
-    some = RecurrentState(state, cell).select(torch.tensor([2, 0, 2, 1]))
-    assert torch.equal(some.hidden[0], torch.stack([state[0, i] for i in (2, 0, 2, 1)]))
-    assert torch.equal(some.cell[0], torch.stack([cell[0, i] for i in (2, 0, 2, 1)]))
+    some = RecurrentState((state, cell)).select(torch.tensor([2, 0, 2, 1]))
+    for chosen, whole in zip(some.parts, (state, cell), strict=True):
+        assert torch.equal(chosen[0], torch.stack([whole[0, i] for i in (2, 0, 2, 1)]))
 
 
 @pytest.mark.parametrize(
@@ -112,9 +115,10 @@ def test_initial_weights_follow_from_the_seed_and_use_torchs_bound():
         assert 0.9 * bound < float(one.abs().max()) <= bound
 
 
+@pytest.mark.parametrize("mixer", RECURRENT_NETWORKS)
 @pytest.mark.parametrize("architecture", ["encoder-decoder", "decoder-only"])
-def test_an_lstm_model_in_bf16_is_close_to_fp32_and_has_finite_gradients(architecture):
-    model = small_model(mixer="lstm", architecture=architecture)
+def test_a_recurrent_model_in_bf16_is_close_to_fp32_and_has_finite_gradients(architecture, mixer):
+    model = small_model(mixer=mixer, architecture=architecture)
     source, target = sentences(4, 9, 1), sentences(5, 3, 7, seed=2)
     expected = model(source, target)
     with torch.autocast("cpu", torch.bfloat16):

@@ -15,6 +15,7 @@ from ablate.config import resolve_row, variants
 from ablate.config.cost import Lengths, forward_flops, parameters
 from ablate.model import ARCHITECTURES, attention, build
 from ablate.model.builder import ModelBuilder
+from ablate.model.token_mixer import RECURRENT_NETWORKS
 from tests.model.random_shapes import LONGEST, shapes
 from tests.model.small import ENCODINGS, V, sentences, small_model
 
@@ -111,6 +112,7 @@ VARIANTS = [
     {"attention": "linear"},
     {"attention": "linear", "n_kv_heads": 1},
     {"mixer": "lstm"},
+    {"mixer": "gru"},
 ]
 
 
@@ -129,7 +131,7 @@ def test_the_closed_form_counts_the_flops_of_any_shape(config, S, T):
     # is not counted.
     assume(config.positional_encoding != "relative" or min(S, T, config.d_k) > 1)
     # Those of a recurrence in chunks are an estimate.
-    assume({layer.mixer for layer in config.all_layers} <= {"attention", "lstm"})
+    assume({layer.mixer for layer in config.all_layers} <= {"attention", *RECURRENT_NETWORKS})
     assert counted_flops(build(config, V, 1).eval(), S, T) == forward_flops(config, V, pair(S, T))
 
 

@@ -119,6 +119,7 @@ ROOMY = {"max_positions": 200}  # for both sides in a row
 VARIANTS = {
     "decoder-only": {"architecture": "decoder-only", **ROOMY},
     "lstm": {"mixer": "lstm"},
+    "gru": {"mixer": "gru"},
     "decoder-only lstm": {"architecture": "decoder-only", "mixer": "lstm", **ROOMY},
     "mamba2": {"architecture": "decoder-only", "mixer": "mamba2", **ROOMY},
     "gated deltanet": {"architecture": "decoder-only", "mixer": "gated_deltanet", **ROOMY},
