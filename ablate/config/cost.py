@@ -179,15 +179,15 @@ def _feed_forward_parameters(c: ModelConfig) -> int:
     return feed_forward_weights(c) + networks * _network_biases(c) + _router_biases(c)
 
 
-def active_parameters(config: RowConfig, vocab_size: int) -> int:
-    """Parameters that one token meets: all but those of the experts that it is not sent to."""
+def idle_parameters(config: RowConfig) -> int:
+    """Parameters that a token does not meet: those of the experts that it is not sent to."""
     idle = 0
     for depth in config.depths:
         for layer in config.layers(depth):
             if layer.n_experts is not None:
                 of_network = _network_weights(layer) + _network_biases(layer)
                 idle += (layer.n_experts - layer.experts_per_token) * of_network
-    return parameters(config, vocab_size) - idle
+    return idle
 
 
 def _norm_parameters(c: ModelConfig) -> int:

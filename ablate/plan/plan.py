@@ -180,7 +180,7 @@ class Plan:
         }
 
     def _row_json(self, row: PlanRow) -> dict[str, Any]:
-        active = cost.active_parameters(row.row.config, row.V)
+        idle = cost.idle_parameters(row.row.config)
         return {
             "row": row.row.label,
             "group": row.row.group,
@@ -190,7 +190,7 @@ class Plan:
             "config": row.row.config.model_dump(),
             "params": row.params,
             # Of a mixture of experts, those that a token meets.
-            **({"active_params": active} if active != row.params else {}),
+            **({"active_params": row.params - idle} if idle else {}),
             "flops_per_step": row.flops_per_step,
             "steps": row.steps,
             "precision": self.precision(row.row.config),

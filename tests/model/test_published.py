@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.config.cost import active_parameters, parameters
+from ablate.config.cost import idle_parameters, parameters
 from ablate.data.tokenizer import BOS, EOS, ByteTokenizer
 from ablate.decoding.generate import generate_ids
 from ablate.export.target import TrainedModel
@@ -196,6 +196,6 @@ def test_scaled_rotations_are_those_of_transformers(scaling, factor, d_k, base):
 def test_active_parameters_leave_out_idle_experts():
     dense = parameters(resolve_row(LLAMA), V)
     one = resolve_row({**LLAMA, "n_experts": 8, "experts_per_token": 1, "shared_experts": 0})
-    assert active_parameters(one, V) == dense + 4 * 8 * D  # the router
+    assert parameters(one, V) - idle_parameters(one) == dense + 4 * 8 * D  # the router
     assert parameters(one, V) == dense + 4 * (8 * D + 7 * 3 * D * INNER)
-    assert active_parameters(resolve_row(LLAMA), V) == dense
+    assert idle_parameters(resolve_row(LLAMA)) == 0

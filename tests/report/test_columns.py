@@ -308,6 +308,16 @@ rows: {{C: {{match: {match}, each: {{d_ff: [512]}}}}}}
     )
 
 
+def test_parameters_that_a_token_meets_are_told_apart_from_those_of_all_experts(fake):
+    assert not [head for head in columns(fake(SMALL).table()) if "active" in head]
+    experts = SMALL.replace(
+        "rows:", "rows:\n  moe: {set: {n_experts: 4, experts_per_token: 1}, label: moe}"
+    )
+    of_all = columns(fake(experts).table())
+    assert of_all["params (10^6)"][0] == of_all["active (10^6)"][0]
+    assert float(of_all["active (10^6)"][1]) < float(of_all["params (10^6)"][1])
+
+
 def test_legend_has_every_signature(fake):
     results = fake(seeds="1").all_done()
     other = SIGNATURE.replace("2.6.0", "2.5.1")

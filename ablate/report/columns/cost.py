@@ -8,6 +8,7 @@ from functools import partial
 
 from ablate.analysis.scores import mean_and_std
 from ablate.analysis.table import Table, TableRow
+from ablate.config.cost import idle_parameters
 from ablate.formatting import duration, millions, number, scaled
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import REQUESTED
@@ -23,6 +24,15 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
         lambda row: millions(row.params),
         latex="params\n$\\times10^6$",
     )
+    if any(idle_parameters(row.config) for row in rows):
+        yield Column(
+            "active_params",
+            "active\n(10^6)",
+            _active_params,
+            lambda row: millions(_active_params(row)),
+            lambda form: ["active: parameters that one token meets, without the other experts."],
+            latex="active\n$\\times10^6$",
+        )
     yield Column("steps", value=lambda row: row.steps)
     if any(row.matched for row in rows):
         yield from _match_columns(table, form)
@@ -45,6 +55,10 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
             ("FLOPs", _flops),
         ):
             yield Column("", head, text=text, priority=REQUESTED)
+
+
+def _active_params(row: TableRow) -> int:
+    return row.params - idle_parameters(row.row.config)
 
 
 def _match_columns(table: Table, form: Form) -> Iterator[Column]:
