@@ -338,8 +338,8 @@ def draw_sizes(ladder: Ladder) -> Figure:
 
 
 def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False) -> Figure:
-    """Draw rows along an axis: thin lines are seeds, thick ones means. Rows are in parts of one for
-    each color.
+    """Draw rows along an axis: thin lines are seeds, thick ones means. Rows are in parts of nearly
+    equal size, with one for each color at most.
 
     Args:
         lines: the rows.
@@ -347,7 +347,9 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
         y: label of the vertical axis.
         from_base: whether the values are differences from base, over sizes of models.
     """
-    parts = [lines[i : i + len(SERIES)] for i in range(0, len(lines), len(SERIES))]
+    count = -(-len(lines) // len(SERIES))
+    ends = [len(lines) * part // count for part in range(count + 1)]
+    parts = [lines[start:end] for start, end in zip(ends, ends[1:], strict=False)]
     folded = sum(len(fold(line.name, KEY_LETTERS)) for line in lines)
     places = [place for line in lines for place, _ in line.points]
     values = [0.0] if from_base else []
