@@ -102,19 +102,21 @@ def over_test_sizes(table: Table) -> tuple[list[Line], str]:
     """The main score of each training that rows evaluate on two sizes of test items or more, over
     the sizes; and what these are.
     """
-    trainings: dict[tuple[str, ...], dict[int, TableRow]] = {}
+    first: dict[tuple[str, ...], TableRow] = {}
+    sizes: dict[tuple[str, ...], dict[int, Scores]] = {}
     name = ""
     for row in table.rows:
+        training = tuple(run.run.id for run in row.runs)
+        first.setdefault(training, row)
         sized = table.study.task.test_size(table.study.data, row.row.config)
         if sized is not None and row.scores[table.main.name].n:
             name, size = sized
-            trainings.setdefault(tuple(run.run.id for run in row.runs), {})[size] = row
-    compared = [by_size for by_size in trainings.values() if len(by_size) > 1]
-    first = [next(iter(by_size.values())) for by_size in compared]
+            sizes.setdefault(training, {})[size] = row.scores[table.main.name]
+    compared = {training: by_size for training, by_size in sizes.items() if len(by_size) > 1}
+    rows = [first[training] for training in compared]
     lines = []
-    for row, short, by_size in zip(first, _names(first), compared, strict=True):
-        along = ((size, by_size[size].scores[table.main.name]) for size in sorted(by_size))
-        lines.append(Line(row.row.label, short, tuple(along)))
+    for row, short, by_size in zip(rows, _names(rows), compared.values(), strict=True):
+        lines.append(Line(row.row.label, short, tuple(sorted(by_size.items()))))
     return lines, name
 
 
