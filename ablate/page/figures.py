@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, product
+from itertools import accumulate, pairwise, product
 from statistics import NormalDist
 from typing import Any
 
@@ -349,7 +349,7 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
     """
     count = -(-len(lines) // len(SERIES))
     ends = [len(lines) * part // count for part in range(count + 1)]
-    parts = [lines[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+    parts = [lines[start:end] for start, end in pairwise(ends)]
     folded = sum(len(fold(line.name, KEY_LETTERS)) for line in lines)
     places = [place for line in lines for place, _ in line.points]
     values = [0.0] if from_base else []
