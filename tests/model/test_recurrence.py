@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 from ablate.model.attention import MultiHeadAttention
 from ablate.model.attention_context import AttentionContext
