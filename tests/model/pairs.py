@@ -1,8 +1,8 @@
 """Every pair of values of the model's fields, in configurations that hold many pairs each.
 
-`python -m tests.model.pairs` builds and runs 1,000 of them (or the number given); the tests take a
-sample. Each pair is in a model, or is refused by one line; a pair whose fields need further
-settings gets these.
+`python -m tests.model.pairs` builds and runs them until each pair was in one, or was refused by one
+line (or as many as are given); the tests take a sample. A pair whose fields need further settings
+gets these.
 """
 
 import random
@@ -101,8 +101,8 @@ def configuration(pair, few, dice):
     return config
 
 
-def sweep(count, seed=1):
-    """Yield (configuration or message, the pair it was made for) for a number of pairs in turn.
+def sweep(count=None, seed=1):
+    """Yield (configuration or message, the pair it was made for), with up to `count` configurations.
 
     A pair that a former configuration has, with both fields in effect, is left out.
     """
@@ -115,12 +115,12 @@ def sweep(count, seed=1):
             continue
         if count == 0:
             return
-        count -= 1
         try:
             config = configuration(pair, few, dice)
         except Refused as error:
             yield error.args[0], pair
             continue
+        count = None if count is None else count - 1
         active = ModelConfig.model_fields.keys() - dict(inactive_fields(config, config)).keys()
         held = [(name, getattr(config, name)) for name in few if name in active]
         covered.update(combinations(held, 2))
@@ -191,7 +191,7 @@ def fault_of(outcome, pair):
 SYMBOLS = {"n_layers": "N=", "n_heads": "h="}
 
 
-def main(count):
+def main(count=None):
     """Print the faults and how many pairs were combined or refused."""
     models = refused = 0
     faults, messages = [], set()
@@ -215,4 +215,4 @@ def main(count):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(main(int(sys.argv[1]) if sys.argv[1:] else 1000))
+    sys.exit(main(*map(int, sys.argv[1:])))

@@ -134,12 +134,16 @@ def _settings(draw, fields, of_layers):
 
 def is_bounded(config):
     """Whether no state can leave the range of floats: without norms, a gated layer about squares
-    its states.
+    its states, and a short convolution multiplies three.
     """
+    layers = config.all_layers
     return (
-        "none" not in (layer.norm_position for layer in config.all_layers)
-        or {layer.activation for layer in config.all_layers} <= {"relu", "gelu", "silu"}
-        or max(config.depths) == 1
+        "none" not in {layer.norm_position for layer in layers}
+        or config.passes == 1
+        or (
+            {layer.activation for layer in layers} <= {"relu", "gelu", "silu"}
+            and {layer.mixer for layer in layers} <= {"attention", "lstm"}
+        )
     )
 
 
