@@ -208,7 +208,7 @@ def main(count=None):
     for message in sorted(messages):
         print("refused:", message)
     print(
-        f"{models} models, {refused} pairs refused by {len(messages)} lines, {len(faults)} faults"
+        f"{len(pairs_of(values())):,} pairs: {models} models, {refused} refused by {len(messages)} lines, {len(faults)} faults"
     )
     return 1 if faults else 0
 
