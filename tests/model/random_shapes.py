@@ -142,7 +142,7 @@ def is_bounded(config):
         or config.passes == 1
         or (
             {layer.activation for layer in layers} <= {"relu", "gelu", "silu"}
-            and {layer.mixer for layer in layers} <= {"attention", "lstm"}
+            and {layer.mixer for layer in layers} <= {"attention", "lstm", "gru"}
         )
     )
 
