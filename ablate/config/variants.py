@@ -283,8 +283,8 @@ def _odd_heads(s: Sizes) -> str | None:
 def _odd_halves(s: Sizes) -> str | None:
     if s.has_encoder and s.d_model % 2:
         return (
-            f"d_model={s.d_model} is odd, and the encoder's mixer={s.mixer} gives half of it to each "
-            f"direction"
+            f"d_model={s.d_model} is odd, and the encoder's mixer={s.mixer} gives half of it to "
+            "each direction"
         )
     return None
 
