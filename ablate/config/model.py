@@ -219,8 +219,8 @@ class ModelConfig(Section):
         PER_LAYER,
     ] = Field(
         "attention",
-        description="self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as "
-        "its state, or a convolution",
+        description="self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix "
+        "as its state, or a convolution",
     )
     attention: Annotated[
         str, VariantName(tuple(ATTENTIONS)), Facts(needs={"mixer": ("attention",)}, per_layer=True)
