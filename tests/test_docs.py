@@ -48,7 +48,7 @@ PUBLIC_OF_TASKS = (
     "Metric", "PPL", "Measurement", "Score", "Synthetic", "SyntheticData", "Generator",
 )  # fmt: skip
 COMMANDS = (
-    "init", "plan", "run", "status", "stop", "logs", "work", "table", "compare", "report", "publish", "translate",
+    "init", "plan", "run", "status", "stop", "logs", "work", "table", "judge", "compare", "report", "publish", "translate",
     "generate", "fill", "attention",
     "export", "verify", "clean", "schema",
 )  # fmt: skip

@@ -30,11 +30,13 @@ class Agreement:
 
 def agreements(table: Table) -> list[Agreement]:
     """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
-    main = table.study.task.default_metrics[0]
     base = table.rows[0]
+    if base.paper is None:
+        return []
+    main = table.study.task.default_metrics[0]
     others = [row for row in table.rows[1:] if row.row.base == base.row.label]
     shared = [row for row in others if row.paper and row.scores[main].mean is not None]
-    if base.scores[main].mean is None or base.paper is None or not shared:
+    if base.scores[main].mean is None or not shared:
         return []
     groups = list(dict.fromkeys(row.row.group for row in shared))
     each = [

@@ -159,6 +159,7 @@ class Table:
     position: of a study with looks; its `study` is that of the table.
     error: bound of the error of all verdicts, over all looks; above 0.05 if seeds were changed
         after a verdict.
+    is_measured_elsewhere: whether the rows are labels, without settings and cost.
     """
 
     study: Study
@@ -170,6 +171,7 @@ class Table:
     faults: tuple[str, ...] = ()
     position: Position | None = None
     error: float = LEVEL
+    is_measured_elsewhere: bool = False
 
     @property
     def look(self) -> Look | None:
@@ -191,19 +193,22 @@ class Table:
     @property
     def perplexity(self) -> Metric:
         """The perplexity that rows are compared by: per character if vocabularies differ and the
-        task measures it.
+        task measures it. Without any perplexity, the main metric.
         """
-        return (
-            PPL if len(self.vocabularies) == 1 else self.study.task.metrics.get(PPL_CHAR.name, PPL)
-        )
+        metrics = self.study.task.metrics
+        if PPL.name not in metrics:
+            return self.main
+        several = len(self.vocabularies) > 1 and PPL_CHAR.name in metrics
+        return metrics[PPL_CHAR.name if several else PPL.name]
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
         """The columns: perplexity per subword, the perplexity to compare, and the metrics of the
         study.
         """
+        known = self.study.task.metrics
         names = dict.fromkeys((PPL.name, self.perplexity.name, *self.study.metrics))
-        return tuple(self.study.task.metrics[name] for name in names)
+        return tuple(known[name] for name in names if name in known)
 
     @property
     def family(self) -> int:
@@ -282,7 +287,7 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
     corpora = tuple(sorted({run.decoding.corpus for run in runs if run.decoding}))
     return Table(
         study,
-        tuple(_against_bases(study, rows, position)),
+        tuple(against_bases(study, rows, position)),
         signatures(study, runs),
         corpora,
         (*_remarks(study, runs), *_low_parts(study, rows), *changed, *_overlaps(results, corpora)),
@@ -319,7 +324,7 @@ def _row(study: Study, row: Row, runs: Sequence[RunResult], results: Results) ->
     )
 
 
-def _against_bases(
+def against_bases(
     study: Study, rows: Sequence[TableRow], position: Position | None
 ) -> list[TableRow]:
     """The rows, each compared with its base; the corrections of the verdicts cover the rows of one

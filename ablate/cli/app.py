@@ -17,6 +17,7 @@ from ablate.cli import (
     fill,
     generate,
     init,
+    judge,
     logs,
     plan,
     publish,
@@ -38,7 +39,7 @@ from ablate.streams import echo
 GROUPS = {
     "Study": (init, plan, run, status),
     "Clusters": (stop, logs, work),
-    "Results": (table, compare, report, publish),
+    "Results": (table, judge, compare, report, publish),
     "Trained runs": (translate, generate, fill, attention, export),
     "Housekeeping": (verify, clean, schema),
 }

@@ -26,7 +26,7 @@ class Metric:
     title: as shown in the head of a table.
     more_is_better: whether a higher value is better.
     digits: number of decimals in tables.
-    side: the split that it is measured on, `dev` or `test`.
+    side: the split that it is measured on, `dev` or `test`; empty if unknown.
     of_100: whether scores range from 0 to about 100, so that larger differences are impossible.
     scorer: the library that computes it and signs its scores; empty for metrics of ablate.
     item: what the test split is a sequence of, and resampled in, for legends.
@@ -45,6 +45,11 @@ class Metric:
     item: str = "sentence"
     chance: float = 0.0
     parts: tuple[Part, ...] = ()
+
+    @property
+    def full_title(self) -> str:
+        """The title with the split, where it is known: `BLEU (test)`."""
+        return f"{self.title} ({self.side})" if self.side else self.title
 
     def is_better(self, difference: float) -> bool:
         """Whether a difference from base is an improvement."""

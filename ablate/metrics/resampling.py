@@ -4,7 +4,7 @@ items.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,12 @@ def measure(
     return Measurement(
         value=float(score(statistics.sum(0))), signature=signature, resamples=tuple(resamples)
     )
+
+
+def measure_mean(values: Sequence[float]) -> Measurement:
+    """The mean of the items' scores, on the test set and on the resampled ones."""
+    statistics = np.column_stack([values, np.ones(len(values))])
+    return measure(statistics, lambda sums: float(sums[0] / sums[1]), "")
 
 
 def _resampled_sums(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.float64]]:

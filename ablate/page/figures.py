@@ -148,7 +148,7 @@ def _figures_of_designs(table: Table, curves: Sequence[Curve]) -> dict[str, Call
 
 def effect_label(metric: Metric) -> str:
     """The label of an axis of effects."""
-    return f"effect on {metric.title} ({metric.side})"
+    return f"effect on {metric.full_title}"
 
 
 def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
@@ -158,7 +158,7 @@ def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") ->
 
     `label`: of the axis, for other differences.
     """
-    label = label or f"difference from base in {metric.title} ({metric.side})"
+    label = label or f"difference from base in {metric.full_title}"
     with style():
         return _forest(rows, label, lambda mean: signed(mean, metric.digits))
 
@@ -333,7 +333,7 @@ def draw_sizes(ladder: Ladder) -> Figure:
     for row in ladder.rows:
         differences = [rung.difference for rung in row.rungs]
         lines.append(Line(row.name, row.name, tuple(zip(sizes, differences, strict=True))))
-    label = f"Δ{ladder.metric.title} ({ladder.metric.side})"
+    label = f"Δ{ladder.metric.full_title}"
     return draw_lines(lines, "parameters of base", label, from_base=True)
 
 
@@ -408,7 +408,7 @@ def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
     """
     log = is_spread([row.cost for row in rows])
     with style():
-        return _numbered_points(rows, cost, f"{metric.title} ({metric.side})", log=log)
+        return _numbered_points(rows, cost, f"{metric.full_title}", log=log)
 
 
 def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Figure:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.curves import AXES, Curve
 from ablate.analysis.results import predictions_of
@@ -65,12 +65,33 @@ def page(
     """Return the text of the page."""
     published = provenance(table, results)
     runs = _runs(table, published)
-    links = {run.row: run.anchor for run in runs if run.anchor}
-    differences = [
-        drawing
-        for metric in (table.main, table.perplexity)
-        for drawing in _differences(table, metric)
-    ]
+    return _page(
+        table,
+        {run.row: run.anchor for run in runs if run.anchor},
+        curves=_curves_by_axis(curves),
+        designs=design_sections(table, curves),
+        costs=list(_costs(table)),
+        equal_costs=equal_costs(table),
+        samples=samples,
+        attention=attention,
+        **_settings(table),
+        origins=Listing(
+            "How the numbers were made", ("what", "value"), list(_origins(table, published))
+        ),
+        runs=runs,
+    )
+
+
+def page_of_scores(table: Table) -> str:
+    """Return the text of the page of scores that were measured elsewhere: conclusion, table and
+    differences from base.
+    """
+    without = ("curves", "designs", "costs", "equal_costs", "samples", "attention")
+    return _page(table, {}, **dict.fromkeys((*without, "changes", "origins"), ()))
+
+
+def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
+    metrics = dict.fromkeys((table.main, table.perplexity))
     return (
         environment()
         .get_template("page.html")
@@ -79,22 +100,12 @@ def page(
             summary=conclusion(table),
             **table_context(table, by_labels(table, Best), is_page=True, links=links),
             csv=base64.b64encode(comma_separated(table).encode()).decode(),
-            differences=differences,
+            differences=[drawing for metric in metrics for drawing in _differences(table, metric)],
             intervals_shown=any(
                 verdict.seed_test for row in table.rows for verdict in row.verdicts.values()
             ),
-            curves=_curves_by_axis(curves),
-            designs=design_sections(table, curves),
-            costs=list(_costs(table)),
-            equal_costs=equal_costs(table),
-            samples=samples,
-            attention=attention,
-            **_settings(table),
-            origins=Listing(
-                "How the numbers were made", ("what", "value"), list(_origins(table, published))
-            ),
-            runs=runs,
             palette=PALETTE,
+            **sections,
         )
     )
 

@@ -249,11 +249,20 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     further = len(study.further_seeds)
     if spread is not None:
         return [Power(main, spread, 0.0, "stated", *size, further=further)]
-    runs = read_runs(study, results)
-    metrics = dict.fromkeys((main, study.task.model_metrics[0]))
+    found = power_of_runs(study, read_runs(study, results))
+    return found or [_typical_power(study, main, *size)]
+
+
+def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
+    """Power with the spread of the study's runs, as `power_of`; none if no row has two seeds."""
+    main = study.task.metrics[study.metrics[0]]
+    looks = looks_of(study.looks.plan) if study.looks else ()
+    size = len(study.seeds), study.family(study.base), looks
+    further = len(study.further_seeds)
+    metrics = dict.fromkeys((main, *study.task.model_metrics[:1]))
     sds = {metric: _sd_over_seeds(study, runs, metric.name) for metric in metrics}
     if all(sd is None for sd in sds.values()):
-        return [_typical_power(study, main, *size)]
+        return []
     return [
         Power(
             metric,

@@ -104,9 +104,7 @@ def _base(table: Table, base: TableRow) -> str:
     for metric, found in scores.items():
         if found.mean is not None:
             spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
-            texts.append(
-                f"{number(found.mean, metric.digits)}{spread} {metric.title} ({metric.side})"
-            )
+            texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.full_title}")
     if not texts:
         return f"{name} has no score yet."
     return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:  # `import ablate` loads this module, and loads no library
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
 
@@ -112,6 +112,48 @@ def load(
     return frame
 
 
+def judge(
+    frame: pd.DataFrame,
+    *,
+    base: str | None = None,
+    metrics: Sequence[str] = (),
+    rows: Sequence[str] = (),
+    more_is_better: Mapping[str, bool] | None = None,
+) -> pd.DataFrame:
+    """Judge scores that were measured elsewhere, as `ablate judge` does.
+
+    Args:
+        frame: one line for each score, with the columns `row`, `seed`, `metric` and `value`; or one
+            line for each run, with a column for each metric. See docs/judge.md.
+        base: the row that others are compared with; None for the one named base, baseline or
+            control.
+        metrics: the metric of the verdicts, and others to show; may be empty if there is only one.
+        rows: the columns that name a row; empty for `row` or one of its like.
+        more_is_better: by metric, where its name does not tell it.
+
+    Returns:
+        The frame of `load` with `per="row"`, without settings and cost. `frame.attrs` has the
+        `conclusion` in sentences, and as `remarks` the power and what was assumed.
+
+    Raises:
+        UsageError: a column is missing, or the scores cannot be compared.
+
+    Example:
+        >>> scores = pd.read_csv("scores.csv")
+        >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
+    """
+    from ablate.report.conclusion import conclusion
+    from ablate.report.exports import judged
+
+    named = [name for name in frame.index.names if name is not None]
+    lines = (frame.reset_index() if named else frame).to_dict("records")
+    directions = more_is_better or {}
+    table = judged(lines, "scores", base=base, directions=directions, metrics=metrics, by=rows)
+    judgments = rows_frame(table)
+    judgments.attrs = {"conclusion": conclusion(table), "remarks": list(table.remarks)}
+    return judgments
+
+
 def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
     """Refuse numbers of a part of the runs: their means would be others."""
     from ablate.errors import StoreError
@@ -141,7 +183,7 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     for name in frame.columns[frame.isna().all()]:
         if "verdict_" not in name:
             types.setdefault(name, float)
-    typed: pd.DataFrame = frame.astype(types)
+    typed: pd.DataFrame = frame.astype({name: types[name] for name in types if name in frame})
     return typed
 
 

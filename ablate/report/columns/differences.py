@@ -111,7 +111,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if _has_intervals(table, table.main):
         yield _explained_verdicts(table)
         yield from _look_legend(table)
-        if form.shows("p"):
+        if form.shows("p") and not table.is_measured_elsewhere:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.study.seeds) == 1:
         yield (

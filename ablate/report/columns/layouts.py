@@ -10,13 +10,20 @@ from ablate.report.columns.column import Column, Form, Mark, text_columns
 from ablate.report.columns.cost import cost_columns
 from ablate.report.columns.differences import difference_columns, verdict_columns
 from ablate.report.columns.paper import paper_columns
-from ablate.report.columns.rows import row_columns, varied_settings
+from ablate.report.columns.rows import label_column, row_columns, varied_settings
 from ablate.report.columns.scores import score_columns
 from ablate.report.layout import FURTHER, REQUESTED, Layout, fitting, folded
 
 
 def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
     """Every column, from left to right; the legend and the scripts' formats have the same order."""
+    if table.is_measured_elsewhere:
+        return (
+            label_column(),
+            *score_columns(table, form),
+            *difference_columns(table, form),
+            *verdict_columns(table, form),
+        )
     return (
         *row_columns(table, form),
         *score_columns(table, form),
@@ -61,9 +68,9 @@ def terminal_layout(
     left_out = [column.name for column in columns if column not in shown]
     legend = _legend(declared, replace(form, left_out=frozenset(left_out)))
     if left_out:
-        line = (
-            f"Left out at {width} columns: {', '.join(left_out)}; `ablate table --wide` shows all."
-        )
+        command = "judge" if table.is_measured_elsewhere else "table"
+        names = ", ".join(left_out)
+        line = f"Left out at {width} columns: {names}; `ablate {command} --wide` shows all."
         legend = (line, *legend)
     return Layout(tuple(folded(shown, width)), legend)
 

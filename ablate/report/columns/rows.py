@@ -15,6 +15,19 @@ from ablate.report.columns.column import Column, Form
 from ablate.report.layout import ROW, SETTING
 
 
+def label_column() -> Column:
+    """The labels of rows that have nothing else to show."""
+    return Column(
+        "row",
+        "row",
+        lambda row: row.row.label,
+        lambda row: row.row.label,
+        priority=ROW,
+        numeric=False,
+        folds=True,
+    )
+
+
 def row_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the columns that say which row it is."""
     groups = _groups(table)

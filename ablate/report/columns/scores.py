@@ -23,7 +23,7 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
     for metric in (table.study.task.metrics[name] for name in names):
         yield Column(
             metric.name,
-            f"{metric.title}\n({metric.side})",
+            f"{metric.title}\n({metric.side})" if metric.side else metric.title,
             partial(_scores, metric),
             partial(_cell, table, metric, form.mark) if metric in table.metrics else None,
             partial(_legend, table) if metric == table.metrics[0] else lambda form: (),
@@ -78,7 +78,8 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     """
     study, seeds = table.study, len(table.study.seeds)
     for metric in table.metrics:
-        yield _signature(table, metric)
+        if metric.name in table.signatures:
+            yield _signature(table, metric)
         yield from _parts(table, metric)
     if study.base.decoding_choice is not None:
         yield (
@@ -97,7 +98,10 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             f"are in."
         )
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
-    yield "* best; blank: as base." if marked else "Blank: as base."
+    if table.is_measured_elsewhere:
+        yield from ["* best."] if marked else []
+    else:
+        yield "* best; blank: as base." if marked else "Blank: as base."
     if len(table.corpora) > len(table.vocabularies):
         corpora = ", ".join(table.corpora)
         yield f"WARNING: these results mix corpora {corpora}: they cannot be compared."

@@ -1,0 +1,259 @@
+"""Scores that were measured elsewhere, as the table of a study whose rows are labels."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar
+
+from ablate.analysis.results import RunResult, scores_of
+from ablate.analysis.scores import Scores
+from ablate.analysis.table import Cost, Table, TableRow, against_bases
+from ablate.config import resolve_row
+from ablate.config.data import CorpusConfig
+from ablate.config.metrics import PPL, Metric
+from ablate.errors import UsageError, unknown_name
+from ablate.formatting import first_few
+from ablate.store.records import Score
+from ablate.study import Row, Run, Study
+from ablate.tasks import TASKS
+from ablate.tasks.language_model import LanguageModel
+
+BASES = ("base", "baseline", "control")  # labels of base, where none is named
+# Words in the name of a metric that tell its direction.
+LOWER = frozenset(
+    [
+        "loss",
+        "nll",
+        "ppl",
+        "perplexity",
+        "bpb",
+        "bpc",
+        "err",
+        "error",
+        "wer",
+        "cer",
+        "ter",
+        "mse",
+        "rmse",
+        "mae",
+        "fid",
+    ]
+)
+HIGHER = frozenset(
+    [
+        "acc",
+        "accuracy",
+        "bleu",
+        "chrf",
+        "rouge",
+        "f",
+        "precision",
+        "recall",
+        "auc",
+        "auroc",
+        "map",
+        "ndcg",
+        "reward",
+        "iou",
+    ]
+)
+_MOST_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class Number:
+    """A score that was measured elsewhere, or a part of it.
+
+    seed: of the run; rows are paired by it.
+    value: not finite if the run diverged.
+    item: of the test set; the score is the mean over items. Empty for a score.
+    resample: number of a resampled test set, whose score this is; empty for the test set.
+    run: id of the training, which rows may share; empty for one of its own.
+    """
+
+    row: str
+    seed: int
+    metric: str
+    value: float
+    item: str = ""
+    resample: str = ""
+    run: str = ""
+
+
+class _Elsewhere(LanguageModel):
+    """The task of such scores, which trains nothing."""
+
+    name, shown_fields = "elsewhere", ()
+    units: ClassVar[Mapping[str, str]] = {}
+    model_metrics = prediction_metrics = default_metrics = ()
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._metrics = {metric.name: metric for metric in metrics}
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        return self._metrics
+
+
+def table_of_numbers(
+    numbers: Sequence[Number],
+    name: str,
+    base: str | None = None,
+    directions: Mapping[str, bool] | None = None,
+) -> Table:
+    """Judge scores as those of a study. Seeds that only base has are its further seeds.
+
+    Args:
+        numbers: rows in the order of the table; the first metric is that of the verdicts.
+        name: of the table.
+        base: label of the row that others are compared with; None for one of BASES.
+        directions: by metric, whether more is better, where its name does not tell it.
+
+    Raises:
+        UsageError: the rows cannot be compared, or the direction of a metric is not known.
+    """
+    directions = directions or {}
+    names = list(dict.fromkeys(one.metric for one in numbers))
+    for given in directions:
+        if given not in names:
+            raise UsageError(unknown_name("metric", given, names))
+    seeds: dict[str, dict[int, None]] = {}
+    for one in numbers:
+        seeds.setdefault(one.row, {})[one.seed] = None
+    base = _base(base, list(seeds))
+    of_rows = {seed: None for label in seeds if label != base for seed in seeds[label]}
+    if alone := [label for label in seeds if not seeds[label].keys() & seeds[base].keys()]:
+        raise UsageError(
+            f"{first_few(alone)}: no seed in common with {base}, and rows are paired by seed; "
+            f"leave the column seed out if seeds mean nothing here"
+        )
+    # Settings and data are those of no run: nothing shows them.
+    config, data = resolve_row({}), CorpusConfig(corpus="files", train="-", dev="-", test="-")
+    study = Study(
+        name,
+        Path(name),
+        data,
+        tuple(
+            Row(label, "base" if label == base else "", config, "", base=base)
+            for label in sorted(seeds, key=lambda label: label != base)
+        ),
+        tuple(of_rows),
+        metrics=tuple(names),
+        task=_Elsewhere([_metric(metric, numbers, directions) for metric in names]),
+        further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
+    )
+    runs = _runs(study, numbers)
+    cost = Cost(Scores(), Scores(), None, (), 0.0)
+    rows = [
+        TableRow(row, ours, {metric: scores_of(ours, metric) for metric in names}, cost, None)
+        for row in study.rows
+        if (ours := tuple(run for run in runs if run.row is row))
+    ]
+    judged = tuple(against_bases(study, rows, None))
+    return Table(study, judged, {}, (), is_measured_elsewhere=True)
+
+
+def _base(named: str | None, labels: Sequence[str]) -> str:
+    usual = [label for label in labels if label.lower() in BASES]
+    if named is None and len(usual) != 1:
+        raise UsageError(f"which row is base? --base ROW; there are {first_few(labels, 12)}")
+    base = usual[0] if named is None else named
+    if base not in labels:
+        raise UsageError(unknown_name("row", base, labels))
+    if len(labels) == 1:
+        raise UsageError(f'"{base}" is the only row: there is nothing to compare it with')
+    return base
+
+
+def direction_of(metric: str) -> bool | None:
+    """Whether more is better in a metric, by the words of its name; None if they do not tell."""
+    words = set(re.findall("[a-z]+", metric.lower()))
+    if bool(words & LOWER) == bool(words & HIGHER):
+        return None
+    return bool(words & HIGHER)
+
+
+def _metric(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
+    """One of ablate's own metrics, or one whose digits follow from its spread over seeds."""
+    runs: dict[str, list[float]] = {}
+    for one in numbers:
+        if one.metric == name and math.isfinite(one.value) and not one.item and not one.resample:
+            runs.setdefault(one.row, []).append(one.value)
+    own = next((task.metrics[name] for task in TASKS.values() if name in task.metrics), None)
+    is_share = all(abs(value) <= 1 for values in runs.values() for value in values)
+    if own is not None and name not in directions and not (own.of_100 and is_share):
+        return replace(own, side="", item="item")
+    more_is_better = directions.get(name, direction_of(name))
+    if more_is_better is None:
+        raise UsageError(
+            f"is a lower or a higher {name} better? --lower-is-better {name}, or "
+            f"--higher-is-better {name}"
+        )
+    spreads = [statistics.stdev(values) for values in runs.values() if len(values) > 1]
+    spread = statistics.median(spreads) if spreads else 0.0
+    # The spread is shown with two digits.
+    digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread)))) if spread else 3
+    words = set(re.findall("[a-z]+", name.lower()))
+    kind = PPL if words & {PPL.name, "perplexity"} else Metric("", "", False, 0, "", of_100=False)
+    return replace(
+        kind,
+        name=name,
+        title=name,
+        more_is_better=more_is_better,
+        digits=digits,
+        side="",
+        item="item",
+    )
+
+
+def _runs(study: Study, numbers: Sequence[Number]) -> list[RunResult]:
+    """A run for each row and seed, with its scores and their resamples."""
+    by_run: dict[tuple[str, int], dict[str, list[Number]]] = {}
+    for one in numbers:
+        by_run.setdefault((one.row, one.seed), {}).setdefault(one.metric, []).append(one)
+    rows, items, runs = {row.label: row for row in study.rows}, dict[str, list[str]](), []
+    for (label, seed), metrics in by_run.items():
+        row, parts = rows[label], [one for values in metrics.values() for one in values]
+        run = Run(parts[0].run or f"{label} {seed}", seed, row.config, study.data)
+        if not all(math.isfinite(one.value) for one in parts):
+            runs.append(RunResult(row, run, "diverged", 0, "diverged"))
+            continue
+        scores, resamples = {}, {}
+        for name, values in metrics.items():
+            try:
+                scores[name], resamples[name] = _score(values, items.setdefault(name, []))
+            except ValueError as error:
+                raise UsageError(f"{label}, seed {seed}: {error}") from None
+        runs.append(RunResult(row, run, "done", 0, scores=scores, resamples=resamples))
+    return runs
+
+
+def _score(values: Sequence[Number], items: list[str]) -> tuple[Score, Sequence[float]]:
+    """A score, and those on resampled test sets; none without items.
+
+    Args:
+        values: of one run in one metric.
+        items: of the runs before; every run is scored on the same resampled test sets.
+
+    Raises:
+        ValueError: the values are not one score, or other items than those of the runs before.
+    """
+    name = values[0].metric
+    by_item = {one.item: one.value for one in values if not one.resample}
+    resamples = {int(one.resample): one.value for one in values if one.resample}
+    if len(by_item) + len(resamples) < len(values):
+        raise ValueError(f"{name} has two values; a run has one, or one for each item")
+    if by_item.keys() == {""}:
+        return Score(value=by_item[""]), [resamples[number] for number in sorted(resamples)]
+    from ablate.metrics.resampling import measure_mean
+
+    items += [] if items else by_item
+    if by_item.keys() != set(items) or "" in by_item or resamples:
+        raise ValueError(f"{name} needs the same items in every run, and nothing beside them")
+    measured = measure_mean([by_item[item] for item in items])
+    return Score(value=measured.value), measured.resamples

@@ -1,0 +1,76 @@
+"""`ablate judge`: the verdicts on scores that were measured elsewhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ablate.cli.formats import Format, TableFormat, Wide, print_table, refuse_wide
+from ablate.errors import UsageError
+from ablate.store.files import write_bytes
+from ablate.streams import echo
+
+EXAMPLE = "ablate judge scores.csv --base baseline --out report.html"
+
+Names = list[str] | None
+
+
+def command(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="CSV or JSON lines with row, seed, metric, value; or an export of W&B, MLflow, "
+            "TensorBoard.",
+            show_default=False,
+        ),
+    ],
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="ROW", help="Row that the others are compared with."),
+    ] = None,
+    metric: Annotated[
+        Names,
+        typer.Option("--metric", metavar="NAME", help="The verdicts' first, then others to show."),
+    ] = None,
+    lower: Annotated[
+        Names, typer.Option("--lower-is-better", metavar="NAME", help="Of a metric. Repeatable.")
+    ] = None,
+    higher: Annotated[
+        Names, typer.Option("--higher-is-better", metavar="NAME", help="Of a metric. Repeatable.")
+    ] = None,
+    row: Annotated[
+        Names, typer.Option("--row", metavar="COLUMN", help="A column that names rows. Repeatable.")
+    ] = None,
+    format: TableFormat = Format.rich,
+    wide: Wide = False,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Also write one HTML page, with the figure."),
+    ] = None,
+) -> None:
+    """Judge anybody's scores: the verdicts, table and page of a study."""
+    from ablate.report.exports import judged, read_lines
+
+    refuse_wide(wide, format)
+    where = ", ".join(map(str, files))
+    directions = dict.fromkeys(lower or (), False) | dict.fromkeys(higher or (), True)
+    try:
+        table = judged(
+            read_lines(files),
+            files[0].stem,
+            base=base,
+            directions=directions,
+            metrics=metric or (),
+            by=row or (),
+        )
+    except UsageError as error:
+        raise UsageError(f"{where}: {error}") from None
+    print_table(table, format, wide)
+    if out is not None:
+        from ablate.page.page import page_of_scores
+
+        write_bytes(out, page_of_scores(table).encode(), durable=False)
+        echo(f"Wrote {out}", err=True)

@@ -1,0 +1,254 @@
+"""Scores of others: the verdicts of every published study from its scores alone, and the forms in
+which scores come.
+"""
+
+import csv
+import json
+import math
+import zipfile
+
+import pandas as pd
+import pytest
+
+import ablate
+from ablate.analysis.numbers import direction_of
+from ablate.analysis.scores import verdict_json
+from ablate.analysis.settle import settle
+from ablate.analysis.table import table_of
+from ablate.report.exports import judged, read_lines
+from ablate.store import Results
+from ablate.study import read_study
+from docs import hooks
+from tests.cli.inside import inside
+
+SCORES = {
+    ("base", 1): 3.11, ("base", 2): 3.12, ("base", 3): 3.09,
+    ("wide", 1): 3.01, ("wide", 2): 3.02, ("wide", 3): 2.99,
+    ("deep", 1): 3.10, ("deep", 2): 3.15, ("deep", 3): 3.10,
+}  # fmt: skip
+
+
+def lines_of(rows):
+    """A line for each score of a study's rows, on its test set and on the resampled ones."""
+    for row in rows:
+        for run in row.runs:
+            common = {"row": row.row.label, "seed": run.run.seed, "run": run.run.id}
+            if run.state == "diverged":
+                yield {**common, "metric": "ppl", "value": "nan"}
+            for name, score in run.scores.items():
+                yield {**common, "metric": name, "value": repr(score.value)}
+                for number, value in enumerate(run.resamples.get(name, ())):
+                    yield {**common, "metric": name, "value": repr(value), "resample": number}
+
+
+@pytest.mark.parametrize("name", hooks.published())
+def test_the_scores_of_a_published_study_give_its_verdicts(name, tmp_path):
+    published = hooks.results() / name
+    with zipfile.ZipFile(published / "records.zip") as records:
+        records.extractall(tmp_path)
+    study = read_study(published / "study.yaml")
+    table = table_of(settle(study, Results(tmp_path)), Results(tmp_path))
+    with (published / "table.csv").open() as file:
+        in_table = {line["row"]: line for line in csv.DictReader(file)}
+    compared = 0
+    for base in (row for row in table.rows if row.row.is_base):
+        rows = [row for row in table.rows if row.row.base == base.row.label]
+        file = tmp_path / "scores.csv"
+        with file.open("w") as stream:
+            writer = csv.DictWriter(
+                stream, ["row", "seed", "run", "metric", "value", "resample"], restval=""
+            )
+            writer.writeheader()
+            writer.writerows(lines_of(rows))
+        metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
+        found = judged(
+            read_lines([file]), name, base=base.row.label, directions={}, metrics=metrics
+        )
+        for ours, expected in zip(found.rows, rows, strict=True):
+            assert ours.row.label == expected.row.label
+            assert {name: verdict_json(one) for name, one in ours.verdicts.items()} == {
+                name: verdict_json(one) for name, one in expected.verdicts.items()
+            }
+            for metric, verdict in ours.verdicts.items():
+                assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]
+                compared += 1
+    others = [row for row in table.rows if not row.row.is_base]
+    assert compared == len(others) * len(table.rows[0].scores)
+
+
+LONG = [
+    {"row": row, "seed": seed, "metric": "loss", "value": value}
+    for (row, seed), value in SCORES.items()
+]
+
+
+def judgments(content, tmp_path, *options, name="scores.csv"):
+    """The words of the command on a file, by row."""
+    file = tmp_path / name
+    file.write_text(content)
+    done = inside("judge", file, "--format", "json", *options)
+    assert done.code == 0, done.err
+    return {
+        row["row"]: {metric: one["verdict"] for metric, one in row["against_base"].items()}
+        for row in json.loads(done.out)["rows"]
+        if row["against_base"]
+    }
+
+
+def csv_of(lines, delimiter=","):
+    return "\n".join(
+        delimiter.join(map(str, line)) for line in ([*lines[0]], *(one.values() for one in lines))
+    )
+
+
+WIDE = [{"row": row, "seed": seed, "loss": value} for (row, seed), value in SCORES.items()]
+WANDB = [
+    {"Name": f"sunny-{number}", "State": state, "Group": row, "Created": "2026-01-01",
+     "seed": seed, "lr": 0.1, "eval/loss": value, "_step": 100}
+    for number, (row, seed, value, state) in enumerate(
+        [*((row, seed, value, "finished") for (row, seed), value in SCORES.items()),
+         ("wide", 4, 9.0, "crashed")]
+    )
+]  # fmt: skip
+MLFLOW = [
+    {"run_id": f"{row}{seed}", "experiment_id": 0, "status": "FINISHED", "metrics.loss": value,
+     "params.seed": seed, "params.lr": 0.1, "tags.mlflow.runName": row}
+    for (row, seed), value in SCORES.items()
+]  # fmt: skip
+NAMED = [{"Name": f"{row}_seed{seed}", "loss": value} for (row, seed), value in SCORES.items()]
+
+
+@pytest.mark.parametrize(
+    ("lines", "metric"),
+    [(LONG, "loss"), (WIDE, "loss"), (WANDB, "eval/loss"), (MLFLOW, "loss"), (NAMED, "loss")],
+    ids=["long", "wide", "wandb", "mlflow", "named"],
+)
+def test_every_form_gives_the_same_verdicts(lines, metric, tmp_path):
+    expected = {"wide": {metric: "better"}, "deep": {metric: "cannot tell"}}
+    assert judgments(csv_of(lines), tmp_path) == expected
+    assert judgments(csv_of(lines, ";"), tmp_path) == expected
+    in_json = "\n".join(map(json.dumps, lines))
+    assert judgments(in_json, tmp_path, name="scores.jsonl") == expected
+    frame = ablate.judge(pd.DataFrame(lines))
+    assert frame[f"verdict_{metric}"].dropna().to_dict() == {
+        row: one[metric] for row, one in expected.items()
+    }
+
+
+def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
+    files = []
+    for (row, seed), value in SCORES.items():
+        files.append(tmp_path / f"run-{row}_seed{seed}-tag-eval_loss.csv")
+        files[-1].write_text(f"Wall time,Step,Value\n1.0,20,{value}\n2.0,10,7.5\n")
+    done = inside("judge", *files, "--format", "json")
+    assert done.code == 0, done.err
+    means = {row["row"]: row["eval_loss"]["mean"] for row in json.loads(done.out)["rows"]}
+    assert means["wide"] == pytest.approx((3.01 + 3.02 + 2.99) / 3)
+
+
+def test_rows_named_by_columns_and_runs_without_seeds(tmp_path):
+    lines = [
+        {"lr": {"base": 1, "wide": 2, "deep": 3}[row], "layers": 2, "loss": value}
+        for (row, _), value in SCORES.items()
+    ]
+    options = ["--row", "lr", "--row", "layers", "--base", "lr=1 layers=2"]
+    assert judgments(csv_of(lines), tmp_path, *options) == {
+        "lr=2 layers=2": {"loss": "better"}, "lr=3 layers=2": {"loss": "cannot tell"},
+    }  # fmt: skip
+
+
+def test_a_score_that_is_not_finite_is_a_divergence(tmp_path):
+    lines = [{**line, "value": "nan" if line["row"] == "deep" else line["value"]} for line in LONG]
+    assert judgments(csv_of(lines), tmp_path)["deep"] == {"loss": "worse"}
+
+
+def test_items_are_resampled_and_add_their_noise(tmp_path):
+    import numpy as np
+
+    draw, lines, means = np.random.default_rng(0), [], {}
+    for (row, seed), value in SCORES.items():
+        items = value + draw.normal(0, 1, 50)
+        means[row, seed] = items.mean()
+        lines += [
+            {"row": row, "seed": seed, "metric": "loss", "value": one, "item": number}
+            for number, one in enumerate(items)
+        ]
+    file = tmp_path / "items.csv"
+    file.write_text(csv_of(lines))
+    rows = judged(read_lines([file]), "items", base="base", directions={}).rows
+    verdict = rows[1].verdicts["loss"]
+    difference = np.mean([means["wide", seed] - means["base", seed] for seed in (1, 2, 3)])
+    assert verdict.mean == pytest.approx(difference)
+    # The bootstrap's deviation is that of a mean over 50 items of the mean difference over seeds.
+    by_item = {(one["row"], one["seed"], one["item"]): one["value"] for one in lines}
+    of_items = [
+        np.mean([by_item["wide", s, i] - by_item["base", s, i] for s in (1, 2, 3)])
+        for i in range(50)
+    ]
+    assert verdict.bootstrap.std == pytest.approx(np.std(of_items) / math.sqrt(50), rel=0.1)
+
+
+FAULTS = {
+    "no row": (csv_of([{"seed": 1, "loss": 2}]), [], "no column says the row"),
+    "no metric": (csv_of([{"row": "a", "seed": 1}]), [], "which column is the metric?"),
+    "direction": (csv_of([{**line, "metric": "q"} for line in LONG]), [], "--higher-is-better q"),
+    "base": (csv_of(LONG), ["--base", "wode"], 'unknown row "wode"; did you mean "wide"?'),
+    "no base": (csv_of(LONG).replace("base", "x"), [], "which row is base? --base ROW"),
+    "several": (csv_of([{**line, "acc": 1} for line in WIDE]), [], "there are loss, acc"),
+    "twice": (csv_of([*LONG, LONG[-1]]), [], "deep, seed 3: loss has two values"),
+    "seeds": (csv_of([{**line, "seed": line["row"]} for line in LONG]), [], "no seed in common"),
+    "json": ('{"row": "a"}\n[1]', [], ":2: is no JSON object"),
+    "empty": ("", [], "needed are the columns"),
+    "binary": ("\0\1", [], "needed are the columns"),
+    "metric": (csv_of(WIDE), ["--metric", "los"], 'unknown metric "los"; did you mean "loss"?'),
+    "column": (csv_of(WIDE), ["--row", "rou"], 'unknown column "rou"'),
+    "one row": (csv_of(LONG[:3]), [], "there is nothing to compare it with"),
+    "wide": (csv_of(LONG), ["--wide", "--format", "json"], "--wide has no effect"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("content", "options", "message"), FAULTS.values(), ids=FAULTS)
+def test_faults_have_one_line(content, options, message, tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text(content)
+    done = inside("judge", file, *options)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "more_is_better"),
+    [("eval/loss", False), ("val_acc", True), ("test-F1", True), ("bleu", True),
+     ("train/perplexity", False), ("steps", None), ("loss_f1", None), ("glossary", None)],
+)  # fmt: skip
+def test_the_words_of_a_name_tell_the_direction(name, more_is_better):
+    assert direction_of(name) is more_is_better
+
+
+def test_the_page_has_table_and_figure_and_nothing_of_a_study(tmp_path):
+    file, page = tmp_path / "scores.csv", tmp_path / "page.html"
+    file.write_text(csv_of(LONG))
+    assert inside("judge", file, "--out", page).code == 0
+    text = page.read_text()
+    assert "Better than base: wide" in text
+    assert 'data-row="deep"' in text
+    assert "<svg" in text
+    for part in ('id="settings"', 'id="provenance"', "params", "blank: as base"):
+        assert part not in text
+
+
+def test_judging_loads_neither_torch_nor_pandas(tmp_path):
+    import subprocess
+    import sys
+
+    file = tmp_path / "scores.csv"
+    file.write_text(csv_of(LONG))
+    code = (
+        "import sys; from ablate.cli import main\n"
+        f"sys.argv = ['ablate', 'judge', {str(file)!r}]\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "print([n for n in ('torch', 'pandas', 'matplotlib', 'scipy') if n in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
