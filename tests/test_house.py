@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_900
+LINES = 52_500
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -25,43 +25,8 @@ from ablate.tasks.language_model import LanguageModel
 
 BASES = ("base", "baseline", "control")  # labels of base, where none is named
 # Words in the name of a metric that tell its direction.
-LOWER = frozenset(
-    [
-        "loss",
-        "nll",
-        "ppl",
-        "perplexity",
-        "bpb",
-        "bpc",
-        "err",
-        "error",
-        "wer",
-        "cer",
-        "ter",
-        "mse",
-        "rmse",
-        "mae",
-        "fid",
-    ]
-)
-HIGHER = frozenset(
-    [
-        "acc",
-        "accuracy",
-        "bleu",
-        "chrf",
-        "rouge",
-        "f",
-        "precision",
-        "recall",
-        "auc",
-        "auroc",
-        "map",
-        "ndcg",
-        "reward",
-        "iou",
-    ]
-)
+LOWER = {*"loss nll ppl perplexity bpb bpc err error wer cer ter mse rmse mae fid".split()}
+HIGHER = {*"acc accuracy bleu chrf rouge f precision recall auc auroc map ndcg reward iou".split()}
 _MOST_DIGITS = 9
 
 

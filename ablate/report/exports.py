@@ -211,16 +211,14 @@ def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[s
         if plain not in (*ROW, *SEED, *STATE, *RUN) and (name != column or not of_mlflow):
             numbers = [(index, _number(line.get(column))) for index, line in enumerate(lines)]
             values[name] = [(index, name, one) for index, one in numbers if one is not None]
+    numeric = [name for name in values if values[name]]
     wanted = metrics or [name for name in values if of_mlflow or direction_of(name) is not None]
     if not wanted:
-        columns_of_numbers = first_few([name for name in values if values[name]], 12) or "none"
         raise UsageError(
-            f"which column is the metric? --metric NAME; of numbers are {columns_of_numbers}; "
-            f"{NEEDED}"
+            f"which column is the metric? --metric NAME; of numbers are "
+            f"{first_few(numeric, 12) or 'none'}; {NEEDED}"
         )
     for name in wanted:
-        if not values.get(name):
-            raise UsageError(
-                unknown_name("metric", name, (name for name in values if values[name]))
-            )
+        if name not in numeric:
+            raise UsageError(unknown_name("metric", name, numeric))
     return [value for name in wanted for value in values[name]]
