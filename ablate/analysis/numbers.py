@@ -25,8 +25,14 @@ from ablate.tasks.language_model import LanguageModel
 
 BASES = ("base", "baseline", "control")  # labels of base, where none is named
 # Words in the name of a metric that tell its direction.
-LOWER = {*"loss nll ppl perplexity bpb bpc err error wer cer ter mse rmse mae fid".split()}
-HIGHER = {*"acc accuracy bleu chrf rouge f precision recall auc auroc map ndcg reward iou".split()}
+LOWER = {
+    "loss", "nll", "ppl", "perplexity", "bpb", "bpc", "err", "error", "wer", "cer", "ter", "mse",
+    "rmse", "mae", "fid",
+}  # fmt: skip
+HIGHER = {
+    "acc", "accuracy", "bleu", "chrf", "rouge", "f", "precision", "recall", "auc", "auroc", "map",
+    "ndcg", "reward", "iou",
+}  # fmt: skip
 _MOST_DIGITS = 9
 
 
@@ -55,13 +61,16 @@ class _Elsewhere(LanguageModel):
 
     name, shown_fields = "elsewhere", ()
     units: ClassVar[Mapping[str, str]] = {}
-    model_metrics = prediction_metrics = default_metrics = ()
+    model_metrics: ClassVar[tuple[Metric, ...]] = ()
+    prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
+    default_metrics: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = {metric.name: metric for metric in metrics}
 
     @property
     def metrics(self) -> dict[str, Metric]:
+        """The metrics of the scores, by name."""
         return self._metrics
 
 

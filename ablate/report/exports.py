@@ -158,7 +158,8 @@ def numbers_of(
             number_of[seeds[index]],
             metric,
             value,
-            *(_text(lines[index], columns.get(name)) for name in ("item", "resample")),
+            _text(lines[index], columns.get("item")),
+            _text(lines[index], columns.get("resample")),
             _text(lines[index], run),
         )
         for wanted in metrics or known
@@ -212,7 +213,7 @@ def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[s
             numbers = [(index, _number(line.get(column))) for index, line in enumerate(lines)]
             values[name] = [(index, name, one) for index, one in numbers if one is not None]
     numeric = [name for name in values if values[name]]
-    wanted = metrics or [name for name in values if of_mlflow or direction_of(name) is not None]
+    wanted = metrics or [name for name in numeric if of_mlflow or direction_of(name) is not None]
     if not wanted:
         raise UsageError(
             f"which column is the metric? --metric NAME; of numbers are "

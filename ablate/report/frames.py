@@ -146,7 +146,7 @@ def judge(
     from ablate.report.exports import judged
 
     named = [name for name in frame.index.names if name is not None]
-    lines = (frame.reset_index() if named else frame).to_dict("records")
+    lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")
     directions = more_is_better or {}
     table = judged(lines, "scores", base=base, directions=directions, metrics=metrics, by=rows)
     judgments = rows_frame(table)
