@@ -19,6 +19,7 @@ SMALLEST = {
     "prepare": "--text {text} --pairs 3000 --vocab-size 120",
     "spreads": "",
     "speed": "--work start --sizes XS --rounds 1",
+    "streams": "--nights 3",
     "verdicts": "--draws 10 --only complete",
     "workers": "--rounds 1 --seconds 0.1",
 }

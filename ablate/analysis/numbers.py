@@ -118,7 +118,7 @@ def table_of_numbers(
         ),
         tuple(of_rows),
         metrics=tuple(names),
-        task=_Elsewhere([_metric(metric, numbers, directions) for metric in names]),
+        task=_Elsewhere([metric_of(metric, numbers, directions) for metric in names]),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
     )
     runs = _runs(study, numbers)
@@ -152,7 +152,7 @@ def direction_of(metric: str) -> bool | None:
     return bool(words & HIGHER)
 
 
-def _metric(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
+def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
     """One of ablate's own metrics, or one whose digits follow from its spread over seeds."""
     runs: dict[str, list[float]] = {}
     for one in numbers:

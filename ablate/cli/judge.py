@@ -44,6 +44,10 @@ def command(
     row: Annotated[
         Names, typer.Option("--row", metavar="COLUMN", help="A column that names rows. Repeatable.")
     ] = None,
+    stream: Annotated[
+        bool,
+        typer.Option("--stream", help="FILE is the log of changes tried one after another."),
+    ] = False,
     format: TableFormat = Format.rich,
     wide: Wide = False,
     out: Annotated[
@@ -52,12 +56,18 @@ def command(
     ] = None,
 ) -> None:
     """Judge anybody's scores: the verdicts, table and page of a study."""
-    from ablate.report.exports import judged, read_lines
+    from ablate.report.exports import judged, read_lines, stream_lines
 
     refuse_wide(wide, format)
+    if stream and (out is not None or wide or format is not Format.rich or len(metric or ()) > 1):
+        raise UsageError("--stream has no effect with --out, --wide, --format or several --metric")
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower or (), False) | dict.fromkeys(higher or (), True)
     try:
+        if stream:
+            for line in stream_lines(read_lines(files), base, directions, metric or (), row or ()):
+                echo(line)
+            return
         table = judged(
             read_lines(files),
             files[0].stem,

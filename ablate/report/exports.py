@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,11 +13,12 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from ablate.analysis.numbers import Number, direction_of, table_of_numbers
+from ablate.analysis.numbers import Number, direction_of, metric_of, table_of_numbers
 from ablate.analysis.table import Table
 from ablate.errors import UsageError, unknown_name
-from ablate.formatting import first_few, plural
+from ablate.formatting import first_few, plural, signed
 from ablate.plan.power import power_of_runs
+from ablate.stats.stream import Stream
 
 NEEDED = (
     "needed are the columns row, seed, metric and value, or row, seed and a column for each metric"
@@ -92,6 +94,45 @@ def judged(
     power = power_of_runs(table.study, [run for row in table.rows for run in row.runs])
     found = [one.text for one in power if one.sd]
     return replace(table, remarks=(*notes, *found))
+
+
+def stream_lines(
+    lines: Sequence[Line],
+    base: str | None,
+    directions: Mapping[str, bool],
+    metrics: Sequence[str] = (),
+    by: Sequence[str] = (),
+) -> list[str]:
+    """What a gate keeps of a stream of proposals, in sentences.
+
+    Arguments and errors are those of `judged`. The lines are in the order of the runs, base first.
+    """
+    numbers, _ = numbers_of(lines, metrics, by)
+    metric = metric_of(numbers[0].metric, numbers, directions)
+    first = numbers[0].row if base is None else base
+    if first not in {one.row for one in numbers}:
+        raise UsageError(unknown_name("row", first, dict.fromkeys(one.row for one in numbers)))
+    stream = Stream(first, metric.more_is_better)
+    for one in numbers:
+        if one.item or one.resample:
+            raise UsageError(f"a stream has a score for each run, without items; got {one.row}")
+        if not math.isfinite(one.value) and one.row in (stream.chain[0], stream.chain[-1]):
+            raise UsageError(f"{one.row} diverged, and proposals are compared with it")
+        stream.add(one.row, one.value)
+    found = [
+        f"{name}: {one.state} after {plural(len(one.scores), 'run')}"
+        + (f", {signed(one.difference, metric.digits)} {metric.title}" if one.difference else "")
+        for name, one in stream.proposals.items()
+    ]
+    found.append(f"Chain: {' -> '.join(stream.chain)}.")
+    if stream.gain:
+        gain, low, high = (signed(value, metric.digits) for value in stream.gain)
+        found.append(
+            f"It has gained {gain} {metric.title} [{low}, {high}], by the runs after all proposals."
+        )
+    if stream.ignored:
+        found.append(f"Ignored: {plural(stream.ignored, 'run')} of proposals already decided.")
+    return found + stream.next_steps
 
 
 def numbers_of(

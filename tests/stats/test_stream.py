@@ -1,0 +1,102 @@
+"""The gate for streams of proposals: the rule of the simulation, run by run, and its gain."""
+
+import random
+
+import numpy as np
+import pytest
+
+from ablate.stats.stream import RUNS_OF_CHAIN, SMALLEST, Stream, level, log_evidence
+from benchmarks.streams import gate, greedy
+from tests.cli.inside import inside
+
+
+def night(gains, draw):
+    """The stream of a night in which proposals of these gains are run until they are decided."""
+    stream, true = Stream("base", more_is_better=True), {"base": 0.0}
+    for number, gain in enumerate(gains):
+        name, chain = f"p{number}", stream.chain[-1]
+        true[name] = true[chain] + gain
+        while name not in stream.proposals or stream.proposals[name].state == "open":
+            stream.add(name, true[name] + draw.gauss(0, 1))
+            while stream.proposals[name].state == "open" and stream.runs_missing(
+                stream.proposals[name]
+            ):
+                stream.add(chain, true[chain] + draw.gauss(0, 1))
+    for row in (stream.chain[0], stream.chain[-1]):
+        for _ in range(RUNS_OF_CHAIN):
+            stream.add(row, true[row] + draw.gauss(0, 1))
+    return stream, true
+
+
+def test_the_evidence_is_the_logarithm_of_the_ratio_of_normal_densities():
+    from scipy.stats import norm
+
+    error = (1 / 7 + 1 / 24) ** 0.5
+    expected = norm.logpdf(0.4, SMALLEST, error) - norm.logpdf(0.4, 0.0, error)
+    assert log_evidence(0.4, 7, 24) == pytest.approx(expected)
+
+
+def test_the_levels_of_a_night_without_a_keep_sum_to_the_error():
+    assert sum(level(0) for _ in range(100)) == pytest.approx(0.05)
+    assert level(3) == 3 * level(1)
+
+
+def test_the_gate_keeps_what_the_simulation_keeps():
+    draw = random.Random(0)
+    gains = [0.0] * 5 + [0.9] + [0.0] * 5
+    kept = [night(gains, draw)[0].chain for _ in range(40)]
+    found = sum("p5" in chain for chain in kept) / 40
+    padded = np.zeros((400, 100))
+    padded[:, 5] = 0.9
+    simulated = gate(padded, np.random.default_rng(0))[0]
+    assert found == pytest.approx(simulated[:, 5].mean(), abs=0.12)
+    assert sum(len(chain) for chain in kept) - 40 - 40 * found <= 1  # false keeps
+
+
+def test_the_gain_is_that_of_fresh_runs():
+    draw, errors, covered = random.Random(1), [], []
+    while len(errors) < 40:
+        stream, _ = night([0.9], draw)
+        if stream.gain:
+            gain, low, high = stream.gain
+            errors.append(gain - 0.9)
+            covered.append(low < 0.9 < high)
+    assert abs(sum(errors) / 40) < 3 * (2 / RUNS_OF_CHAIN) ** 0.5 / 40**0.5
+    assert sum(covered) >= 34
+
+
+def test_greedy_keeps_are_mostly_false():
+    gains = np.zeros((200, 100))
+    gains[:, ::20] = 0.6
+    kept, _ = greedy(gains, np.random.default_rng(0))
+    assert kept[:, gains[0] == 0].sum() > 0.6 * kept.sum()
+
+
+def test_a_lower_score_can_be_better_and_a_diverged_proposal_is_dropped():
+    stream = Stream("base", more_is_better=False)
+    draw = random.Random(2)
+    for _ in range(RUNS_OF_CHAIN):
+        stream.add("base", 3 + draw.gauss(0, 0.01))
+    for _ in range(40):
+        stream.add("lower", 2.99 + draw.gauss(0, 0.01))
+        stream.add("base", 3 + draw.gauss(0, 0.01))
+    for score in (float("nan"), 2.9):
+        stream.add("burst", score)
+    assert stream.chain == ["base", "lower"]
+    assert stream.proposals["burst"].state == "dropped"
+    assert stream.ignored == 1
+
+
+def test_the_command_says_what_to_run_next(tmp_path):
+    file, draw = tmp_path / "log.csv", random.Random(3)
+    lines = [f"base,{draw.gauss(3, 0.1)}" for _ in range(RUNS_OF_CHAIN)]
+    lines += [f"worse,{draw.gauss(3.2, 0.1)}" for _ in range(9)]
+    lines += [f"better,{draw.gauss(2.8, 0.1)}" for _ in range(20)]
+    file.write_text("\n".join(["row,loss", *lines]))
+    done = inside("judge", file, "--stream")
+    assert done.code == 0, done.err
+    assert "worse: dropped after" in done.out
+    assert "better: kept after" in done.out
+    assert "Chain: base -> better." in done.out
+    assert "after every proposal: 24 times base and 15 times better" in done.out
+    assert inside("judge", file, "--stream", "--wide").code == 2
