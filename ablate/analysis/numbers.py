@@ -61,9 +61,9 @@ class _Elsewhere(LanguageModel):
 
     name, shown_fields = "elsewhere", ()
     units: ClassVar[Mapping[str, str]] = {}
-    model_metrics: ClassVar[tuple[Metric, ...]] = ()
-    prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
-    default_metrics: ClassVar[tuple[str, ...]] = ()
+    model_metrics = ()
+    prediction_metrics = ()  # type: ignore[assignment]
+    default_metrics = ()  # type: ignore[assignment]
 
     def __init__(self, metrics: Sequence[Metric]) -> None:
         self._metrics = {metric.name: metric for metric in metrics}
