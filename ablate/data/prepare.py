@@ -11,6 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
@@ -20,7 +21,7 @@ from ablate.data.builder import CorpusBuilder, Preparation, vocabulary_files
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
-from ablate.data.resolve_sources import SPLITS, resolve_sources
+from ablate.data.resolve_sources import SPLITS, of_kind, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError
@@ -30,6 +31,11 @@ from ablate.store.lease import Lease
 
 Content = dict[str, list[str]]  # by split, the hashes of its text
 Log = Callable[[str], None]
+FORMS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Preparation]] = {
+    DataConfig: Records,
+    LanguageData: DocumentStream,
+    SyntheticData: ItemStream,
+}
 
 
 def prepare(
@@ -105,12 +111,7 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
 
 def form_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Preparation:
     """How the text of a study is prepared."""
-    if isinstance(data, SyntheticData):
-        return ItemStream(data, sources, log)  # type: ignore[arg-type]
-    if isinstance(data, LanguageData):
-        return DocumentStream(data, sources, log)
-    assert isinstance(data, DataConfig)
-    return Records(data, sources, log)
+    return of_kind(data, FORMS)(data, sources, log)
 
 
 def _build(

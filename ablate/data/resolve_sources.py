@@ -4,8 +4,9 @@ generator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 from ablate.config.data import FILES, CorpusConfig, DataConfig, TextFields
 from ablate.config.language_data import BYTES, SAME_AS_DEV, LanguageData, share_of
@@ -34,6 +35,7 @@ SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
 TEXT_SUFFIX = ".txt"
 SMALL_TEXT = 2_000_000  # bytes of files whose vocabulary is learned in a moment
+T = TypeVar("T")
 
 
 def resolve_sources(
@@ -51,25 +53,24 @@ def resolve_sources(
         DataError: splits are missing; one line for each.
     """
     repository = Repository(data.hub, corpora / DOWNLOADS, log) if data.hub else None
+    locator = of_kind(data, _LOCATORS)(data, folder, repository)
     sources: dict[str, Source] = {}
     # A dict in place of a set, because it keeps the order. Dev and test may name the same missing
     # file.
     faults: dict[str, None] = {}
-    for split in SPLITS:
-        name = getattr(data, split)
-        if isinstance(data, LanguageData) and _is_of_another_split(data, split):
-            continue
+    for split in locator.splits():
         try:
-            sources[split] = _located(data, name, split, folder, repository)
+            sources[split] = locator.source(split)
         except DataError as error:  # collected, so that a user sees every missing split at once
             faults.update(dict.fromkeys(error.lines))
     if faults:
         raise DataError(*faults)
-    if isinstance(data, LanguageData):
-        if data.corpus == FILES:
-            _refuse_unused(data, sources)
-        sources = _with_parts(data, sources)
-    return sources
+    return locator.completed(sources)
+
+
+def of_kind(data: CorpusConfig, kinds: Mapping[type[CorpusConfig], T]) -> T:
+    """The entry of a table for the class of data settings, or for the nearest of its bases."""
+    return next(kinds[base] for base in type(data).__mro__ if base in kinds)
 
 
 def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
@@ -89,7 +90,7 @@ def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collect
     """
     try:
         sources = resolve_sources(data, folder, corpora).values()
-        if data.hub is not None or not all(is_local(source) for source in sources):
+        if data.hub is not None or not all(map(is_local, sources)):
             return False  # the signature of a download may need the network
         signature = [source.signature() for source in sources]
     except DataError:
@@ -105,53 +106,57 @@ def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
     Raises:
         DataError: splits are missing.
     """
-    if isinstance(data, SyntheticData):
-        return False
-    assert isinstance(data, DataConfig | LanguageData)
-    if data.tokenizer == BYTES:
+    # Items have the names of their tokens, which are not learned.
+    tokenizer = getattr(data, "tokenizer", None)
+    if tokenizer in (None, BYTES):
         return False
     if data.generated:
-        return data.tokenizer != "bpe" or data.vocab_size > toy.PIECES
+        return tokenizer != "bpe" or data.vocab_size > toy.PIECES
     train = resolve_sources(data, folder, corpora)["train"]
-    paths = list(train.location.paths()) if is_local(train) else []
+    if not is_local(train):
+        return False
+    paths = list(train.location.paths())
     if not paths or any(map(is_address, paths)):
         return False
     return sum(Path(path).stat().st_size for path in paths) <= SMALL_TEXT
 
 
-def _located(
-    data: CorpusConfig, name: str, split: str, folder: Path, repository: Repository | None
-) -> Source:
-    """The source of one split."""
-    if data.generated:
-        return _generated(data, split)
-    if isinstance(data, ParsingData):
-        return _treebank(data, name, folder)
-    if name.startswith(SACREBLEU) and not data.is_stream:
-        location = SacrebleuSet(name.removeprefix(SACREBLEU), data.labels)
-        return Aligned(location, len(data.fields))
-    if repository is None or is_address(name):
-        path = joined(folder, name)
-        if isinstance(data, LanguageData):
-            return TextFiles(Files(_text_files(path)), data)
-        return files_source(path, data.text_fields)
-    prefix = _hub_prefix(data, name)
-    if isinstance(data, LanguageData):
-        return TextFiles(HubFiles(repository, prefix, at_once=False), data)
-    return Tables(HubFiles(repository, prefix, at_once=True), data.text_fields)
+class _Records:
+    """Locates the splits of records: texts in files, on the Hub, or generated pairs."""
 
+    may_be_test_set = True  # of sacreBLEU
+    generate: Callable[[], Mapping[str, Sequence[tuple[str, ...]]]] = staticmethod(toy.generate)
 
-def _generated(data: CorpusConfig, split: str) -> Source:
-    """A split of the toy corpus, or of generated items."""
-    if isinstance(data, SyntheticData):
-        from ablate.data.items import VERSION  # numpy, which no plan needs
-        from ablate.data.items_form import DrawnSource
+    def __init__(self, data: Any, folder: Path, repository: Repository | None) -> None:
+        self.data, self.folder, self.repository = data, folder, repository
 
-        return DrawnSource(Generator(f"{data.corpus} {VERSION}"), data, split)
-    if isinstance(data, LanguageData):
-        return GeneratedText(Generator(), split)
-    generate = toy.trees if isinstance(data, ParsingData) else toy.generate
-    return Generated(Generator(), split, generate)
+    def splits(self) -> Sequence[str]:
+        return SPLITS
+
+    def source(self, split: str) -> Source:
+        data, name = self.data, getattr(self.data, split)
+        if data.generated:
+            return self.generated(split)
+        if name.startswith(SACREBLEU) and self.may_be_test_set:
+            location = SacrebleuSet(name.removeprefix(SACREBLEU), data.labels)
+            return Aligned(location, len(data.fields))
+        if self.repository is None or is_address(name):
+            return self.in_files(name)
+        return self.on_hub(self.repository, _hub_prefix(data, name))
+
+    def generated(self, split: str) -> Source:
+        return Generated(Generator(), split, self.generate)
+
+    def in_files(self, name: str) -> Source:
+        return files_source(joined(self.folder, name), self.data.text_fields)
+
+    def on_hub(self, repository: Repository, prefix: str) -> Source:
+        """A split in the files of a data set on the Hub whose names begin so."""
+        return Tables(HubFiles(repository, prefix, at_once=True), self.data.text_fields)
+
+    def completed(self, sources: dict[str, Source]) -> dict[str, Source]:
+        """All splits, with those that follow from others."""
+        return sources
 
 
 def _hub_prefix(data: CorpusConfig, name: str) -> str:
@@ -167,74 +172,99 @@ def _hub_prefix(data: CorpusConfig, name: str) -> str:
     return files[name]
 
 
-# Streams
+class _Items(_Records):
+    """Generated items: each split is drawn."""
+
+    def generated(self, split: str) -> Source:
+        """The items of a split, which are not drawn yet."""
+        from ablate.data.items import VERSION  # imports numpy, which no plan needs
+        from ablate.data.items_form import DrawnSource
+
+        return DrawnSource(Generator(f"{self.data.corpus} {VERSION}"), self.data, split)
 
 
-def _is_of_another_split(data: LanguageData, split: str) -> bool:
-    """Whether a split is a share of the training text, or is the dev split."""
-    if data.generated or split == "train":
-        return False
-    name = getattr(data, split)
-    return share_of(name) is not None or (split == "test" and name == SAME_AS_DEV)
+class _Texts(_Records):
+    """Locates the splits of a stream of text; dev and test may be shares of the training text."""
+
+    data: LanguageData
+    may_be_test_set = False
+
+    def splits(self) -> Sequence[str]:
+        """The splits that are neither a share of the training text nor another split."""
+        if self.data.generated:
+            return SPLITS
+        splits = ["train"]
+        if share_of(self.data.dev) is None:
+            splits.append("dev")
+        if share_of(self.data.test) is None and self.data.test != SAME_AS_DEV:
+            splits.append("test")
+        return splits
+
+    def generated(self, split: str) -> Source:
+        return GeneratedText(Generator(), split)
+
+    def in_files(self, name: str) -> Source:
+        """A text file, with or without its ending, or the files of a folder."""
+        path = joined(self.folder, name)
+        for ending in ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz"):
+            if is_file(f"{path}{ending}"):
+                return TextFiles(Files((f"{path}{ending}",)), self.data)
+        inside = files_in(path)
+        if inside is None:
+            raise missing(path)
+        return TextFiles(Files(_readable(path, inside, (TEXT_SUFFIX, *TABLES))), self.data)
+
+    def on_hub(self, repository: Repository, prefix: str) -> Source:
+        return TextFiles(HubFiles(repository, prefix, at_once=False), self.data)
+
+    def completed(self, sources: dict[str, Source]) -> dict[str, Source]:
+        """All splits, with shares cut from the end of the training text."""
+        data = self.data
+        if data.corpus == FILES:
+            self._refuse_unused(sources)
+        whole, end = sources["train"], 1.0
+        if not data.generated:
+            end -= data.held_out
+        if end < 1.0 or data.max_bytes is not None:
+            sources["train"] = Part(whole.location, whole, 0.0, end, data.max_bytes)
+        for split in ("dev", "test"):
+            share = share_of(getattr(data, split))
+            if share is not None:
+                sources[split] = Part(whole.location, whole, end, end + share, data.max_bytes)
+                end += share
+        sources.setdefault("test", sources["dev"])
+        return {split: sources[split] for split in SPLITS}
+
+    def _refuse_unused(self, sources: Mapping[str, Source]) -> None:
+        """Refuse settings of tables where every file is plain text."""
+        files = [path for source in sources.values() for path in source.location.paths()]
+        if any(suffix_of(path) in TABLES for path in files):
+            return
+        for name in ("column", "rows"):
+            if getattr(self.data, name) != self.data.introduced[name]:
+                raise DataError(
+                    f"{files[0]}: is plain text: data.{name} has no effect on it; remove it"
+                )
 
 
-def _with_parts(data: LanguageData, sources: dict[str, Source]) -> dict[str, Source]:
-    """The source of every split, with shares cut from the end of the training text."""
-    whole, end = sources["train"], 1.0 if data.generated else 1.0 - data.held_out
-    if end < 1.0 or data.max_bytes is not None:
-        sources["train"] = Part(whole.location, whole, 0.0, end, data.max_bytes)
-    for split in ("dev", "test"):
-        share = share_of(getattr(data, split))
-        if share is not None:
-            sources[split] = Part(whole.location, whole, end, end + share, data.max_bytes)
-            end += share
-    sources.setdefault("test", sources["dev"])
-    return {split: sources[split] for split in SPLITS}
+class _Trees(_Records):
+    """Locates treebanks: the trees of a file, of a folder, or of sections of the WSJ."""
 
+    generate = staticmethod(toy.trees)
+    may_be_test_set = False
 
-def _refuse_unused(data: LanguageData, sources: dict[str, Source]) -> None:
-    """Refuse settings of tables where every file is plain text."""
-    unused = [name for name in ("column", "rows") if getattr(data, name) != data.introduced[name]]
-    files = [path for source in sources.values() for path in source.location.paths()]
-    if unused and all(suffix_of(path) not in TABLES for path in files):
-        raise DataError(
-            f"{files[0]}: is plain text: data.{unused[0]} has no effect on it; remove it"
+    def in_files(self, name: str) -> Source:
+        sections = WSJ_SECTIONS.fullmatch(name) if self.data.corpus == WSJ else None
+        if sections is None:
+            return Treebank(Files(_tree_files(joined(self.folder, name))))
+        first = int(sections[1])
+        remedy = (
+            "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
         )
-
-
-def _text_files(path: str) -> tuple[str, ...]:
-    """A file of text, with or without its ending, or the files of a folder."""
-    for ending in ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz"):
-        if is_file(f"{path}{ending}"):
-            return (f"{path}{ending}",)
-    inside = files_in(path)
-    if inside is None:
-        raise missing(path)
-    return _readable(path, inside, (TEXT_SUFFIX, *TABLES))
-
-
-def _readable(path: str, inside: Sequence[str], suffixes: Sequence[str]) -> tuple[str, ...]:
-    """The files of a folder in one of some formats."""
-    files = tuple(file for file in inside if suffix_of(file) in suffixes)
-    if not files:
-        raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, or these with .gz")
-    return files
-
-
-# Treebanks
-
-
-def _treebank(data: ParsingData, name: str, folder: Path) -> Treebank:
-    """The trees of a file, of a folder, or of sections of the WSJ."""
-    sections = WSJ_SECTIONS.fullmatch(name) if data.corpus == WSJ else None
-    if sections is None:
-        return Treebank(Files(_tree_files(joined(folder, name))))
-    first = int(sections[1])
-    remedy = "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
-    files: list[str] = []
-    for number in range(first, int(sections[2] or first) + 1):
-        files.extend(_tree_files(joined(folder, f"{number:02d}"), remedy))
-    return Treebank(Files(tuple(files)))
+        files: list[str] = []
+        for number in range(first, int(sections[2] or first) + 1):
+            files.extend(_tree_files(joined(self.folder, f"{number:02d}"), remedy))
+        return Treebank(Files(tuple(files)))
 
 
 def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> tuple[str, ...]:
@@ -246,7 +276,23 @@ def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> t
     return _readable(path, inside, TREE_SUFFIXES)
 
 
-# Records
+def _readable(path: str, inside: Sequence[str], suffixes: Sequence[str]) -> tuple[str, ...]:
+    """The files of a folder in one of some formats."""
+    files = tuple(file for file in inside if suffix_of(file) in suffixes)
+    if not files:
+        raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, or these with .gz")
+    return files
+
+
+_LOCATORS: dict[type[CorpusConfig], type[_Records]] = {
+    DataConfig: _Records,
+    ParsingData: _Trees,
+    LanguageData: _Texts,
+    SyntheticData: _Items,
+}
+
+
+# Files of records
 
 
 def files_source(path: str, fields: TextFields) -> Source:
@@ -260,39 +306,52 @@ def files_source(path: str, fields: TextFields) -> Source:
         if not is_file(path):
             raise missing(path)
         return Tables(Files((path,)), fields)
-    files = [_first([f"{path}.{label}", f"{path}.{label}.gz"]) for label in fields.labels]
-    if None not in files:
+    files = []
+    absent = ""
+    for label in fields.labels:
+        plain = f"{path}.{label}"
+        if is_file(plain):
+            files.append(plain)
+        elif is_file(f"{plain}.gz"):
+            files.append(f"{plain}.gz")
+        else:
+            absent = absent or plain
+    if not absent:
         _refuse_columns(path, fields)
-        return Aligned(Files(tuple(str(file) for file in files)), len(files))
+        return Aligned(Files(tuple(files)), len(files))
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    shown = f"{path}.{fields.labels[files.index(None)]}(.gz)"
     beside = _other_endings(path)
     if beside:
-        raise missing(path, shown, f"its folder has {' and '.join(beside)}", names=())
-    raise missing(path, shown, names=_written_names(path, fields.labels))
+        raise missing(path, f"{absent}(.gz)", f"its folder has {' and '.join(beside)}", names=())
+    raise missing(path, f"{absent}(.gz)", names=_written_names(path, fields.labels))
+
+
+def _entries_beside(path: str) -> list[Path]:
+    """What is in the folder of a path; nothing if there is no such folder."""
+    folder = Path(path).absolute().parent
+    return sorted(folder.iterdir()) if folder.is_dir() else []
 
 
 def _other_endings(path: str) -> list[str]:
     """Text files with the name of a split and another ending, such as that of the other
     language.
     """
-    folder = Path(path).absolute().parent
-    names = [entry.name for entry in folder.iterdir() if entry.is_file()] if folder.is_dir() else []
-    same = [
-        name for name in names if name.removesuffix(".gz").rpartition(".")[0] == Path(path).name
-    ]
-    return sorted(name for name in same if suffix_of(name) not in SUFFIXES)
+    names = []
+    for entry in _entries_beside(path):
+        stem = entry.name.removesuffix(".gz").rpartition(".")[0]
+        if stem == Path(path).name and suffix_of(entry.name) not in SUFFIXES and entry.is_file():
+            names.append(entry.name)
+    return names
 
 
 def _written_names(path: str, labels: Sequence[str]) -> set[str]:
     """Names beside `path` that a study may write: files with columns, folders, and text files
     without their ending.
     """
-    folder = Path(path).absolute().parent
     names = set()
-    for entry in folder.iterdir() if folder.is_dir() else ():
+    for entry in _entries_beside(path):
         stem, _, label = entry.name.removesuffix(".gz").rpartition(".")
         if stem and label in labels:
             names.add(stem)
@@ -304,33 +363,30 @@ def _written_names(path: str, labels: Sequence[str]) -> set[str]:
 def _folder_source(path: str, inside: list[str], fields: TextFields) -> Source:
     tables = [file for file in inside if suffix_of(file) in SUFFIXES]
     if tables:
-        kinds = sorted({suffix_of(file) for file in tables})
+        kinds = sorted(set(map(suffix_of, tables)))
         if len(kinds) > 1:
             raise DataError(
                 f"{path}: holds files of several formats ({', '.join(kinds)}); keep one, or choose "
                 f"a file"
             )
         return Tables(Files(tuple(tables)), fields)
-    by_label = {
-        label: {
-            file.removesuffix(".gz").removesuffix(f".{label}"): file
-            for file in inside
-            if file.removesuffix(".gz").endswith(f".{label}")
-        }
-        for label in fields.labels
-    }
-    stems = sorted(set().union(*by_label.values()))
-    for stem in stems:
-        for label, files in by_label.items():
-            if stem not in files:
-                other = next(files[stem] for files in by_label.values() if stem in files)
-                raise DataError(f"{other}: has no counterpart {stem.rpartition('/')[2]}.{label}")
-    if not stems:
+    by_stem: dict[str, dict[str, str]] = {}  # the file of each label
+    for file in inside:
+        stem, _, label = file.removesuffix(".gz").rpartition(".")
+        if label in fields.labels:
+            by_stem.setdefault(stem, {})[label] = file
+    if not by_stem:
         endings = ", ".join((*SUFFIXES, *(f".{label}" for label in fields.labels)))
         raise DataError(f"{path}: holds no file that ends in {endings}, or these with .gz")
+    for stem, files in sorted(by_stem.items()):
+        for label in fields.labels:
+            if label not in files:
+                counterpart = next(iter(files.values()))
+                name = f"{stem.rpartition('/')[2]}.{label}"
+                raise DataError(f"{counterpart}: has no counterpart {name}")
     _refuse_columns(path, fields)
-    ordered = tuple(files[stem] for files in by_label.values() for stem in stems)
-    return Aligned(Files(ordered), len(by_label))
+    ordered = [by_stem[stem][label] for label in fields.labels for stem in sorted(by_stem)]
+    return Aligned(Files(tuple(ordered)), len(fields.labels))
 
 
 def _refuse_columns(path: str, fields: TextFields) -> None:
@@ -338,7 +394,3 @@ def _refuse_columns(path: str, fields: TextFields) -> None:
         raise DataError(
             f"{path}: is plain text: {' and '.join(fields.settings)} have no effect on it"
         )
-
-
-def _first(candidates: list[str]) -> str | None:
-    return next((path for path in candidates if is_file(path)), None)
