@@ -228,9 +228,8 @@ def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDA
         group = order[end - size : end]
         keys = secondary[group]
         by_key = np.argsort(keys)
-        if np.any(
-            np.diff(keys[by_key]) == 0
-        ):  # rare in training; the fast sort leaves ties in any order
+        # Ties, which are rare in training: the fast sort leaves them in any order.
+        if np.any(np.diff(keys[by_key]) == 0):
             by_key = np.argsort(keys, kind="stable")
         order[end - size : end] = group[by_key]
     return order

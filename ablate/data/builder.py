@@ -138,11 +138,11 @@ def digest(content: Any, *, sort_keys: bool = False) -> str:
 
 def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
     """The file of each field's vocabulary in a corpus' folder."""
-    separate = data.separate_vocabularies
-    return [
-        folder / (f"{field}.{TOKENIZER}" if field in separate else TOKENIZER)
-        for field in data.fields
-    ]
+    files = []
+    for field in data.fields:
+        is_separate = field in data.separate_vocabularies
+        files.append(folder / (f"{field}.{TOKENIZER}" if is_separate else TOKENIZER))
+    return files
 
 
 class CorpusBuilder:
@@ -274,12 +274,12 @@ class CorpusBuilder:
         self._write("test")
         before = similar.manifest
         repaired = {split: kinds for split, kinds in before.repaired.items() if split != "test"}
-        others = [line for line in before.noticed if not line.startswith("test ")]
+        of_others = [line for line in before.noticed if not line.startswith("test ")]
         counts = CorpusCounts(
             pairs={**before.pairs, "test": self._sums("test").records},
             left_out=before.left_out,
             repaired={**repaired, **self._repaired({"test": self.sources["test"]})},
-            noticed=[*noticed, *self.form.noticed, *others],
+            noticed=[*noticed, *self.form.noticed, *of_others],
             longest=before.longest,
             lengths=before.lengths,
         )

@@ -151,9 +151,8 @@ def cut(
     lengths = ends - begins
     counts = 1 + np.maximum(0, -(-(lengths - context) // stride))  # of each stretch
     stretch = np.repeat(np.arange(len(counts)), counts)
-    index = np.arange(len(stretch)) - np.repeat(
-        np.cumsum(counts) - counts, counts
-    )  # of a context in its stretch
+    before = np.cumsum(counts) - counts  # contexts of the stretches before
+    index = np.arange(len(stretch)) - np.repeat(before, counts)  # of a context in its stretch
     starts = begins[stretch] + stride * index
     stops = np.minimum(starts + context, ends[stretch])
     # What earlier contexts reach ends at the start of the one before, plus a context.

@@ -80,7 +80,10 @@ class Split:
 
     def first(self, records: int) -> Split:
         """The first records of the split."""
-        return Split({field: each.first(records) for field, each in self._sequences.items()})
+        beginnings = {}
+        for field, sequences in self._sequences.items():
+            beginnings[field] = sequences.first(records)
+        return Split(beginnings)
 
 
 def subset(records: int, fraction: float) -> NDArray[np.int64]:
@@ -109,26 +112,16 @@ class LengthSums:
 
     def __init__(self, fields: Sequence[str]) -> None:
         """Start at zero."""
-        self._products = [
-            (
-                f"{fields[i]}_squares"
-                if i == j
-                else "products"
-                if len(fields) == 2
-                else f"{fields[i]}_{fields[j]}",
-                i,
-                j,
-            )
-            for i, j in combinations_with_replacement(range(len(fields)), 2)
-        ]
         self._tokens = [f"{field}_tokens" for field in fields]
-        names = [
-            "pairs",
-            *self._tokens,
-            "longer_tokens",
-            *(name for name, _, _ in self._products),
-            "longest",
-        ]
+        self._products: dict[str, tuple[int, int]] = {}  # the fields whose lengths are multiplied
+        for i, j in combinations_with_replacement(range(len(fields)), 2):
+            name = f"{fields[i]}_{fields[j]}"
+            if i == j:
+                name = f"{fields[i]}_squares"
+            elif len(fields) == 2:
+                name = "products"
+            self._products[name] = (i, j)
+        names = ("pairs", *self._tokens, "longer_tokens", *self._products, "longest")
         self.totals = dict.fromkeys(names, 0)
 
     @property
@@ -143,7 +136,9 @@ class LengthSums:
 
     def sums(self) -> dict[str, int]:
         """The totals without the maximum, as the manifest keeps them."""
-        return {name: value for name, value in self.totals.items() if name != "longest"}
+        sums = dict(self.totals)
+        del sums["longest"]
+        return sums
 
     def add(self, lengths: NDArray[np.integer[Any]]) -> None:
         """Add further records, (fields, records)."""
@@ -152,7 +147,7 @@ class LengthSums:
         for name, field in zip(self._tokens, wide, strict=True):
             totals[name] += int(field.sum())
         totals["longer_tokens"] += int(wide.max(axis=0).sum())
-        for name, i, j in self._products:
+        for name, (i, j) in self._products.items():
             totals[name] += int((wide[i] * wide[j]).sum())
         totals["longest"] = max(totals["longest"], int(wide.max(initial=0)))
 
@@ -214,7 +209,12 @@ class Corpus:
             Damaged: a file is missing or differs from what was written.
         """
         name = self._test if name == "test" else name
-        return Split({field: self._sequences(name, field) for field in self.fields})
+        sequences = {}
+        for field in self.fields:
+            for kind in ("ids", "offsets"):
+                self._verified(f"{name}.{field}.{kind}")
+            sequences[field] = open_sequences(self.folder, name, field)
+        return Split(sequences)
 
     def text(self, split: str, field: str) -> list[str]:
         """The text of one field of dev or test, before tokenization.
@@ -260,18 +260,13 @@ class Corpus:
         if not known or every:
             verify(path, self.manifest.files[name])
 
-    def _sequences(self, split: str, field: str) -> TokenSequences:
-        for kind in ("ids", "offsets"):
-            self._verified(f"{split}.{field}.{kind}")
-        return open_sequences(self.folder, split, field)
-
 
 def open_sequences(folder: Path, split: str, field: str) -> TokenSequences:
     """One field of a split, memory-mapped: FOLDER/SPLIT.FIELD.ids and .offsets."""
     path = folder / f"{split}.{field}.ids"
-    ids = (
-        np.memmap(path, dtype=IDS, mode="r") if path.stat().st_size else np.empty(0, IDS)
-    )  # no map of 0 bytes
+    ids = np.empty(0, IDS)
+    if path.stat().st_size:  # no map of 0 bytes
+        ids = np.memmap(path, dtype=IDS, mode="r")
     return TokenSequences(ids, np.memmap(path.with_suffix(".offsets"), dtype=OFFSETS, mode="r"))
 
 
@@ -287,17 +282,18 @@ class SequenceWriter:
         self._end = end  # sizes at the last commit; later bytes are cut off
 
     def __enter__(self) -> SequenceWriter:
-        for path, size in zip(self._paths, self._end or (None, None), strict=True):
-            if size is None:
-                path.unlink(missing_ok=True)  # it may be a hard link to another corpus' file
-            file = path.open("wb" if size is None else "r+b")
-            if size is not None:
-                file.truncate(size)
-                file.seek(size)
-            self._files.append(file)
         if self._end is None:
+            for path in self._paths:
+                path.unlink(missing_ok=True)  # it may be a hard link to another corpus' file
+                self._files.append(path.open("wb"))
             # Offsets begin with 0, so that n + 1 of them delimit n sequences.
             self._files[1].write(np.zeros(1, OFFSETS).tobytes())
+            return self
+        for path, size in zip(self._paths, self._end, strict=True):
+            file = path.open("r+b")
+            file.truncate(size)
+            file.seek(size)
+            self._files.append(file)
         return self
 
     def __exit__(self, *exception: object) -> None:

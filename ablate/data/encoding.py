@@ -1,10 +1,9 @@
 """Text to token ids, many texts at once, in this process or in several.
 
 A BPE vocabulary merges within words only, so a text's ids are its words' ids one after another, and
-each word is
-encoded once: three times as fast as SentencePiece's batch encoder on Tatoeba (V=8000, one core;
-    benchmarks/prepare.py).
-A unigram vocabulary scores a text as a whole, so SentencePiece encodes every text.
+each word is encoded once: three times as fast as SentencePiece's batch encoder on Tatoeba (V=8000,
+one core; benchmarks/prepare.py). A unigram vocabulary scores a text as a whole, so SentencePiece
+encodes every text.
 """
 
 from __future__ import annotations
@@ -46,11 +45,9 @@ class Encoded:
 
     def only(self, keep: NDArray[np.bool_]) -> Encoded:
         """The texts selected by a mask."""
-        return (
-            self
-            if keep.all()
-            else Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])
-        )
+        if keep.all():
+            return self
+        return Encoded(self.ids[np.repeat(keep, self.lengths)], self.lengths[keep])
 
 
 class TextEncoder:
@@ -58,13 +55,13 @@ class TextEncoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.tokenizer = tokenizer
-        self.words: dict[str, bytes] = {
-            "": b""
-        }  # two spaces in a row have an empty word between them
+        # Two spaces in a row have an empty word between them.
+        self.words: dict[str, bytes] = {"": b""}
 
     def __call__(self, texts: Sequence[str]) -> Encoded:
         """Token ids of the texts, without BOS and EOS."""
-        encoded = self._by_words(texts) if self.tokenizer.kind == "bpe" else self._whole(texts)
+        encode = self._by_words if self.tokenizer.kind == "bpe" else self._whole
+        encoded = encode(texts)
         lengths = np.fromiter(map(len, encoded), dtype=np.int64, count=len(encoded)) // IDS.itemsize
         return Encoded(np.frombuffer(b"".join(encoded), dtype=IDS), lengths)
 
@@ -145,7 +142,7 @@ class EncoderPool:
         if self._pool is None:
             encoders = load_encoders(self.models)
             for chunk in chunks:
-                yield [encoder(texts) for encoder, texts in zip(encoders, chunk, strict=True)]
+                yield _encode_fields(encoders, chunk)
             return
         pending: deque[Future[list[Encoded]]] = deque()
         try:
@@ -214,7 +211,9 @@ def _exit_with_parent() -> None:
 
 
 def _encode(texts: Sequence[bytes]) -> list[Encoded]:
-    return [
-        encoder(field.decode().split("\n"))
-        for encoder, field in zip(_worker_encoders, texts, strict=True)
-    ]
+    return _encode_fields(_worker_encoders, [field.decode().split("\n") for field in texts])
+
+
+def _encode_fields(encoders: Sequence[TextEncoder], chunk: Chunk) -> list[Encoded]:
+    """The ids of every field, by its encoder."""
+    return [encoder(texts) for encoder, texts in zip(encoders, chunk, strict=True)]

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,11 +37,9 @@ def training_records(
     """
     repeated = _repeated(source) if data.drop_duplicates else None
     rules = data.pair_rules
-    pair = (
-        (data.fields.index(rules.first), data.fields.index(rules.second))
-        if rules and rules.drop_identical
-        else None
-    )
+    pair = None
+    if rules and rules.drop_identical:
+        pair = (data.fields.index(rules.first), data.fields.index(rules.second))
     for index, record in enumerate(source.documents()):
         texts = record.texts
         if not all(texts):
@@ -175,23 +174,28 @@ def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
         folder: with the token ids of both splits.
         fields: the text fields.
     """
-    test = list(
-        zip(*(_texts(open_sequences(folder, "test", field)) for field in fields), strict=True)
-    )
-    # One set for each field, and one of whole records.
-    wanted = [*(set(texts) for texts in zip(*test, strict=True)), set(test)]
-    found: list[set[bytes | tuple[bytes, ...]]] = [set() for _ in wanted]
-    train = zip(*(_texts(open_sequences(folder, "train", field)) for field in fields), strict=True)
+    test = _columns(list(_records(folder, "test", fields)))
+    unseen: list[set[Any]] = [set(column) for column in test]
+    train = _records(folder, "train", fields)
     while chunk := list(islice(train, OVERLAP_CHUNK)):
-        for known, texts, hits in zip(
-            wanted, [*zip(*chunk, strict=True), chunk], found, strict=True
-        ):
-            hits.update(known.intersection(texts))
-    *by_field, records = (
-        sum(text in hits for text in texts)
-        for texts, hits in zip([*zip(*test, strict=True), test], found, strict=True)
-    )
+        for texts, column in zip(unseen, _columns(chunk), strict=True):
+            texts.difference_update(column)
+    counts = []
+    for column, texts in zip(test, unseen, strict=True):
+        counts.append(sum(text not in texts for text in column))
+    *by_field, records = counts
     return Overlap(fields=dict(zip(fields, by_field, strict=True)), records=records)
+
+
+def _records(folder: Path, split: str, fields: Sequence[str]) -> Iterator[tuple[bytes, ...]]:
+    """Yield the records of a split: the ids of each field as bytes."""
+    columns = [_texts(open_sequences(folder, split, field)) for field in fields]
+    return zip(*columns, strict=True)
+
+
+def _columns(records: list[tuple[bytes, ...]]) -> list[Sequence[Any]]:
+    """The texts of each field, and the whole records."""
+    return [*zip(*records, strict=True), records]
 
 
 def _texts(sequences: TokenSequences) -> Iterator[bytes]:

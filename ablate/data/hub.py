@@ -23,6 +23,7 @@ from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _BLOCK = 1 << 20
+_LIBRARIES = ("httpx", "httpx2", "huggingface_hub")  # whose errors mean a broken connection
 DOWNLOADS = "downloads"  # subfolder of the corpora: commit and files of each revision
 
 Log = Callable[[str], None]
@@ -76,13 +77,12 @@ class Repository:
         if not readable:
             # Where the Hub has converted such a data set to Parquet, the result is a revision of
             # this name.
-            script = any(name.endswith(".py") for name in names)
-            why = (
-                "consists of a Python script, which ablate does not execute; try its revision "
-                "refs/convert/parquet"
-                if script
-                else f"holds no file that ends in {listed(SUFFIXES)}"
-            )
+            why = f"holds no file that ends in {listed(SUFFIXES)}"
+            if any(name.endswith(".py") for name in names):
+                why = (
+                    "consists of a Python script, which ablate does not execute; try its revision "
+                    "refs/convert/parquet"
+                )
             raise DataError(f"{self.display_name}: {why}")
         near = did_you_mean(prefix, readable) or f"; its splits are {', '.join(readable[:10])}"
         raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
@@ -123,8 +123,7 @@ class Repository:
             ("SHA-256", about.sha256),
             ("git", about.git),
         ):
-            digest = _digest(path, kind) if expected else expected
-            if digest != expected:
+            if expected and (digest := _digest(path, kind)) != expected:
                 # Both the blob and the link to it in the snapshot, else the library would find the
                 # file again.
                 path.resolve().unlink()
@@ -140,9 +139,8 @@ class Repository:
     def _cached(self, file: str, commit: str) -> bool:
         from huggingface_hub import try_to_load_from_cache
 
-        return isinstance(
-            try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit), str
-        )
+        cached = try_to_load_from_cache(self.name, file, repo_type="dataset", revision=commit)
+        return isinstance(cached, str)
 
     def _request(self) -> HubRevision:
         from huggingface_hub import HfApi
@@ -152,15 +150,13 @@ class Repository:
         # Without a commit, the files of a branch could change between two downloads.
         if not info.sha or not _COMMIT.fullmatch(info.sha):
             raise DataError(f"{self.display_name}: the Hub returned no commit for this revision")
-        license = getattr(info.card_data, "license", None) if info.card_data else None
-        files = {
-            each.rfilename: HubFile(
-                size=each.size,
-                sha256=each.lfs.sha256 if each.lfs else None,
-                git=None if each.lfs else each.blob_id,
-            )
-            for each in info.siblings or ()
-        }
+        license = getattr(info.card_data, "license", None)
+        files = {}
+        for sibling in info.siblings or ():
+            hashes = {"sha256": None, "git": sibling.blob_id}
+            if sibling.lfs:
+                hashes = {"sha256": sibling.lfs.sha256, "git": None}
+            files[sibling.rfilename] = HubFile(size=sibling.size, **hashes)
         return HubRevision(
             repository=self.name,
             revision=self.revision,
@@ -178,7 +174,9 @@ class Repository:
         """
         from huggingface_hub import errors
 
-        what = self.display_name if file is None else f"{self.display_name}: {file}"
+        what = self.display_name
+        if file is not None:
+            what += f": {file}"
         try:
             yield
         except errors.GatedRepoError:
@@ -201,18 +199,12 @@ class Repository:
         except errors.HFValidationError as error:
             raise DataError(f"{what}: {str(error).splitlines()[0]}") from None
         except Exception as error:
-            # The library lets errors of httpx through, and raises some built-in ones for a broken
-            # connection.
-            if type(error).__module__.split(".")[0] not in (
-                "httpx",
-                "httpx2",
-                "builtins",
-                "huggingface_hub",
-            ):
+            # The library lets errors of httpx through, and built-in ones for a broken connection.
+            # With a number, these are of this machine: a full disk, a folder without permission.
+            is_of_library = type(error).__module__.split(".")[0] in _LIBRARIES
+            if getattr(error, "errno", None) is not None:
                 raise
-            if isinstance(error, OSError) and error.errno is not None:
-                raise  # a local fault: a full disk, a folder that cannot be written
-            if not isinstance(error, OSError) and type(error).__module__ == "builtins":
+            if not is_of_library and not isinstance(error, OSError):
                 raise
             raise DataError(
                 f"{what}: the download was interrupted ({_first_line(error)}); run again to resume "

@@ -44,7 +44,9 @@ def is_file(path: str) -> bool:
         DataError: the address cannot be opened.
     """
     with readable(path):
-        return bool(_filesystem(path).isfile(path)) if is_address(path) else Path(path).is_file()
+        if is_address(path):
+            return bool(_filesystem(path).isfile(path))
+        return Path(path).is_file()
 
 
 def files_in(path: str) -> list[str] | None:
@@ -58,11 +60,8 @@ def files_in(path: str) -> list[str] | None:
             system = _filesystem(path)
             if not system.isdir(path):
                 return None
-            files = [
-                system.unstrip_protocol(entry["name"])
-                for entry in system.ls(path)
-                if entry["type"] == "file"
-            ]
+            entries = [entry["name"] for entry in system.ls(path) if entry["type"] == "file"]
+            files = [system.unstrip_protocol(name) for name in entries]
         else:
             if not Path(path).is_dir():
                 return None
@@ -100,13 +99,15 @@ def _nearest(path: Path, names: Iterable[str] | None) -> str:
     """Return `; did you mean "train.txt"?` for the name most similar to that of `path`, with or
     without its suffix.
     """
-    try:
-        known = {entry.name for entry in path.parent.iterdir()} if names is None else set(names)
-    except OSError:
-        return ""
+    if names is None:
+        try:
+            names = [entry.name for entry in path.parent.iterdir()]
+        except OSError:
+            return ""
+    known = sorted(names)
     if path.name in known:  # it exists, and another file of the split is missing
         return ""
-    return did_you_mean(path.name, sorted(known)) or did_you_mean(path.stem, sorted(known))
+    return did_you_mean(path.name, known) or did_you_mean(path.stem, known)
 
 
 def signature(path: str) -> list[Any]:

@@ -162,10 +162,8 @@ class SacrebleuSet:
     @cached_property
     def _files(self) -> Files:
         # sacreBLEU has no public name for the path of a cached file.
-        wanted = [
-            self._set._get_txt_file_path(self._pair, name)
-            for name in self._set.fieldnames(self._pair)
-        ]
+        names = self._set.fieldnames(self._pair)
+        wanted = [self._set._get_txt_file_path(self._pair, name) for name in names]
         offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
         if offline and not all(Path(path).exists() for path in wanted):
             raise DataError(f"{self}: is not in sacreBLEU's cache, and downloads are disabled")

@@ -118,10 +118,8 @@ class MaskedContexts(Contexts):
             The place of each token in the stream, whether it is a token rather than padding, and
             whether it is predicted; (B, T) each.
         """
-        starts, lengths = (
-            self.starts[items][:, None],
-            (self.ends[items] - self.starts[items])[:, None],
-        )
+        starts = self.starts[items][:, None]
+        lengths = self.ends[items][:, None] - starts
         columns = np.arange(int(lengths.max()))
         is_token = columns < lengths
         places = np.where(is_token, starts + columns, starts)

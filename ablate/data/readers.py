@@ -21,9 +21,8 @@ _NUL = b"\0"
 # each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
-_SURROGATE = re.compile(
-    "[\ud800-\udfff]"
-)  # JSON can escape half a character; UTF-8 cannot encode it
+# JSON can escape half a character, which UTF-8 cannot encode.
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the text of each field)
 
@@ -123,11 +122,9 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
     """
     for number, texts in _READERS[suffix_of(path)](path, fields, repaired, MAX_LINE_BYTES):
         line = tuple(_one_line(text.strip(), repaired) for text in texts)
-        if any(
-            len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES
-            for text in line
-        ):
-            raise DataError(_too_long(path, number))
+        for text in line:
+            if len(text) * 4 >= MAX_LINE_BYTES and len(text.encode()) >= MAX_LINE_BYTES:
+                raise DataError(_too_long(path, number))
         yield number, line
 
 

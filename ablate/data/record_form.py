@@ -89,9 +89,8 @@ class Records(Preparation):
         self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
         for path in dict.fromkeys(models):
             fields = [field for field, model in enumerate(models) if model == path]
-            learned = [field for field in fields if data.fields[field] != data.symbol_field]
             trained = train_tokenizer(
-                (record.texts[field] for record in records for field in learned),
+                self._learned_texts(records, fields),
                 data.vocab_size,
                 data.tokenizer,
                 data.byte_fallback,
@@ -104,6 +103,13 @@ class Records(Preparation):
             repaired={},
             noticed=self._markup("train", records),
         )
+
+    def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:
+        """The texts of these fields, but for symbols."""
+        for record in records:
+            for field in fields:
+                if self.data.fields[field] != self.data.symbol_field:
+                    yield record.texts[field]
 
     def _symbols(self, records: list[Document], fields: Sequence[int]) -> list[str]:
         """The symbols that occur in the symbol field, if that is one of these fields; sorted."""
@@ -151,7 +157,7 @@ class Records(Preparation):
         refuse_long(records, np.stack([field.lengths for field in fields]), self.data)
         if self.data.tokenizer == "word":
             for label, encoded in zip(self.data.labels, fields, strict=True):
-                unknown = float(np.mean(encoded.ids == UNK)) if len(encoded.ids) else 0.0
+                unknown = float(np.sum(encoded.ids == UNK)) / max(1, len(encoded.ids))
                 if unknown:
                     self.noticed.append(
                         f"{split} ({label}): {unknown:.1%} of the words are not in the vocabulary"

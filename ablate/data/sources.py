@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from typing import Any, NamedTuple
 
 from ablate.config.data import TextFields
@@ -153,7 +153,8 @@ class Aligned(Source):
             if len(files) == 1:
                 hashes.append(text_hash(files[0]))
                 continue
-            hashes.append(_hash(line for file in files for line in read_lines(file, Counter())))
+            lines = chain.from_iterable(read_lines(file, Counter()) for file in files)
+            hashes.append(_hash(lines))
         return hashes
 
 
@@ -177,14 +178,10 @@ class Tables(Source):
         A single TSV without chosen columns and without a header has the hash of its file, as in the
         first version.
         """
-        paths = list(self.location.paths())
-        if (
-            len(paths) == 1
-            and self.fields.columns is None
-            and suffix_of(paths[0]) == ".tsv"
-            and not has_header(paths[0], self.fields)
-        ):
-            return [text_hash(paths[0])]
+        first, *more = self.location.paths()
+        is_plain_tsv = not more and self.fields.columns is None and suffix_of(first) == ".tsv"
+        if is_plain_tsv and not has_header(first, self.fields):
+            return [text_hash(first)]
         digests = [hashlib.sha256() for _ in self.fields.names]
         for document in self.documents():
             for digest, text in zip(digests, document.texts, strict=True):
@@ -194,7 +191,7 @@ class Tables(Source):
     def settings(self) -> list[Any]:
         """The columns, as JSON stores them."""
         columns = self.fields.columns
-        return [None if columns is None else list(columns)]
+        return [columns and list(columns)]
 
 
 @dataclass
@@ -337,8 +334,9 @@ class Part(Stream):
         if self._characters is None:
             self._characters = sum(len(text) for text, _ in self._beginning())
         total = self._characters
-        # The end of the last part is the end of the text, however its share was rounded.
-        high = total if self.last > 1 - _ROUNDING else int(total * self.last)
+        high = int(total * self.last)
+        if self.last > 1 - _ROUNDING:  # the end of the text, however its share was rounded
+            high = total
         return int(total * self.first), high
 
     def _beginning(self) -> Iterator[tuple[str, bool]]:
@@ -365,10 +363,10 @@ class Part(Stream):
 
     def origin(self) -> Origin:
         """The origin of the whole, and the part."""
-        limit = {} if self.max_bytes is None else {"max_bytes": self.max_bytes}
-        return self.whole.origin().updated(
-            part=(round(self.first, 6), round(self.last, 6)), **limit
-        )
+        origin = self.whole.origin().updated(part=(round(self.first, 6), round(self.last, 6)))
+        if self.max_bytes is None:
+            return origin
+        return origin.updated(max_bytes=self.max_bytes)
 
 
 def is_local(source: Source) -> bool:

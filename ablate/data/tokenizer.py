@@ -55,17 +55,16 @@ class Tokenizer:
         """The algorithm that the vocabulary was trained with."""
         # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... in the order of
         # merges.
-        whole = [
-            self._processor.get_score(id)
-            for id in range(self.vocab_size)
-            if not self._is_special(id)
-        ]
-        ranked = list(
-            filter(None, whole)
-        )  # given symbols have the score 0, as the first merge of BPE has
-        return (
-            "bpe" if ranked == [-float(rank) for rank in range(1, len(ranked) + 1)] else "unigram"
-        )
+        rank = 0
+        for id in range(self.vocab_size):
+            if self._is_special(id):
+                continue
+            score = self._processor.get_score(id)
+            if score:  # given symbols have the score 0, as the first merge of BPE has
+                rank += 1
+                if score != -float(rank):
+                    return "unigram"
+        return "bpe"
 
     def _is_special(self, id: int) -> bool:
         pieces = self._processor
@@ -85,18 +84,20 @@ class Tokenizer:
 
     def _encode_exactly(self, text: str) -> list[int]:
         """Encode a text with U+2581, which SentencePiece takes for a space, as bytes."""
-        mark: list[int] = self._processor.piece_to_id(
-            [f"<0x{byte:02X}>" for byte in SPACE.encode()]
-        )
-        first, *others = self._processor.encode(text.split(SPACE), out_type=int)
-        return [*first, *(id for part in others for id in (*mark, *part))]
+        mark = self._processor.piece_to_id([f"<0x{byte:02X}>" for byte in SPACE.encode()])
+        ids: list[int] = []
+        for number, part in enumerate(self._processor.encode(text.split(SPACE), out_type=int)):
+            if number:
+                ids += mark
+            ids += part
+        return ids
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """Detokenized text of each list of ids."""
-        text: list[str] = (
-            self._processor.decode(ids) if ids else []
-        )  # SentencePiece decodes [] to one text
-        return text
+        if not ids:  # of which SentencePiece makes one text
+            return []
+        texts: list[str] = self._processor.decode(ids)
+        return texts
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The piece of each id; `▁` is a space before a word, <s> and </s> are BOS and EOS."""
@@ -105,12 +106,8 @@ class Tokenizer:
 
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of UTF-8 that each id stands for: 0 for marks."""
-        return np.array(
-            [
-                self._bytes_of(id, piece)
-                for id, piece in enumerate(self.pieces(list(range(self.vocab_size))))
-            ]
-        )
+        pieces = self.pieces(list(range(self.vocab_size)))
+        return np.array([self._bytes_of(id, piece) for id, piece in enumerate(pieces)])
 
     def texts(self) -> list[str]:
         """The text of each id: empty for a mark, a letter for a byte of a character."""
@@ -152,10 +149,11 @@ class ByteTokenizer(Tokenizer):
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of each list of ids, without marks; bytes that are not UTF-8 become U+FFFD."""
-        marks = len(_MARKS)
-        return [
-            bytes(id - marks for id in one if id >= marks).decode(errors="replace") for one in ids
-        ]
+        texts = []
+        for sequence in ids:
+            content = bytes(id - FIRST_TOKEN for id in sequence if id >= FIRST_TOKEN)
+            texts.append(content.decode(errors="replace"))
+        return texts
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The character of each ASCII byte, `<0x..>` for any other."""
@@ -167,7 +165,9 @@ class ByteTokenizer(Tokenizer):
 
     def _text_of(self, id: int, piece: str) -> str:
         byte = id - len(_MARKS)
-        return "" if byte < 0 else chr(byte) if byte < 128 else "x"
+        if byte < 0:
+            return ""
+        return chr(byte) if byte < 128 else "x"
 
     def _piece(self, id: int) -> str:
         byte = id - len(_MARKS)
@@ -301,11 +301,15 @@ def train_tokenizer(
         "eos_id": EOS,
         "max_sentence_length": MAX_LINE_BYTES,
         "minloglevel": 2,
-        **({"byte_fallback": True} if byte_fallback else {}),
-        **({"user_defined_symbols": [f"{SPACE}{symbol}" for symbol in symbols]} if symbols else {}),
-        **({"control_symbols": unused} if unused else {}),
-        **(_LOSSLESS if lossless else {}),
     }
+    if byte_fallback:
+        settings["byte_fallback"] = True
+    if symbols:
+        settings["user_defined_symbols"] = [f"{SPACE}{symbol}" for symbol in symbols]
+    if unused:
+        settings["control_symbols"] = unused
+    if lossless:
+        settings |= _LOSSLESS
     failures: list[Exception] = []
 
     def train() -> None:
@@ -314,9 +318,8 @@ def train_tokenizer(
         except Exception as error:
             failures.append(error)
 
-    worker = threading.Thread(
-        target=train, daemon=True
-    )  # releases the GIL, so that this thread handles signals
+    # It releases the GIL, so that this thread handles signals.
+    worker = threading.Thread(target=train, daemon=True)
     worker.start()
     while worker.is_alive():
         worker.join(_SIGNAL_CHECK)

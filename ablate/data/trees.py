@@ -22,10 +22,7 @@ _ROOTS = ("", "TOP", "ROOT", "S1")
 MAX_DEPTH = 200  # of brackets, also in predictions: trees are walked by recursion
 _TRACE = "-NONE-"  # tag of empty elements
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_ESCAPES = {
-    "(": "-LRB-",
-    ")": "-RRB-",
-}  # a word that is a bracket, in the files of the Penn Treebank
+_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}  # words that are brackets, in the Penn Treebank's files
 
 
 class Leaf(NamedTuple):
@@ -139,7 +136,10 @@ def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple
     """
     if token == "(":
         stack.append(_Open(number))
-        return (f"brackets are more than {MAX_DEPTH} deep" if len(stack) > MAX_DEPTH else ""), None
+        fault = ""
+        if len(stack) > MAX_DEPTH:
+            fault = f"brackets are more than {MAX_DEPTH} deep"
+        return fault, None
     if not stack:
         return f'"{token}" is outside of brackets', None
     if token != ")":
@@ -165,13 +165,17 @@ def normalized(tree: Tree) -> Tree | None:
 
 
 def _normalized(tree: Tree) -> Tree | None:
-    children = (child if isinstance(child, Leaf) else _normalized(child) for child in tree.children)
-    kept = tuple(child for child in children if child is not None and not _is_trace(child))
-    return Tree(re.split("[-=]", tree.label, maxsplit=1)[0] or tree.label, kept) if kept else None
-
-
-def _is_trace(node: Node) -> bool:
-    return isinstance(node, Leaf) and node.tag == _TRACE
+    kept: list[Node] = []
+    for child in tree.children:
+        if isinstance(child, Tree):
+            inner = _normalized(child)
+            if inner is not None:
+                kept.append(inner)
+        elif child.tag != _TRACE:
+            kept.append(child)
+    if not kept:
+        return None
+    return Tree(re.split("[-=]", tree.label, maxsplit=1)[0] or tree.label, tuple(kept))
 
 
 # The linearized form
@@ -202,15 +206,16 @@ def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
     """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their
     numbers differ.
     """
-    leaves = [leaf for leaf in text.split() if leaf[0] not in "()"]
-    tags = [
-        leaf.removeprefix(f"{WORD_SYMBOL}/") if is_word_symbol(leaf) else WORD_SYMBOL
-        for leaf in leaves
-    ]
+    tags = []
+    for symbol in text.split():
+        if is_word_symbol(symbol):
+            tags.append(symbol.removeprefix(f"{WORD_SYMBOL}/"))
+        elif symbol[0] not in "()":
+            tags.append(WORD_SYMBOL)
     words = sentence.split()
-    return (
-        [Leaf(*pair) for pair in zip(tags, words, strict=True)] if len(tags) == len(words) else None
-    )
+    if len(tags) != len(words):
+        return None
+    return [Leaf(tag, word) for tag, word in zip(tags, words, strict=True)]
 
 
 def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:
