@@ -201,11 +201,11 @@ def _compare(fake):
     from dataclasses import replace
 
     from ablate.analysis.results import predictions_of
-    from ablate.report.compare import compare, differing_most
+    from ablate.report.compare import compared, differing_most
 
     table = fake.table()
     rows = {row.row.label: row for row in table.rows}
-    found = compare(table, rows["base"], rows["A h=1"], fake.results)
+    found = compared(table, rows["base"], rows["A h=1"], fake.results)
     texts = [predictions_of(rows[label].runs[0], fake.results) for label in ("base", "A h=1")]
     from ablate.data.corpus import Corpus
 

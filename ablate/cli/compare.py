@@ -26,7 +26,7 @@ from ablate.store import Results
 from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
-    from ablate.report.compare import Comparison
+    from ablate.report.compare import RowComparison
 
 EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"
 
@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
     from ablate.analysis.table import table_of
-    from ablate.report.compare import compare
+    from ablate.report.compare import compared
     from ablate.study.select import find_row
 
     content, root = StudyOptions(results, set, None, seeds).open(study)
@@ -67,24 +67,23 @@ def command(
     table = table_of(content, root, faults)
     print_faults(table)
     rows = {row.row.label: row for row in table.rows}
-    found = compare(table, rows[before.label], rows[after.label], root)
-    found = _with_sentences(found, root, sentences) if sentences else found
+    comparison = compared(table, rows[before.label], rows[after.label], root)
+    if sentences:
+        comparison = _with_sentences(comparison, root, sentences)
     if format is OutputFormat.json:
-        print_json(found.as_json())
+        print_json(comparison.as_json())
         return
     from ablate.report.compare import print_comparison
 
-    print_comparison(found)
+    print_comparison(comparison)
 
 
-def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
+def _with_sentences(comparison: RowComparison, root: Results, count: int) -> RowComparison:
     """Add the sentences that differ most, from the first seed that both rows have translated."""
-    table, pair = found.table, (found.first, found.second)
-    has_corpus = len(table.corpora) == 1 and root.has_corpus(table.corpora[0])
-    if (
-        not has_corpus
-    ):  # sentences of different corpora cannot be paired, so that the rows must share one
-        return found
+    table, pair = comparison.table, (comparison.first, comparison.second)
+    # Sentences of different corpora cannot be paired.
+    if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]):
+        return comparison
     from ablate.analysis.results import predictions_of
 
     for seed in table.study.seeds:
@@ -92,32 +91,33 @@ def _with_sentences(found: Comparison, root: Results, count: int) -> Comparison:
         before, after = (predictions_of(run, root) for run in runs)
         if before and after:
             try:
-                return _of_seed(found, root, seed, count, (before, after))
+                return _of_seed(comparison, root, seed, count, (before, after))
             except Damaged as error:
                 echo(f"{error}; `ablate run` prepares the corpus again", err=True)
-                return found
-    return found
+                break
+    return comparison
 
 
 def _of_seed(
-    found: Comparison,
+    comparison: RowComparison,
     root: Results,
     seed: int,
     count: int,
     predictions: tuple[Sequence[str], Sequence[str]],
-) -> Comparison:
+) -> RowComparison:
     from ablate.data.corpus import Corpus
     from ablate.report.compare import differing_most
 
-    table, (before, after) = found.table, predictions
+    table, (before, after) = comparison.table, predictions
     corpus = Corpus(root.corpus(table.corpora[0]))
     task, metric = table.study.task, table.main
-    first, second = (task.measure_items(metric.name, texts, corpus) for texts in (before, after))
+    scores_before = task.measure_items(metric.name, before, corpus)
+    scores_after = task.measure_items(metric.name, after, corpus)
     most = differing_most(
-        (before, after),
-        (first, second),
+        predictions,
+        (scores_before, scores_after),
         count,
         metric.more_is_better,
         lambda items: task.samples(corpus, items),
     )
-    return replace(found, seed=seed, sentences=most)
+    return replace(comparison, seed=seed, sentences=most)

@@ -31,21 +31,19 @@ def list_corpora(
     results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich
 ) -> None:
     """List named corpora, and corpora that are already prepared."""
-    from ablate.report.data_text import named_corpora, prepared_corpora
+    from ablate.report.data_text import named_corpora, prepared_corpora, print_list
     from ablate.tasks import TASKS
 
     named = named_corpora(TASKS.values())
     prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
         lists = {
-            "named": [one.as_json() for one in named],
-            "prepared": [one.as_json() for one in prepared],
+            "named": [corpus.as_json() for corpus in named],
+            "prepared": [corpus.as_json() for corpus in prepared],
         }
         print_json(lists)
-        return
-    from ablate.report.data_text import print_list
-
-    print_list(named, prepared)
+    else:
+        print_list(named, prepared)
 
 
 @app.command(cls=Command, epilog="Example: [bold]ablate data show study.yaml[/bold]")
@@ -60,16 +58,14 @@ def show(
     go_offline(offline)
     content, root = StudyOptions(results, set).open(study, may_be_new=True)
     from ablate.data.prepare import prepare
-    from ablate.report.data_text import describe
+    from ablate.report.data_text import description_of, print_description
 
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
-    shown = describe(corpus)
+    shown = description_of(corpus)
     if format is OutputFormat.json:
         print_json(shown.as_json())
-        return
-    from ablate.report.data_text import print_description
-
-    print_description(shown)
+    else:
+        print_description(shown)
 
 
 @app.command(cls=Command, epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")

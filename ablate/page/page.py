@@ -31,7 +31,7 @@ from ablate.page.points import (
 from ablate.plotting import PALETTE, inline_svg
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
-from ablate.report.publish import TableProvenance, provenance
+from ablate.report.publish import TableProvenance, provenance_of
 from ablate.report.render import comma_separated
 from ablate.store import Results
 from ablate.store.records import Provenance
@@ -63,7 +63,7 @@ def page(
     attention: Attention | None = None,
 ) -> str:
     """Return the text of the page."""
-    published = provenance(table, results)
+    published = provenance_of(table, results)
     runs = _runs(table, published)
     return _page(
         table,

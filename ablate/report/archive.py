@@ -37,9 +37,8 @@ def archive_of(study: Study, results: Results) -> bytes:
     """
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, file in sorted(
-            {_name(results, file): file for file in _files(study, results)}.items()
-        ):
+        files = {_name(results, file): file for file in _files(study, results)}
+        for name, file in sorted(files.items()):
             _refuse_link(file)
             content = read_bytes(file)
             if content is not None:
@@ -80,7 +79,8 @@ def _files(study: Study, results: Results) -> Iterator[Path]:
         except StoreError:  # named below the table, and not archived
             continue
         if result is None:  # a stage of the study may end without a run that has failed
-            yield from (file for file in (folder.run, folder.failure) if folder.failure.exists())
+            if folder.failure.exists():
+                yield from (folder.run, folder.failure)
             continue
         yield from (folder.run, folder.execution, folder.provenance, folder.result, folder.metrics)
         yield from (folder.scores(decoding) for decoding in run.decodings)

@@ -1,11 +1,11 @@
-"""Comparison of two rows: settings, scores, significance, learning curves, predictions."""
+"""RowComparison of two rows: settings, scores, significance, learning curves, predictions."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.text import Text
 
@@ -26,6 +26,8 @@ from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 from ablate.store import Results
 from ablate.tasks import Sample
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -48,9 +50,15 @@ class ItemDifference:
         """Score of the second row minus score of the first."""
         return self.scores[1] - self.scores[0]
 
+    def as_json(self, metric: str) -> dict[str, Any]:
+        """The item for scripts."""
+        predictions, scores = list(self.predictions), list(self.scores)
+        texts = dict(self.sample)
+        return {"number": self.number, **texts, "translations": predictions, metric: scores}
+
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """The second row compared with the first. p values are not corrected for other rows.
 
     settings: (field, first value, second value) of each field that differs.
@@ -79,42 +87,40 @@ class Comparison:
         return {
             "study": self.table.study.name,
             "rows": [row.row.label for row in rows],
-            "states": [{str(seed): state for seed, state in row.states.items()} for row in rows],
+            "states": [_by_text(row.states) for row in rows],
             "settings": [{"field": name, "values": [a, b]} for name, a, b in self.settings],
-            "scores": {
-                name: {
-                    "rows": [row.scores[name].as_json() for row in rows],
-                    "difference": {**verdict_json(verdict), "text": self.text_of(verdict)},
-                }
-                for name, verdict in self.verdicts.items()
-            },
+            "scores": {name: self._score_json(name) for name in self.verdicts},
             "cost": [{"params": row.params, **row.cost.as_json()} for row in rows],
-            "curves": [
-                {"row": one.row, "ppl": {str(seed): points for seed, points in one.by_seed.items()}}
-                for one in self.curves
-            ],
+            "curves": [{"row": c.row, "ppl": _by_text(c.by_seed)} for c in self.curves],
             "seed_of_sentences": self.seed,
-            "sentences": [
-                {
-                    "number": one.number, **dict(one.sample),
-                    "translations": list(one.predictions), self.table.main.name: list(one.scores),
-                }
-                for one in self.sentences
-            ],
-        }  # fmt: skip
+            "sentences": [item.as_json(self.table.main.name) for item in self.sentences],
+        }
+
+    def _score_json(self, name: str) -> dict[str, Any]:
+        verdict = self.verdicts[name]
+        return {
+            "rows": [row.scores[name].as_json() for row in (self.first, self.second)],
+            "difference": {**verdict_json(verdict), "text": self.text_of(verdict)},
+        }
 
 
-def compare(table: Table, first: TableRow, second: TableRow, results: Results) -> Comparison:
+def _by_text(by_seed: Mapping[int, T]) -> dict[str, T]:
+    """The values of each seed, as JSON names them."""
+    return {str(seed): value for seed, value in by_seed.items()}
+
+
+def compared(table: Table, first: TableRow, second: TableRow, results: Results) -> RowComparison:
     """Compare two rows, without sentences."""
     # The pair alone, so that Holm's correction changes nothing.
     judged = table.against(first, second)
-    before, after = (row.row.config.model_dump() for row in (first, second))
-    settings = tuple(
-        (name, before[name], after[name]) for name in before if before[name] != after[name]
-    )
+    before, after = first.row.config.model_dump(), second.row.config.model_dump()
+    settings = []
+    for name, value in before.items():
+        if value != after[name]:
+            settings.append((name, value, after[name]))
     curves = (curve_of(table, first, results), curve_of(table, second, results))
     shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
-    return Comparison(table, first, second, settings, shown, curves)
+    return RowComparison(table, first, second, tuple(settings), shown, curves)
 
 
 def differing_most(
@@ -135,26 +141,20 @@ def differing_most(
         samples: returns the inputs and references of some items, by index.
     """
     sign = 1 if more_is_better else -1
-    differences = [
-        (sign * (y - x), i) for i, (x, y) in enumerate(zip(*scores, strict=True)) if x != y
-    ]
-    differences.sort()
-    worse = [i for difference, i in differences if difference < 0][:count]
-    better = [
-        i
-        for difference, i in sorted(differences, key=lambda one: (-one[0], -one[1]))
-        if difference > 0
-    ][:count]
-    picked = [*worse, *better]
-    return tuple(
-        ItemDifference(
-            i + 1,
-            sample.texts,
-            (predictions[0][i], predictions[1][i]),
-            (scores[0][i], scores[1][i]),
-        )
-        for i, sample in zip(picked, samples(picked), strict=True)
-    )
+    worse, better = [], []
+    for i, (before, after) in enumerate(zip(*scores, strict=True)):
+        difference = sign * (after - before)
+        if difference < 0:
+            worse.append((difference, i))
+        elif difference > 0:
+            better.append((difference, i))
+    worst, best = sorted(worse)[:count], sorted(better, reverse=True)[:count]
+    picked = [i for _, i in (*worst, *best)]
+    items = []
+    for i, sample in zip(picked, samples(picked), strict=True):
+        texts, values = (predictions[0][i], predictions[1][i]), (scores[0][i], scores[1][i])
+        items.append(ItemDifference(i + 1, sample.texts, texts, values))
+    return tuple(items)
 
 
 # On a terminal
@@ -165,7 +165,7 @@ SHORTEST_CUT = 120  # characters; a prediction is never cut below
 STYLES = {"worse": "red", "better": "green"}
 
 
-def print_comparison(comparison: Comparison) -> None:
+def print_comparison(comparison: RowComparison) -> None:
     """Print settings, scores, significance, learning curves and sentences."""
     console = text_console()
     _settings(comparison)
@@ -176,8 +176,8 @@ def print_comparison(comparison: Comparison) -> None:
             console.print(f"{row.row.label}: {row.note}")
     console.print()
     for verdict in comparison.verdicts.values():
-        for line in _significance(verdict, comparison.text_of(verdict)) if verdict.n else ():
-            console.print(line)
+        if verdict.n:
+            console.print(*_significance(verdict, comparison.text_of(verdict)), sep="\n")
     console.print(_legend(comparison), style="dim")
     for curve in _curves(comparison):
         console.print(curve)
@@ -185,36 +185,27 @@ def print_comparison(comparison: Comparison) -> None:
         console.print(text)
 
 
-def _settings(comparison: Comparison) -> None:
+def _settings(comparison: RowComparison) -> None:
     table = plain_table("setting", comparison.first.row.label, comparison.second.row.label)
     for name, before, after in comparison.settings:
         table.add_row(name, Text(setting_text(before)), Text(setting_text(after)))
+    rows = (comparison.first, comparison.second)
     for name, cells in (
-        ("params (10^6)", [millions(row.params) for row in (comparison.first, comparison.second)]),
-        (
-            "FLOPs of a training",
-            [scaled(row.cost.flops, "").strip() for row in (comparison.first, comparison.second)],
-        ),
-        (
-            "time of a training",
-            [duration(row.cost.seconds.mean) for row in (comparison.first, comparison.second)],
-        ),
+        ("params (10^6)", [millions(row.params) for row in rows]),
+        ("FLOPs of a training", [scaled(row.cost.flops, "").strip() for row in rows]),
+        ("time of a training", [duration(row.cost.seconds.mean) for row in rows]),
     ):
         table.add_row(Text(name, style="dim"), *cells)
     print_wide(table)
 
 
-def _scores(comparison: Comparison) -> None:
-    table = plain_table(
-        "metric", f"+{comparison.first.row.label}", f"+{comparison.second.row.label}", "+difference"
-    )
+def _scores(comparison: RowComparison) -> None:
+    rows = (comparison.first, comparison.second)
+    table = plain_table("metric", *(f"+{row.row.label}" for row in rows), "+difference")
     seeds = len(comparison.table.study.seeds)
     for name, verdict in comparison.verdicts.items():
         metric = comparison.table.study.task.metrics[name]
-        scores = (
-            mean_and_std(row.scores[name], metric.digits, seeds)
-            for row in (comparison.first, comparison.second)
-        )
+        scores = [mean_and_std(row.scores[name], metric.digits, seeds) for row in rows]
         table.add_row(metric.title, *scores, signed(verdict.mean, metric.digits))
     print_wide(table)
 
@@ -238,7 +229,7 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
         )
 
 
-def _legend(comparison: Comparison) -> str:
+def _legend(comparison: RowComparison) -> str:
     rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
     return (
         f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the "
@@ -247,7 +238,7 @@ def _legend(comparison: Comparison) -> str:
     )
 
 
-def _curves(comparison: Comparison) -> Iterator[str]:
+def _curves(comparison: RowComparison) -> Iterator[str]:
     drawn = [curve for curve in comparison.curves if curve.mean]
     if not drawn:
         return
@@ -269,7 +260,7 @@ def _bar(share: float) -> str:
     return _BARS[round(share * (len(_BARS) - 1))]
 
 
-def _sentences(comparison: Comparison) -> Iterator[Text]:
+def _sentences(comparison: RowComparison) -> Iterator[Text]:
     if comparison.seed is None:
         yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
@@ -282,8 +273,8 @@ def _sentences(comparison: Comparison) -> Iterator[Text]:
     # All differences are zero, so that none was picked.
     if not comparison.sentences:
         yield Text(f"None: both rows have equal scores for every {metric.item}.")
-    for one in comparison.sentences:
-        yield from _sentence(one, comparison)
+    for item in comparison.sentences:
+        yield from _sentence(item, comparison)
 
 
 def _shown(text: str, item: ItemDifference) -> str:
@@ -297,24 +288,19 @@ def _shown(text: str, item: ItemDifference) -> str:
     return f"{printable(text[:width])}… ({len(text) - width:,} more characters)"
 
 
-def _sentence(one: ItemDifference, comparison: Comparison) -> Iterator[Text]:
+def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
     metric = comparison.table.main
-    names = (
-        *(name for name, _ in one.sample),
-        comparison.first.row.label,
-        comparison.second.row.label,
-    )
-    wide = max(map(len, names))
+    labels = comparison.first.row.label, comparison.second.row.label
+    wide = max(map(len, (*dict(item.sample), *labels)))
     yield Text(
-        f"\n{'':<{wide}}  {metric.item} {one.number}, {signed(one.difference, metric.digits)}",
+        f"\n{'':<{wide}}  {metric.item} {item.number}, {signed(item.difference, metric.digits)}",
         style="dim",
     )
-    labels = comparison.first.row.label, comparison.second.row.label
-    for name, text in one.sample:
+    for name, text in item.sample:
         yield Text.assemble((f"{name:<{wide}}  ", "dim"), printable(text))
-    for label, text, score in zip(labels, one.predictions, one.scores, strict=True):
+    for label, text, score in zip(labels, item.predictions, item.scores, strict=True):
         yield Text.assemble(
             (f"{label:<{wide}}  ", "dim"),
-            _shown(text, one) or "(empty)",
+            _shown(text, item) or "(empty)",
             (f"  {score:.{metric.digits}f}", "dim"),
         )

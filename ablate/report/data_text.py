@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 3  # records
 LONGEST_SAMPLE = 300  # tokens of a document, whose length has no limit
+PIECES = 12
 _PERCENTILE = 95
 
 
@@ -38,13 +39,8 @@ class NamedSummary:
     def as_json(self) -> dict[str, Any]:
         """The summary for scripts."""
         directions, splits = list(self.directions), list(self.splits)
-        return {
-            "corpus": self.name,
-            "task": self.task,
-            "directions": directions,
-            "splits": splits,
-            "from": self.origin,
-        }
+        sides = {"directions": directions, "splits": splits}
+        return {"corpus": self.name, "task": self.task, **sides, "from": self.origin}
 
 
 @dataclass(frozen=True)
@@ -66,7 +62,7 @@ class PreparedSummary:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class TokenLengths:
     """Lengths of the sequences of one text field in tokens, without EOS; `p95` is the 95th
     percentile.
     """
@@ -90,7 +86,7 @@ class Description:
 
     id: str
     manifest: CorpusManifest
-    lengths: Mapping[str, Mapping[str, Lengths]]
+    lengths: Mapping[str, Mapping[str, TokenLengths]]
     vocab_size: int
     tokenizer: str
     pieces: tuple[str, ...]
@@ -99,30 +95,21 @@ class Description:
     def as_json(self) -> dict[str, Any]:
         """The description for scripts."""
         manifest = self.manifest
+        splits = {}
+        for split, count in manifest.pairs.items():
+            origin = manifest.sources.get(split)
+            tokens = {field: asdict(lengths) for field, lengths in self.lengths[split].items()}
+            source = origin and origin.model_dump(mode="json")
+            splits[split] = {"pairs": count, "from": source, "tokens": tokens}
         return {
             "id": self.id,
             "data": manifest.data,
-            "splits": {
-                split: {
-                    "pairs": count,
-                    "from": manifest.sources[split].model_dump(mode="json")
-                    if split in manifest.sources
-                    else None,
-                    "tokens": {
-                        field: asdict(lengths) for field, lengths in self.lengths[split].items()
-                    },
-                }
-                for split, count in manifest.pairs.items()
-            },
+            "splits": splits,
             "left_out": manifest.left_out,
             "repaired": manifest.repaired,
             "noticed": manifest.noticed,
             "overlap": _overlap_json(manifest),
-            "vocabulary": {
-                "pieces": self.vocab_size,
-                "kind": self.tokenizer,
-                "some": list(self.pieces),
-            },
+            "vocabulary": {"pieces": self.vocab_size, "kind": self.tokenizer, "some": self.pieces},
             "sample": [list(texts) for texts in self.sample],
             "sha256": manifest.files,
         }
@@ -157,7 +144,7 @@ def prepared_corpora(corpora: Path) -> list[PreparedSummary]:
     return summaries
 
 
-def describe(corpus: Corpus) -> Description:
+def description_of(corpus: Corpus) -> Description:
     """Sources, sizes, lengths, vocabulary and sample records of a prepared corpus."""
     lengths = {}
     for name in corpus.manifest.pairs:
@@ -166,18 +153,15 @@ def describe(corpus: Corpus) -> Description:
     train, tokenizer = corpus.split("train"), corpus.tokenizer
     longest = corpus.manifest.data.get("max_length") or LONGEST_SAMPLE
     assert isinstance(longest, int)
-    sampled = range(0, len(train), -(-len(train) // SAMPLE))
+    sample = []
+    for i in range(0, len(train), -(-len(train) // SAMPLE)):
+        texts = []
+        for field in corpus.fields:
+            ids = train[field][i][:longest].tolist()
+            texts += corpus.tokenizer_of(field).decode([ids])
+        sample.append(tuple(texts))
     # Pieces from the middle of the vocabulary: the first ones are very short.
-    middle = range(
-        tokenizer.vocab_size // 2, min(tokenizer.vocab_size // 2 + 12, tokenizer.vocab_size)
-    )
-    sample = (
-        tuple(
-            corpus.tokenizer_of(field).decode([train[field][i][:longest].tolist()])[0]
-            for field in corpus.fields
-        )
-        for i in sampled
-    )
+    middle = range(tokenizer.vocab_size)[tokenizer.vocab_size // 2 :][:PIECES]
     return Description(
         corpus.id,
         corpus.manifest,
@@ -189,10 +173,10 @@ def describe(corpus: Corpus) -> Description:
     )
 
 
-def _lengths(sequences: TokenSequences) -> Lengths:
+def _lengths(sequences: TokenSequences) -> TokenLengths:
     lengths = sequences.lengths - 1  # `lengths` counts EOS
     high, longest = int(np.percentile(lengths, _PERCENTILE)), int(lengths.max())
-    return Lengths(int(lengths.sum()), round(float(lengths.mean()), 1), high, longest)
+    return TokenLengths(int(lengths.sum()), round(float(lengths.mean()), 1), high, longest)
 
 
 # On a terminal
@@ -201,10 +185,9 @@ def _lengths(sequences: TokenSequences) -> Lengths:
 def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary]) -> None:
     """Print the named corpora, then the prepared ones."""
     table = plain_table("corpus", "task", "directions", "train, dev, test", "from")
-    for one in named:
-        table.add_row(
-            one.name, one.task, ", ".join(one.directions), ", ".join(one.splits), Text(one.origin)
-        )
+    for corpus in named:
+        directions, splits = ", ".join(corpus.directions), ", ".join(corpus.splits)
+        table.add_row(corpus.name, corpus.task, directions, splits, Text(corpus.origin))
     print_wide(table)
     console = text_console()
     if not prepared:
@@ -212,17 +195,12 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
         return
     console.print()
     table = plain_table("prepared", "corpus", "direction", "+records", "+V", "+on disk")
-    for each in prepared:
-        data, records = each.manifest.data, each.manifest.pairs["train"]
+    for summary in prepared:
+        data, records = summary.manifest.data, summary.manifest.pairs["train"]
         # Only translation has a direction.
         settings = (str(data["corpus"]), str(data.get("direction") or ""))
-        table.add_row(
-            each.id,
-            *map(Text, settings),
-            f"{records:,}",
-            f"{data['vocab_size']:,}",
-            size(each.bytes),
-        )
+        amounts = (f"{records:,}", f"{data['vocab_size']:,}", size(summary.bytes))
+        table.add_row(summary.id, *map(Text, settings), *amounts)
     print_wide(table)
 
 
@@ -232,41 +210,38 @@ def print_description(shown: Description) -> None:
     names = (manifest.data["corpus"], manifest.data.get("direction"))
     console.print(f"corpus {shown.id}: {', '.join(str(name) for name in names if name)}")
     # Fields depend on the task, so that the columns do too.
-    fields = list(dict.fromkeys(field for lengths in shown.lengths.values() for field in lengths))
-    heads = (head for field in fields for head in (f"+{field} tokens", "+mean", "+p95", "+max"))
-    table = plain_table("split", "+records", *heads)
+    heads = ["split", "+records"]
+    for field in shown.lengths["train"]:
+        heads += [f"+{field} tokens", "+mean", "+p95", "+max"]
+    table = plain_table(*heads)
     for name, count in manifest.pairs.items():
-        lengths = (shown.lengths[name][field] for field in fields)
-        cells = (
-            f"{number:,}"
-            for one in lengths
-            for number in (one.total, one.mean, one.p95, one.longest)
-        )
-        table.add_row(name, f"{count:,}", *cells)
+        cells: list[float] = [count]
+        for lengths in shown.lengths[name].values():
+            cells += [lengths.total, lengths.mean, lengths.p95, lengths.longest]
+        table.add_row(name, *(f"{number:,}" for number in cells))
     print_wide(table)
-    left_out = ", ".join(f"{count:,} {why}" for why, count in manifest.left_out.items())
-    console.print(f"dropped from the training split: {left_out or 'nothing'}")
+    left_out = _counts(manifest.left_out) or "nothing"
+    console.print(f"dropped from the training split: {left_out}")
     for split, repairs in manifest.repaired.items():
-        console.print(
-            f"repaired in {split}: "
-            f"{', '.join(f'{count:,} {what}' for what, count in repairs.items())}"
-        )
+        console.print(f"repaired in {split}: {_counts(repairs)}")
     if manifest.overlap is not None:
         shares = shares_text(manifest.overlap.shares(manifest.pairs["test"]))
         console.print(f"test text that occurs in the training split: {shares}")
     for line in manifest.noticed:
         console.print(f"note: {line}")
-    kinds = (
-        shown.tokenizer,
-        *([str(manifest.data["vocabulary"])] if "vocabulary" in manifest.data else []),
-    )
-    console.print(
-        f"vocabulary: {shown.vocab_size:,} pieces, {', '.join(kinds)}: ... {' '.join(shown.pieces)}"
-    )
+    kind = shown.tokenizer
+    if "vocabulary" in manifest.data:
+        kind += f", {manifest.data['vocabulary']}"
+    console.print(f"vocabulary: {shown.vocab_size:,} pieces, {kind}: ... {' '.join(shown.pieces)}")
     for texts in shown.sample:
         console.print("  " + "\n  -> ".join(texts))
     for name in manifest.pairs:
         console.print(f"{name}: {_origin_text(manifest.sources.get(name) or Origin())}")
+
+
+def _counts(by_reason: Mapping[str, int]) -> str:
+    """`3 too long, 1 empty`."""
+    return ", ".join(f"{count:,} {reason}" for reason, count in by_reason.items())
 
 
 def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:

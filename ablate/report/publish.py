@@ -32,21 +32,17 @@ def refuse_other_study(study: Study, results: Results) -> None:
     """
     for record in results.origins():
         origin = _origin(results, record)
-        is_alike = folded_name(record.name) == folded_name(study.name)
-        if (
-            is_alike
-            and origin is not None
-            and origin != study.path.resolve()
-            and _is_other_study(origin, study)
-        ):
-            _, node = parse_yaml(study.text, str(study.path)).value["study"]
-            file = min(os.path.relpath(origin), str(origin), key=len)
-            other = f"{file}, whose table is in {results.study(record.name)}"
-            message = (
-                f'the name "{study.name}" belongs to {other}; '
-                "choose another name, or another --results"
-            )
-            raise StudyError(node.mark.error_line(message))
+        if folded_name(record.name) != folded_name(study.name):
+            continue
+        if origin in (None, study.path.resolve()) or not _is_other_study(origin, study):
+            continue
+        _, node = parse_yaml(study.text, str(study.path)).value["study"]
+        file = min(os.path.relpath(origin), str(origin), key=len)
+        owner = f"{file}, whose table is in {results.study(record.name)}"
+        message = (
+            f'the name "{study.name}" belongs to {owner}; choose another name, or another --results'
+        )
+        raise StudyError(node.mark.error_line(message))
 
 
 def claim(study: Study, results: Results) -> None:
@@ -69,9 +65,9 @@ def _origin(results: Results, record: Path) -> Path | None:
         recorded = (read_bytes(record) or b"").decode().strip()
     except (StoreError, UnicodeDecodeError):
         return None
-    return (
-        (results.root.resolve() / recorded).resolve() if recorded and "\0" not in recorded else None
-    )
+    if not recorded or "\0" in recorded:
+        return None
+    return (results.root.resolve() / recorded).resolve()
 
 
 def _is_other_study(path: Path, study: Study) -> bool:
@@ -90,16 +86,13 @@ def _is_other_study(path: Path, study: Study) -> bool:
     return text != study.text and folded_name(str(name)) == folded_name(study.name)
 
 
-PUBLISHED = ("table.md", "table.csv", "table.json", "study.yaml", "provenance.json")
-
-
 def publish(
     table: Table,
     results: Results,
     folder: Path | None = None,
     more: Mapping[str, bytes] | None = None,
 ) -> list[str]:
-    """Write the files of PUBLISHED and `more`, and return their names.
+    """Write the table in three formats, the study, its provenance and `more`; return their names.
 
     The files are small, contain no text of the corpus, and are the same each time the study is
     repeated: they have no measured times.
@@ -118,14 +111,14 @@ def publish(
     study = table.study
     own = results.study(study.name)
     folder = folder or own
-    texts = (
-        markdown(table, against_paper=False),
-        comma_separated(table, timed=False),
-        as_json(table, timed=False),
-        study.text,
-        json.dumps(provenance(table, results).as_json(), indent=1) + "\n",
-    )
-    files = {name: text.encode() for name, text in zip(PUBLISHED, texts, strict=True)}
+    texts = {
+        "table.md": markdown(table, against_paper=False),
+        "table.csv": comma_separated(table, timed=False),
+        "table.json": as_json(table, timed=False),
+        "study.yaml": study.text,
+        "provenance.json": json.dumps(provenance_of(table, results).as_json(), indent=1) + "\n",
+    }
+    files = {name: text.encode() for name, text in texts.items()}
     files |= more or {}
     # All is refused before any file is written: all of them belong to one table.
     if folder.is_symlink():  # it may point outside of the results root
@@ -140,7 +133,7 @@ def publish(
     if folder != own:  # which `claim` has given to this study
         _refuse_files_of_others(folder, files, study)
     for name, content in files.items():
-        write_bytes(folder / name, content, durable=name in PUBLISHED)
+        write_bytes(folder / name, content, durable=name in texts)
     return list(files)
 
 
@@ -185,27 +178,27 @@ class TableProvenance:
     runs: tuple[PublishedRun, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """The content of provenance.json; `carried_out` lists the provenances, each run has the
-        index of its one.
+        """The content of provenance.json; `carried_out` lists the provenances, and each run has the
+        index of its own.
         """
+        runs = {}
+        for run in self.runs:
+            runs[run.id] = {
+                "seed": run.seed,
+                "carried_out": run.made_with,
+                "steps": run.steps,
+                "seconds": run.seconds,
+                "weights": run.weights and run.weights.model_dump(),
+            }
         return {
             "data": self.data.model_dump(exclude={"folder"}),
             "corpora": list(self.corpora),
-            "carried_out": [each.model_dump() if each else {} for each in self.provenances],
-            "runs": {
-                run.id: {
-                    "seed": run.seed,
-                    "carried_out": run.made_with,
-                    "steps": run.steps,
-                    "seconds": run.seconds,
-                    "weights": run.weights.model_dump() if run.weights else None,
-                }
-                for run in self.runs
-            },
+            "carried_out": [made.model_dump() if made else {} for made in self.provenances],
+            "runs": runs,
         }
 
 
-def provenance(table: Table, results: Results) -> TableProvenance:
+def provenance_of(table: Table, results: Results) -> TableProvenance:
     """Read the provenance of a table: every run that has a result."""
     provenances: list[Provenance | None] = []
     runs = []

@@ -11,7 +11,7 @@ from ablate.data.batches import BatchOrder, pad_sequences
 from ablate.data.prepare import prepare
 from ablate.data.tokenizer import EOS
 from ablate.errors import DataError
-from ablate.report.data_text import describe
+from ablate.report.data_text import description_of
 from ablate.store.corpora import lengths_in
 from tests.data.small import PAIRS
 
@@ -49,7 +49,7 @@ def test_a_corpus_with_a_single_text_field(tmp_path):
     assert corpus.fields == train.fields == ("text",)
     assert [train["text"][i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(texts)
     assert corpus.text("test", "text") == [source for source, _ in PAIRS["test"]]
-    assert describe(corpus).sample[0] == (texts[0],)
+    assert description_of(corpus).sample[0] == (texts[0],)
     lengths = lengths_in(corpus.folder)
     assert (lengths.pairs, lengths.source_tokens, lengths.products) == (200, 0, 0)
     assert lengths.target_tokens == lengths.longer_tokens == train["text"].lengths.sum()
