@@ -6,10 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ablate.cli.options import (
-    StudyFile,
-    StudyOptions,
-)
+from ablate.cli.options import StudyFile, StudyOptions
 from ablate.formatting import plural, size
 from ablate.streams import echo
 
@@ -33,7 +30,7 @@ def command(
     ] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""
-    from ablate.store.cleaning import removable_files, remove, size_of
+    from ablate.store.cleaning import removable_files, remove_files, size_of
 
     content, root = options.open(study)
     freed = 0
@@ -41,16 +38,17 @@ def command(
         removable = removable_files(root.run(run.id), weights)
         if not removable.paths:
             continue
-        kinds = [plural(len(removable.leftovers), "leftover")] if removable.leftovers else []
-        kinds += (
-            [plural(len(removable.weights), "file") + " of weights"] if removable.weights else []
-        )
+        kinds = []
+        if removable.leftovers:
+            kinds.append(plural(len(removable.leftovers), "leftover"))
+        if removable.weights:
+            kinds.append(plural(len(removable.weights), "file") + " of weights")
         line = f"{removable.folder.path}: {', '.join(kinds)}, {size(size_of(removable.paths))}"
         if not yes:
             freed += size_of(removable.paths)
             echo(line)
             continue
-        removed = remove(removable, weights)  # None: a worker holds the run's lease
+        removed = remove_files(removable, weights)  # None: a worker holds the run's lease
         freed += removed or 0
         echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
     done = "freed" if yes else "can be freed with --yes"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +10,8 @@ from ablate.config import RowConfig
 from ablate.config.plugins import without_digest
 from ablate.formatting import duration, plural
 from ablate.store import RunFolder, State
-from ablate.store.audit import Audit, RunRecords, read_records
-from ablate.store.records import Execution, Phase, Progress, Provenance, Result, RunRecord
+from ablate.store.audit import Audit, read_records
+from ablate.store.records import Execution, Phase, Progress, Provenance, Record, Result, RunRecord
 from ablate.store.status import last_lines, read_failure, read_progress, state_in_any_decoding
 
 LOG_LINES = 8
@@ -31,7 +31,7 @@ class RunSummary:
 
     id: str
     state: State
-    records: RunRecords
+    records: Mapping[str, Record | None]
     progress: Progress | None
     failure: str | None
     log: list[str]
@@ -39,18 +39,10 @@ class RunSummary:
 
     def as_json(self) -> dict[str, Any]:
         """The summary for scripts."""
-        records = {
-            name: record and record.model_dump(mode="json")
-            for name, record in vars(self.records).items()
-        }
-        progress = self.progress and self.progress.model_dump(mode="json")
-        others = {
-            "progress": progress,
-            "failure": self.failure,
-            "log": self.log,
-            "damaged": self.damaged,
-        }
-        return {"id": self.id, "state": self.state, **records, **others}
+        content: dict[str, Any] = {"id": self.id, "state": self.state}
+        for name, record in (*self.records.items(), ("progress", self.progress)):
+            content[name] = record and record.model_dump(mode="json")
+        return content | {"failure": self.failure, "log": self.log, "damaged": self.damaged}
 
 
 def summary_of(folder: RunFolder) -> RunSummary:
@@ -74,7 +66,7 @@ def as_lines(summary: RunSummary) -> list[str]:
     lines = [f"run {summary.id}: {summary.state}", *summary.damaged]
     for name, describe in _PARTS.items():
         # A damaged record has its line in `damaged` already.
-        record = getattr(summary.records, name)
+        record = summary.records[name]
         if record is not None:
             lines.append(f"{name}:")
             lines += [f"  {line}" for line in describe(record)]

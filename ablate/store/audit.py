@@ -13,14 +13,7 @@ from ablate.errors import StoreError
 from ablate.store import checkpoints
 from ablate.store.files import verify
 from ablate.store.layout import RunFolder
-from ablate.store.records import (
-    CheckpointManifest,
-    Execution,
-    Failure,
-    Provenance,
-    Result,
-    RunRecord,
-)
+from ablate.store.records import CheckpointManifest, Record, Result
 from ablate.store.score_cache import is_archived
 
 T = TypeVar("T")
@@ -57,44 +50,29 @@ class Audit:
         return content
 
 
-@dataclass(frozen=True)
-class RunRecords:
-    """The records of a run; None for those that are absent or faulty."""
-
-    run: RunRecord | None
-    execution: Execution | None
-    provenance: Provenance | None
-    failure: Failure | None
-    result: Result | None
-
-
-def read_records(folder: RunFolder, into: Audit) -> RunRecords:
-    """Read every record of a run."""
-    return RunRecords(
-        into.read(folder.read_run),
-        into.read(folder.read_execution),
-        into.read(folder.read_provenance),
-        into.read(folder.read_failure),
-        into.read(folder.read_result),
-    )
+def read_records(folder: RunFolder, into: Audit) -> dict[str, Record | None]:
+    """The records of a run by name; None for those that are absent or faulty."""
+    return {
+        "run": into.read(folder.read_run),
+        "execution": into.read(folder.read_execution),
+        "provenance": into.read(folder.read_provenance),
+        "failure": into.read(folder.read_failure),
+        "result": into.read(folder.read_result),
+    }
 
 
 def audit(folder: RunFolder, into: Audit) -> None:
     """Verify everything that a run has stored: records, checkpoints, metrics log and
     predictions.
     """
-    records = read_records(folder, into)
-    result = records.result
+    result = read_records(folder, into)["result"]
     if result is not None:  # a run has these from its beginning
-        into.faults += [
-            f"{path}: is missing"
-            for path in (folder.run, folder.execution, folder.provenance)
-            if not os.path.lexists(path)
-        ]
+        for path in (folder.run, folder.execution, folder.provenance):
+            if not os.path.lexists(path):
+                into.faults.append(f"{path}: is missing")
     try:
-        valid = {
-            checkpoint.manifest: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)
-        }
+        checkpoints_of = checkpoints.valid(folder.checkpoints)
+        valid = {checkpoint.manifest: checkpoint for checkpoint in checkpoints_of}
     except StoreError:  # recorded below, when each manifest is read
         valid = {}
     # Each manifest by itself, because `valid` passes over damaged ones.
@@ -107,17 +85,15 @@ def audit(folder: RunFolder, into: Audit) -> None:
             into.file(checkpoint.weights, checkpoint.hashes.weights, needed_by=manifest)
             into.file(checkpoint.state, checkpoint.hashes.state, needed_by=checkpoint.state)
     # The log of an unfinished run still grows, and its checkpoints come and go.
-    if result is None:
+    if not isinstance(result, Result):
         return
     into.file(folder.metrics, result.metrics_sha256)
     for id, decoding in result.decodings.items():
         if decoding.sha256 is not None and not is_archived(folder, id):
             into.file(folder.predictions(id), decoding.sha256)
     kept = {checkpoint.step for checkpoint in valid.values()}
-    if kept or any(
-        folder.checkpoints.glob("*.weights.safetensors")
-    ):  # `ablate clean --weights` leaves neither
-        lost = [step for step in result.kept_steps if step not in kept]
-        into.faults += [
-            f"{folder.checkpoints}: the weights of step {step} are missing" for step in lost
-        ]
+    # `ablate clean --weights` leaves neither.
+    if kept or any(folder.checkpoints.glob("*.weights.safetensors")):
+        for step in result.kept_steps:
+            if step not in kept:
+                into.faults.append(f"{folder.checkpoints}: the weights of step {step} are missing")

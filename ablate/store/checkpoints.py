@@ -104,11 +104,11 @@ def valid(folder: Path) -> list[Checkpoint]:
     Raises:
         StoreError: a manifest cannot be read, so that it is unknown whether it counts.
     """
-    found = []
+    whole = []
     for path in sorted(folder.glob("*.json")):
         with suppress(Damaged):
-            found.append(_read(path))
-    return found
+            whole.append(_read(path))
+    return whole
 
 
 def scheduled(folder: Path, until: int | None = None) -> list[Checkpoint]:
@@ -168,10 +168,11 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
         keep_weights: steps whose weights are kept.
         finished: training has ended, so that no state is needed.
     """
-    found = valid(folder)
-    resumable = {c.step for c in found if c.state.exists()}
-    resumable = set() if finished else set(sorted(resumable)[-RESUMABLE:])
-    for checkpoint in found:
+    whole = valid(folder)
+    resumable: list[int] = []
+    if not finished:
+        resumable = [c.step for c in whole if c.state.exists()][-RESUMABLE:]
+    for checkpoint in whole:
         if checkpoint.step not in resumable:
             remove(checkpoint.state)
             if checkpoint.step not in keep_weights:

@@ -42,24 +42,23 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
     """
     valid = checkpoints.valid(folder.checkpoints)
     of_valid = {path for checkpoint in valid for path in checkpoint.files}
-    leftovers = [
-        path
-        for each in folder.folders
-        for pattern in (".*.tmp", "*.damaged")
-        for path in each.glob(pattern)
-    ]
+    leftovers: list[Path] = []
+    for directory in folder.folders:
+        leftovers += (*directory.glob(".*.tmp"), *directory.glob("*.damaged"))
     leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in of_valid]
     result = _result(folder)
     if result is None:
         return Removable(folder, tuple(sorted(leftovers)), ())
     # Left by a kill after the result was published, and before what it does not need was removed.
-    steps = result.kept_steps or [
-        each.step for each in valid if result.outcome == "done"
-    ]  # some name none
-    kept = {path for each in valid if each.step in steps for path in (each.weights, each.manifest)}
-    leftovers += [path for path in of_valid - kept if path.exists()]
-    found = tuple(path for path in sorted(kept) if path.exists()) if weights else ()
-    return Removable(folder, tuple(sorted(leftovers)), found)
+    kept: set[Path] = set()
+    for checkpoint in valid:
+        # Some results name no steps.
+        keeps_all = not result.kept_steps and result.outcome == "done"
+        if keeps_all or checkpoint.step in result.kept_steps:
+            kept |= {checkpoint.weights, checkpoint.manifest}
+    leftovers += filter(Path.exists, of_valid - kept)
+    removable = tuple(filter(Path.exists, sorted(kept))) if weights else ()
+    return Removable(folder, tuple(sorted(leftovers)), removable)
 
 
 def size_of(paths: Iterable[Path]) -> int:
@@ -76,7 +75,7 @@ def size_of(paths: Iterable[Path]) -> int:
     return total
 
 
-def remove(removable: Removable, weights: bool) -> int | None:
+def remove_files(removable: Removable, weights: bool) -> int | None:
     """Remove the files while holding the run's lease; the bytes freed, or None if another process
     holds or takes it.
     """

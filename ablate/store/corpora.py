@@ -22,10 +22,8 @@ from ablate.store.files import make_room
 from ablate.store.records import CorpusManifest, CorpusPointer
 
 MANIFEST = "corpus.json"
-_FIRST = {
-    "vocab_size",
-    "max_length",
-}  # part of the pointer's name even at their defaults, as in the first version
+# Part of the pointer's name even at their defaults, as in the first version.
+_FIRST = {"vocab_size", "max_length"}
 _FIRST_FIELDS = ("source", "target")  # text fields of corpora whose manifests name none
 
 
@@ -76,7 +74,9 @@ def remembered(
     ):
         return None
     manifest = _read_manifest(corpora / pointer.corpus)
-    return pointer.corpus if manifest is not None and format in (None, manifest.format) else None
+    if manifest is None or format not in (None, manifest.format):
+        return None
+    return pointer.corpus
 
 
 def known_corpus(data: CorpusConfig, corpora: Path) -> Path | None:
@@ -104,9 +104,9 @@ def overlap_in(folder: Path) -> dict[str, float] | None:
     or not counted.
     """
     manifest = _read_manifest(folder)
-    return (
-        manifest.overlap.shares(manifest.pairs["test"]) if manifest and manifest.overlap else None
-    )
+    if manifest is None or manifest.overlap is None:
+        return None
+    return manifest.overlap.shares(manifest.pairs["test"])
 
 
 def _read_pointer(path: Path) -> CorpusPointer | None:
@@ -119,9 +119,7 @@ def _read_pointer(path: Path) -> CorpusPointer | None:
 def _read_manifest(folder: Path) -> CorpusManifest | None:
     try:
         return CorpusManifest.read(folder / MANIFEST)
-    except (
-        StoreError
-    ):  # damaged or of another version: it will be prepared again, which reports an unreadable file
+    except StoreError:  # it will be prepared again, which reports a file that cannot be read
         return None
 
 
@@ -129,12 +127,8 @@ def _pointer(data: CorpusConfig, corpora: Path) -> Path:
     # Settings that were introduced later are left out at their defaults, so that pointers of
     # earlier versions are still found.
     values = {**data.model_dump(exclude={"folder"}), **fields_entry(data.fields)}
-    later = {
-        name
-        for name, default in INTRODUCED_DATA.items()
-        if name in values and values[name] == default
-    } - _FIRST
-    settings = json.dumps(
-        {name: value for name, value in values.items() if name not in later}, sort_keys=True
-    )
+    for name, default in INTRODUCED_DATA.items():
+        if name not in _FIRST and name in values and values[name] == default:
+            del values[name]
+    settings = json.dumps(values, sort_keys=True)
     return corpora / f"{hashlib.sha256(settings.encode()).hexdigest()[:12]}.json"

@@ -30,12 +30,8 @@ _NO_FILE = {
     errno.ELOOP: "a link that leads to itself",
     errno.ENXIO: "a pipe or a device in place of a file",
 }
-_NO_LINKS = {
-    errno.EPERM,
-    errno.EOPNOTSUPP,
-    errno.EMLINK,
-    errno.ENOSYS,
-}  # file systems without hard links
+# Errors of file systems without hard links.
+_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK, errno.ENOSYS}
 
 
 def write_bytes(path: Path, content: bytes, durable: bool = True, once: bool = False) -> None:
@@ -189,13 +185,13 @@ def read_json(path: Path) -> dict[str, Any] | None:
     if raw is None:
         return None
     body, _, seal = raw.rpartition(_CHECK)
-    found = _SEAL.fullmatch(seal)
-    if not body or found is None:
+    written = _SEAL.fullmatch(seal)
+    if not body or written is None:
         raise Damaged(
             f"{path}: is damaged (it does not end with its hash: it was changed by hand, or "
             "written by an ablate before 0.2)"
         )
-    if hashlib.sha256(body).hexdigest().encode() != found[1]:
+    if hashlib.sha256(body).hexdigest().encode() != written[1]:
         raise Damaged(f"{path}: is damaged (its SHA-256 is not the one written)")
     try:
         content = json.loads(body + b"\n}", parse_constant=_refuse_constant)
@@ -242,12 +238,12 @@ def verify(path: Path, expected: str) -> None:
         StoreError: it cannot be read.
     """
     try:
-        found = sha256(path)
+        digest = sha256(path)
     except FileNotFoundError:
-        found = ""
+        digest = ""
     except OSError as error:
         raise unreadable(path, error) from None
-    if found != expected:
+    if digest != expected:
         raise Damaged(f"{path}: is damaged or missing (its SHA-256 is not the one written)")
 
 

@@ -79,10 +79,10 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
     """
     folder.mkdir()
     wins = [0] * ROUNDS
-    for found in _in_processes(_contend, (attempt, folder), CONTENDERS):
-        if isinstance(found, str):
-            return Check(name, False, found)
-        for number in found:
+    for won in _in_processes(_contend, (attempt, folder), CONTENDERS):
+        if isinstance(won, str):  # an error
+            return Check(name, False, won)
+        for number in won:
             wins[number] += 1
     wrong = sum(count != 1 for count in wins)
     if wrong:
@@ -215,16 +215,12 @@ def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
         write_bytes(ours, _beat(0))
         after, changed = time.time(), ours.stat().st_mtime
         skew = max(before - changed, changed - after, 0.0)
-        yield Check(
-            "clock of the file system",
-            skew < MAX_SKEW,
-            f"{skew:.1f} s apart from this host's clock",
-        )
+        apart = f"{skew:.1f} s apart from this host's clock"
+        yield Check("clock of the file system", skew < MAX_SKEW, apart)
         delays = _listen(ours, seconds)
         if not delays:
-            yield Check(
-                "other hosts", True, "none: run the same command on another host at the same time"
-            )
+            none = "none: run the same command on another host at the same time"
+            yield Check("other hosts", True, none)
         for host, delay in sorted(delays.items()):
             detail = f"its files are seen {delay:.1f} s after its clock's time"
             yield Check(f"host {host}", abs(delay) < MAX_DELAY, detail)
@@ -233,9 +229,8 @@ def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
 
 
 def _beat(number: int) -> bytes:
-    return json.dumps(
-        {"host": socket.gethostname(), "number": number, "time": time.time()}
-    ).encode()
+    content = {"host": socket.gethostname(), "number": number, "time": time.time()}
+    return json.dumps(content).encode()
 
 
 def _listen(ours: Path, seconds: float) -> dict[str, float]:

@@ -103,7 +103,7 @@ class Submission(Record):
     @property
     def all_ids(self) -> tuple[str, ...]:
         """Those of the pilots, and that of the closing job if there is one."""
-        return self.ids if self.closing is None else (*self.ids, self.closing)
+        return tuple(filter(None, (*self.ids, self.closing)))
 
 
 class PilotReport(ProcessMark):

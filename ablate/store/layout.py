@@ -109,13 +109,11 @@ class RunFolder:
             *(self.run, self.execution, self.provenance, self.metrics, self.progress),
             *(self.failure, self.log, self.lease, self.result),
         )
-        wrong = [
-            path
-            for path in (*self.folders, self.sources)
-            if os.path.lexists(path) and not path.is_dir()
-        ]
-        for path in wrong:  # first, because the others may be in them
-            quarantine(path)
+        wrong = []
+        for path in (*self.folders, self.sources):  # first, because the files may be in them
+            if os.path.lexists(path) and not path.is_dir():
+                quarantine(path)
+                wrong.append(path)
         inside: list[Path] = []
         for folder in self.folders[1:]:
             if folder.is_dir():
@@ -170,11 +168,8 @@ class Results:
     def run_ids(self) -> list[str]:
         """The ids of all runs, sorted."""
         folder = self.root / "runs"
-        return (
-            sorted(p.name for p in folder.iterdir() if _ID.fullmatch(p.name))
-            if folder.is_dir()
-            else []
-        )
+        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        return sorted(filter(_ID.fullmatch, names))
 
     @property
     def corpora(self) -> Path:

@@ -9,7 +9,6 @@ import platform
 import socket
 import subprocess
 import time
-from itertools import takewhile
 from pathlib import Path
 
 from ablate.store.records import Machine, ProcessMark
@@ -73,9 +72,9 @@ def cores() -> int:
     on a cluster.
     """
     # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
-    allowed = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    )
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
     return max(1, min([allowed, *_cpu_quotas(), *_limits_in("SLURM_CPUS_ON_NODE", CPUS_VARIABLE)]))
 
 
@@ -85,16 +84,15 @@ def memory() -> int:
     """
     import psutil
 
-    limits = [
-        int(text)
-        for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes")
-        if text.isdecimal()
-    ]
-    megabytes = _limits_in("SLURM_MEM_PER_NODE")
-    if not megabytes:
-        megabytes = [each * cores() for each in _limits_in("SLURM_MEM_PER_CPU")]
-    limits += [*(each << 20 for each in megabytes), *_limits_in(MEMORY_VARIABLE)]
-    return min([int(psutil.virtual_memory().total), *limits])
+    limits = [int(psutil.virtual_memory().total), *_limits_in(MEMORY_VARIABLE)]
+    for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes"):
+        if text.isdecimal():
+            limits.append(int(text))
+    of_node = _limits_in("SLURM_MEM_PER_NODE")
+    limits += [megabytes << 20 for megabytes in of_node]
+    if not of_node:
+        limits += [megabytes * cores() << 20 for megabytes in _limits_in("SLURM_MEM_PER_CPU")]
+    return min(limits)
 
 
 def count_oom_kills() -> int | None:
@@ -135,13 +133,12 @@ def _cpu_quotas() -> list[int]:
             quotas.append(math.ceil(int(quota) / int(period)))
     for path in _cgroup_files("", "cpu", "cpu.cfs_quota_us"):
         try:
-            quota_us, period_us = (
-                int((path.parent / f"cpu.cfs_{name}_us").read_text())
-                for name in ("quota", "period")
-            )
+            quota_us = int(path.read_text())
+            period_us = int(path.with_name("cpu.cfs_period_us").read_text())
         except (OSError, ValueError):
             continue
-        quotas += [math.ceil(quota_us / period_us)] if quota_us > 0 and period_us > 0 else []
+        if quota_us > 0 and period_us > 0:
+            quotas.append(math.ceil(quota_us / period_us))
     return quotas
 
 
@@ -190,19 +187,20 @@ def visible_gpus() -> int:
     not loaded.
     """
     # The driver makes a file for each GPU, nvidia0 and so on, beside others such as nvidiactl.
-    devices = sum(
-        path.name.removeprefix("nvidia").isdecimal() for path in DEVICE_FILES.glob("nvidia*")
-    )
+    files = DEVICE_FILES.glob("nvidia*")
+    devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in files)
     if not devices and (DEVICE_FILES / "dxg").exists():  # Linux in Windows has one file for all
         devices = 1
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return devices
-    # CUDA leaves out everything from the first entry on that is no device, such as -1.
-    return min(
-        devices,
-        sum(1 for _ in takewhile(lambda part: part.strip() not in ("", "-1"), visible.split(","))),
-    )
+    count = 0
+    for entry in visible.split(","):
+        # CUDA leaves out everything from the first entry on that is no device, such as -1.
+        if entry.strip() in ("", "-1"):
+            break
+        count += 1
+    return min(devices, count)
 
 
 def gpu_memory() -> int | None:

@@ -34,9 +34,8 @@ MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at faul
 Outcome = Literal["done", "diverged"]
 Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "left"]
 Setting = str | int | float | bool | None
-FileName = Annotated[
-    str, Field(pattern=r"^[\w-]*$")
-]  # an id: `..` or a slash would leave the results root
+# An id: `..` or a slash would leave the results root.
+FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]
 R = TypeVar("R", bound="Record")
 S = TypeVar("S", bound="Score")
 
@@ -456,15 +455,12 @@ class Origin(Record):
 
     @model_serializer
     def _set_fields(self) -> dict[str, JsonValue]:
-        fields = {
-            info.alias or name: getattr(self, name)
-            for name, info in type(self).model_fields.items()
-            if name in self.model_fields_set
-        }
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name, value in fields.items()
-        }
+        fields: dict[str, JsonValue] = {}
+        for name, info in type(self).model_fields.items():
+            if name in self.model_fields_set:
+                value = getattr(self, name)
+                fields[info.alias or name] = list(value) if isinstance(value, tuple) else value
+        return fields
 
 
 class CorpusManifest(CorpusCounts):
@@ -585,12 +581,12 @@ class MetricsLine(Record):
 
 def evaluation_at(path: Path, step: int | None) -> float | None:
     """Dev perplexity in a metrics log at a step; None if the log has none."""
-    found = None
+    perplexity = None
     with suppress(StoreError):
         for line in read_metrics(path):
             if line.step == step and (line.dev_perplexity or 0.0) > 0:
-                found = line.dev_perplexity
-    return found
+                perplexity = line.dev_perplexity
+    return perplexity
 
 
 def read_metrics(path: Path) -> list[MetricsLine]:
@@ -605,11 +601,9 @@ def read_metrics(path: Path) -> list[MetricsLine]:
 
 def parse_metrics(content: bytes) -> list[MetricsLine]:
     """The lines of a part of a metrics log; those that are not a record are left out."""
-    found = []
+    records = []
     for line in content.splitlines():
-        try:
-            # A kill may leave a part of the last line, which a resumed run cuts off.
-            found.append(MetricsLine.model_validate(json.loads(line)))
-        except ValueError:
-            continue
-    return found
+        # A kill may leave a part of the last line, which a resumed run cuts off.
+        with suppress(ValueError):
+            records.append(MetricsLine.model_validate(json.loads(line)))
+    return records

@@ -43,11 +43,10 @@ def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> byte
         return b""
     path = folder.predictions(id)
     content = read_bytes(path)
-    if content is None or hashlib.sha256(content).hexdigest() != decoding.sha256:
-        state = (
-            "is missing" if content is None else "is damaged (its SHA-256 is not the one written)"
-        )
-        raise Damaged(f"{path}: {state}")
+    if content is None:
+        raise Damaged(f"{path}: is missing")
+    if hashlib.sha256(content).hexdigest() != decoding.sha256:
+        raise Damaged(f"{path}: is damaged (its SHA-256 is not the one written)")
     return content
 
 
@@ -92,14 +91,11 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
     scores: dict[str, Score] = dict(read_measurements(folder, id, decoding))
     for name, score in decoding.scores.items():
         measured = scores.get(name)
-        # Its own value comes first, so that the table is that of the result.
-        scores[name] = (
-            score
-            if measured is None
-            else measured.model_copy(
-                update={"value": score.value, "parts": score.parts or measured.parts}
-            )
-        )
+        scores[name] = score
+        if measured is not None:
+            # Its own value comes first, so that the table is that of the result.
+            own = {"value": score.value, "parts": score.parts or measured.parts}
+            scores[name] = measured.model_copy(update=own)
     return scores
 
 

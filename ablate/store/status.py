@@ -97,11 +97,12 @@ def record_failure(
     """
     if not folder.path.is_dir():  # somebody has removed the results: leave nothing there
         return
-    host = socket.gethostname()
     # Without repetition, because the number of different hosts decides whether a run is tried
     # elsewhere.
-    hosts = tuple(dict.fromkeys((*(before.hosts if before else ()), host)))
-    Failure(reason=reason, time=time.time(), killed=killed, hosts=hosts).write(folder.failure)
+    hosts = dict.fromkeys(before.hosts if before else ())
+    hosts[socket.gethostname()] = None
+    failure = Failure(reason=reason, time=time.time(), killed=killed, hosts=tuple(hosts))
+    failure.write(folder.failure)
 
 
 def read_provenance(folder: RunFolder) -> Provenance | None:
@@ -114,7 +115,7 @@ def read_provenance(folder: RunFolder) -> Provenance | None:
 
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, without unprintable characters; empty if there is no log."""
-    size, lines = _BLOCK_BYTES, list[str]()
+    size = _BLOCK_BYTES
     if not log.is_file():  # opening a pipe would wait for somebody who writes into it
         return []
     try:
@@ -125,16 +126,14 @@ def last_lines(log: Path, count: int) -> list[str]:
                 content = file.read()
                 # The block may begin inside of a line. A bar of progress may have written very long
                 # ones.
-                content = content if start == 0 else (content.partition(b"\n")[2] or content)
-                lines = [
-                    line for line in content.decode("utf-8", "replace").splitlines() if line.strip()
-                ]
+                if start > 0:
+                    content = content.partition(b"\n")[2] or content
+                lines = list(filter(str.strip, content.decode("utf-8", "replace").splitlines()))
                 if start == 0 or len(lines) >= count or size >= _MOST_BYTES:
-                    break
+                    return [printable(line) for line in lines[-count:]]
                 size *= 4
     except OSError:
         return []
-    return [printable(line) for line in lines[-count:]]
 
 
 def _renews_lease(folder: RunFolder, progress: Progress) -> bool:

@@ -9,7 +9,7 @@ from ablate.store import RunFolder, checkpoints
 from ablate.store import audit as audit_module
 from ablate.store import files as files_module
 from ablate.store.audit import Audit, audit
-from ablate.store.cleaning import removable_files, remove, size_of
+from ablate.store.cleaning import removable_files, remove_files, size_of
 from ablate.store.files import write_bytes
 from ablate.store.lease import Lease
 from ablate.store.records import Result
@@ -73,7 +73,7 @@ def test_leftovers_of_kills_and_damage_are_removed_and_nothing_else(run):
         write_bytes(run.path / name, b"12345")
     found = removable_files(run, weights=False)
     assert {path.relative_to(run.path).as_posix() for path in found.paths} == set(LEFT)
-    assert remove(found, weights=False) == 5 * len(LEFT)
+    assert remove_files(found, weights=False) == 5 * len(LEFT)
     assert files(run) == before
 
 
@@ -83,7 +83,7 @@ def test_a_quarantined_folder_is_removed_with_all_that_it_holds(run):
     assert run.make_room() == [run.progress]
     before = files(run) - {"progress.json.damaged/inside"}
     found = removable_files(run, weights=False)
-    assert size_of(found.paths) == remove(found, weights=False) == 5
+    assert size_of(found.paths) == remove_files(found, weights=False) == 5
     assert files(run) == before
 
 
@@ -108,7 +108,7 @@ def test_files_that_a_kill_before_the_last_pruning_has_left_are_removed(run):
     assert {path.name for path in found.paths} == {
         "000000004.json", "000000004.weights.safetensors", "000000004.state.safetensors", "000000008.state.safetensors",
     }  # fmt: skip
-    assert remove(found, weights=False) > 400
+    assert remove_files(found, weights=False) > 400
     assert files(run.checkpoints) == {"000000008.json", "000000008.weights.safetensors"}
     assert {path.name for path in removable_files(run, weights=True).paths} == files(
         run.checkpoints
@@ -119,7 +119,7 @@ def test_files_that_a_kill_before_the_last_pruning_has_left_are_removed(run):
 def test_the_checkpoints_of_an_unfinished_run_stay(run, weights):
     before = files(run)
     assert removable_files(run, weights).paths == ()
-    assert remove(removable_files(run, weights), weights) == 0
+    assert remove_files(removable_files(run, weights), weights) == 0
     assert files(run) == before
 
 
@@ -132,7 +132,7 @@ def test_the_weights_of_a_finished_run_are_removed_only_on_request(run):
         "000000008.json",
         "000000008.weights.safetensors",
     ]
-    assert remove(found, weights=True) > 100
+    assert remove_files(found, weights=True) > 100
     assert not list(run.checkpoints.iterdir())
     assert run.read_result().outcome == "done"
     result = Audit()
@@ -168,9 +168,9 @@ def test_a_run_whose_lease_is_held_is_left_alone(run):
     write_bytes(run.path / LEFT[0], b"12345")
     worker = Lease(run.lease)
     assert worker.try_to_take()
-    assert remove(removable_files(run, weights=False), weights=False) is None
+    assert remove_files(removable_files(run, weights=False), weights=False) is None
     worker.release()
-    assert remove(removable_files(run, weights=False), weights=False) == 5
+    assert remove_files(removable_files(run, weights=False), weights=False) == 5
 
 
 def test_cleaning_stops_as_soon_as_the_lease_is_lost(run, monkeypatch):
@@ -184,7 +184,7 @@ def test_cleaning_stops_as_soon_as_the_lease_is_lost(run, monkeypatch):
 
     monkeypatch.setattr(files_module, "remove", remove_and_lose)
     assert (
-        remove(removable_files(run, weights=False), weights=False) is None
+        remove_files(removable_files(run, weights=False), weights=False) is None
     )  # `ablate clean` goes on with other runs
     assert len(files(run) & set(LEFT)) == len(LEFT) - 1
 
