@@ -46,8 +46,10 @@ def draw_weights(weights: AttentionWeights, run: str) -> Figure:
     """Draw one heat map per head, the heads of a layer side by side; rows are queries, columns are
     keys. A weight of exactly 0 is white.
     """
-    pieces = {piece for layer in weights.layers for piece in (*layer.queries, *layer.keys)}
-    families, missing = families_for({c for piece in pieces for c in token_text(piece)})
+    pieces: set[str] = set()
+    for layer in weights.layers:
+        pieces.update(layer.queries, layer.keys)
+    families, missing = families_for(set("".join(map(token_text, pieces))))
     # The word mark of SentencePiece is drawn far below the line in many fonts; an underscore is
     # not.
     replaced = {ord("▁"): "_", **dict.fromkeys(map(ord, missing), "\N{REPLACEMENT CHARACTER}")}
@@ -97,8 +99,8 @@ def draw_importances(importances: Importances, run: str) -> Figure:
     """Draw a grid of layers and heads for each kind of attention, with the importance written into
     every cell.
     """
-    grids = {kind: importances.grid(kind) for kind in TITLES}
-    grids = {kind: grid for kind, grid in grids.items() if grid.values}
+    kinds = dict.fromkeys(head.kind for head in importances.heads)
+    grids = {kind: importances.grid(kind) for kind in TITLES if kind in kinds}
     heights = [len(grid.values) for grid in grids.values()]
     width = max(len(grid.values[0]) for grid in grids.values()) * GRID[0] + TEXT
     height = HEADING + sum(heights) * GRID[1] + TEXT * len(grids)

@@ -54,32 +54,32 @@ def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
 
 def importances_json(importances: Importances, run: str) -> dict[str, Any]:
     """The loss of the whole model, and the importance of every head."""
+    heads = [{**asdict(head), "ppl": _perplexity_json(head.loss)} for head in importances.heads]
     return {
         "run": run,
         "split": "dev",
         "pairs": importances.pairs,
         "loss": importances.loss,
-        "ppl": _finite(perplexity_of(importances.loss)),
-        "heads": [
-            {**asdict(head), "ppl": _finite(perplexity_of(head.loss))} for head in importances.heads
-        ],
+        "ppl": _perplexity_json(importances.loss),
+        "heads": heads,
     }
 
 
-def _finite(value: float) -> float | None:
-    """The value; None if it is infinite, which JSON cannot say."""
-    return value if math.isfinite(value) else None
+def _perplexity_json(loss: float) -> float | None:
+    """The perplexity; None if it is infinite, which JSON cannot say."""
+    perplexity = perplexity_of(loss)
+    return perplexity if math.isfinite(perplexity) else None
 
 
 def weights_table(weights: AttentionWeights) -> Table:
     """One line per head: means over its queries, and its largest weight."""
-    measured = [
-        (layer, statistics) for layer in weights.layers for statistics in head_statistics(layer)
-    ]
-    columns = dict(COLUMNS)
+    measured: list[tuple[LayerWeights, HeadStatistics]] = []
+    for layer in weights.layers:
+        measured += [(layer, statistics) for statistics in head_statistics(layer)]
+    columns = {}
     for head, field in COLUMNS.items():  # cross-attention has no distances
-        if all(getattr(statistics, field) is None for _, statistics in measured):
-            del columns[head]
+        if any(getattr(statistics, field) is not None for _, statistics in measured):
+            columns[head] = field
     table = _table("head", *columns)
     table.add_column("strongest", no_wrap=True, overflow="ellipsis")
     for layer, statistics in measured:

@@ -74,16 +74,14 @@ class AttentionWeights:
     @property
     def texts(self) -> list[tuple[str, str]]:
         """The name and the text of each side, without marks."""
-        sides = (
-            [("source", self.source), ("target", self.target)]
-            if self.source
-            else [("text", self.target)]
-        )
-        pieces = (
-            (name, (piece for piece in side if piece not in ("<s>", "</s>")))
-            for name, side in sides
-        )
-        return [(name, "".join(some).replace("▁", " ").strip()) for name, some in pieces]
+        sides = {"text": self.target}
+        if self.source:
+            sides = {"source": self.source, "target": self.target}
+        texts = []
+        for name, side in sides.items():
+            pieces = [piece for piece in side if piece not in ("<s>", "</s>")]
+            texts.append((name, "".join(pieces).replace("▁", " ").strip()))
+        return texts
 
 
 class _Tokens(NamedTuple):
@@ -128,10 +126,9 @@ def attention_weights(
         source, target = [], _text_ids(run, sentence)
     recorded = record_weights(run.model, source, target, layers)
     is_one_sequence = not run.config.has_encoder
-    tokenizer = run.corpus.tokenizer
-    target_pieces = (
-        tokenizer.pieces if run.config.has_decoder else partial(masked_pieces, tokenizer)
-    )
+    target_pieces = run.corpus.tokenizer.pieces
+    if not run.config.has_decoder:
+        target_pieces = partial(masked_pieces, run.corpus.tokenizer)
     source_pieces = of_source.pieces if source else target_pieces
     read = _Tokens(source if run.config.has_decoder else target, source_pieces)  # by the encoder
     decoded = _Tokens(source + target if is_one_sequence else target, target_pieces)
@@ -146,11 +143,9 @@ def attention_weights(
         shape = (1, attention.module.h, len(queries.ids), len(keys.ids))
         # A plug-in may report no weights, or weights of another shape.
         if heads is None or heads.shape != shape:
-            what = (
-                "no weights"
-                if heads is None
-                else f"weights of shape {tuple(heads.shape)}, not {shape}"
-            )
+            what = "no weights"
+            if heads is not None:
+                what = f"weights of shape {tuple(heads.shape)}, not {shape}"
             hidden.append(
                 f"{attention}: attention={without_digest(setting_text(run.config.attention))} "
                 f"reports {what}"
@@ -210,11 +205,10 @@ def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
     if text is None:
         (field,) = run.corpus.fields
         return [*begin, *run.corpus.split("test")[field].ids[: min(SHOWN_TOKENS, most)].tolist()]
-    ids = (
-        run.corpus.tokenizer.encode([text])[0]
-        if begin
-        else encode_masked(run.corpus.tokenizer, text)
-    )
+    if begin:
+        (ids,) = run.corpus.tokenizer.encode([text])
+    else:
+        ids = encode_masked(run.corpus.tokenizer, text)
     if not ids:
         raise UsageError("--sentence: is empty")
     if len(ids) > most:
@@ -272,9 +266,8 @@ class HeadStatistics:
 
 def head_statistics(weights: LayerWeights) -> list[HeadStatistics]:
     """Return the statistics of each head of a layer."""
-    return [
-        _statistics(number, head, weights) for number, head in enumerate(weights.heads.double(), 1)
-    ]
+    heads = enumerate(weights.heads.double(), 1)
+    return [_statistics(number, head, weights) for number, head in heads]
 
 
 def _statistics(number: int, head: Tensor, weights: LayerWeights) -> HeadStatistics:
@@ -285,9 +278,8 @@ def _statistics(number: int, head: Tensor, weights: LayerWeights) -> HeadStatist
         index = torch.arange(len(head))
         distance = float((head * (index[:, None] - index).abs()).sum(1).mean())
         itself, previous = _mean(head.diagonal()), _mean(head.diagonal(-1))
-        following = (
-            _mean(head.diagonal(1)) if weights.kind == "encoder" else None
-        )  # masked in a decoder
+        if weights.kind == "encoder":  # masked in a decoder
+            following = _mean(head.diagonal(1))
     strongest = _strongest(head, is_causal=weights.kind == "decoder")
     return HeadStatistics(number, entropy, distance, itself, previous, following, marks, strongest)
 
@@ -299,10 +291,12 @@ def _mean(values: Tensor) -> float | None:
 def _strongest(head: Tensor, *, is_causal: bool) -> tuple[tuple[int, int, float], ...]:
     first = 1 if is_causal else 0  # the first query of a causal head has a single key
     values, indices = head[first:].flatten().sort(descending=True, stable=True)
+    strongest = []
     pairs = zip(values[:STRONGEST].tolist(), indices[:STRONGEST].tolist(), strict=True)
-    return tuple(
-        (first + index // head.shape[1], index % head.shape[1], value) for value, index in pairs
-    )
+    for value, index in pairs:
+        query, key = divmod(index, head.shape[1])
+        strongest.append((first + query, key, value))
+    return tuple(strongest)
 
 
 Kind = Literal["encoder", "decoder", "cross"]
@@ -347,21 +341,22 @@ def attention_layers(
         stacks["decoder"] = [layer.mixer for layer in model.decoder]
     if isinstance(model, EncoderDecoder):
         stacks["cross"] = [layer.cross_attention for layer in model.decoder]
-    available = [
-        AttentionLayer(kind, number, module)
-        for kind in KINDS
-        for number, module in enumerate(stacks.get(kind, []), 1)
-        if isinstance(module, MultiHeadAttention)
-    ]
+    available = []
+    for kind in KINDS:
+        for number, module in enumerate(stacks.get(kind, ()), 1):
+            if isinstance(module, MultiHeadAttention):
+                available.append(AttentionLayer(kind, number, module))
     if not available:
         c = model.config
         raise UsageError(
             f"the run has no attention: architecture={c.architecture} with "
             f"mixer={setting_text(c.mixer)}"
         )
-    chosen = [
-        a for a in available if (not kinds or a.kind in kinds) and (not layers or a.layer in layers)
-    ]
+    chosen = []
+    for attention in available:
+        is_of_kind = not kinds or attention.kind in kinds
+        if is_of_kind and (not layers or attention.layer in layers):
+            chosen.append(attention)
     if not chosen:
         asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]
         raise UsageError(

@@ -1,7 +1,7 @@
 """The three matrix products of a linear layer, by the fastest way for a device and a precision.
 
 `Matmul` is the reference: torch's own products, used on GPUs and for fp32. The other classes are
-    for CPUs:
+for CPUs:
 
 - bf16 operands (`PaddedBF16`, `FusedBF16`): S +14 to +18 % over rounding within the product
   (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more), and another +3.6 % with biases inside
@@ -11,8 +11,8 @@
 
 oneDNN compiles code for every number of rows that it has not met, which takes several times as long
 as the product itself, and hardly two batches have the same number of rows. Inputs are therefore
-padded with rows of zeros to one of
-a few numbers: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code compiled for every batch).
+padded with rows of zeros to one of a few numbers: XS bf16 +23 %, S bf16 +31 % (2026-11-21, code
+compiled for every batch).
 
 M rows of inputs X (M, d_in) meet a weight W (d_out, d_in); G (M, d_out) is the gradient of the
 outputs.
@@ -67,11 +67,9 @@ class Matmul:
             return grad.T @ x
         # addmm takes operands of one type only. A product in bf16 is added to an fp32 sum by
         # itself, so that the sum over chunks is never rounded to bf16.
-        return (
-            torch.addmm(out, grad.T, x, out=out)
-            if out.dtype == grad.dtype
-            else out.add_(grad.T @ x)
-        )
+        if out.dtype == grad.dtype:
+            return torch.addmm(out, grad.T, x, out=out)
+        return out.add_(grad.T @ x)
 
 
 class BF16(Matmul):
@@ -98,8 +96,7 @@ class FusedBF16(PaddedBF16):
     """`PaddedBF16` with bias and ReLU inside of the product.
 
     For x86 alone: on ARM oneDNN has no fast kernel for this combination, and its reference
-        implementation is a
-    hundred times slower.
+    implementation is a hundred times slower.
     """
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

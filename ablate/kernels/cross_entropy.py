@@ -10,9 +10,8 @@ operators. Compiled, the logits are read in bf16, and their gradient is written 
 compiled function has not run on a GPU yet; `loss_and_gradient` itself is its reference.
 
 Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and division
-    (benchmarks/LOG.md,
-2026-11-21, the training step); the gradient of the states in bf16 another 2 to 4 % of a step at XS
-and S (2026-11-22).
+(benchmarks/LOG.md, 2026-11-21, the training step); the gradient of the states in bf16 another 2 to
+4 % of a step at XS and S (2026-11-22).
 """
 
 from __future__ import annotations
@@ -120,18 +119,15 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
         ctx.dtype = states.dtype
         if bf16 and on_gpu(states):
             with torch.autocast(states.device.type, enabled=False):
+                rows_at_once = LOGIT_CHUNK_TOKENS["cuda"]
                 total, *gradients = smoothed_cross_entropy_with_gradients(
-                    states,
-                    embedding,
-                    targets,
-                    smoothing,
-                    LOGIT_CHUNK_TOKENS["cuda"],
-                    torch.bfloat16,
+                    states, embedding, targets, smoothing, rows_at_once, torch.bfloat16
                 )
             ctx.save_for_backward(*gradients)
             return total
         # Products whose output is (c, V), and those whose output is (c, d_model).
-        to_logits, to_states = (matmul_for(states.device, bf16, wide) for wide in (True, False))
+        to_logits = matmul_for(states.device, bf16, wide=True)
+        to_states = matmul_for(states.device, bf16)
         with torch.autocast(states.device.type, enabled=False):
             V = embedding.shape[0]
             states = states.to(embedding.dtype)
@@ -143,9 +139,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
             total = torch.zeros((), device=states.device)
             for rows in _chunks(targets):
                 target = targets[rows, None]  # (c, 1)
-                logits = to_logits.linear(
-                    to_logits.pack(states[rows]), weight
-                )  # (c', V), perhaps with padding rows
+                # (c', V), perhaps with padding rows
+                logits = to_logits.linear(to_logits.pack(states[rows]), weight)
                 logits = logits[: len(target)].to(states.dtype)  # (c, V)
                 # exp would overflow without it; the softmax does not change.
                 largest = logits.amax(1, keepdim=True)
@@ -160,9 +155,8 @@ class _SmoothedCrossEntropy(torch.autograd.Function):
                     to_states.grad_input(to_states.pack(grad), weight_to_states)[: len(target)] / Z
                 )
                 to_logits.grad_weight(grad, to_logits.pack(states[rows] / Z), out=d_embedding)
-            if (
-                smoothing
-            ):  # eps / V on every token is eps times the mean logit, for which no logits are needed
+            # eps / V on every token is eps times the mean logit, for which no logits are needed.
+            if smoothing:
                 mean = embedding.mean(0)
                 total -= smoothing * (states @ mean).sum()
                 d_states -= smoothing * mean

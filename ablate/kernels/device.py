@@ -111,14 +111,14 @@ def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
         yield
         return
     settings: tuple[Any, ...] = (torch.backends.cuda.matmul, torch.backends.cudnn.rnn)
-    before = [each.fp32_precision for each in settings]
-    for each in settings:
-        each.fp32_precision = precision
+    before = [library.fp32_precision for library in settings]
+    for library in settings:
+        library.fp32_precision = precision
     try:
         yield
     finally:
-        for each, value in zip(settings, before, strict=True):
-            each.fp32_precision = value
+        for library, value in zip(settings, before, strict=True):
+            library.fp32_precision = value
 
 
 def has_bf16(device: torch.device) -> bool:

@@ -5,12 +5,10 @@ On a CPU, `dropout_add` is one step of the graph. Gain: 0.34 ms instead of 0.70 
 (benchmarks/LOG.md, 2026-11-22, padding).
 
 On a GPU, `fused_dropout_add` and `fused_dropout_add_norm` are one kernel forward and one backward.
-Eager torch makes a
-pass over memory for each of the operations: 86 bytes of traffic for each entry, counted from the
-operators, instead of
-28. The compiled functions have not run on a GPU yet; the functions themselves are their references.
-    Random words are
-arguments, so that compiled and eager calls have the same mask.
+Eager torch makes a pass over memory for each of the operations: 86 bytes of traffic for each entry,
+counted from the operators, instead of 28. The compiled functions have not run on a GPU yet; the
+functions themselves are their references. Random words are arguments, so that compiled and eager
+calls have the same mask.
 """
 
 from __future__ import annotations
@@ -51,9 +49,8 @@ class _DropoutAdd(torch.autograd.Function):
     def forward(ctx: Any, residual: Tensor, x: Tensor, mask: Tensor, scale: float) -> Tensor:
         ctx.save_for_backward(mask)
         ctx.scale = scale
-        with torch.autocast(
-            x.device.type, enabled=False
-        ):  # autocast would convert x first, in a pass of its own
+        # Autocast would convert x first, in a pass of its own.
+        with torch.autocast(x.device.type, enabled=False):
             return torch.addcmul(residual, x, mask, value=scale)
 
     @staticmethod

@@ -48,9 +48,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     if torch.is_grad_enabled():
         y: Tensor = _Linear.apply(x, weight, bias, matmul)  # type: ignore[no-untyped-call]
         return y
-    return _linear(
-        matmul, x, weight, bias
-    )  # in a decoding step the graph would take as long as the product
+    # In a decoding step the graph would take as long as the product.
+    return _linear(matmul, x, weight, bias)
 
 
 def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -151,7 +150,8 @@ class _Linear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
         x, weight = ctx.saved_tensors
-        G, X = (each.reshape(-1, each.shape[-1]) for each in (grads[0], x))  # (M, d_out), (M, d_in)
+        G = grads[0].reshape(-1, grads[0].shape[-1])  # (M, d_out)
+        X = x.reshape(-1, x.shape[-1])  # (M, d_in)
         d_x = ctx.matmul.grad_input(G, weight).view(x.shape) if ctx.needs_input_grad[0] else None
         return d_x, ctx.matmul.grad_weight(G, X), G.sum(0) if ctx.has_bias else None, None
 
@@ -164,13 +164,12 @@ class _Linears(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matmul: Matmul, *weights_and_biases: Tensor | None) -> Any:
         n = len(weights_and_biases) // 2
-        weights, biases = (
-            [matmul.cast(each) for each in half if each is not None]
-            for half in (weights_and_biases[:n], weights_and_biases[n:])
-        )
+        given = [tensor for tensor in weights_and_biases if tensor is not None]
+        weights = [matmul.cast(weight) for weight in given[:n]]
+        biases = [matmul.cast(bias) for bias in given[n:]]
         # Weights are converted in here, so their gradients must return to the type of the
         # parameters.
-        ctx.weight_dtype = next(each.dtype for each in weights_and_biases if each is not None)
+        ctx.weight_dtype = given[0].dtype
         with torch.autocast("cpu", enabled=False):
             rows, W = matmul.pack(x.reshape(-1, x.shape[-1])), _stacked(weights)
             Y = matmul.linear(rows, W, _stacked(biases) if biases else None)  # (M', sum of d_out)
@@ -190,17 +189,12 @@ class _Linears(torch.autograd.Function):
         rows, W = ctx.saved_tensors
         matmul, widths = ctx.matmul, [grad.shape[-1] for grad in grads]
         with torch.autocast("cpu", enabled=False):
-            blocks = [
-                grad.reshape(-1, width) for grad, width in zip(grads, widths, strict=True)
-            ]  # (M, d_out) each
+            blocks = [grad.reshape(-1, grad.shape[-1]) for grad in grads]  # (M, d_out) each
             G = matmul.pack(*blocks)
             d_x = None
             if ctx.needs_input_grad[0]:
-                d_x = (
-                    matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()]
-                    .to(ctx.x_dtype)
-                    .view(ctx.x_shape)
-                )
+                d_rows = matmul.grad_input(G, W)[: ctx.x_shape[:-1].numel()]
+                d_x = d_rows.to(ctx.x_dtype).view(ctx.x_shape)
             d_weights = matmul.grad_weight(G, rows).to(ctx.weight_dtype).split(widths)
             # From the gradients before packing, which are not rounded to bf16.
             d_biases = [block.sum(0) if ctx.has_bias else None for block in blocks]

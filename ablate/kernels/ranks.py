@@ -85,7 +85,7 @@ class DistributedRanks(Ranks):
         while len(terms) > 1:
             # Neighbors first: the upper levels of the tree whose lower ones `GradientTree.add` has
             # summed.
-            terms = [one + other for one, other in zip(terms[::2], terms[1::2], strict=True)]
+            terms = [left + right for left, right in zip(terms[::2], terms[1::2], strict=True)]
         _gather(values, terms[0])
 
     def all_gather_objects(self, value: Any) -> list[Any]:
@@ -98,19 +98,18 @@ class DistributedRanks(Ranks):
         longest = int(max(lengths))
         padded = torch.zeros(longest, dtype=torch.uint8)
         padded[: len(message)] = message
-        found = [torch.empty_like(padded) for _ in range(self.size)]
-        dist.all_gather(found, padded)
-        return [
-            json.loads(one[: int(size)].numpy().tobytes())
-            for one, size in zip(found, lengths, strict=True)
-        ]
+        messages = [torch.empty_like(padded) for _ in range(self.size)]
+        dist.all_gather(messages, padded)
+        values = []
+        for content, length in zip(messages, lengths, strict=True):
+            values.append(json.loads(content[: int(length)].numpy().tobytes()))
+        return values
 
 
 def _gather(out: Tensor, part: Tensor) -> None:
     """Concatenate the parts of all ranks in `out`."""
-    gather = (
-        getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-    )  # renamed in torch 2.13
+    # Renamed in torch 2.13.
+    gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     gather(out, part)
 
 
@@ -164,8 +163,7 @@ def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
 
 def all_items(mine: Sequence[tuple[int, Any]]) -> list[Any]:
     """The values of numbered items, in their order, from the ranks that computed them."""
-    found = [
-        tuple(item) for items in current_ranks().all_gather_objects(list(mine)) for item in items
-    ]
-    # By number alone: values need not be comparable.
-    return [value for _, value in sorted(found, key=lambda item: item[0])]
+    numbered: dict[int, Any] = {}
+    for items in current_ranks().all_gather_objects(list(mine)):
+        numbered.update(items)
+    return [numbered[number] for number in sorted(numbered)]

@@ -66,7 +66,7 @@ class _ReLUFeedForward(torch.autograd.Function):
     ) -> Tensor:
         ctx.matmul, ctx.x_shape, ctx.x_dtype, ctx.weight_dtype = matmul, x.shape, x.dtype, W_1.dtype
         with torch.autocast("cpu", enabled=False):
-            W_1, b_1, W_2, b_2 = (matmul.cast(each) for each in (W_1, b_1, W_2, b_2))
+            W_1, b_1, W_2, b_2 = map(matmul.cast, (W_1, b_1, W_2, b_2))
             rows = matmul.pack(x.reshape(-1, x.shape[-1]))  # (M', d_model)
             inner = matmul.pack(matmul.linear_relu(rows, W_1, b_1))  # (M', d_ff)
             out = matmul.linear(inner, W_2, b_2)  # (M', d_model)

@@ -29,10 +29,9 @@ from ablate.training import Diverged, RunContext
 
 def main() -> int:
     """Follow the first rank until it ends."""
+    # A cluster signals all processes; the first one decides.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # a cluster signals all processes; the first one decides
+        signal.signal(number, signal.SIG_IGN)
     torch.set_flush_denormal(True)
     start = RankStart.model_validate_json(sys.stdin.readline())
     threading.Thread(target=_end_with_input, name="input", daemon=True).start()

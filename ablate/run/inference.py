@@ -76,10 +76,9 @@ def _corpus(results: Results, result: Result, row: Row | None) -> Path:
     """The corpus that the row decoded, else the one of the training, or of a decoding: only the
     test splits differ.
     """
-    of_row = (
-        [result.decodings[row.decoding].corpus] if row and row.decoding in result.decodings else []
-    )
-    names = [*of_row, result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
+    names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
+    if row and row.decoding in result.decodings:
+        names.insert(0, result.decodings[row.decoding].corpus)
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 

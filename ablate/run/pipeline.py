@@ -158,11 +158,8 @@ class _Pipeline:
     def __init__(self, job: Job, context: RunContext) -> None:
         inputs = RunInputs.of(job)
         self.job, self.request, self.folder = job, job.run, inputs.folder
-        self.log, self.check_lease, self.stop_requested = (
-            context.log,
-            context.check_lease,
-            context.stop_requested,
-        )
+        self.log, self.check_lease = context.log, context.check_lease
+        self.stop_requested = context.stop_requested
         # In scores/ a table may be writing at this moment; it then goes without the cache.
         for directory in self.folder.folders:
             remove_temporaries(directory)
@@ -258,10 +255,8 @@ class _Pipeline:
         """Train to the end, or to divergence."""
         # One training serves all wanted decodings, so the largest average decides how many weights
         # are kept.
-        keep = max(
-            (decoding.average_checkpoints for decoding in self.request.decodings.values()),
-            default=1,
-        )
+        decodings = self.request.decodings.values()
+        keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
         self.group.send(Command(execution=self.execution, keep=keep))
         trainer = self.inputs.trainer(self.execution, keep, self.context)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
@@ -300,9 +295,8 @@ class _Pipeline:
         except Damaged as error:
             self.log.warning("%s; the run starts over", error)
             return True
-        if [checkpoint.step for checkpoint in kept] != averaged_steps(
-            self.config, outcome.chosen, keep
-        ):
+        steps = [checkpoint.step for checkpoint in kept]
+        if steps != averaged_steps(self.config, outcome.chosen, keep):
             self.log.warning(
                 "%s: has lost a checkpoint that averaging needs; the run starts over",
                 self.folder.checkpoints,
@@ -344,16 +338,15 @@ class _Pipeline:
         """
         decodings, refusal = dict(result.decodings), None
         for id, config in self.request.decodings.items():
-            damage = (
-                damage_of_predictions(self.folder, id, decodings[id]) if id in decodings else None
-            )
-            if damage is not None:
+            if id in decodings:
+                damage = damage_of_predictions(self.folder, id, decodings[id])
+                if damage is None:
+                    continue
                 self.log.warning("%s", damage)
-            if id not in decodings or damage is not None:
-                try:
-                    decodings[id] = self._decode(id, config, result)
-                except StoreError as error:
-                    refusal = error
+            try:
+                decodings[id] = self._decode(id, config, result)
+            except StoreError as error:
+                refusal = error
         return result.model_copy(update={"decodings": decodings}), refusal
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
@@ -373,12 +366,11 @@ class _Pipeline:
             digest = hashlib.sha256(content).hexdigest()
             self.check_lease()
             write_bytes(self.folder.predictions(id), content)
-            names = [name for name in self.task.default_metrics if name in self.task.on_predictions]
-            measured = {name: self.task.measure(name, lines, self.corpus) for name in names}
-            scores |= {
-                name: Score(**measurement.model_dump(exclude={"resamples"}))
-                for name, measurement in measured.items()
-            }
+            measured = {}
+            for name in self.task.default_metrics:
+                if name in self.task.on_predictions:
+                    measured[name] = self.task.measure(name, lines, self.corpus)
+                    scores[name] = Score(**measured[name].model_dump(exclude={"resamples"}))
             self._refuse_infinite(scores)
             with suppress(OSError):  # a cache: the table measures again if it is missing
                 write_scores(self.folder, id, source(digest, self.corpus.id), measured)
@@ -425,15 +417,15 @@ def load_model(
     """
     kept = {checkpoint.step: checkpoint for checkpoint in checkpoints.valid(folder.checkpoints)}
     wanted = result.kept_steps[-count:]
-    found = [kept[step] for step in wanted if step in kept]
-    if len(found) < max(1, len(wanted)):
+    averaged = [kept[step] for step in wanted if step in kept]
+    if len(averaged) < max(1, len(wanted)):
         raise StoreError(
             f"{folder.checkpoints}: has lost a checkpoint; remove {folder.path} to train the run "
             f"again"
         )
-    if len(found) < min(count, result.checkpoints_made):
+    if len(averaged) < min(count, result.checkpoints_made):
         raise StoreError(
-            f"{folder.checkpoints}: has {plural(len(found), 'checkpoint')}, and "
+            f"{folder.checkpoints}: has {plural(len(averaged), 'checkpoint')}, and "
             f"average_checkpoints={count} needs more; the others were removed when the run "
             "finished: train it in another --results to average more"
         )
@@ -441,7 +433,5 @@ def load_model(
     model = build(
         config, corpus.tokenizer.vocab_size, seed=0, device=device, sources=folder.sources
     )
-    model.load_state_dict(
-        average([checkpoints.verified_weights(checkpoint) for checkpoint in found])
-    )
+    model.load_state_dict(average([*map(checkpoints.verified_weights, averaged)]))
     return model.eval()

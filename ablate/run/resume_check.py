@@ -5,7 +5,7 @@ byte.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -108,16 +108,13 @@ def first_difference(whole: RunFolder, resumed: RunFolder) -> str | None:
     (a, _), (b, _) = (checkpoints.newest(folder.checkpoints) for folder in (whole, resumed))
     if a is None or b is None or a.info != b.info:
         return f"the checkpoints differ: {a and a.info} and {b and b.info}"
-    for name, pick in _FILES:
-        if pick(a).read_bytes() != pick(b).read_bytes():
-            return f"{name} differ: {_first_element(load_file(pick(a)), load_file(pick(b)))}"
+    for name, of_a, of_b in (
+        ("weights", a.weights, b.weights),
+        ("optimizer or random states", a.state, b.state),
+    ):
+        if of_a.read_bytes() != of_b.read_bytes():
+            return f"{name} differ: {_first_element(load_file(of_a), load_file(of_b))}"
     return None
-
-
-_FILES: tuple[tuple[str, Callable[[checkpoints.Checkpoint], Path]], ...] = (
-    ("weights", lambda checkpoint: checkpoint.weights),
-    ("optimizer or random states", lambda checkpoint: checkpoint.state),
-)
 
 
 def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
@@ -129,9 +126,9 @@ def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
             at = int(unequal[0, 0])
             first, second = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
             largest = float((a[name].double() - b[name].double()).abs().max())
-            differ = (
-                "1 element differs" if len(unequal) == 1 else f"{len(unequal):,} elements differ"
-            )
+            differ = f"{len(unequal):,} elements differ"
+            if len(unequal) == 1:
+                differ = "1 element differs"
             return (
                 f"{name}, element {at} of {a[name].numel()}: {first!r} and {second!r}; {differ}, "
                 f"by {largest:.1e} at most"

@@ -90,14 +90,12 @@ class _Jobs:
 def main() -> int:
     """Execute jobs until standard input ends."""
     stop = _Stop()
-    torch.set_flush_denormal(
-        True
-    )  # exp of a very unlikely logit is a denormal, which costs 100 times as much
+    # The exp of a very unlikely logit is a denormal, which costs 100 times as much.
+    torch.set_flush_denormal(True)
     events = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # output of libraries must not be taken for an event
-    leases: dict[
-        str, Lease
-    ] = {}  # of runs that other workers hold: each measures how long its holder is silent
+    # Of runs that other workers hold: each measures how long its holder is silent.
+    leases: dict[str, Lease] = {}
     try:
         events.write(READY)
     except BrokenPipeError:
