@@ -152,15 +152,11 @@ def least_memory(study: Study, micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -
     """Bytes of memory for any run of a study on a CPU, with micro-batches of this size, such that
     estimates fill the usual share of it.
     """
-    peaks = (
-        peak_memory(
-            run.config,
-            run.data.vocab_size,
-            min(micro_batch_tokens, PADDING * run.config.batch_tokens),
-        )
-        for run in study.all_runs()
-    )
-    return LIBRARY_BYTES + int(max(peaks) / CPU_MEMORY_SHARE)
+    largest = 0
+    for run in study.all_runs():
+        tokens = min(micro_batch_tokens, PADDING * run.config.batch_tokens)
+        largest = max(largest, peak_memory(run.config, run.data.vocab_size, tokens))
+    return LIBRARY_BYTES + int(largest / CPU_MEMORY_SHARE)
 
 
 def refuse_too_little_memory(setting: str, given: Setting, bytes: float, study: Study) -> None:

@@ -158,12 +158,8 @@ class Pilot(Control):
         if run not in self.begun:  # another pilot has finished it
             return
         start, step = self.begun.pop(run)
-        is_quick = (
-            outcome == "failed"
-            and time.monotonic() - start < QUICK_SECONDS
-            and self.step_of(run) <= step
-        )
-        if is_quick:
+        seconds = time.monotonic() - start
+        if outcome == "failed" and seconds < QUICK_SECONDS and self.step_of(run) <= step:
             self.quick.add(run)
         elif outcome in ("done", "diverged", "failed"):
             self.quick.clear()

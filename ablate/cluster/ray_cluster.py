@@ -99,8 +99,8 @@ class Ray(Engine):
             return self
         # For the micro-batches that a machine with enough memory would choose, on all cores.
         needed = self.each.cpus * least_memory(study, CPU_MICRO_BATCH)
-        each = self.each.model_copy(update={"memory": f"{-(-needed // 2**20)}M"})
-        return self.model_copy(update={"each": each})
+        resources = self.each.model_copy(update={"memory": f"{-(-needed // 2**20)}M"})
+        return self.model_copy(update={"each": resources})
 
     @override
     def submit(
@@ -148,10 +148,9 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
     process = os.posix_spawn(python, command, dict(os.environ), file_actions=actions, setsid=True)
     os.close(write)
     with os.fdopen(read) as output:
-        if any(
-            line.strip() == CONNECTED for line in output
-        ):  # Ray or a site's start-up may print lines before it
-            return str(process)
+        for line in output:
+            if line.strip() == CONNECTED:  # Ray or a site's start-up may print lines before it
+                return str(process)
     os.waitpid(process, 0)
     lines = log.read_text(errors="replace").strip().splitlines()
     raise UsageError(lines[-1] if lines else f"the driver has ended; see {log}")
@@ -269,8 +268,8 @@ def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None
     Raises:
         UsageError: no node has the resources of a pilot.
     """
-    each = profile.each
-    asked = {"CPU": each.cpus, "GPU": each.gpus, "memory": each.memory_bytes or 0}
+    wanted = profile.each
+    asked = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory_bytes or 0}
     largest: Mapping[str, float] = {}
     for node in nodes:
         if all(node.get(name, 0) >= count for name, count in asked.items()):
@@ -294,16 +293,16 @@ def _resources(of: Mapping[str, float]) -> str:
 
 def _submit(ray: Any, profile: Ray, folder: JobFolder, python: str, pilots: int) -> dict[Any, int]:
     """Submit a task for each pilot; the pilots by task."""
-    each, memory = profile.each, profile.each.memory_bytes
-    environment = {CPUS_VARIABLE: str(each.cpus)}
-    if memory is not None:
-        environment[MEMORY_VARIABLE] = str(memory)
+    resources = profile.each
+    environment = {CPUS_VARIABLE: str(resources.cpus)}
+    if resources.memory_bytes is not None:
+        environment[MEMORY_VARIABLE] = str(resources.memory_bytes)
     if "PYTHONPATH" in os.environ:
         environment["PYTHONPATH"] = os.environ["PYTHONPATH"]
     task = ray.remote(pilot_task()).options(
-        num_cpus=each.cpus,
-        num_gpus=each.gpus,
-        memory=memory,
+        num_cpus=resources.cpus,
+        num_gpus=resources.gpus,
+        memory=resources.memory_bytes,
         max_retries=SYSTEM_RETRIES,
         retry_exceptions=False,
         scheduling_strategy="SPREAD",
@@ -335,9 +334,8 @@ def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
         import time
         from pathlib import Path
 
-        inherited = {
-            name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"
-        }  # Ray sets it to 1
+        inherited = dict(os.environ)
+        inherited.pop("OMP_NUM_THREADS", None)  # Ray sets it to 1
         with Path(log).open("ab") as file:
             process = subprocess.Popen(
                 command,

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_core import InitErrorDetails
@@ -122,8 +122,7 @@ def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
         if value is True:
             arguments.append(f"--{name}")
         elif value is not False and value is not None:  # `mem: 0` is all memory of a node
-            text = slurm_time(value) if name in _TIMES else value
-            arguments.append(f"--{name}={text}")
+            arguments.append(f"--{name}={slurm_time(value) if name in _TIMES else value}")
     return arguments
 
 
@@ -237,13 +236,18 @@ class Slurm(Engine):
             raise UsageError(f"time: {given} is too short: {need}")
         # By default, Slurm accepts a longer time than a partition has, and never starts the job.
         name = self.sbatch.get("partition")
-        listed = slurm("sinfo", "-h", "-o", "%P|%l", *([f"--partition={name}"] if name else []))
-        limits = [line.split("|") for line in listed.stdout.splitlines()]
-        longest = [parse_seconds(limit) for title, limit in limits if name or title.endswith("*")]
-        if longest and seconds > max(longest):
+        command = ["sinfo", "-h", "-o", "%P|%l"]
+        if name:
+            command.append(f"--partition={name}")
+        longest = 0.0
+        for line in slurm(*command).stdout.splitlines():
+            title, limit = line.split("|")
+            if name or title.endswith("*"):
+                longest = max(longest, parse_seconds(limit))
+        if longest and seconds > longest:
             raise UsageError(
                 f"time: {given} is longer than the limit of partition {name or 'default'}, "
-                f"{duration(max(longest))}"
+                f"{duration(longest)}"
             )
 
     def _memory_bytes(self) -> tuple[str, Setting, float] | None:
@@ -325,8 +329,8 @@ class Slurm(Engine):
         return cancel(submission.all_ids)
 
     @override
-    def allocation(self) -> Task | None:
-        return Task.here(self.grace)
+    def allocation(self) -> SlurmTask | None:
+        return SlurmTask.here(self.grace)
 
 
 # Commands
@@ -358,26 +362,16 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
     """Run a command of Slurm. An allocation's own variables are left out: sbatch would take them
     for options.
     """
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("SLURM_", "SBATCH_"))
-    }
-    if "SLURM_CONF" in os.environ:
-        environment["SLURM_CONF"] = os.environ["SLURM_CONF"]
+    environment = {}
+    for name, value in os.environ.items():
+        if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_")):
+            environment[name] = value
+    settings: dict[str, Any] = {"env": environment, "capture_output": True, "text": True}
     try:
-        return subprocess.run(
-            command,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        return subprocess.run(command, timeout=COMMAND_SECONDS, check=False, **settings)
     except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(
-            command, 124, "", f"{command[0]}: no answer in {COMMAND_SECONDS:.0f} s"
-        )
+        silent = f"{command[0]}: no answer in {COMMAND_SECONDS:.0f} s"
+        return subprocess.CompletedProcess(command, 124, "", silent)
     except FileNotFoundError:
         return subprocess.CompletedProcess(command, 127, "", f"{command[0]}: not found")
 
@@ -386,14 +380,14 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
     """The reason that a failed command gives, in one line without its name: its fatal error, if it
     names one.
     """
-    lines = [
-        line.strip().removeprefix(f"{done.args[0]}: ")
-        for line in done.stderr.splitlines()
-        if line.strip()
-    ]
-    fatal = [line for line in lines if line.startswith("fatal: ")]
-    reasons = (line.removeprefix("fatal: ").removeprefix("error: ") for line in fatal or lines)
-    return "; ".join(reasons) or f"exit code {done.returncode}"
+    fatal, reasons = [], []
+    for line in done.stderr.splitlines():
+        text = line.strip().removeprefix(f"{done.args[0]}: ")
+        if text.startswith("fatal: "):
+            fatal.append(text.removeprefix("fatal: ").removeprefix("error: "))
+        elif text:
+            reasons.append(text.removeprefix("error: "))
+    return "; ".join(fatal or reasons) or f"exit code {done.returncode}"
 
 
 def _sbatch(*arguments: str) -> str:
@@ -411,10 +405,9 @@ def _sbatch(*arguments: str) -> str:
 
 def max_array_size() -> int:
     """The most tasks that one array may have."""
-    found = re.search(
-        r"^MaxArraySize\s*=\s*(\d+)", slurm("scontrol", "show", "config").stdout, re.MULTILINE
-    )
-    return max(1, int(found[1])) if found else 1000
+    settings = slurm("scontrol", "show", "config").stdout
+    limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
+    return max(1, int(limit[1])) if limit else 1000
 
 
 def cancel(ids: Sequence[str], *options: str) -> str:
@@ -424,29 +417,30 @@ def cancel(ids: Sequence[str], *options: str) -> str:
     if not ids:
         return ""
     done = slurm("scancel", *options, "--", *ids)
-    lines = [
-        line for line in done.stderr.splitlines() if line.strip() and not _HAS_ENDED.search(line)
-    ]
-    done.stderr = "\n".join(lines)
-    return f"scancel: {_reason(done)}" if lines else ""
+    refusals = []
+    for line in done.stderr.splitlines():
+        if line.strip() and not _HAS_ENDED.search(line):
+            refusals.append(line)
+    done.stderr = "\n".join(refusals)
+    return f"scancel: {_reason(done)}" if refusals else ""
 
 
 # This allocation
 
 
-class Task(Allocation):
+class SlurmTask(Allocation):
     """The allocation of this process. Its name is `12_3` for a task of an array, whose SLURM_JOB_ID
     may be the array's.
     """
 
     @staticmethod
-    def here(grace: int) -> Task | None:
+    def here(grace: int) -> SlurmTask | None:
         """The allocation of this process; None outside of Slurm."""
         id = os.environ.get("SLURM_JOB_ID")
         if id is None:
             return None
         array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-        return Task(
+        return SlurmTask(
             f"{array}_{index}" if array and index else id,
             int(os.environ.get("SLURM_RESTART_COUNT") or 0),
             grace,
@@ -469,9 +463,8 @@ class Task(Allocation):
             done = slurm("scontrol", "requeue", self.name)
             if done.returncode == 0:
                 return ""
-            if (
-                "nable to contact" not in done.stderr
-            ):  # refused for good; else the controller is restarting
+            # Refused for good; else the controller is restarting.
+            if "nable to contact" not in done.stderr:
                 break
             if attempt < REQUEUE_TRIES - 1:
                 time.sleep(REQUEUE_PAUSE)
@@ -482,10 +475,10 @@ def parse_seconds(text: str) -> float:
     """Seconds of a duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`; infinite for any
     other text.
     """
-    found = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
-    if found is None:
+    parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    if parts is None:
         return math.inf
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = map(int, parts.groups("0"))
     return 86_400.0 * days + 3600 * hours + 60 * minutes + seconds
 
 

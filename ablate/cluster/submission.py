@@ -94,9 +94,10 @@ def _fixed_runs(study: Study) -> tuple[str, ...]:
 
 def _write_modules(folder: Path, sources: Mapping[str, bytes]) -> None:
     """Write the sources of plug-ins where their modules are found, with the packages above them."""
-    packages = {
-        module[:end] for module in sources for end, letter in enumerate(module) if letter == "."
-    }
+    packages: set[str] = set()
+    for module in sources:
+        parts = module.split(".")
+        packages.update(".".join(parts[:end]) for end in range(1, len(parts)))
     # Empty unless a class is in it: only the named modules are part of the study.
     for module, source in {**dict.fromkeys(packages, b""), **sources}.items():
         path = folder.joinpath(*module.split("."))

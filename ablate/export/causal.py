@@ -18,6 +18,7 @@ from ablate.export.changes import (
     by_head,
     by_input,
     halves,
+    has_output_matrix,
     is_tied,
     is_untied,
     less_one,
@@ -26,7 +27,7 @@ from ablate.export.changes import (
     scaled,
     turned_halves,
 )
-from ablate.export.huggingface import ACTIVATION_NAMES, write
+from ablate.export.huggingface import ACTIVATION_NAMES, write_transformers
 from ablate.export.target import (
     ANY,
     GATED,
@@ -82,14 +83,10 @@ GEMMA_LAYER: Parts = {
 }
 
 
-def _gemma_is_untied(c: ModelConfig) -> bool:
-    return c.tied_embeddings == "none"
-
-
 GEMMA_BODY: Parts = {
     "model.embed_tokens.weight": of("embedding.weight"),
     "model.norm.*": of("decoder_norm.*", less_one),
-    "lm_head.weight": of("output.weight", when=_gemma_is_untied),
+    "lm_head.weight": of("output.weight", when=has_output_matrix),
 }
 
 
@@ -172,7 +169,7 @@ def _llama(
         settings=lambda c: {"model_type": kind, **_llama_settings(c), **further(c)},
         layer=layer,
         rules=(equal_head_sizes, *rules),
-        write=write,
+        write=write_transformers,
         **{"parts": LLAMA_BODY, **facts},
     )
 
@@ -426,7 +423,7 @@ GPT2 = Target(
         "ln_2.*": of("around_feed_forward.norm.*"),
     },
     stacks={"decoder": "transformer.h.{i}."},
-    write=write,
+    write=write_transformers,
 )
 GPT_J = Target(
     name="GPTJForCausalLM",
@@ -456,7 +453,7 @@ GPT_J = Target(
         "ln_1.*": of("around_mixer.norm.*"),
     },
     stacks={"decoder": "transformer.h.{i}."},
-    write=write,
+    write=write_transformers,
 )
 
 
@@ -507,7 +504,7 @@ GPT_NEOX = Target(
         "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
     },
     stacks={"decoder": "gpt_neox.layers.{i}."},
-    write=write,
+    write=write_transformers,
 )
 PHI = Target(
     name="PhiForCausalLM",
@@ -544,6 +541,6 @@ PHI = Target(
         "mlp.fc2.*": of("feed_forward.W_2.*", biased=True),
         "input_layernorm.*": of("around_mixer.norm.*"),
     },
-    write=write,
+    write=write_transformers,
 )
 CAUSAL = (*LLAMAS, GPT2, GPT_NEOX, GPT_J, PHI)

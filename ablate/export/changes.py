@@ -48,6 +48,11 @@ def is_untied(c: ModelConfig) -> bool:
     return not is_tied(c)
 
 
+def has_output_matrix(c: ModelConfig) -> bool:
+    """Whether a model that scales its embeddings has two matrices."""
+    return c.tied_embeddings == "none"
+
+
 def scaled(embeddings: Tensor, c: ModelConfig) -> Tensor:
     """Embeddings with their factor, for models that have none."""
     return embeddings if c.embedding_scale == 1 else embeddings * math.sqrt(c.d_model)

@@ -69,7 +69,7 @@ PARTS: Parts = {
 }
 
 
-def write(target: Target, model: TrainedModel, folder: Path) -> None:
+def write_ctranslate(target: Target, model: TrainedModel, folder: Path) -> None:
     """Write the model, its configuration, its vocabulary and the tokenizer."""
     spec = _specification(model.config, target.settings(model.config), model.vocabulary())
     weights = _with_positions(model)
@@ -205,7 +205,7 @@ TRANSLATOR = Target(
     parts=PARTS,
     layer=LAYER,
     stacks={"encoder": "encoder/layer_{i}/", "decoder": "decoder/layer_{i}/"},
-    write=write,
+    write=write_ctranslate,
     package="ctranslate2",
 )
 GENERATOR = replace(

@@ -21,6 +21,7 @@ from ablate.data.tokenizer import BOS, EOS
 from ablate.export.changes import (
     as_row,
     columns_halved,
+    has_output_matrix,
     is_tied,
     is_untied,
     repeated_keys,
@@ -28,7 +29,7 @@ from ablate.export.changes import (
     rows_halved,
     scaled,
 )
-from ablate.export.huggingface import ACTIVATION_NAMES, write
+from ablate.export.huggingface import ACTIVATION_NAMES, write_transformers
 from ablate.export.target import (
     ANY,
     UNGATED,
@@ -82,10 +83,6 @@ def _has_separate_embeddings(c: ModelConfig) -> bool:
     return c.tied_embeddings != "all"
 
 
-def _has_output_matrix(c: ModelConfig) -> bool:
-    return c.tied_embeddings == "none"
-
-
 def _marian_attention(theirs: str, ours: str) -> dict[str, Any]:
     return {
         f"{theirs}.q_proj.*": of(f"{ours}.W_Q.*", columns_halved, biased=True),
@@ -116,7 +113,7 @@ MARIAN = Target(
             "embedding.weight", columns_halved, when=_has_separate_embeddings
         ),
         "model.encoder.embed_tokens.weight": of("source_embedding.weight", columns_halved),
-        "lm_head.weight": of("output.weight", columns_halved, when=_has_output_matrix),
+        "lm_head.weight": of("output.weight", columns_halved, when=has_output_matrix),
         "final_logits_bias": of("output_bias", join=as_row),
     },
     layer={
@@ -127,7 +124,7 @@ MARIAN = Target(
         "final_layer_norm.*": of("around_feed_forward.norm.*", rows_halved),
     },
     stacks={"encoder": "model.encoder.layers.{i}.", "decoder": "model.decoder.layers.{i}."},
-    write=write,
+    write=write_transformers,
 )
 
 
@@ -185,5 +182,5 @@ BERT = Target(
         "output.LayerNorm.*": of("around_feed_forward.norm.*"),
     },
     stacks={"encoder": "bert.encoder.layer.{i}."},
-    write=write,
+    write=write_transformers,
 )

@@ -52,10 +52,8 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     _check_support(run, config, library, target)
     opened = load_run(run, results)
     # Every target is written with one vocabulary for all sides.
-    if any(
-        opened.corpus.tokenizer_of(field) is not opened.corpus.tokenizer
-        for field in opened.corpus.fields
-    ):
+    vocabularies = {id(opened.corpus.tokenizer_of(field)) for field in opened.corpus.fields}
+    if vocabularies != {id(opened.corpus.tokenizer)}:
         raise UsageError(
             f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate"
         )
@@ -77,12 +75,8 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
 def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Target) -> None:
     reasons = target.violations(config)
     if reasons:
-        raise UsageError(
-            *(
-                f"run {run.id} cannot be exported to {library}: it has {reason}"
-                for reason in reasons
-            )
-        )
+        refused = f"run {run.id} cannot be exported to {library}: it has"
+        raise UsageError(*(f"{refused} {reason}" for reason in reasons))
     # Found without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:
         install = f"pip install 'ablate-transformer[{library}]'"
@@ -93,20 +87,20 @@ def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
     """Return the provenance of an exported model: run, corpus and settings, without decoding and
     machine.
     """
-    excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
-    return {
+    origin: dict[str, Any] = {
         "ablate": ablate.__version__,
         "target": library,
         "run": opened.record.id,
         "seed": opened.record.seed,
         "corpus": opened.corpus.id,
-        **(
-            {"direction": opened.record.data["direction"]}
-            if "direction" in opened.record.data
-            else {}
-        ),
+    }
+    if "direction" in opened.record.data:
+        origin["direction"] = opened.record.data["direction"]
+    weights = opened.result.weights
+    excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
+    return origin | {
         "step": opened.result.chosen_step,
-        "weights_sha256": opened.result.weights.sha256 if opened.result.weights else None,
+        "weights_sha256": weights and weights.sha256,
         "config": opened.config.model_dump(exclude=excluded),
     }
 

@@ -38,7 +38,7 @@ ACTIVATION_NAMES = {
 }
 
 
-def write(target: Target, model: TrainedModel, folder: Path) -> None:
+def write_transformers(target: Target, model: TrainedModel, folder: Path) -> None:
     """Write the files that `from_pretrained` of the model and its tokenizer read."""
     settings = {
         "architectures": [target.name],
@@ -117,12 +117,14 @@ def _byte_level(marks: list[str]) -> dict[str, Any]:
     The library writes a byte as a printable character: itself where it is one, else the next free
     one from U+0100.
     """
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    characters = {byte: chr(byte) for byte in printable} | {
-        byte: chr(0x100 + n) for n, byte in enumerate(others)
-    }
-    vocabulary = [*marks, *(characters[byte] for byte in range(256))]
+    printable = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
+    vocabulary, free = list(marks), 0x100
+    for byte in range(256):
+        if byte in printable:
+            vocabulary.append(chr(byte))
+        else:
+            vocabulary.append(chr(free))
+            free += 1
     level = {
         "type": "ByteLevel",
         "add_prefix_space": False,

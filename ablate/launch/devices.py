@@ -112,10 +112,8 @@ def _cpu_slots(demand: Demand) -> list[Slot]:
     )
     count = demand.resources.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
     threads = max(1, cores() // (count * each))
-    return [
-        Slot(f"{i}", "cpu", threads, free / (count * each), ("cpu",) * (each - 1))
-        for i in range(count)
-    ]
+    free_memory, peers = free / (count * each), ("cpu",) * (each - 1)
+    return [Slot(f"{i}", "cpu", threads, free_memory, peers) for i in range(count)]
 
 
 def _gpu_slot_memory(total: int, sharing: int) -> float:
@@ -185,28 +183,27 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
 
 def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
     """CUDA_VISIBLE_DEVICES for devices, whose indices count the GPUs that this process sees."""
-    indices = [
-        index for kind, _, index in (device.partition(":") for device in devices) if kind == "cuda"
-    ]
-    if not indices:
+    names = [device.removeprefix("cuda:") for device in devices if device.startswith("cuda:")]
+    if not names:
         return {}
     ours = os.environ.get("CUDA_VISIBLE_DEVICES")
     # The launcher's variable may name other GPUs than 0, 1 and so on, or name them by UUID; indices
     # count its entries.
-    names = indices if ours is None else [ours.split(",")[int(index)].strip() for index in indices]
+    if ours is not None:
+        entries = ours.split(",")
+        names = [entries[int(index)].strip() for index in names]
     return {"CUDA_VISIBLE_DEVICES": ",".join(names)}
 
 
 def allocator() -> dict[str, str]:
     """The variables of a worker's allocator. The user's own GLIBC_TUNABLES take precedence."""
+    # glibc takes the last of equal names, which is the user's.
+    tunables = ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")]
     return {
         "MALLOC_MMAP_MAX_": "0",
         "MALLOC_TRIM_THRESHOLD_": str(1 << 36),  # glibc ignores values that are much larger
         "MALLOC_TOP_PAD_": str(256 << 20),
-        # glibc takes the last of equal names, which is the user's.
-        "GLIBC_TUNABLES": ":".join(
-            filter(None, ["glibc.malloc.hugetlb=1", os.environ.get("GLIBC_TUNABLES")])
-        ),
+        "GLIBC_TUNABLES": ":".join(filter(None, tunables)),
     }
 
 
@@ -214,9 +211,8 @@ def _gpu_memory() -> list[int]:
     """Memory of each GPU that torch sees, in bytes."""
     import torch
 
-    return [
-        torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())
-    ]
+    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return [gpu.total_memory for gpu in gpus]
 
 
 def _gpus_have_bf16() -> bool:
@@ -225,7 +221,5 @@ def _gpus_have_bf16() -> bool:
     """
     import torch
 
-    return all(
-        torch.cuda.get_device_properties(i).major >= BF16_CAPABILITY
-        for i in range(torch.cuda.device_count())
-    )
+    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
+    return all(gpu.major >= BF16_CAPABILITY for gpu in gpus)

@@ -55,9 +55,9 @@ class Slot:
 def devices_text(slot: Slot) -> str:
     """The devices of a slot for people: `cuda`, or `cuda (2 each)`."""
     kind, count = slot.device.partition(":")[0], len(slot.devices)
-    return (
-        kind if count == 1 else f"{kind} ({count} {'GPUs' if kind == 'cuda' else 'processes'} each)"
-    )
+    if count == 1:
+        return kind
+    return f"{kind} ({count} {'GPUs' if kind == 'cuda' else 'processes'} each)"
 
 
 @dataclass(frozen=True)

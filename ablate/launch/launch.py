@@ -178,24 +178,23 @@ def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
     """Padded tokens of the largest batch; cached, because sorting millions of lengths takes a
     moment.
     """
-    from ablate.data.batches import (
-        largest_padded_batch,  # loads torch, which a launcher for a CPU does without
-    )
+    # Loads torch, which a launcher for a CPU does without.
+    from ablate.data.batches import largest_padded_batch
 
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
 
 
 def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_batch: bool) -> Job:
-    fields = set(DecodingConfig.model_fields)
+    decodings = {}
+    for id, config in run.decodings.items():
+        fields = config.model_dump(include=set(DecodingConfig.model_fields))
+        decodings[id] = DecodingConfig(**fields)
     request = RunRequest(
         folder=results.run(run.id).path,
         corpus=corpus.folder.absolute(),
         test=run.data.dev if run.split == "dev" else run.data.test,
         split=run.split,
-        decodings={
-            id: DecodingConfig(**config.model_dump(include=fields))
-            for id, config in run.decodings.items()
-        },
+        decodings=decodings,
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),
     )
     largest = None

@@ -107,8 +107,12 @@ class LocalExecutor:
 
     def events(self, timeout: float) -> list[JobEvent | Lost]:
         """Read the events of all workers; see `Executor.events`."""
-        found = (self._read(self._workers[key.data]) for key, _ in self._selector.select(timeout))
-        return [event for event in found if event is not None]
+        events = []
+        for key, _ in self._selector.select(timeout):
+            event = self._read(self._workers[key.data])
+            if event is not None:
+                events.append(event)
+        return events
 
     def _read(self, worker: _Worker) -> JobEvent | Lost | None:
         """Read the event of a worker's job, or notice the worker's death."""
@@ -118,9 +122,8 @@ class LocalExecutor:
         if not worker.ready and READY in lines:
             worker.ready = self._proven = True
             del lines[: lines.index(READY) + 1]
-        if (
-            not worker.ready or not lines
-        ):  # a site's start-up may print lines before a worker is ready
+        # A site's start-up may print lines before a worker is ready.
+        if not worker.ready or not lines:
             return None
         (line,) = lines  # a worker has one job at a time
         event = JobEvent.from_line(line)

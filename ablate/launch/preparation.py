@@ -152,6 +152,5 @@ def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
         result = folder.read_result()
     except Damaged:
         return {}
-    return (
-        {} if result is None else {id: decoding.corpus for id, decoding in result.decodings.items()}
-    )
+    decodings = result.decodings if result else {}
+    return {id: decoding.corpus for id, decoding in decodings.items()}

@@ -155,7 +155,7 @@ class Scheduler:
             return
         self._check_busy()
         for slot in free:
-            if (run := self._next_missing(slot, {each.name for each in free})) is not None:
+            if (run := self._next_missing(slot, {place.name for place in free})) is not None:
                 job = self.job_for(run, slot, run in self.starved)
                 self.starved.discard(run)
                 self.submitted[run] = slot

@@ -19,7 +19,7 @@ from ablate.cluster import pilot as module
 from ablate.cluster import slurm
 from ablate.cluster.pilot import Pilot
 from ablate.cluster.profiles import ENGINES
-from ablate.cluster.slurm import Task
+from ablate.cluster.slurm import SlurmTask
 from ablate.cluster.submission import CANCELLED, freeze, open_job, submit, submit_again
 from ablate.errors import Interrupted, StoreError, UsageError
 from ablate.store import Results
@@ -194,7 +194,7 @@ def test_a_failed_run_is_tried_once_more_on_another_host(job, monkeypatch, hosts
 # A pilot
 
 
-class FakeTask(Task):
+class FakeTask(SlurmTask):
     """An allocation of which Slurm says what the test says."""
 
     answers = MappingProxyType({"left": 3600.0, "state": "RUNNING", "restarts": 0, "refusal": ""})

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from ablate.cluster import slurm
-from ablate.cluster.slurm import Slurm, Task, parse_seconds, write_scripts
+from ablate.cluster.slurm import Slurm, SlurmTask, parse_seconds, write_scripts
 from ablate.errors import UsageError
 from ablate.store.jobs import ClusterJob, JobFolder, Resources
 from ablate.study import read_study
@@ -213,22 +213,22 @@ def test_a_failing_line_of_the_setup_ends_a_pilot_but_not_the_closing_job(
 
 def test_the_task_of_an_array_is_named_as_slurms_commands_take_it(monkeypatch):
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
-    assert Task.here(9) is None
+    assert SlurmTask.here(9) is None
     monkeypatch.setenv("SLURM_JOB_ID", "12")
-    assert Task.here(9) == Task("12", 0, 9)
+    assert SlurmTask.here(9) == SlurmTask("12", 0, 9)
     monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")  # the last task of an array has the array's id
     monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
-    assert Task.here(9) == Task("12_3", 2, 9)
+    assert SlurmTask.here(9) == SlurmTask("12_3", 2, 9)
 
 
 def test_requeueing_waits_for_a_controller_that_restarts(answers, monkeypatch):
     monkeypatch.setattr(slurm, "REQUEUE_PAUSE", 0.0)
     lost = (1, "Unable to contact slurm controller (connect failure)")
     answers(scontrol=[lost, lost, (0, "")])
-    assert Task("7_0", 0, 9).requeue() == ""
+    assert SlurmTask("7_0", 0, 9).requeue() == ""
     answers(scontrol=[(1, "Requested operation is presently disabled\n")])
-    assert Task("7_0", 0, 9).requeue() == "Requested operation is presently disabled"
+    assert SlurmTask("7_0", 0, 9).requeue() == "Requested operation is presently disabled"
 
 
 def test_commands_do_not_inherit_the_variables_of_an_allocation(monkeypatch, tmp_path):
