@@ -23,6 +23,18 @@ def duration(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+_UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}
+_AMOUNT = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of `2h`, `90min` or `1d 12h`; None for any other text."""
+    words = text.strip().lower()
+    if not re.fullmatch(rf"(?:{_AMOUNT}\s*)+", words):
+        return None
+    return sum(float(amount) * _UNITS[unit] for amount, unit in re.findall(_AMOUNT, words))
+
+
 def size(n: float) -> str:
     """Bytes: `850 KB`, `1.2 GB`."""
     return scaled(n, "B")

@@ -101,17 +101,13 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
 
     if device == "cpu" or (processes is None and not gpus):
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
-    each = gpus_for_run(processes, gpus, runs)
-    if each == 1:
-        return (
-            None
-            if processes
-            else "--gpus-per-run auto: 1, because there are not two GPUs for each run."
-        )
-    return (
-        f"Each run is trained on {each} GPUs, {plural(gpu_groups(gpus, each), 'run')} at once on "
-        f"{gpus} GPUs."
-    )
+    of_run = gpus_for_run(processes, gpus, runs)
+    if of_run > 1:
+        at_once = plural(gpu_groups(gpus, of_run), "run")
+        return f"Each run is trained on {of_run} GPUs, {at_once} at once on {gpus} GPUs."
+    if processes:
+        return None
+    return "--gpus-per-run auto: 1, because there are not two GPUs for each run."
 
 
 @dataclass(frozen=True)
@@ -197,7 +193,7 @@ def check(
     profile.check(study)
 
 
-def describe(
+def submission_text(
     name: str, profile: Engine, plan: Plan, step: Step, results: Results, processes: int | None = 1
 ) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""

@@ -18,7 +18,7 @@ from ablate.cli.options import (
     StudyFile,
     StudyOptions,
     print_faults,
-    score_missing,
+    score_with_progress,
     warn_of_changed_data,
 )
 from ablate.errors import Damaged, UsageError
@@ -63,7 +63,7 @@ def command(
             f'"{first}" and "{second}" are the same row, {before.label}; give two rows'
         )
     warn_of_changed_data(content, root)
-    faults = score_missing(content, root)
+    faults = score_with_progress(content, root)
     table = table_of(content, root, faults)
     print_faults(table)
     rows = {row.row.label: row for row in table.rows}

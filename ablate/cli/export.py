@@ -16,7 +16,7 @@ from ablate.streams import echo
 EXAMPLE = "ablate export 3f2a model --to huggingface"
 
 
-class Target(StrEnum):
+class Library(StrEnum):
     """Formats to export to."""
 
     huggingface = "huggingface"
@@ -36,7 +36,7 @@ def command(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.", show_default=False)
     ],
-    to: Annotated[Target, typer.Option("--to", help="Target format.", show_default=False)],
+    to: Annotated[Library, typer.Option("--to", help="Target format.", show_default=False)],
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
 ) -> None:
@@ -46,7 +46,8 @@ def command(
             f"got {len(run) + 1} arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in "
             f"quotes)"
         )
-    source = find_finished_run(Results(results), run[0], run[1] if len(run) == 2 else None, seed)
+    row = run[1] if len(run) == 2 else None
+    source, _ = find_finished_run(Results(results), run[0], row, seed)
     # Imported after the check, since it loads torch.
     from ablate.export import export_run
 

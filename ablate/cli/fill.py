@@ -53,36 +53,29 @@ def command(
         )
     row, text = _row_and_text(words)
     root = Results(results)
-    folder = find_finished_run(root, run, row, seed)
+    folder, _ = find_finished_run(root, run, row, seed)
     from ablate.run.inference import fill
 
     filled = fill(folder, root, text, top)
     if format is OutputFormat.json:
-        content = {
-            "run": folder.id,
-            "text": text,
-            "filled": filled.text,
-            "masks": [*map(_as_json, filled.masks)],
-        }
-        print_json(content)
+        masks = [[asdict(candidate) for candidate in mask] for mask in filled.masks]
+        texts = {"text": text, "filled": filled.text}
+        print_json({"run": folder.id, **texts, "masks": masks})
         return
     _print(filled)
 
 
 def _row_and_text(words: list[str]) -> tuple[str | None, str]:
     """The row, None for base, and the text; a text that is not among the words is piped."""
-    if len(words) == 2 or (len(words) == 1 and "<mask>" in words[0]):
-        return (words[0] if len(words) == 2 else None), checked_text(words[-1], "TEXT")
-    text = piped_text()
-    if text is not None:
-        return (words[0] if words else None), text
+    if words and (len(words) == 2 or "<mask>" in words[-1]):
+        *row, text = words
+        return next(iter(row), None), checked_text(text, "TEXT")
+    piped = piped_text()
+    if piped is not None:
+        return next(iter(words), None), piped
     if words:
         return None, checked_text(words[0], "TEXT")
     raise UsageError("TEXT is missing: give it, with <mask> in it, or on standard input")
-
-
-def _as_json(mask: tuple[object, ...]) -> list[dict[str, object]]:
-    return [asdict(candidate) for candidate in mask]  # type: ignore[call-overload]
 
 
 def _print(filled: FilledText) -> None:
@@ -91,7 +84,5 @@ def _print(filled: FilledText) -> None:
 
     print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
-        candidates = (
-            f"{token_text(candidate.piece)} {candidate.probability:.3f}" for candidate in mask
-        )
-        echo(f"mask {number}:  {'   '.join(candidates)}")
+        texts = [f"{token_text(filler.piece)} {filler.probability:.3f}" for filler in mask]
+        echo(f"mask {number}:  {'   '.join(texts)}")

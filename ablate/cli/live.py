@@ -66,30 +66,26 @@ class LiveView:
             if kind is Interrupted:  # the runs have saved their state meanwhile
                 self.rest_until = 0.0
                 self._draw(self.frame)
-            self.frame.stop(
-                keep=kind is not None
-            )  # a launch that completes prints the final table instead
+            # A launch that completes prints the final table instead.
+            self.frame.stop(keep=kind is not None)
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the corpus and the devices, then start the view."""
-        left_out = "".join(
-            f", {count} left out ({why})" for why, count in corpus.manifest.left_out.items()
-        )
         pairs = corpus.manifest.pairs
         train = plural(pairs["train"], "record")
-        self.log(
-            f"corpus {corpus.id}: {train}{left_out}, dev {pairs['dev']:,}, test {pairs['test']:,}"
-        )
+        for why, count in corpus.manifest.left_out.items():
+            train += f", {count} left out ({why})"
+        self.log(f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}")
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
         from ablate.launch.executor import devices_text
 
-        device, threads = devices_text(slots[0]), slots[0].threads
-        each = " each" if len(slots) * len(slots[0].devices) > 1 else ""
+        threads = plural(slots[0].threads, "thread")
+        if len(slots) * len(slots[0].devices) > 1:
+            threads += " each"
         self.log(
             f"{missing} of {plural(len(self.labels), 'run')} to do, {len(slots)} at once on "
-            f"{device}, "
-            f"{plural(threads, 'thread')}{each}"
+            f"{devices_text(slots[0])}, {threads}"
         )
         self.begin()
 
@@ -222,13 +218,14 @@ class LiveView:
         result = self._result(run)
         if result is None:  # damaged since: the table says so
             return ""
-        known = [id for id in result.decodings if id in self.decodings[run]]
-        if not known:  # a tuning run
-            perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
-            return "" if perplexity is None else f": PPL {perplexity:.2f}"
-        names = dict.fromkeys(("ppl", *self.study.metrics))
-        metrics = (self.study.task.metrics[name] for name in names)
-        return f": {describe_scores(result.decodings[known[0]].scores, metrics)}"
+        for id, decoding in result.decodings.items():
+            if id in self.decodings[run]:
+                names = dict.fromkeys(("ppl", *self.study.metrics))
+                metrics = [self.study.task.metrics[name] for name in names]
+                return f": {describe_scores(decoding.scores, metrics)}"
+        # A tuning run is not decoded.
+        perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
+        return "" if perplexity is None else f": PPL {perplexity:.2f}"
 
     def _reason(self, run: str, reason: str) -> str:
         folder, result = self.results.run(run), self._result(run)
@@ -245,9 +242,9 @@ class LiveView:
 
 def _left(progress: StudyProgress) -> str:
     """`, about 2 min left`; empty if it is not known."""
-    return (
-        "" if progress.seconds_left is None else f", about {duration(progress.seconds_left)} left"
-    )
+    if progress.seconds_left is None:
+        return ""
+    return f", about {duration(progress.seconds_left)} left"
 
 
 class Frame:

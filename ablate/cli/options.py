@@ -225,12 +225,12 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
             result = results.run(run.id).read_result()
         except StoreError:  # reported by the command itself, with the other damaged results
             continue
-        used |= {decoding.corpus for decoding in result.decodings.values()} if result else set()
+        for decoding in result.decodings.values() if result else ():
+            used.add(decoding.corpus)
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
         echo(
             f"note: the files in {study.data_folder} may have changed since these results were "
-            f"made; "
-            "`ablate run` compares their content",
+            "made; `ablate run` compares their content",
             err=True,
         )
 
@@ -297,24 +297,17 @@ def _run_of_row(
 
 
 def find_finished_run(
-    results: Results, run: str, row: str | None = None, seed: int | None = None
-) -> RunFolder:
+    results: Results, run: str, row: str | None, seed: int | None
+) -> tuple[RunFolder, Row | None]:
     """Find a finished run by its id or the first characters of its id, or by study, row and seed.
+
+    Returns:
+        The run, and the row that names it: None if the run's id was given, because rows that differ
+        in decoding share a run.
 
     Raises:
         StudyError: the study file has errors.
         UsageError: no run matches, or several, or the run is not finished.
-    """
-    return find_finished_row(results, run, row, seed)[0]
-
-
-def find_finished_row(
-    results: Results, run: str, row: str | None = None, seed: int | None = None
-) -> tuple[RunFolder, Row | None]:
-    """Find a finished run, and the row that names it; None if the run's id was given.
-
-    Rows that differ in decoding share a run, so that its id does not name a row. Errors as for
-    `find_finished_run`.
     """
     folder, named, command = _find(results, run, row, seed)
     result = folder.read_result()
@@ -326,9 +319,7 @@ def find_finished_row(
             f"{what}run {folder.id} has diverged, so there is no trained model; choose another run"
         )
     failure = read_failure(folder)
-    if (
-        failure is not None and not failure.killed
-    ):  # as the scheduler sees it: only such runs are not repeated
+    if failure is not None and not failure.killed:  # the scheduler does not repeat such runs
         command += " --retry-failed"
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
 
@@ -359,7 +350,7 @@ def print_faults(table: Table) -> None:
         echo(line, err=True)
 
 
-def score_missing(study: Study, results: Results) -> list[str]:
+def score_with_progress(study: Study, results: Results) -> list[str]:
     """Score finished translations in the study's metrics where a score is missing, with a progress
     bar.
 

@@ -12,8 +12,8 @@ from ablate.cli.cluster import (
     ClusterOptions,
     PerRun,
     check,
-    describe,
     describe_per_run,
+    submission_text,
 )
 from ablate.cli.options import (
     BudgetText,
@@ -91,17 +91,17 @@ def command(
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
     content, root = options.open(study, may_be_new=True)
-    together, each = None, processes or 1
+    together, per_run_processes = None, processes or 1
     if profile is None and per_run != PerRun():
         from ablate.launch.devices import gpus_for_run
 
         together = describe_per_run(processes, used, gpus, content.total_runs)
-        each = gpus_for_run(processes, gpus, content.total_runs)
+        per_run_processes = gpus_for_run(processes, gpus, content.total_runs)
     print_notes(content)
     warn_of_changed_data(content, root)
     step = next_stage(content, root)
     content = step.whole
-    plan = plan_of(content, root, device.value, each)
+    plan = plan_of(content, root, device.value, per_run_processes)
     power = power_of(content, root, spread)
     if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
@@ -117,7 +117,7 @@ def command(
     if profile is not None and cluster.on is not None:
         if plan.totals().missing:
             check(profile, content, processes, used)
-        submission = describe(cluster.on, profile, plan, step, root, processes)
+        submission = submission_text(cluster.on, profile, plan, step, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = [f"data: {line}" for line in data_faults(content, root)]
@@ -179,14 +179,12 @@ class _Output:
         """The output for scripts."""
         output = self.plan.as_json()
         output |= self.step.details
-        output["power"] = {one.metric.name: one.as_json() for one in self.power}
+        output["power"] = {power.metric.name: power.as_json() for power in self.power}
         if self.to_see is not None:
-            output["to_see"] = {
-                "difference": self.to_see,
-                "seeds": self.power[0].seeds_to_see(self.to_see),
-            }
+            seeds = self.power[0].seeds_to_see(self.to_see)
+            output["to_see"] = {"difference": self.to_see, "seeds": seeds}
         if self.limit is not None:
-            fits = None if self.fitting is None else self.fitting.as_json()
+            fits = self.fitting and self.fitting.as_json()
             output["budget"] = {"seconds": self.limit.seconds, "fits": fits}
         if self.devices is not None:
             output["devices"] = self.devices
@@ -209,9 +207,10 @@ class _Output:
                 "finished on this machine; `ablate run` trains base first and measures its time."
             )
         if self.step.sentence:
-            more = len(self.step.whole.seeds) > len(self.step.study.seeds)
-            whole = "The plan includes every seed that may follow. " if more else ""
-            console.print(f"{whole}{self.step.sentence}")
+            sentence = self.step.sentence
+            if len(self.step.whole.seeds) > len(self.step.study.seeds):
+                sentence = f"The plan includes every seed that may follow. {sentence}"
+            console.print(sentence)
         for power in self.power:
             console.print(power.text)
         if self.power and self.power[0].warning:

@@ -15,7 +15,7 @@ from ablate.cli.options import (
     StudyFile,
     StudyOptions,
     print_faults,
-    score_missing,
+    score_with_progress,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -43,7 +43,7 @@ def command(
 
     content, root = StudyOptions(results).open(study)
     warn_of_changed_data(content, root)
-    faults = score_missing(content, root)
+    faults = score_with_progress(content, root)
     table = table_of(content, root, faults)
     if not any(run.result for row in table.rows for run in row.runs):
         raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")

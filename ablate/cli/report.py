@@ -11,7 +11,7 @@ from ablate.cli.options import (
     StudyFile,
     StudyOptions,
     print_faults,
-    score_missing,
+    score_with_progress,
     warn_of_changed_data,
 )
 from ablate.errors import Damaged, UsageError, listed
@@ -78,7 +78,7 @@ def command(
     if out is None:
         claim(content, root)
     warn_of_changed_data(content, root)
-    faults = score_missing(content, root)
+    faults = score_with_progress(content, root)
     table = table_of(content, root, faults)
     print_faults(table)
     curves = curves_of(table, root)

@@ -22,7 +22,7 @@ from ablate.cli.options import (
     StudyOptions,
     go_offline,
     print_notes,
-    score_missing,
+    score_with_progress,
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import plural
@@ -128,10 +128,8 @@ def command(
         raise StoreError(*faults)
     console = new_console()
     if content.custom_classes:
-        named = ", ".join(
-            f"{one.module}:{one.name} ({one.digest})" for one in content.custom_classes
-        )
-        echo(f"Executing the custom classes of the study: {named}")
+        classes = [f"{c.module}:{c.name} ({c.digest})" for c in content.custom_classes]
+        echo(f"Executing the custom classes of the study: {', '.join(classes)}")
     view = View(root, console, loggers)
     try:
         if profile is not None:
@@ -225,8 +223,8 @@ def _gpus(resources: Resources, study: Study) -> int:
 
     gpus = 0 if resources.device == "cpu" else visible_gpus()
     if resources.jobs is not None:  # which may leave some GPUs unused
-        each = gpus_for_run(resources.processes, gpus, study.total_runs)
-        gpus = min(gpus, resources.jobs * each)
+        of_run = gpus_for_run(resources.processes, gpus, study.total_runs)
+        gpus = min(gpus, resources.jobs * of_run)
     return gpus
 
 
@@ -261,7 +259,7 @@ def _publish(study: Study, root: Results, console: Console) -> None:
     from ablate.analysis.table import table_of
     from ablate.report import publish, render
 
-    table = table_of(study, root, score_missing(study, root))
+    table = table_of(study, root, score_with_progress(study, root))
     render.print_rich(table, console, against_paper=False)
     if study.is_modified:  # the published table belongs to the whole study
         console.print(

@@ -7,7 +7,7 @@ import stat
 import sys
 from typing import TYPE_CHECKING
 
-from ablate.cli.options import find_finished_row
+from ablate.cli.options import find_finished_run
 from ablate.errors import AblateError, DataError, UsageError
 from ablate.store import Results, RunFolder
 
@@ -58,9 +58,9 @@ def checked_text(text: str, option: str) -> str:
 def row_for_text(
     results: Results, run: str, row: str | None, seed: int | None, option: str
 ) -> tuple[RunFolder, Row | None]:
-    """As `find_finished_row`; an argument that names no row may be a text, which has an option."""
+    """As `find_finished_run`; an argument that names no row may be a text, which has an option."""
     try:
-        return find_finished_row(results, run, row, seed)
+        return find_finished_run(results, run, row, seed)
     except AblateError as error:
         if row is None or (not isinstance(error, UsageError) and run.endswith((".yaml", ".yml"))):
             raise

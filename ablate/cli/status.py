@@ -94,22 +94,16 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
 
     step = next_stage(study, root)
     plan: Plan = plan_of(step.study, root)
-    details = [
-        RunStatus(
-            row.row.label,
-            run.seed,
-            "" if run.awaits_tuning else run.id,
-            state,
-            _detail(root, run, state),
-        )
-        for row in plan.all_rows
-        for run, state in row.runs
-    ]
+    details = []
+    for row in plan.all_rows:
+        for run, state in row.runs:
+            id, detail = "" if run.awaits_tuning else run.id, _detail(root, run, state)
+            details.append(RunStatus(row.row.label, run.seed, id, state, detail))
     if format is OutputFormat.json:
-        runs = [
-            {**one._asdict(), "id": one.id or None, "log": _log_of_failure(root, one.id, one.state)}
-            for one in details
-        ]
+        runs = []
+        for status in details:
+            log = _log_of_failure(root, status.id, status.state)
+            runs.append({**status._asdict(), "id": status.id or None, "log": log})
         content = {"study": plan.study.name, **step.details, "runs": runs}
         print_json({**content, "seconds_left": plan.seconds})
         return

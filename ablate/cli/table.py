@@ -11,7 +11,7 @@ from ablate.cli.formats import Format, TableFormat, Wide, print_table, refuse_wi
 from ablate.cli.options import (
     StudyFile,
     StudyOptions,
-    score_missing,
+    score_with_progress,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -48,6 +48,6 @@ def command(
         )
     refuse_wide(wide, format)
     warn_of_changed_data(selected, root)
-    faults = score_missing(selected, root)
+    faults = score_with_progress(selected, root)
     content = table_of(selected, root, faults)
     print_table(content, format, wide, against_paper=against is not None, cost=cost)

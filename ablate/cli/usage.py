@@ -83,10 +83,10 @@ def usage_error(error: Any) -> UsageError:
         return _one_line_error(ctx, f'no such option "{option}"{near}')
     if isinstance(error, typer.BadParameter) and error.param is not None:
         if hasattr(error, "param_type"):  # click's MissingParameter
-            choices = _choices(error)
-            return _one_line_error(
-                ctx, f"{_name(error.param)} is missing{f': {listed(choices)}' if choices else ''}"
-            )
+            missing, choices = f"{_name(error.param)} is missing", _choices(error)
+            if choices:
+                missing += f": {listed(choices)}"
+            return _one_line_error(ctx, missing)
         return _one_line_error(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
     message = error.message.rstrip(".")
     return _one_line_error(ctx, message[:1].lower() + message[1:])

@@ -132,10 +132,8 @@ def _stored(study: Study, results: Results) -> int:
     ended = f", of which {unfinished} not finished," if unfinished else ""
     prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
     checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}{ended} and {prepared}"
-    echo(
-        f"stored: {checked}: "
-        f"{f'{len(report.faults)} damaged' if report.faults else 'all unchanged'}"
-    )
+    verdict = f"{len(report.faults)} damaged" if report.faults else "all unchanged"
+    echo(f"stored: {checked}: {verdict}")
     return len(report.faults)
 
 
@@ -145,15 +143,17 @@ def _manifests(study: Study, results: Results) -> list[Path]:
     """
     from ablate.store.corpora import MANIFEST, known_corpus
 
-    # Sets, because most rows share one corpus.
-    known = {known_corpus(run.data, results.corpora) for run in study.runs()}
+    manifests: set[Path] = set()  # because most rows share one corpus
+    for data in {run.data for run in study.runs()}:
+        manifest = known_corpus(data, results.corpora)
+        if manifest is not None:
+            manifests.add(manifest)
     # Without its pointer, which the next `run` writes again, a corpus is known by the results
     # alone.
-    used = {_corpus_of(results.run(run.id)) for run in study.runs()}
-    here = {
-        results.corpus(id) / MANIFEST for id in used if id is not None and results.has_corpus(id)
-    }
-    return sorted(here.union(path for path in known if path is not None))
+    for id in {_corpus_of(results.run(run.id)) for run in study.runs()}:
+        if id is not None and results.has_corpus(id):
+            manifests.add(results.corpus(id) / MANIFEST)
+    return sorted(manifests)
 
 
 def _corpus_of(folder: RunFolder) -> str | None:
@@ -190,8 +190,7 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
         or micro_batch(row.config, run.data.vocab_size, slot),
         sources=study.plugin_sources,
     )
-    compared = (
-        f"{row.label}: {steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
-    )
-    echo(f"{compared}: {f'DIFFERENT: {difference}' if difference else 'identical'}")
+    compared = f"{steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
+    verdict = f"DIFFERENT: {difference}" if difference else "identical"
+    echo(f"{row.label}: {compared}: {verdict}")
     return int(difference is not None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import score_missing
+from ablate.cli.options import score_with_progress
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
 from ablate.streams import echo, new_console
 
@@ -98,7 +98,7 @@ def _close(folder: JobFolder) -> None:
     from ablate.report.publish import publish
 
     _, study = open_job(folder)
-    score_missing(study, folder.results)
+    score_with_progress(study, folder.results)
     table = table_of(study, folder.results)
     render.print_rich(table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)

@@ -22,7 +22,7 @@ from typing_extensions import override
 
 from ablate.cluster.engine import START_SECONDS, Allocation, Engine, refuse_too_little_memory
 from ablate.errors import UsageError, did_you_mean
-from ablate.formatting import duration
+from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
 from ablate.store.jobs import ClusterJob, JobFolder, Submission
 from ablate.store.records import Setting
@@ -41,8 +41,6 @@ _CHOOSES_CORES = {
 _HAS_ENDED = re.compile("Invalid job id|already completing or completed")  # of scancel
 _SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TIMES = ("time", "time-min")
-_TIME_UNITS = {"d": 1440, "h": 60, "min": 1, "m": 1}
-_TIME_PART = r"(\d+)\s*(d|h|min|m)"
 _SLURM_TIME = re.compile(
     r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE
 )
@@ -104,12 +102,12 @@ def slurm_time(value: object) -> str:
     Raises:
         ValueError: another text.
     """
-    text = str(value).strip().lower()
-    if re.fullmatch(rf"({_TIME_PART}\s*)+", text):
-        amounts = re.findall(_TIME_PART, text)
-        return str(sum(int(count) * _TIME_UNITS[unit] for count, unit in amounts))
+    text = str(value).strip()
+    seconds = seconds_of(text)
+    if seconds is not None and seconds % 60 == 0:  # sbatch takes whole minutes
+        return str(int(seconds // 60))
     if _SLURM_TIME.fullmatch(text):
-        return str(value).strip()
+        return text
     raise ValueError(f'"{value}" is not a time such as 4h, 90min, 1d 12h or 1-12:00:00')
 
 

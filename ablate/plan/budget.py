@@ -12,14 +12,11 @@ from ablate.analysis.missing import Retries
 from ablate.analysis.results import run_state
 from ablate.analysis.stages import Step, seeds_so_far
 from ablate.errors import UsageError
-from ablate.formatting import duration, plural
+from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
 from ablate.study import Row, Study
 
-_UNITS = {"d": 86_400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0}
-_PART = r"(\d+(?:\.\d+)?)\s*(d|h|min|m|s)"
-_TIME = re.compile(rf"{_PART}(?:\s*{_PART})*")
 _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
 
@@ -40,22 +37,16 @@ class Budget:
         Raises:
             UsageError: another text, or no time at all.
         """
-        words = text.strip().lower()
-        hours = _GPU_HOURS.fullmatch(words)
-        if hours:
-            budget = Budget(text, 3600.0 * float(hours[1]), of_one_gpu=True)
-        elif _TIME.fullmatch(words):
-            budget = Budget(
-                text, sum(float(n) * _UNITS[unit] for n, unit in re.findall(_PART, words))
-            )
-        else:
+        hours = _GPU_HOURS.fullmatch(text.strip())
+        seconds = 3600.0 * float(hours[1]) if hours else seconds_of(text)
+        if seconds is None:
             raise UsageError(
                 f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'
             )
         # Infinite: a number of 400 digits does not fit a float.
-        if not 0 < budget.seconds < float("inf"):
+        if not 0 < seconds < float("inf"):
             raise UsageError(f'--budget: "{text[:60]}" is zero or infinite')
-        return budget
+        return Budget(text, seconds, of_one_gpu=hours is not None)
 
     def available(self, gpus: int) -> float:
         """Seconds of work, as a plan counts them: of the whole CPU, or of one GPU.

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis.stages import next_stage
-from ablate.cli.cluster import describe
+from ablate.cli.cluster import submission_text
 from ablate.cluster import slurm
 from ablate.cluster.ray_cluster import Ray
 from ablate.errors import UsageError
@@ -392,5 +392,5 @@ def test_a_plan_for_a_cluster_shares_gpus_as_its_pilots_do(here, workers, togeth
     results = Results(here / "results")
     study = read_study(here / "small.yaml", Selection(rows=("base",)))
     profile, step = Ray(workers=workers, each={"gpus": 2}), next_stage(study, results)
-    line = describe("lab", profile, plan_of(study, results), step, results, processes=None)
+    line = submission_text("lab", profile, plan_of(study, results), step, results, processes=None)
     assert f" for 1 run{together}, time" in line

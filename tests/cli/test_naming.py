@@ -29,11 +29,10 @@ def done(fake):
     ],
 )
 def test_a_run_is_found_by_study_row_and_seed(done, row, seed, label, expected):
-    for find in (find_run, find_finished_run):
-        assert (
-            find(done.results, str(done.study.path), row, seed).id
-            == done.folder(label, expected).id
-        )
+    study, id = str(done.study.path), done.folder(label, expected).id
+    assert find_run(done.results, study, row, seed).id == id
+    finished, named = find_finished_run(done.results, study, row, seed)
+    assert (finished.id, named.label) == (id, label)
 
 
 def test_a_run_is_found_by_the_first_characters_of_its_id(done):
