@@ -235,7 +235,7 @@ def submit_study(
     from ablate.analysis.missing import forget_failures, on_some_host
     from ablate.analysis.stages import Stage, next_stage
     from ablate.cluster.submission import close_finished, freeze, submit
-    from ablate.launch.preparation import prepare
+    from ablate.launch.preparation import prepare_study
     from ablate.store.jobs import open_jobs
 
     if retry_failed:
@@ -243,9 +243,9 @@ def submit_study(
     stage = next_stage(study, results, on_some_host)
     if isinstance(stage, Stage):  # else the cluster is not needed
         check(profile, study, resources.processes, resources.device)
-    prepare(stage.part, results, log)
+    prepare_study(stage.part, results, log)
     if stage.part is not stage.study:  # whose rows wait for this part
-        prepare(stage.study, results, log)
+        prepare_study(stage.study, results, log)
     close_finished(results, study.name)
     if not isinstance(next_stage(study, results, on_some_host), Stage):
         log("nothing to submit: every run has ended")

@@ -81,10 +81,10 @@ def command(
     folder, named = row_for_text(root, run, row, seed, "--prompt takes it")
     text = piped_text() if prompt is None else checked_text(prompt, "--prompt")
     given = {"generated_tokens": tokens, "temperature": temperature, "top_k": top_k}
-    from ablate.run.inference import generate
+    from ablate.run.inference import generated_texts
 
     settings = {name: value for name, value in given.items() if value is not None}
-    texts = generate(folder, root, text or "", count, draw, settings, named)
+    texts = generated_texts(folder, root, text or "", count, draw, settings, named)
     if format is OutputFormat.json:
         lines = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
         print_json({"run": folder.id, "texts": lines})

@@ -199,7 +199,7 @@ def _train(
 ) -> Step:
     """Execute the stages of a study on this machine, and return where it is then."""
     from ablate.analysis.stages import execute_stages, next_stage
-    from ablate.launch import launch, prepare
+    from ablate.launch import launch, prepare_study
 
     executed: list[Stage] = []
 
@@ -211,7 +211,7 @@ def _train(
     execute_stages(study, view.root, execute, view.log, retries, limit)
     end = next_stage(study, view.root, limit=limit)
     if not executed:  # data that have changed since are found out even if nothing is missing
-        prepare(end.study, view.root, view.log)
+        prepare_study(end.study, view.root, view.log)
         view.copy(end.study)
     return end
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ablate.study import Row
 
 
-def read_lines() -> list[str]:
+def input_lines() -> list[str]:
     """Lines of standard input. Decoded here, because Python accepts invalid UTF-8 in some
     locales.
     """
@@ -43,7 +43,7 @@ def piped_text() -> str | None:
             return None
     except OSError:
         pass  # a stream without a file, as of a program that calls `main`
-    return "\n".join(read_lines()) or None
+    return "\n".join(input_lines()) or None
 
 
 def checked_text(text: str, option: str) -> str:

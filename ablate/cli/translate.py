@@ -13,7 +13,7 @@ from ablate.cli.options import (
     RunOrStudy,
     SeedOfRow,
 )
-from ablate.cli.standard_input import read_lines, row_for_text
+from ablate.cli.standard_input import input_lines, row_for_text
 from ablate.store import Results
 from ablate.streams import echo, print_data
 
@@ -56,7 +56,7 @@ def command(
     folder, named = row_for_text(
         Results(results), run, row, seed, "text is read from standard input"
     )
-    sentences = read_lines()  # all of them, since batches are sorted by length
+    sentences = input_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 
     decoding = named.config if named else None

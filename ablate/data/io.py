@@ -25,7 +25,7 @@ def is_address(name: str) -> bool:
     return "://" in name
 
 
-def joined(folder: Path, name: str) -> str:
+def path_of_split(folder: Path, name: str) -> str:
     """The path of a split: an address as it is, any other name relative to the folder.
 
     Raises:

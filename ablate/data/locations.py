@@ -104,7 +104,7 @@ class HubFiles:
 
 
 @dataclass(frozen=True)
-class Generator:
+class GeneratorVersion:
     """A generator of this program, by name and version, such as `toy 1`."""
 
     version: str = f"toy {toy.VERSION}"

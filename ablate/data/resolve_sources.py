@@ -14,15 +14,15 @@ from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
-from ablate.data.io import files_in, is_address, is_file, joined, missing
-from ablate.data.locations import SACREBLEU, Files, Generator, HubFiles, SacrebleuSet
+from ablate.data.io import files_in, is_address, is_file, missing, path_of_split
+from ablate.data.locations import SACREBLEU, Files, GeneratorVersion, HubFiles, SacrebleuSet
 from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
     Aligned,
     Generated,
     GeneratedText,
-    Part,
     Source,
+    StreamPart,
     Tables,
     TextFiles,
     Treebank,
@@ -145,10 +145,10 @@ class _Records:
         return self.on_hub(self.repository, _hub_prefix(data, name))
 
     def generated(self, split: str) -> Source:
-        return Generated(Generator(), split, self.generate)
+        return Generated(GeneratorVersion(), split, self.generate)
 
     def in_files(self, name: str) -> Source:
-        return files_source(joined(self.folder, name), self.data.text_fields)
+        return files_source(path_of_split(self.folder, name), self.data.text_fields)
 
     def on_hub(self, repository: Repository, prefix: str) -> Source:
         """A split in the files of a data set on the Hub whose names begin so."""
@@ -201,11 +201,11 @@ class _Texts(_Records):
         return splits
 
     def generated(self, split: str) -> Source:
-        return GeneratedText(Generator(), split)
+        return GeneratedText(GeneratorVersion(), split)
 
     def in_files(self, name: str) -> Source:
         """A text file, with or without its ending, or the files of a folder."""
-        path = joined(self.folder, name)
+        path = path_of_split(self.folder, name)
         for ending in ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz"):
             if is_file(f"{path}{ending}"):
                 return TextFiles(Files((f"{path}{ending}",)), self.data)
@@ -226,11 +226,11 @@ class _Texts(_Records):
         if not data.generated:
             end -= data.held_out
         if end < 1.0 or data.max_bytes is not None:
-            sources["train"] = Part(whole.location, whole, 0.0, end, data.max_bytes)
+            sources["train"] = StreamPart(whole.location, whole, 0.0, end, data.max_bytes)
         for split in ("dev", "test"):
             share = share_of(getattr(data, split))
             if share is not None:
-                sources[split] = Part(whole.location, whole, end, end + share, data.max_bytes)
+                sources[split] = StreamPart(whole.location, whole, end, end + share, data.max_bytes)
                 end += share
         sources.setdefault("test", sources["dev"])
         return {split: sources[split] for split in SPLITS}
@@ -256,14 +256,14 @@ class _Trees(_Records):
     def in_files(self, name: str) -> Source:
         sections = WSJ_SECTIONS.fullmatch(name) if self.data.corpus == WSJ else None
         if sections is None:
-            return Treebank(Files(_tree_files(joined(self.folder, name))))
+            return Treebank(Files(_tree_files(path_of_split(self.folder, name))))
         first = int(sections[1])
         remedy = (
             "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
         )
         files: list[str] = []
         for number in range(first, int(sections[2] or first) + 1):
-            files.extend(_tree_files(joined(self.folder, f"{number:02d}"), remedy))
+            files.extend(_tree_files(path_of_split(self.folder, f"{number:02d}"), remedy))
         return Treebank(Files(tuple(files)))
 
 

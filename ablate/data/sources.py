@@ -299,7 +299,7 @@ class TextFiles(Stream):
 
 
 @dataclass
-class Part(Stream):
+class StreamPart(Stream):
     """A part of another stream, by shares of its characters from `first` to `last`, each between 0
     and 1.
 

@@ -56,10 +56,10 @@ Node: TypeAlias = "Leaf | Tree"
 
 
 def _bracketed(node: Node) -> str:
-    return str(node) if isinstance(node, Tree) else f"({node.tag} {escaped(node.word)})"
+    return str(node) if isinstance(node, Tree) else f"({node.tag} {with_escapes(node.word)})"
 
 
-def escaped(word: str) -> str:
+def with_escapes(word: str) -> str:
     """A word with brackets as in the Penn Treebank: `-LRB-` for `(`."""
     return "".join(_ESCAPES.get(character, character) for character in word)
 

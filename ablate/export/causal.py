@@ -24,8 +24,8 @@ from ablate.export.changes import (
     less_one,
     repeated_keys,
     repeated_values,
-    scaled,
     turned_halves,
+    with_factor,
 )
 from ablate.export.huggingface import ACTIVATION_NAMES, write_transformers
 from ablate.export.target import (
@@ -63,7 +63,7 @@ LLAMA_LAYER: Parts = {
     "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
 }
 LLAMA_BODY: Parts = {
-    "model.embed_tokens.weight": of("embedding.weight", scaled),
+    "model.embed_tokens.weight": of("embedding.weight", with_factor),
     "model.norm.*": of("decoder_norm.*"),
     "lm_head.weight": of("output.weight", when=is_untied),
 }
@@ -401,7 +401,7 @@ GPT2 = Target(
     rules=(derived_head_sizes,),
     settings=lambda c: {"model_type": "gpt2", **_gpt_settings(c)},
     parts={
-        "transformer.wte.weight": of("embedding.weight", scaled),
+        "transformer.wte.weight": of("embedding.weight", with_factor),
         "transformer.wpe.weight": of("positions.weight"),
         "transformer.ln_f.*": of("decoder_norm.*"),
         "lm_head.weight": of("output.weight", when=is_untied),
@@ -438,7 +438,7 @@ GPT_J = Target(
     rules=(derived_head_sizes,),
     settings=lambda c: {"model_type": "gptj", **_gpt_settings(c), "rotary_dim": rotated_entries(c)},
     parts={
-        "transformer.wte.weight": of("embedding.weight", scaled),
+        "transformer.wte.weight": of("embedding.weight", with_factor),
         "transformer.ln_f.*": of("decoder_norm.*"),
         "lm_head.weight": of("output.weight", when=is_untied),
         "lm_head.bias": of("output_bias"),
@@ -481,7 +481,7 @@ GPT_NEOX = Target(
     rules=(derived_head_sizes,),
     settings=_neox_settings,
     parts={
-        "gpt_neox.embed_in.weight": of("embedding.weight", scaled),
+        "gpt_neox.embed_in.weight": of("embedding.weight", with_factor),
         "gpt_neox.final_layer_norm.*": of("decoder_norm.*"),
         "embed_out.weight": of("output.weight", when=is_untied),
     },
@@ -527,7 +527,7 @@ PHI = Target(
         "partial_rotary_factor": c.rope_fraction,
     },
     parts={
-        "model.embed_tokens.weight": of("embedding.weight", scaled),
+        "model.embed_tokens.weight": of("embedding.weight", with_factor),
         "model.final_layernorm.*": of("decoder_norm.*"),
         "lm_head.weight": of("output.weight", when=is_untied),
         "lm_head.bias": of("output_bias"),

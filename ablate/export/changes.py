@@ -1,4 +1,4 @@
-"""How weights of this project become those of others: changes and joins of `Part`."""
+"""How weights of this project become those of others: changes and joins of `TensorPart`."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def has_output_matrix(c: ModelConfig) -> bool:
     return c.tied_embeddings == "none"
 
 
-def scaled(embeddings: Tensor, c: ModelConfig) -> Tensor:
+def with_factor(embeddings: Tensor, c: ModelConfig) -> Tensor:
     """Embeddings with their factor, for models that have none."""
     return embeddings if c.embedding_scale == 1 else embeddings * math.sqrt(c.d_model)
 

@@ -27,7 +27,7 @@ from ablate.export.changes import (
     repeated_keys,
     repeated_values,
     rows_halved,
-    scaled,
+    with_factor,
 )
 from ablate.export.huggingface import ACTIVATION_NAMES, write_transformers
 from ablate.export.target import (
@@ -161,7 +161,7 @@ BERT = Target(
     rules=(derived_head_sizes,),
     settings=_bert_settings,
     parts={
-        "bert.embeddings.word_embeddings.weight": of("embedding.weight", scaled),
+        "bert.embeddings.word_embeddings.weight": of("embedding.weight", with_factor),
         "bert.embeddings.position_embeddings.weight": of("positions.weight"),
         "bert.embeddings.token_type_embeddings.weight": of("token_types.weight"),
         "bert.embeddings.LayerNorm.*": of("embedding_norm.*"),

@@ -47,17 +47,17 @@ def write_transformers(target: Target, model: TrainedModel, folder: Path) -> Non
         **MARKS,
         **target.settings(model.config),
     }
-    write_json(folder / "config.json", settings)
+    write_plain_json(folder / "config.json", settings)
     limit = {"max_length": model.config.max_positions}
     mask = None
     if settings["model_type"] == "marian":
         _write_marian_tokenizer(model, folder)
         limit |= {"decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
     if model.kind == "sequence-to-sequence":
-        write_json(folder / "generation_config.json", {**MARKS, **SEARCH, **limit})
+        write_plain_json(folder / "generation_config.json", {**MARKS, **SEARCH, **limit})
     elif model.kind == "causal":
         suppressed = {"suppress_tokens": [PAD, UNK, BOS]}
-        write_json(folder / "generation_config.json", {**MARKS, **suppressed, **limit})
+        write_plain_json(folder / "generation_config.json", {**MARKS, **suppressed, **limit})
     else:
         mask = MASK_TEXT
     if settings["model_type"] != "marian":
@@ -84,8 +84,8 @@ def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
         "separate_vocabs": False,
         "clean_up_tokenization_spaces": False,
     }
-    write_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
-    write_json(folder / "tokenizer_config.json", settings)
+    write_plain_json(folder / "vocab.json", {piece: id for id, piece in enumerate(vocabulary)})
+    write_plain_json(folder / "tokenizer_config.json", settings)
     for name in ("source.spm", "target.spm"):
         (folder / name).write_bytes(model.tokenizer.model)
 
@@ -98,14 +98,14 @@ def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) 
         (folder / TOKENIZER).write_bytes(model.tokenizer.model)
         return
     pad, unk, bos, eos = (model.vocabulary()[mark] for mark in (PAD, UNK, BOS, EOS))
-    write_json(folder / "tokenizer.json", _byte_level([pad, mask or unk, bos, eos]))
+    write_plain_json(folder / "tokenizer.json", _byte_level([pad, mask or unk, bos, eos]))
     second = {"unk_token": unk} if mask is None else {"mask_token": mask}
     special = {"pad_token": pad, **second, "bos_token": bos, "eos_token": eos}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.config.max_positions,
     }
-    write_json(
+    write_plain_json(
         folder / "tokenizer_config.json",
         {**settings, **special, "clean_up_tokenization_spaces": False},
     )
@@ -151,6 +151,6 @@ def _byte_level(marks: list[str]) -> dict[str, Any]:
     }
 
 
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_plain_json(path: Path, content: dict[str, Any]) -> None:
     """Write a JSON file with non-ASCII text unescaped."""
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

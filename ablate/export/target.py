@@ -56,7 +56,7 @@ def always(c: ModelConfig) -> bool:
 
 
 @dataclass(frozen=True)
-class Part:
+class TensorPart:
     """What a tensor of another library is made of.
 
     ours: names of our tensors, each with the changes that are applied to it in order, with the
@@ -73,7 +73,7 @@ class Part:
     when: Callable[[ModelConfig], bool] = always
 
 
-def of(*ours: str | Change, **facts: Any) -> Part:
+def of(*ours: str | Change, **facts: Any) -> TensorPart:
     """A part made of ours: names, each followed by its changes."""
     sources: list[tuple[str, tuple[Change, ...]]] = []
     for entry in ours:
@@ -82,10 +82,10 @@ def of(*ours: str | Change, **facts: Any) -> Part:
         else:
             name, changes = sources.pop()
             sources.append((name, (*changes, entry)))
-    return Part(tuple(sources), **facts)
+    return TensorPart(tuple(sources), **facts)
 
 
-Parts = Mapping[str, Part]  # by the names of the other library
+Parts = Mapping[str, TensorPart]  # by the names of the other library
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +186,7 @@ class _Reader:
                         self.tensors[theirs + _filled(name, e, kind)] = part.join(tensors, c)
 
     def _sources(
-        self, prefix: str, part: Part, e: int, kind: str, c: ModelConfig
+        self, prefix: str, part: TensorPart, e: int, kind: str, c: ModelConfig
     ) -> list[Tensor] | None:
         tensors = []
         for name, changes in part.ours:

@@ -2,7 +2,7 @@
 
 from ablate.launch.executor import Demand, Executor, Lost, Slot
 from ablate.launch.launch import Launch, launch, outcome_of_launch
-from ablate.launch.preparation import prepare
+from ablate.launch.preparation import prepare_study
 from ablate.launch.scheduler import Watcher
 
 __all__ = [
@@ -14,5 +14,5 @@ __all__ = [
     "Watcher",
     "launch",
     "outcome_of_launch",
-    "prepare",
+    "prepare_study",
 ]

@@ -25,7 +25,7 @@ from ablate.data.corpus import Corpus
 from ablate.launch.devices import micro_batch, runs_of_pilot
 from ablate.launch.executor import Demand, Executor, Slot
 from ablate.launch.local import local_executor
-from ablate.launch.preparation import prepare
+from ablate.launch.preparation import prepare_study
 from ablate.launch.scheduler import Control, Scheduler, Watcher
 from ablate.plan.resources import refuse_full_disk
 from ablate.run.job import Job, RunRequest
@@ -123,7 +123,7 @@ def launch(
     # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is
     # missing.
     executor = executor_for(demand) if resources.device == "cuda" else None
-    corpora = prepare(study, results, observer.log)
+    corpora = prepare_study(study, results, observer.log)
     missing = [id for id in stage.runs if is_missing(runs[id], results, retries)]
     if not missing:
         return

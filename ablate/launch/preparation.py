@@ -16,7 +16,7 @@ from ablate.store.records import Execution, RunRecord
 from ablate.study import Run, Study
 
 
-def prepare(
+def prepare_study(
     study: Study, results: Results, log: Callable[[str], None]
 ) -> dict[CorpusConfig, Corpus]:
     """Prepare the corpora of a study, one for each size of vocabulary, and write run.json for its

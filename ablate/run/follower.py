@@ -21,7 +21,7 @@ from ablate.errors import Interrupted
 from ablate.kernels import ranks as collectives
 from ablate.kernels.device import visible_device
 from ablate.kernels.ranks import use_ranks
-from ablate.run.job import Command, RankStart
+from ablate.run.job import RankCommand, RankStart
 from ablate.run.pipeline import RunInputs
 from ablate.run.ranks import use_loopback
 from ablate.training import Diverged, RunContext
@@ -59,7 +59,7 @@ def _follow(start: RankStart) -> None:
         collectives.join(collectives.open_store(start.port), start.rank, start.size, device)
     ) as ranks:
         while True:
-            command = Command(**ranks.all_gather_objects(None)[0])
+            command = RankCommand(**ranks.all_gather_objects(None)[0])
             inputs = inputs.on(device, command.execution)
             if command.decoding is None:
                 with suppress(Interrupted, Diverged):  # the first rank saves or records it

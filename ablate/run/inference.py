@@ -111,7 +111,7 @@ def _refuse_other_tasks(folder: RunFolder, *commands: str) -> None:
     raise UsageError(text)
 
 
-def generate(
+def generated_texts(
     folder: RunFolder,
     results: Results,
     prompt: str,

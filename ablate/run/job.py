@@ -128,7 +128,7 @@ class RankStart(_Message):
     port: int
 
 
-class Command(_Message):
+class RankCommand(_Message):
     """A stage of a run that all ranks go through; the first one sends it.
 
     execution: of a training; keep: number of checkpoints that averaging uses.

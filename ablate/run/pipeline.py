@@ -19,9 +19,9 @@ from ablate.kernels.device import prepare, visible_device
 from ablate.kernels.ranks import current_ranks
 from ablate.model import Transformer, build
 from ablate.run.execution import execution_of
-from ablate.run.job import Command, Job
+from ablate.run.job import Job, RankCommand
 from ablate.run.progress import ProgressReporter
-from ablate.run.ranks import Group, count_ranks, group_of
+from ablate.run.ranks import RankGroup, count_ranks, group_of
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
@@ -168,7 +168,7 @@ class _Pipeline:
             self.folder, job, inputs.config, self.corpus.training, self.log
         )
         self.inputs = inputs.on(visible_device(job.device, job.devices), self.execution)
-        self.config, self.group = self.inputs.config, Group()
+        self.config, self.group = self.inputs.config, RankGroup()
         self.reporter = ProgressReporter(
             self.folder, self.execution.threads, self.inputs.device, job.device, job.report_seconds
         )
@@ -257,7 +257,7 @@ class _Pipeline:
         # are kept.
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
-        self.group.send(Command(execution=self.execution, keep=keep))
+        self.group.send(RankCommand(execution=self.execution, keep=keep))
         trainer = self.inputs.trainer(self.execution, keep, self.context)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
@@ -353,7 +353,7 @@ class _Pipeline:
         """Evaluate the run with one set of decoding settings, and store its predictions with their
         scores.
         """
-        self.group.send(Command(execution=self.execution, decoding=config, result=result))
+        self.group.send(RankCommand(execution=self.execution, decoding=config, result=result))
         scores, predictions, generated, seconds = self.inputs.evaluate(
             config, result, self._between_batches
         )

@@ -23,7 +23,7 @@ import torch
 from ablate.interpreter import python_command
 from ablate.kernels import ranks as collectives
 from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
-from ablate.run.job import Command, Job, RankStart
+from ablate.run.job import Job, RankCommand, RankStart
 
 FOLLOWER = python_command("ablate.run.follower")
 POLL_SECONDS = 0.2
@@ -38,13 +38,13 @@ def count_ranks(job: Job, parts: int) -> int:
     return min(len(job.devices), parts)  # both are powers of two
 
 
-class Group:
+class RankGroup:
     """The ranks of a run, as the first of them sees them."""
 
     def __init__(self, ranks: Ranks = ONLY_RANK) -> None:
         self.ranks = ranks
 
-    def send(self, command: Command) -> None:
+    def send(self, command: RankCommand) -> None:
         """Let the other ranks go through a stage of the run, which this process then goes through
         as well.
         """
@@ -53,10 +53,10 @@ class Group:
 
 
 @contextmanager
-def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[Group]:
+def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[RankGroup]:
     """Start the other ranks of a run, and end them with the context."""
     if size == 1:
-        yield Group()
+        yield RankGroup()
         return
     use_loopback()
     store = collectives.open_store()
@@ -66,7 +66,7 @@ def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> 
     try:
         with use_ranks(collectives.join(store, 0, size, device)) as ranks:
             log.info("%d processes work on this run", size)
-            yield Group(ranks)
+            yield RankGroup(ranks)
     except RuntimeError:
         followers.end_if_lost()
         raise

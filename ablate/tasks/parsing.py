@@ -48,9 +48,9 @@ class Parsing(SequenceToSequence):
 
     def as_read(self, text: str) -> str:
         """A new sentence with the brackets among its words escaped, as in a treebank."""
-        from ablate.data.trees import escaped
+        from ablate.data.trees import with_escapes
 
-        return " ".join(map(escaped, text.split()))
+        return " ".join(map(with_escapes, text.split()))
 
     def readable(self, prediction: str, text: str) -> str | None:
         """The tree in brackets, with the sentence's words; None if it is not well-formed."""

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from ablate.errors import StudyError
-from ablate.launch.preparation import prepare
+from ablate.launch.preparation import prepare_study
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks.task_check import _check, _Fault, _two_items
@@ -53,7 +53,7 @@ def checked(tmp_path, corpora, monkeypatch):
         (tmp_path / file).write_text(source)
         (tmp_path / "s.yaml").write_text(study.replace("  N: 1", "  N: 2"))
         try:
-            prepare(
+            prepare_study(
                 read_study(tmp_path / "s.yaml"), Results(tmp_path / "results"), lambda line: None
             )
         except StudyError as error:
