@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_700
+LINES = 52_300
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -96,9 +96,7 @@ def _draw_layer(
 
 
 def draw_importances(importances: Importances, run: str) -> Figure:
-    """Draw a grid of layers and heads for each kind of attention, with the importance written into
-    every cell.
-    """
+    """Draw a grid of layers and heads for each kind, with the importance in every cell."""
     kinds = dict.fromkeys(head.kind for head in importances.heads)
     grids = {kind: importances.grid(kind) for kind in TITLES if kind in kinds}
     heights = [len(grid.values) for grid in grids.values()]

@@ -36,9 +36,7 @@ class HeadImportance:
 
 
 class Grid(NamedTuple):
-    """The importance of each head of one kind of attention: a row of `values` for each of
-    `layers`.
-    """
+    """The importance of the heads of one kind: a row of `values` for each of `layers`."""
 
     layers: list[int]
     values: list[list[float]]

@@ -85,9 +85,7 @@ class AttentionWeights:
 
 
 class _Tokens(NamedTuple):
-    """The queries or the keys of an attention layer: token ids, and the function that gives their
-    pieces.
-    """
+    """The queries or the keys of a layer: token ids, and what gives their pieces."""
 
     ids: list[int]
     pieces: Callable[[list[int]], list[str]]
@@ -197,9 +195,7 @@ def record_weights(
 
 
 def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
-    """Return a text, with a begin mark for a decoder; by default SHOWN_TOKENS tokens of the test
-    split, or fewer.
-    """
+    """A text, with a begin mark for a decoder; by default the first tokens of test."""
     begin = [BOS] if run.config.has_decoder else []
     most = run.config.max_positions - len(begin)
     if text is None:

@@ -188,9 +188,7 @@ def _show_importance(
 
 
 def _save(figure: Figure, paths: list[Path]) -> None:
-    """Write the figure. The paths are reported on standard error, because standard output may be
-    read by a program.
-    """
+    """Write the figure, and report the paths on standard error."""
     from ablate.plotting import save
 
     save(figure, paths)

@@ -273,9 +273,7 @@ def submit_study(
 
 
 def job_lines(results: Results, study: str) -> list[str]:
-    """The jobs of a study on clusters: those that are open, and the last one, each with its
-    pilots.
-    """
+    """The open jobs of a study on clusters, and the last one, each with its pilots."""
     from ablate.store.jobs import jobs_of
 
     lines: list[str] = []

@@ -88,8 +88,6 @@ def _write_schema(file: Path) -> None:
 
 
 def _study_name(stem: str) -> str:
-    """The file's name as a name for the study; `study` if YAML or the results root has another use
-    for the word.
-    """
+    """The file's name as a name for the study; `study` for a word with another use."""
     stem = re.sub("[^A-Za-z0-9_-]+", "-", stem).strip("-")
     return stem if _NAME.fullmatch(stem) and stem.lower() not in _RESERVED else "study"

@@ -38,9 +38,7 @@ REST = 9.0
 
 
 class LiveView:
-    """Shows the progress of a study, as the watcher of a launch or by itself from files alone
-    (`watch`).
-    """
+    """Shows the progress of a study: of a launch, or from files alone (`watch`)."""
 
     def __init__(self, study: Study, results: Results, console: Console) -> None:
         self.study, self.results, self.console = study, results, console
@@ -103,9 +101,7 @@ class LiveView:
         self.running.add(run)
 
     def held(self, run: str) -> None:
-        """Another process trains a run that was started here; said once, although it is tried again
-        and again.
-        """
+        """Another process trains a run that was started here; said once."""
         if self.frame is None and run not in self.held_elsewhere:
             self.log(f"waiting  {self.labels[run]}: another process trains it")
         self.held_elsewhere.add(run)
@@ -139,9 +135,7 @@ class LiveView:
                     self.log(f"running  {self.labels[run]}: {self._progress(run)}{_left(current)}")
 
     def _draw(self, frame: Frame) -> None:
-        """Draw the table; less often for a study of thousands of runs, which takes long to read
-        through.
-        """
+        """Draw the table; less often for a large study, which takes long to read."""
         from ablate.report.live_table import live_table
 
         start, size = time.monotonic(), self.console.size
@@ -206,9 +200,7 @@ class LiveView:
         self.console.print(line, soft_wrap=True)
 
     def _result(self, run: str) -> Result | None:
-        """The result of a run; None if there is none, or if it cannot be read, which must not end a
-        launch.
-        """
+        """The result of a run; None if there is none, or it cannot be read."""
         try:
             return self.results.run(run).read_result()
         except StoreError:
@@ -248,9 +240,7 @@ def _left(progress: StudyProgress) -> str:
 
 
 class Frame:
-    """A view at the bottom of a terminal that is drawn again in place; printed lines scroll by
-    above it.
-    """
+    """A view at the bottom of a terminal, drawn again in place; lines scroll by above it."""
 
     def __init__(self, console: Console) -> None:
         from rich.live import Live
@@ -289,9 +279,7 @@ class Frame:
         return Segments(content)
 
     def _erase_wrapped_rows(self) -> None:
-        """Erase the rows that a terminal adds when it becomes narrower than the frame; rich does
-        not count them.
-        """
+        """Erase the rows that a narrower terminal adds, which rich does not count."""
         from rich.control import Control
         from rich.segment import ControlType, Segment
 
@@ -303,7 +291,5 @@ class Frame:
 
 
 def is_interactive(console: Console) -> bool:
-    """Whether output goes to a terminal that can redraw: no pipe, no file, no dumb terminal, no
-    CI.
-    """
+    """Whether output goes to a terminal that can redraw: no pipe, no file, no CI."""
     return console.file.isatty() and not console.is_dumb_terminal and not os.environ.get("CI")

@@ -75,9 +75,7 @@ SeedOfRow = Annotated[
 
 
 def _local_folder(folder: Path) -> Path:
-    """Refuse the address of a server, which would silently become a folder `s3:` beside the
-    study.
-    """
+    """Refuse the address of a server, which would become a folder `s3:`."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", str(folder)):
         raise typer.BadParameter(
             f'"{folder}" is an address; results are in a folder of this machine'
@@ -178,9 +176,7 @@ class StudyOptions:
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer takes it: a parameter whose type is a dataclass of options becomes its
-    fields.
-    """
+    """The command as Typer takes it: a dataclass of options becomes its fields."""
     groups: dict[str, Any] = {}
     flat: list[inspect.Parameter] = []
     hints = get_type_hints(command, include_extras=True)
@@ -213,9 +209,7 @@ def print_notes(study: Study) -> None:
 
 
 def warn_of_changed_data(study: Study, results: Results) -> None:
-    """Warn if the study's files have changed since its base was trained; `ablate run` refuses to
-    mix them.
-    """
+    """Warn if the study's files may have changed since its base was trained."""
     from ablate.data.resolve_sources import is_other_text
 
     used: set[str] = set()

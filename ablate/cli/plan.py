@@ -135,9 +135,7 @@ def command(
 
 
 def data_faults(study: Study, root: Results) -> list[str]:
-    """A line for each missing split, or else for each vocabulary that the text at hand cannot
-    give.
-    """
+    """A line for each missing split, or for each vocabulary that the text cannot give."""
     from ablate.data.resolve_sources import learns_in_a_moment, source_faults
     from ablate.store.corpora import known_lengths
     from ablate.tasks.base import Task

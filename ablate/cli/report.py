@@ -121,9 +121,7 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
 
 
 def _samples(table: Table, root: Results, count: int) -> list[Sample]:
-    """Samples where the one corpus of the results is there; results of several have no common
-    sentences.
-    """
+    """Samples, if the one corpus of the results is there: several have none in common."""
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
         return []
     from ablate.data.corpus import Corpus

@@ -242,9 +242,7 @@ def _follow(study: Study, view: View, job: JobFolder | None) -> Step:
 
 
 def _is_retried(job: JobFolder, part: Study) -> bool:
-    """Whether a pilot of a job may try a failed run of a part of its study once more, on another
-    host.
-    """
+    """Whether a pilot of a job may try a failed run once more, on another host."""
     from ablate.store.status import read_failure
 
     if not any(report.is_alive for report in job.read_pilots()):

@@ -16,9 +16,7 @@ if TYPE_CHECKING:
 
 
 def input_lines() -> list[str]:
-    """Lines of standard input. Decoded here, because Python accepts invalid UTF-8 in some
-    locales.
-    """
+    """Lines of standard input, decoded here: Python accepts invalid UTF-8 in some locales."""
     if sys.stdin is None:
         raise DataError("standard input is closed; text is read from it, as in `... < FILE`")
     lines = []
@@ -33,9 +31,7 @@ def input_lines() -> list[str]:
 
 
 def piped_text() -> str | None:
-    """The text of a pipe or a file on standard input, without the last line break; None if there is
-    none.
-    """
+    """The text piped to standard input, without the last line break; None if there is none."""
     if sys.stdin is None:
         return None
     try:

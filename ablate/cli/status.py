@@ -85,9 +85,7 @@ def command(
 
 
 def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
-    """Show the state of every run, the jobs on clusters, and the end of the log of each failed
-    run.
-    """
+    """Show every run, the jobs on clusters, and the end of the log of each failed run."""
     from ablate.analysis.stages import next_stage
     from ablate.plan.plan import Plan, RunStatus, plan_of
     from ablate.report.plan_text import print_status

@@ -105,9 +105,7 @@ def _name(parameter: Any) -> str:
 
 
 def _wrong_value(error: typer.BadParameter) -> str:
-    """Message with the given and the allowed values. The given one is in the pydantic exception
-    that caused typer's.
-    """
+    """Message with the given value, which pydantic's exception has, and the allowed ones."""
     from pydantic import ValidationError
 
     from ablate.config.fields import field_errors

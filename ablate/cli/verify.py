@@ -101,9 +101,7 @@ def _check_filesystem(folder: Path) -> None:
 
 
 def _stored(study: Study, results: Results) -> int:
-    """Check the files of the study's runs and corpora against their hashes; the number of
-    faults.
-    """
+    """Check the stored files of runs and corpora; the number of faults."""
     from ablate.formatting import plural
     from ablate.store.audit import Audit, audit
     from ablate.store.corpora import names_other_files
@@ -138,9 +136,7 @@ def _stored(study: Study, results: Results) -> int:
 
 
 def _manifests(study: Study, results: Results) -> list[Path]:
-    """The manifests of the corpora that the study's settings name, and of those that its results
-    name and are here.
-    """
+    """The manifests of the corpora that the study or its results name and that are here."""
     from ablate.store.corpora import MANIFEST, known_corpus
 
     manifests: set[Path] = set()  # because most rows share one corpus
@@ -165,9 +161,7 @@ def _corpus_of(folder: RunFolder) -> str | None:
 
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
-    """Train a few steps of a row with and without an interruption; 1 if the results differ, else
-    0.
-    """
+    """Train a few steps with and without an interruption; 1 if the results differ, else 0."""
     from ablate.launch import Demand
     from ablate.launch.devices import local_slots, micro_batch
     from ablate.run.resume_check import check_resume

@@ -122,9 +122,7 @@ class Engine(Keyed):
         return f"which you start; the last one prints the table:\nablate work --job {folder.path}"
 
     def cancel(self, submission: Submission, waiting_only: bool = False) -> str:
-        """Cancel what was submitted, or only the pilots that have not started; the reason of a
-        refusal.
-        """
+        """Cancel what was submitted, or only waiting pilots; the reason of a refusal."""
         return ""
 
     def drive(

@@ -231,9 +231,7 @@ class Pilot(Control):
         return code
 
     def _requeue(self, task: Allocation, has_progress: bool) -> str:
-        """Put the allocation back into the queue unless somebody has cancelled it; the reason for
-        people.
-        """
+        """Requeue the allocation unless somebody has cancelled it; the reason for people."""
         state, restarts = task.state()
         if restarts > task.restarts:
             return f"{REQUEUED} by Slurm"

@@ -324,9 +324,7 @@ def _outcome(ray: Any, task: Any) -> str:
 
 
 def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
-    """The function of a task. Defined inside, so that Ray sends its code, and its workers need
-    nothing installed.
-    """
+    """The function of a task, defined inside so that Ray sends its code to workers."""
 
     def pilot(command: Sequence[str], environment: dict[str, str], log: str) -> int:
         import os
@@ -360,9 +358,7 @@ def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:
 
 
 def leave_with_input() -> None:
-    """Save and leave when standard input ends, because whatever has started this pilot is gone; for
-    a thread.
-    """
+    """Save and leave when standard input ends: whatever started this pilot is gone."""
     with suppress(OSError):
         while os.read(0, 1 << 10):
             pass

@@ -112,9 +112,7 @@ def slurm_time(value: object) -> str:
 
 
 def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
-    """Options as arguments of sbatch: `true` is an option without a value, `false` and nothing
-    leave it out.
-    """
+    """Options as arguments of sbatch: `true` has no value, `false` is left out."""
     arguments = []
     for name, value in options.items():
         if value is True:
@@ -222,9 +220,7 @@ class Slurm(Engine):
                 raise UsageError(f"sbatch: {_reason(done)}")
 
     def _check_time(self) -> None:
-        """Refuse a time limit in which no run would begin, or with which Slurm would let the pilots
-        wait forever.
-        """
+        """Refuse a time in which no run would begin, or longer than the partition's limit."""
         given = self.sbatch.get("time")
         if given is None:
             return
@@ -261,9 +257,7 @@ class Slurm(Engine):
     def submit(
         self, folder: JobFolder, job: ClusterJob, pilots: int
     ) -> tuple[tuple[str, ...], str | None]:
-        """Submit pilots as one array, or as several if the cluster limits arrays, and the closing
-        job after them.
-        """
+        """Submit pilots as few arrays, and the closing job after them."""
         write_scripts(folder, self.setup, job.python)
         logs = str(folder.logs).replace("%", "%%")  # in which sbatch replaces %j and the like
         chdir = f"--chdir={folder.path}"
@@ -357,9 +351,7 @@ def write_scripts(folder: JobFolder, setup: Sequence[str], python: str) -> None:
 
 
 def slurm(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run a command of Slurm. An allocation's own variables are left out: sbatch would take them
-    for options.
-    """
+    """Run a command of Slurm, without the allocation's own variables."""
     environment = {}
     for name, value in os.environ.items():
         if name == "SLURM_CONF" or not name.startswith(("SLURM_", "SBATCH_")):
@@ -375,9 +367,7 @@ def slurm(*command: str) -> subprocess.CompletedProcess[str]:
 
 
 def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    """The reason that a failed command gives, in one line without its name: its fatal error, if it
-    names one.
-    """
+    """The reason of a failed command in one line: its fatal error, if it names one."""
     fatal, reasons = [], []
     for line in done.stderr.splitlines():
         text = line.strip().removeprefix(f"{done.args[0]}: ")
@@ -409,9 +399,7 @@ def max_array_size() -> int:
 
 
 def cancel(ids: Sequence[str], *options: str) -> str:
-    """Cancel jobs; the reason if Slurm refuses, else empty. Jobs that have ended already are no
-    reason.
-    """
+    """Cancel jobs; the reason if Slurm refuses, but not for jobs that have ended."""
     if not ids:
         return ""
     done = slurm("scancel", *options, "--", *ids)
@@ -470,9 +458,7 @@ class SlurmTask(Allocation):
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of a duration as Slurm prints it: `1-02:03:04`, `02:03:04`, `03:04`; infinite for any
-    other text.
-    """
+    """Seconds of a duration as Slurm prints it, such as `1-02:03:04`; infinite for others."""
     parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
     if parts is None:
         return math.inf
@@ -500,9 +486,7 @@ def _seconds(value: Setting) -> float:
 
 
 def _bytes(value: Setting) -> float | None:
-    """Bytes of an amount of memory as sbatch takes it: `8G`, or a number of MiB; None for 0, the
-    whole node.
-    """
+    """Bytes of memory as sbatch takes it: `8G`, or MiB; None for 0, the whole node."""
     amount = re.fullmatch(r"(\d+)([KMGT]?)", str(value).upper().removesuffix("B"))
     if amount is None or not int(amount[1]):
         return None

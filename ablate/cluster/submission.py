@@ -150,9 +150,7 @@ def is_over(study: Study, results: Results) -> bool:
 
 
 def work_done(study: Study, results: Results) -> int:
-    """Steps that the runs of a study have made so far, and one for each result: grows if and only
-    if work is done.
-    """
+    """Steps that the runs have made so far, and one for each result."""
     total = 0
     for run in study.all_runs():
         folder = results.run(run.id)
@@ -200,9 +198,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
 
 
 def close_finished(results: Results, study: str) -> None:
-    """Close the jobs of a study that have nothing left to do and no pilot, such as one of Ray whose
-    driver has died.
-    """
+    """Close the jobs of a study that have nothing left to do and no pilot."""
     for folder in open_jobs(results, study):
         try:
             has_pilots = any(report.is_alive for report in folder.read_pilots())

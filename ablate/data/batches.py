@@ -98,9 +98,7 @@ def largest_padded_batch(split: Split, batch_tokens: int, fraction: float = 1.0)
 
 
 def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray[np.int64]]:
-    """Divide a batch into `count` parts of neighbors with about as many tokens each; some may be
-    empty.
-    """
+    """Divide a batch into `count` parts with about as many tokens each; some may be empty."""
     if count == 1:
         return [records]
     ends = np.cumsum(split.lengths(records).max(axis=0), dtype=np.int64)
@@ -133,9 +131,7 @@ def micro_batches(
 
 
 def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
-    """Every record once, in batches of about `tokens` tokens and of similar lengths; yields their
-    indices.
-    """
+    """Every record once, as indices: batches of about `tokens` tokens and of similar lengths."""
     first, last, longest = _lengths(split, None)
     order = _by_lengths(longest, np.subtract(first, last, dtype=np.float64))
     # A cut wherever the running sum passes a multiple of `tokens`.
@@ -189,9 +185,7 @@ def pad_sequences(
 def _lengths(
     split: Split, kept: NDArray[np.int64] | None
 ) -> tuple[NDArray[np.uint16], NDArray[np.uint16], NDArray[np.uint16]]:
-    """Lengths of the first field, of the last and of the longest; 16 bits hold the longest
-    sequence, 60,001 tokens.
-    """
+    """Lengths of the first field, the last and the longest; 16 bits hold 60,001 tokens."""
     fields = [split[field].lengths.astype(np.uint16) for field in split.fields]
     if kept is not None:
         fields = [lengths[kept] for lengths in fields]
@@ -218,9 +212,7 @@ def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) ->
 
 
 def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDArray[np.int64]:
-    """np.lexsort((secondary, primary)), several times as fast for 5 million: a radix sort, then
-    many small sorts.
-    """
+    """np.lexsort((secondary, primary)), faster: a radix sort, then many small sorts."""
     order = np.argsort(primary, kind="stable")  # a radix sort, for 16 bits
     counts = np.bincount(primary)
     ends = np.cumsum(counts)

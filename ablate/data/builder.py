@@ -327,9 +327,7 @@ class CorpusBuilder:
         return sums
 
     def _publish(self, counts: CorpusCounts) -> None:
-        """Write the manifest last, once all other files are on disk: a folder with a manifest is a
-        complete corpus.
-        """
+        """Write the manifest after all other files: with it the corpus is complete."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
         hashes = {path.name: sha256(path) for path in files}
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}

@@ -31,9 +31,7 @@ _SUBSET_KEY = 20170612
 
 @dataclass(frozen=True)
 class TokenSequences:
-    """Token ids of one text field, without BOS and EOS: all sequences concatenated, and where each
-    begins.
-    """
+    """Token ids of one text field, without BOS and EOS, and where each sequence begins."""
 
     ids: NDArray[np.uint32]
     offsets: NDArray[np.int64]
@@ -153,9 +151,7 @@ class LengthSums:
 
 
 class Corpus:
-    """A prepared corpus on disk. Every file is compared with its hash before it is used; large ones
-    with their size.
-    """
+    """A prepared corpus on disk. Every file is compared with its hash or size before it is used."""
 
     def __init__(self, folder: Path, test: Literal["test", "dev"] = "test") -> None:
         """Open a corpus written by `prepare`; `test` is the split in the place of the test split.

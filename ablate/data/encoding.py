@@ -165,9 +165,7 @@ class EncoderPool:
 
 @contextmanager
 def _spawning_without_current_folder() -> Iterator[None]:
-    """Start spawned processes without the current folder on their path, so that no file there is
-    taken for a module.
-    """
+    """Start processes without the current folder on their path: no file there is a module."""
     before = os.environ.get("PYTHONSAFEPATH")
     os.environ["PYTHONSAFEPATH"] = "1"
     try:
@@ -179,9 +177,7 @@ def _spawning_without_current_folder() -> Iterator[None]:
 
 @contextmanager
 def _sigint_blocked() -> Iterator[None]:
-    """Block SIGINT in processes started within the context: Ctrl-C must not reach them before
-    `os.setsid`.
-    """
+    """Block SIGINT in processes that start here: it must not reach them before `os.setsid`."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield

@@ -117,9 +117,7 @@ def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: D
 
 
 def _repeated(source: Source) -> NDArray[np.bool_]:
-    """A mask of the records that occurred before, by 64-bit hashes; takes 40 bytes per record while
-    sorting.
-    """
+    """A mask of the records that occurred before, by 64-bit hashes."""
     hashes = np.fromiter((_hash(record.texts) for record in source.documents()), dtype=np.uint64)
     repeated = np.ones(len(hashes), dtype=bool)
     # return_index gives the first of equal values.

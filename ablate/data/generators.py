@@ -107,9 +107,7 @@ def permutations(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 
 def dyck(draws: Draws, length: int, data: SyntheticData) -> Items:
-    """The beginning of a Dyck word, a mark, the brackets that close it, and an end:
-    `(0 (1 (0 )0 = )1 )0 .`.
-    """
+    """The beginning of a Dyck word, and the brackets that close it: `(0 (1 (0 )0 = )1 )0 .`."""
     kinds, depth = _number(data.symbols), _number(data.depth)
     rows = np.arange(len(draws))
     opens, kind = draws.uniform(length) < 0.5, draws.integers(kinds, length)

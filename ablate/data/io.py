@@ -96,9 +96,7 @@ def missing(
 
 
 def _nearest(path: Path, names: Iterable[str] | None) -> str:
-    """Return `; did you mean "train.txt"?` for the name most similar to that of `path`, with or
-    without its suffix.
-    """
+    """Return `; did you mean "train.txt"?` for the name most similar to that of `path`."""
     if names is None:
         try:
             names = [entry.name for entry in path.parent.iterdir()]
@@ -111,9 +109,7 @@ def _nearest(path: Path, names: Iterable[str] | None) -> str:
 
 
 def signature(path: str) -> list[Any]:
-    """A value that changes with a file's content, known without reading it: path, size, times,
-    inode.
-    """
+    """A value that changes with a file's content: path, size, times, inode."""
     with readable(path):
         if is_address(path):
             return [path, str(_filesystem(path).ukey(path))]

@@ -128,9 +128,7 @@ class GeneratorVersion:
 
 @dataclass
 class SacrebleuSet:
-    """A test set of sacreBLEU, in sacreBLEU's cache. Only the first of several references is
-    used.
-    """
+    """A test set of sacreBLEU, in its cache. Only the first of several references is used."""
 
     name: str
     languages: tuple[str, ...]

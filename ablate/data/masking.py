@@ -132,9 +132,7 @@ class MaskedContexts(Contexts):
         return places, is_token, drawn < limit
 
     def _word_starts(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The place of the first token of each token's word; of a word that a context cuts, its
-        first token there.
-        """
+        """The place of the first token of each token's word within the context."""
         ids, spaces = self.ids[places], self.spaces
         token, previous = ids[:, 1:], ids[:, :-1]
         first = np.ones(ids.shape, dtype=bool)

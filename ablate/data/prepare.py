@@ -123,9 +123,7 @@ def _build(
     log: Log,
     check_lease: Callable[[], None],
 ) -> None:
-    """Build the corpus in a working folder and move it to `path`; `check_lease` raises if the lease
-    was lost.
-    """
+    """Build the corpus in a working folder and move it to `path`, unless the lease was lost."""
     origins = {
         split: source.origin().updated(sha256=tuple(content[split]))
         for split, source in sources.items()

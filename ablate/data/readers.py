@@ -66,9 +66,7 @@ def read_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
 
 
 def _blocks(path: str, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Yield about a megabyte of complete lines at a time, or a longer line, with the number of the
-    first line.
-    """
+    """Yield about a megabyte of whole lines at a time, with the number of the first line."""
     number = 1
     rest: list[bytes] = []  # pieces of a line, joined once: a document may have a thousand
     with readable(path), open_bytes(path) as stream:

@@ -123,9 +123,7 @@ class Records(Preparation):
     def encoded(
         self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """All records of dev or test at once; those of the training split that are short enough in
-        chunks.
-        """
+        """Dev or test at once; the training records that are short enough in chunks."""
         if split != "train":
             yield self._encoded_at_once(split, models)
             return
@@ -191,9 +189,7 @@ class Records(Preparation):
         return texts
 
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
-        """The settings of the first version, and those added later that are not at their
-        default.
-        """
+        """The settings of the first version, and those added later that a study has set."""
         return [data["vocab_size"], data.get("max_length"), later_settings(data, fields)]
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:

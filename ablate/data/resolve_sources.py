@@ -335,9 +335,7 @@ def _entries_beside(path: str) -> list[Path]:
 
 
 def _other_endings(path: str) -> list[str]:
-    """Text files with the name of a split and another ending, such as that of the other
-    language.
-    """
+    """Text files with the name of a split and another ending, such as another language."""
     names = []
     for entry in _entries_beside(path):
         stem = entry.name.removesuffix(".gz").rpartition(".")[0]
@@ -347,9 +345,7 @@ def _other_endings(path: str) -> list[str]:
 
 
 def _written_names(path: str, labels: Sequence[str]) -> set[str]:
-    """Names beside `path` that a study may write: files with columns, folders, and text files
-    without their ending.
-    """
+    """Names beside `path` that a study may write for a split."""
     names = set()
     for entry in _entries_beside(path):
         stem, _, label = entry.name.removesuffix(".gz").rpartition(".")

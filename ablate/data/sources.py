@@ -196,14 +196,10 @@ class Tables(Source):
 
 @dataclass
 class Treebank(Source):
-    """Files of trees in brackets, read one after another: sentences, and their linearized trees
-    with tags.
-    """
+    """Files of trees in brackets: sentences, and their linearized trees with tags."""
 
     def documents(self) -> Iterator[Document]:
-        """The sentences and trees, as `trees.normalized` reduces them; trees without words are left
-        out and counted.
-        """
+        """The sentences and `trees.normalized`; trees without words are counted."""
         self.repaired.clear()
         for path in self.location.paths():
             for line, tree in parse_brackets(read_lines(path, self.repaired), path):
@@ -215,9 +211,7 @@ class Treebank(Source):
                 yield Document((sentence, linearized(kept)), (path,), line)
 
     def content(self) -> list[str]:
-        """The hash of sentences and trees, so that the same trees in other files are the same
-        corpus.
-        """
+        """The hash of sentences and trees, however they are divided into files."""
         return [_hash(text for document in self.documents() for text in document.texts)]
 
 
@@ -247,9 +241,7 @@ class Stream(Source):
     """Documents of one text each, of which every character counts."""
 
     def content(self) -> list[str]:
-        """The hash of the text and of the beginnings of its documents; where a document is divided
-        does not change it.
-        """
+        """The hash of the text and of where its documents begin, however it is divided."""
         digest = hashlib.sha256()
         for (text,), _, _, begins in self.documents():
             digest.update(b"\x00" * begins + text.encode())  # a text contains no NUL
@@ -408,7 +400,5 @@ def _read_text(path: str) -> Iterator[str]:
 
 
 def _word_end(text: str) -> int:
-    """The last place at which a text can be cut without changing its tokens: after a line end, or
-    before a space.
-    """
+    """The last place at which a cut changes no token: after a line end, or before a space."""
     return max(text.rfind("\n") + 1, text.rfind(" "), 0) or len(text)

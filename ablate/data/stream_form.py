@@ -117,9 +117,7 @@ class DocumentStream(Preparation):
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> list[int]:
-    """The ids of a text. Lines are encoded one by one, which gives the same ids: a line end is a
-    token of its own.
-    """
+    """The ids of a text, line by line: a line end is a token of its own."""
     if isinstance(tokenizer, ByteTokenizer):
         return tokenizer.encode([text])[0]
     lines = text.split("\n")  # only LF ends a line

@@ -226,9 +226,7 @@ def load_tokenizer(model: bytes) -> Tokenizer:
 
 
 class ReservoirSample(Generic[T]):
-    """A uniform random sample of at most `size` added items, in order (Vitter, 1985). The seed is
-    fixed.
-    """
+    """A random sample of at most `size` items, in order (Vitter, 1985), with a fixed seed."""
 
     def __init__(self, size: int) -> None:
         self.size, self.added = size, 0

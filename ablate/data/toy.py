@@ -144,9 +144,7 @@ def _sentence(draw: random.Random) -> tuple[str, str]:
 
 
 def _noun_phrase(draw: random.Random, kind: int) -> tuple[_Phrase, list[str], list[str]]:
-    """A noun phrase, in 2 of 5 cases with a location: `the dog near a river`. Returns it and its
-    words.
-    """
+    """A noun phrase, in 2 of 5 cases with a location, `the dog near a river`; and its words."""
     phrase = _phrase(draw)
     if draw.random() >= 0.4:
         return phrase, phrase.source(), phrase.target(kind)
@@ -164,9 +162,7 @@ def _phrase(draw: random.Random) -> _Phrase:
 
 
 def _pick(draw: random.Random, words: list[str]) -> str:
-    """One of the words, drawn by `random()`, whose values do not depend on the version of
-    Python.
-    """
+    """One of the words, by `random()`, whose values do not depend on Python's version."""
     return words[int(draw.random() * len(words))]
 
 

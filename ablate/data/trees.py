@@ -131,9 +131,7 @@ def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]
 
 
 def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple[int, Tree] | None]:
-    """Read a bracket or a text; returns (a fault or "", the line and the tree that it
-    completes).
-    """
+    """Read a bracket or a text; (a fault or "", the line and the tree that it completes)."""
     if token == "(":
         stack.append(_Open(number))
         fault = ""
@@ -203,9 +201,7 @@ def leaves_of(text: str, sentence: str) -> list[Leaf]:
 
 
 def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
-    """The words of a sentence, with the tags of a predicted tree (XX if it has none); None if their
-    numbers differ.
-    """
+    """The words of a sentence with predicted tags, XX if it has none; None if numbers differ."""
     tags = []
     for symbol in text.split():
         if is_word_symbol(symbol):

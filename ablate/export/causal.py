@@ -151,9 +151,7 @@ def _llama(
     rules: tuple[Rule, ...] = (),
     **facts: Any,
 ) -> Target:
-    """A descendant of Llama: supported values, settings and tensors beside, or in the place of,
-    Llama's.
-    """
+    """A descendant of Llama: what differs from Llama's settings and tensors."""
     return Target(
         name=name,
         supported={

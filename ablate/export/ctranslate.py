@@ -181,9 +181,7 @@ def _with_positions(model: TrainedModel) -> dict[str, Tensor]:
 
 
 def _both_ways(vectors: Tensor, c: ModelConfig) -> Tensor:
-    """Return a vector for each distance from -clip to clip; zeros for the future, which a causal
-    stack never sees.
-    """
+    """A vector for each distance from -clip to clip; zeros for the future, if unseen."""
     return F.pad(vectors, (0, 0, 0, 2 * c.relative_clip + 1 - len(vectors)))
 
 

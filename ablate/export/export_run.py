@@ -84,9 +84,7 @@ def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Ta
 
 
 def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
-    """Return the provenance of an exported model: run, corpus and settings, without decoding and
-    machine.
-    """
+    """The provenance of an exported model: run, corpus and settings of the model."""
     origin: dict[str, Any] = {
         "ablate": ablate.__version__,
         "target": library,
@@ -114,9 +112,7 @@ def _check_folder(folder: Path) -> None:
 
 
 def _write_atomically(folder: Path, write: Callable[[Path], None]) -> None:
-    """Write a temporary folder next to the target, and rename it once all of its files are on
-    disk.
-    """
+    """Write a temporary folder, and rename it once all of its files are on disk."""
     folder = folder.resolve()
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.tmp")

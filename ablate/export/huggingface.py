@@ -91,9 +91,7 @@ def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:
 
 
 def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) -> None:
-    """Write the vocabulary: of bytes for `tokenizers`, or SentencePiece's. `mask` replaces the
-    unknown token.
-    """
+    """Write the vocabulary; `mask` replaces the unknown token."""
     if not isinstance(model.tokenizer, ByteTokenizer):
         (folder / TOKENIZER).write_bytes(model.tokenizer.model)
         return

@@ -29,9 +29,7 @@ def kind_of(task: str) -> str:
 
 
 def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
-    """The model of a library that a run is exported as; None if the library has none for the
-    task.
-    """
+    """The model of a library that a run is exported as; None if it has none for the task."""
     targets = TARGETS[library].get(kind_of(task), {}).get(config.architecture, ())
     return min(targets, key=lambda target: len(target.violations(config)), default=None)
 

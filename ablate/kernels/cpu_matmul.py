@@ -37,9 +37,7 @@ class Matmul:
     """torch's own products. Operands are those that `pack` and `cast` return."""
 
     def pack(self, *blocks: Tensor) -> Tensor:
-        """Inputs or gradients (M, d_i), side by side, as operands (M', sum of d_i); the M' - M last
-        rows are zeros.
-        """
+        """Blocks (M, d_i) side by side as operands (M', sum of d_i); further rows are zeros."""
         return blocks[0] if len(blocks) == 1 else torch.cat(blocks, dim=1)
 
     def cast(self, weight: Tensor) -> Tensor:
@@ -60,9 +58,7 @@ class Matmul:
         return grad @ weight
 
     def grad_weight(self, grad: Tensor, x: Tensor, out: Tensor | None = None) -> Tensor:
-        """G^T X: (d_out, d_in); added to `out` in place, in the precision of `out`, where that is
-        passed.
-        """
+        """G^T X: (d_out, d_in); or added to `out` in place, in the precision of `out`."""
         if out is None:
             return grad.T @ x
         # addmm takes operands of one type only. A product in bf16 is added to an fp32 sum by
@@ -137,9 +133,7 @@ class RoundedWithin(Matmul):
 
 
 class EmulatedBF16(BF16):
-    """Operands rounded to bf16, products in fp32: the same values on processors without bf16
-    instructions.
-    """
+    """Operands rounded to bf16, products in fp32, for processors without bf16."""
 
     def linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """X W^T + b."""
@@ -175,18 +169,14 @@ def matmul_for(device: torch.device, bf16: bool, wide: bool = False) -> Matmul:
 
 
 def padded_rows(rows: int) -> int:
-    """The smallest of 64, 72, 80, ... 128, 144, ... that is not below `rows`: eight sizes between
-    powers of two.
-    """
+    """The smallest of 64, 72, ... 128, 144, ...: eight sizes between powers of two."""
     # Steps grow with the size, so that above 64 rows the padding stays below an eighth of the rows.
     step = max(8, 1 << max(0, (rows - 1).bit_length() - 4))
     return max(64, -(-rows // step) * step)
 
 
 def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
-    """Blocks (M, d_i) side by side in one tensor (rows, sum of d_i) of a type, with zeros in the
-    rows after M.
-    """
+    """Blocks (M, d_i) side by side in a tensor (rows, sum of d_i), with zeros after row M."""
     n = len(blocks[0])
     # Nothing to pad or concatenate: without a conversion, this returns the tensor itself.
     if len(blocks) == 1 and n == rows:
@@ -203,9 +193,7 @@ def _padded(blocks: Sequence[Tensor], rows: int, dtype: torch.dtype) -> Tensor:
 
 @contextmanager
 def _rounding_matmul() -> Iterator[None]:
-    """Let oneDNN round fp32 operands to bf16; switched back afterwards, since it slows small
-    products down.
-    """
+    """Let oneDNN round fp32 operands to bf16; not for longer, it slows small products down."""
     matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
     before = matmul.fp32_precision
     matmul.fp32_precision = "bf16"

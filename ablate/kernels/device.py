@@ -104,9 +104,7 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 
 @contextmanager
 def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
-    """Set the rounding of fp32 operands in cuBLAS and in cuDNN's recurrent networks; restored
-    afterwards.
-    """
+    """Set the rounding of fp32 operands in cuBLAS and in cuDNN's recurrent networks."""
     if not enabled:
         yield
         return
@@ -122,9 +120,7 @@ def _fp32_products(precision: str, enabled: bool) -> Iterator[None]:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether a device has instructions for bf16 products; others emulate them, at no gain in
-    speed.
-    """
+    """Whether a device has instructions for bf16 products; others emulate them slowly."""
     if on_gpu(device):
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return has_bf16_matmul()

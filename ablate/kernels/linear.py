@@ -117,9 +117,7 @@ def pack_rows(x: Tensor) -> Tensor:
 
 
 def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
-    """(M', d) -> (..., d): leave the padding rows out, and return to the type and leading axes of
-    `like`.
-    """
+    """(M', d) -> (..., d), with the leading axes and the type of `like`."""
     x: Tensor = _UnpackRows.apply(  # type: ignore[no-untyped-call]
         rows, like.shape[:-1], like.dtype, matmul_for(rows.device, bf16=True)
     )
@@ -127,9 +125,7 @@ def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
 
 
 def rounds_to_bf16(x: Tensor) -> bool:
-    """Whether the products of x are rounded here: on a CPU in autocast. On a GPU torch's autocast
-    does it.
-    """
+    """Whether products of x are rounded here: on a CPU in autocast."""
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
 
 
@@ -157,9 +153,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _Linears(torch.autograd.Function):
-    """Linear layers of one input on a CPU in autocast, as one product with their weights one below
-    another.
-    """
+    """Linear layers of one input on a CPU in autocast, as one product."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, matmul: Matmul, *weights_and_biases: Tensor | None) -> Any:

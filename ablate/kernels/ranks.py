@@ -114,9 +114,7 @@ def _gather(out: Tensor, part: Tensor) -> None:
 
 
 def open_store(port: int = 0) -> TCPStore:
-    """The meeting point of ranks on this host: a new one without a port, which the first rank
-    makes.
-    """
+    """The meeting point of ranks on this host, which the first rank makes, without a port."""
     # Port 0: the system chooses a free one, so that several runs on a host do not collide.
     return TCPStore(HOST, port, is_master=not port, wait_for_workers=False, timeout=TIMEOUT)
 
@@ -151,9 +149,7 @@ def current_ranks() -> Ranks:
 
 @contextmanager
 def use_ranks(ranks: Ranks) -> Iterator[Ranks]:
-    """Share training, evaluation and decoding with these ranks in this context. All of them must do
-    the same.
-    """
+    """Share all work in this context with these ranks. All of them must do the same."""
     token = _RANKS.set(ranks)
     try:
         yield ranks

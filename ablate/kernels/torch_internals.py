@@ -66,9 +66,7 @@ def view_unaliased(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 
 def has_bf16_matmul() -> bool:
-    """Whether this processor has instructions for bf16 products; without them oneDNN emulates them
-    slowly.
-    """
+    """Whether this processor has bf16 products, which oneDNN would emulate slowly."""
     if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
         return False
     return (

@@ -150,9 +150,7 @@ def micro_batch(
 
 
 def with_precision(config: RowConfig, has_bf16: bool) -> RowConfig:
-    """The configuration with the precision that a GPU gives it. Without bf16, it keeps tensors in
-    fp32.
-    """
+    """The configuration with the precision that a GPU gives it: fp32 without bf16."""
     return config.model_copy(
         update={"precision": resolve_precision(config.precision, "cuda", has_bf16)}
     )
@@ -216,9 +214,7 @@ def _gpu_memory() -> list[int]:
 
 
 def _gpus_have_bf16() -> bool:
-    """Whether every GPU that torch sees has bf16: those of the Ampere architecture (compute
-    capability 8) and later.
-    """
+    """Whether every GPU that torch sees has bf16: compute capability 8 and later."""
     import torch
 
     gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))

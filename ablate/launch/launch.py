@@ -40,17 +40,13 @@ SHARED_REPORT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Share:
-    """The place of a launcher among `of` launchers that work on a study at the same time; `index`
-    counts from 0.
-    """
+    """The place of a launcher, from 0, among `of` that work on a study at the same time."""
 
     index: int
     of: int
 
     def ordered(self, runs: list[str]) -> list[str]:
-        """The runs from another one on for each launcher, so that launchers do not meet at the same
-        leases.
-        """
+        """The runs, begun elsewhere by each launcher: they do not meet at the same leases."""
         first = self.index * len(runs) // self.of % max(1, len(runs))
         return runs[first:] + runs[:first]
 
@@ -175,9 +171,7 @@ def _healed_state(run: Run, results: Results) -> State:
 
 @functools.lru_cache(maxsize=64)
 def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
-    """Padded tokens of the largest batch; cached, because sorting millions of lengths takes a
-    moment.
-    """
+    """Padded tokens of the largest batch; cached, because sorting takes a moment."""
     # Loads torch, which a launcher for a CPU does without.
     from ablate.data.batches import largest_padded_batch
 

@@ -75,14 +75,10 @@ class _Worker:
 
 
 class LocalExecutor:
-    """Runs each job in a worker process; a slot's worker is started with its first job, and kept
-    for the next.
-    """
+    """Runs each job in the worker process of its slot, which is kept for the next job."""
 
     def __init__(self, slots: Sequence[Slot], command: Sequence[str] = WORKER) -> None:
-        """Prepare for submissions; `command` starts a worker, which speaks the protocol of
-        `ablate.run.worker`.
-        """
+        """Prepare; `command` starts a worker with the protocol of `ablate.run.worker`."""
         self._slots, self._command = tuple(slots), command
         self._workers: dict[str, _Worker] = {}  # by slot
         self._selector = selectors.DefaultSelector()
@@ -156,9 +152,7 @@ class LocalExecutor:
         del self._workers[worker.slot.name]
 
     def cancel(self) -> None:
-        """Send SIGTERM to all workers; a second call sends SIGKILL. Safe inside a signal
-        handler.
-        """
+        """Send SIGTERM to all workers, and SIGKILL at a second call. Safe in a signal handler."""
         self._cancelled += 1
         for worker in self._workers.values():
             self._signal(worker)

@@ -123,9 +123,7 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
 
 
 def _names_other_precision(folder: RunFolder, run: Run) -> bool:
-    """Whether run.json has another setting of `precision` than the study, with the same id: unset,
-    or fp32.
-    """
+    """Whether run.json differs in `precision`, with the same id: unset, or fp32."""
     record = folder.read_run()
     return record is not None and record.config.precision != run.config.precision
 

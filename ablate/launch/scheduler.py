@@ -34,14 +34,10 @@ class Watcher(Protocol):
         """A run was submitted."""
 
     def held(self, run: str) -> None:
-        """Another launcher turns out to hold a run that was submitted; it is submitted again
-        later.
-        """
+        """Another launcher holds a run that was submitted; it is submitted again later."""
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run is done, diverged, failed, or unsuitable for this device; `reason` is the
-        worker's.
-        """
+        """A run is done, diverged, failed, or unsuitable here; `reason` is the worker's."""
 
     def tick(self) -> None:
         """Called about twice a second."""

@@ -112,9 +112,7 @@ def _new_execution(
 
 
 def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
-    """The execution that a run began with. If the record is damaged or missing, the run starts
-    over.
-    """
+    """The execution that a run began with; without it the run starts over."""
     fault = None
     try:
         execution = folder.read_execution()

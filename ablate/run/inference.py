@@ -73,9 +73,7 @@ def load_run(
 
 
 def _corpus(results: Results, result: Result, row: Row | None) -> Path:
-    """The corpus that the row decoded, else the one of the training, or of a decoding: only the
-    test splits differ.
-    """
+    """The corpus that the row decoded, or another of the run: only test splits differ."""
     names = [result.corpus, *(decoding.corpus for decoding in result.decodings.values())]
     if row and row.decoding in result.decodings:
         names.insert(0, result.decodings[row.decoding].corpus)
@@ -240,9 +238,7 @@ def refuse_too_long(
 
 
 def too_long(config: ModelConfig, where: str, length: int, after: str = "") -> DataError:
-    """The error for a text with more tokens than the model has positions; arguments as for
-    `refuse_too_long`.
-    """
+    """The error for a text with too many tokens; arguments as for `refuse_too_long`."""
     return DataError(
         f"{where}: has {length} tokens{after}, too many for max_positions={config.max_positions} "
         f"of the run"

@@ -118,9 +118,7 @@ class JobEvent(_Message):
 
 
 class RankStart(_Message):
-    """The first message to a further process of a job: its rank, the number of ranks, and where
-    they meet.
-    """
+    """The first message to a further process of a job: its rank, and where all meet."""
 
     job: Job
     rank: int

@@ -142,9 +142,7 @@ class RunInputs:
 
 
 class Evaluation(NamedTuple):
-    """The outputs of a trained model with one set of decoding settings; `seconds` are those of
-    decoding.
-    """
+    """The outputs of a trained model; `seconds` are those of decoding."""
 
     scores: dict[str, Score]
     predictions: list[str] | None
@@ -220,9 +218,7 @@ class _Pipeline:
         return result.outcome
 
     def _begin_attempt(self) -> None:
-        """Let a crash of this attempt count as a kill, and remember the hosts on which the run has
-        failed before.
-        """
+        """Let a crash of this attempt count as a kill; the hosts of failures are kept."""
         failure = read_failure(self.folder)
         if failure is None:  # or one that cannot be read
             self.folder.failure.unlink(missing_ok=True)
@@ -286,9 +282,7 @@ class _Pipeline:
     def _has_lost_checkpoints(
         self, kept: list[checkpoints.Checkpoint], keep: int, outcome: TrainingOutcome
     ) -> bool:
-        """Whether weights that averaging needs were damaged or lost, so that the run must start
-        over.
-        """
+        """Whether weights that averaging needs were damaged or lost."""
         try:
             for checkpoint in kept:
                 checkpoints.verified_weights(checkpoint)
@@ -305,9 +299,7 @@ class _Pipeline:
         return False
 
     def _remember_smaller_micro_batch(self, tokens: int) -> None:
-        """Record that memory ran out, so that a resumed run does not try the larger micro-batch
-        again.
-        """
+        """Record that memory ran out, for a resumed run."""
         self.execution = self.execution.halved()
         self.log.warning(
             "out of memory: the step is repeated in micro-batches of %d tokens", tokens
@@ -350,9 +342,7 @@ class _Pipeline:
         return result.model_copy(update={"decodings": decodings}), refusal
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
-        """Evaluate the run with one set of decoding settings, and store its predictions with their
-        scores.
-        """
+        """Evaluate with one set of decoding settings; store the predictions and scores."""
         self.group.send(RankCommand(execution=self.execution, decoding=config, result=result))
         scores, predictions, generated, seconds = self.inputs.evaluate(
             config, result, self._between_batches

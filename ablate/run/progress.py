@@ -86,9 +86,7 @@ class ProgressReporter:
             self.enter("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report with this phase; if the phase is not new, only if the last report is old
-        enough.
-        """
+        """Write a report if the phase is new, or the last report is old enough."""
         if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
             self._write(phase)
 
@@ -106,9 +104,7 @@ class ProgressReporter:
             self.report.write(self.folder.progress, durable=False)
 
     def _peak_memory(self) -> int | None:
-        """Of this process and earlier ones; with unused blocks, which others cannot
-        use.
-        """
+        """Of this process and earlier ones; with unused blocks, which others cannot use."""
         if not on_gpu(self.device):
             return self.report.peak_memory
         return max(self.report.peak_memory or 0, torch.cuda.max_memory_reserved(self.device))

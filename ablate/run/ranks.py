@@ -32,9 +32,7 @@ LOOPBACK = Path("/sys/class/net/lo")
 
 
 def count_ranks(job: Job, parts: int) -> int:
-    """Processes for a run whose batches have so many parts: all of the job's, or as many as there
-    are parts.
-    """
+    """Processes for a run whose batches have so many parts."""
     return min(len(job.devices), parts)  # both are powers of two
 
 
@@ -45,9 +43,7 @@ class RankGroup:
         self.ranks = ranks
 
     def send(self, command: RankCommand) -> None:
-        """Let the other ranks go through a stage of the run, which this process then goes through
-        as well.
-        """
+        """Let the other ranks go through a stage, which this process then goes through, too."""
         if self.ranks.size > 1:
             self.ranks.all_gather_objects(command.model_dump(mode="json"))
 
@@ -77,9 +73,7 @@ def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> 
 
 
 def use_loopback() -> None:
-    """Let gloo use the loopback interface: all ranks are on this host, whose name may not resolve
-    to an address.
-    """
+    """Let gloo use the loopback interface: a host's name may not resolve to an address."""
     if LOOPBACK.exists():
         os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)
 

@@ -100,9 +100,7 @@ def check_resume(
 
 
 def first_difference(whole: RunFolder, resumed: RunFolder) -> str | None:
-    """Describe the first difference between two trainings in log, weights or state; None if every
-    byte is equal.
-    """
+    """The first difference between two trainings in log, weights or state, or None."""
     if whole.metrics.read_bytes() != resumed.metrics.read_bytes():
         return "the metrics logs differ"
     (a, _), (b, _) = (checkpoints.newest(folder.checkpoints) for folder in (whole, resumed))

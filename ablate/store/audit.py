@@ -27,9 +27,7 @@ class Audit:
     faults: list[str] = field(default_factory=list)
 
     def file(self, path: Path, expected: str, needed_by: Path | None = None) -> None:
-        """Compare a file with its SHA-256; a fault counts only while another file exists, if that
-        is given.
-        """
+        """Compare a file with its SHA-256; a fault counts only while `needed_by` exists."""
         try:
             verify(path, expected)
         except StoreError as error:
@@ -62,9 +60,7 @@ def read_records(folder: RunFolder, into: Audit) -> dict[str, Record | None]:
 
 
 def audit(folder: RunFolder, into: Audit) -> None:
-    """Verify everything that a run has stored: records, checkpoints, metrics log and
-    predictions.
-    """
+    """Verify all that a run has stored: records, checkpoints, metrics log, predictions."""
     result = read_records(folder, into)["result"]
     if result is not None:  # a run has these from its beginning
         for path in (folder.run, folder.execution, folder.provenance):

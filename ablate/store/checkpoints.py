@@ -34,9 +34,7 @@ class Checkpoint:
 
     @property
     def scheduled(self) -> bool:
-        """Whether it was saved because its step was due, and not because of the clock or a
-        signal.
-        """
+        """Whether its step was due; otherwise the clock or a signal had it saved."""
         return self.content.scheduled
 
     @property
@@ -186,9 +184,7 @@ def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
 
 
 def _remove_orphans(folder: Path) -> None:
-    """Remove files without a manifest, which a kill between two writes leaves, and quarantined
-    files.
-    """
+    """Remove files without a manifest, left by a kill, and quarantined files."""
     named = {path for checkpoint in valid(folder) for path in checkpoint.files}
     for pattern in ("*.safetensors", "*.json", "*.damaged"):
         for path in folder.glob(pattern):

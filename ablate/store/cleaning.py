@@ -30,16 +30,12 @@ class Removable:
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """All files, manifests before what they describe, so that no manifest outlives its
-        files.
-        """
+        """All files, each manifest before the files that it describes."""
         return (*self.leftovers, *sorted(self.weights, key=lambda path: path.suffix != ".json"))
 
 
 def removable_files(folder: RunFolder, weights: bool) -> Removable:
-    """Find the removable files of a run; `weights` adds those of a finished run, which a table does
-    not need.
-    """
+    """Find the removable files of a run; `weights` adds those of a finished run."""
     valid = checkpoints.valid(folder.checkpoints)
     of_valid = {path for checkpoint in valid for path in checkpoint.files}
     leftovers: list[Path] = []
@@ -62,9 +58,7 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
 
 
 def size_of(paths: Iterable[Path]) -> int:
-    """Total size of files in bytes, and of all files in a folder; one that disappears meanwhile
-    counts as 0.
-    """
+    """Bytes of files, and of all files in a folder; one that disappears counts as 0."""
     total = 0
     for path in paths:
         try:
@@ -76,9 +70,7 @@ def size_of(paths: Iterable[Path]) -> int:
 
 
 def remove_files(removable: Removable, weights: bool) -> int | None:
-    """Remove the files while holding the run's lease; the bytes freed, or None if another process
-    holds or takes it.
-    """
+    """Remove the files while holding the lease; the bytes freed, or None without the lease."""
     lease = Lease(removable.folder.lease)
     if not lease.try_to_take():
         return None

@@ -38,9 +38,7 @@ def fields_of(manifest: CorpusManifest) -> tuple[str, ...]:
 
 
 def fields_entry(fields: Sequence[str]) -> dict[str, list[str]]:
-    """The manifest's entry for text fields; empty for those of the first version, whose ids must
-    not change.
-    """
+    """The manifest's entry for text fields; empty for those of the first version."""
     return {} if tuple(fields) == _FIRST_FIELDS else {"fields": list(fields)}
 
 
@@ -92,17 +90,13 @@ def known_lengths(data: CorpusConfig, corpora: Path) -> Lengths | None:
 
 
 def lengths_in(folder: Path) -> Lengths | None:
-    """Sums of lengths of a corpus, or None if it is missing, or damaged and due to be prepared
-    again.
-    """
+    """Sums of lengths of a corpus, or None if it is missing or damaged."""
     manifest = _read_manifest(folder)
     return Lengths.of_fields(manifest.lengths, fields_of(manifest)) if manifest else None
 
 
 def overlap_in(folder: Path) -> dict[str, float] | None:
-    """Shares of a corpus' test records that occur in its training split; None if missing, damaged
-    or not counted.
-    """
+    """Shares of a corpus' test records that occur in training; None if not known."""
     manifest = _read_manifest(folder)
     if manifest is None or manifest.overlap is None:
         return None

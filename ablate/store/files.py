@@ -80,9 +80,7 @@ def _write_all(file: int, content: bytes) -> None:
 
 
 def _rename(temporary: Path, path: Path, inode: int) -> None:
-    """Give a file its name, and replace the one that has it. `inode` is that of the temporary
-    file.
-    """
+    """Give a file, which has this `inode`, its name, and replace the one that has it."""
     try:
         temporary.replace(path)
     except FileNotFoundError:
@@ -118,9 +116,7 @@ def _link(temporary: Path, path: Path) -> None:
 def write_json(
     path: Path, content: Mapping[str, Any], durable: bool = True, once: bool = False
 ) -> None:
-    """Replace a JSON file atomically; indented, and sealed with its hash. Arguments and errors as
-    in `write_bytes`.
-    """
+    """Replace a JSON file atomically, sealed with its hash; arguments as in `write_bytes`."""
     write_bytes(path, sealed(content), durable, once)
 
 
@@ -248,9 +244,7 @@ def verify(path: Path, expected: str) -> None:
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file or folder to `<name>.damaged`, so that it can be inspected; `ablate
-    clean` removes it.
-    """
+    """Rename a damaged file or folder to `<name>.damaged`, for people to inspect."""
     aside = path.with_name(f"{path.name}.damaged")
     # A folder cannot be renamed to the name of one that is not empty: an earlier damaged one goes.
     remove(aside)

@@ -74,9 +74,7 @@ def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterat
 
 
 def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -> Check:
-    """Check that exactly one of several writers succeeds in making the same file at the same
-    moment.
-    """
+    """Check that of several writers at once exactly one makes the file."""
     folder.mkdir()
     wins = [0] * ROUNDS
     for won in _in_processes(_contend, (attempt, folder), CONTENDERS):
@@ -123,9 +121,7 @@ def _link(path: Path, number: int) -> bool:
 
 
 def _replacing(path: Path) -> Check:
-    """A reader sees the old or the new content of a file that another process replaces, never a
-    part or nothing.
-    """
+    """A reader sees the old or the new content of a file that is replaced, never a part."""
     write_bytes(path, _block(0))
     done = path.with_name("done")
     receiver = _SPAWN.Process(target=_replace_often, args=(path, done))
@@ -207,9 +203,7 @@ def _hold(path: Path, reports: Any) -> None:
 
 
 def _other_hosts(ours: Path, seconds: float) -> Iterator[Check]:
-    """Compare the clock with that of the file system, and with other hosts, whose files are beside
-    ours.
-    """
+    """Compare the clock with the file system's, and with other hosts, whose files are here."""
     try:
         before = time.time()
         write_bytes(ours, _beat(0))
@@ -234,9 +228,7 @@ def _beat(number: int) -> bytes:
 
 
 def _listen(ours: Path, seconds: float) -> dict[str, float]:
-    """By host: the longest time from writing a file there, by its clock, to seeing it here, by this
-    one.
-    """
+    """By host: the longest time from writing a file there, by its clock, to seeing it here."""
     delays: dict[str, float] = {}
     seen: dict[str, int] = {}
     end, number = time.monotonic() + seconds, 0
@@ -259,8 +251,6 @@ def _listen(ours: Path, seconds: float) -> dict[str, float]:
 
 
 def _in_processes(work: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> list[Any]:
-    """The results of some work of several writers at once; each gets its number as last
-    argument.
-    """
+    """The results of several writers at once; each gets its number as last argument."""
     with _SPAWN.Pool(count) as pool:
         return pool.starmap(work, [(*arguments, number) for number in range(count)])

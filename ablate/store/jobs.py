@@ -129,9 +129,7 @@ class PilotReport(ProcessMark):
 
     @property
     def is_alive(self) -> bool:
-        """Whether the pilot still works, by its process on this host and by the age of its report
-        on others.
-        """
+        """Whether the pilot works, by its process here, or by the age of its report."""
         return self.phase != "left" and is_working(self, self.time)
 
 
@@ -276,9 +274,7 @@ def starting_pilots(results: Results, study: str) -> int:
 
 
 def new_job(results: Results, study: str) -> JobFolder:
-    """Create the folder of a job. Its id is the time, and a number if several are made in one
-    second.
-    """
+    """Create the folder of a job. Its id is the time, with a number if that is taken."""
     parent = results.study(study).absolute() / "jobs"
     parent.mkdir(parents=True, exist_ok=True)
     now = time.strftime("%Y%m%d-%H%M%S")

@@ -63,9 +63,7 @@ class Inside:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The files of one run. Reading returns None for an absent file, and raises Damaged or
-    StoreError for a bad one.
-    """
+    """The files of one run. Reading returns None for an absent file, and raises for a bad one."""
 
     path: Path
 
@@ -186,9 +184,7 @@ class Results:
             raise UsageError(f"{SHARED_CORPORA}: {error}") from None
 
     def corpus(self, id: str) -> Path:
-        """The folder of a prepared corpus, here or shared. Every command finds a corpus by this
-        rule.
-        """
+        """The folder of a prepared corpus, here or shared, for every command."""
         # A root that was filled before ABLATE_CORPORA was set keeps its corpora.
         here = self.root / "corpora" / id
         return here if is_prepared(here) else self.corpora / id
@@ -202,9 +198,7 @@ class Results:
         return self.root / name
 
     def origin(self, name: str) -> Path:
-        """The file that holds the path of the study file with this name; no study's name begins
-        with a dot.
-        """
+        """The file that holds the path of the study file with this name."""
         return self.root / ".origins" / name
 
     def judged(self, name: str) -> Path:

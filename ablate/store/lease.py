@@ -29,9 +29,7 @@ class LeaseLost(Exception):  # noqa: N818
 
 
 class Lease:
-    """A contender for one lease file. Keep the object between tries: it measures how long the
-    holder is silent.
-    """
+    """A contender for one lease file; it measures how long the holder is silent."""
 
     def __init__(self, path: Path, term: float | None = None) -> None:
         """Prepare to take a lease; `term` is in seconds, None for the default."""

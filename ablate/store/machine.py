@@ -45,9 +45,7 @@ LIBRARY_SETTINGS = {
 
 
 def library_settings() -> dict[str, str]:
-    """The variables of LIBRARY_SETTINGS for this process and its workers; those of the user take
-    precedence.
-    """
+    """The variables of LIBRARY_SETTINGS that the user has not set."""
     ours = {name: value for name, value in LIBRARY_SETTINGS.items() if name not in os.environ}
     if "OMP_WAIT_POLICY" in os.environ:
         # libgomp follows its spin count rather than the policy, and this policy is the user's.
@@ -68,9 +66,7 @@ def machine() -> Machine:
 
 
 def cores() -> int:
-    """Number of cores that this process may use: by its affinity, its control groups, and its job
-    on a cluster.
-    """
+    """Cores that this process may use: by its affinity, its control groups and its job."""
     # Not cpu_count() alone: taskset, Slurm and containers allow fewer cores than the machine has.
     allowed = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -79,9 +75,7 @@ def cores() -> int:
 
 
 def memory() -> int:
-    """Bytes of memory that this process may use: of the machine, its control groups, and its job on
-    a cluster.
-    """
+    """Bytes of memory that this process may use: of the machine, its control groups, its job."""
     import psutil
 
     limits = [int(psutil.virtual_memory().total), *_limits_in(MEMORY_VARIABLE)]
@@ -117,9 +111,7 @@ def _counter(path: Path, name: str) -> int | None:
 
 
 def _limits_in(*variables: str) -> list[int]:
-    """Limits in environment variables: no limit if a variable is unset, or 0, with which Slurm
-    means the whole node.
-    """
+    """Limits in environment variables; unset, or 0 for Slurm's whole node, is none."""
     texts = [os.environ.get(variable, "") for variable in variables]
     return [int(text) for text in texts if text.isdecimal() and int(text)]
 
@@ -183,9 +175,7 @@ def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[
 
 
 def visible_gpus() -> int:
-    """Number of GPUs that this process may use, by device files and CUDA_VISIBLE_DEVICES; torch is
-    not loaded.
-    """
+    """Number of GPUs, by device files and CUDA_VISIBLE_DEVICES; torch is not loaded."""
     # The driver makes a file for each GPU, nvidia0 and so on, beside others such as nvidiactl.
     files = DEVICE_FILES.glob("nvidia*")
     devices = sum(path.name.removeprefix("nvidia").isdecimal() for path in files)
@@ -222,9 +212,7 @@ def gpu_memory() -> int | None:
 
 @functools.cache
 def processor_has_bf16() -> bool:
-    """Whether the processor has instructions for bf16 products, by the operating system's list;
-    torch is not loaded.
-    """
+    """Whether the processor has bf16 products, by the system's list; torch is not loaded."""
     try:
         lines = CPU_INFO.read_text().splitlines()
     except OSError:
@@ -256,9 +244,7 @@ def is_here(process: ProcessMark) -> bool:
 
 
 def start_time(pid: int) -> float | None:
-    """Start of a process of this host, in seconds since the epoch; None if it does not exist. Ids
-    are recycled.
-    """
+    """Start of a process of this host, in seconds since the epoch, since ids are recycled."""
     import psutil  # only `status` and workers need it
 
     try:

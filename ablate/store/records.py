@@ -220,9 +220,7 @@ class Failure(Record):
     hosts: tuple[str, ...] = ()
 
     def may_succeed_on(self, host: str) -> bool:
-        """Whether this host may succeed: the failures so far may be the fault of other hosts rather
-        than of the run.
-        """
+        """Whether this host may succeed where other hosts have failed."""
         return self.may_succeed_elsewhere and (self.killed or host not in self.hosts)
 
     @property
@@ -350,9 +348,7 @@ class CheckpointHashes(Record):
 
 
 class CheckpointManifest(Record):
-    """<step>.json: makes a checkpoint valid. `scheduled`: saved because its step was due, so
-    averaging may use it.
-    """
+    """<step>.json: makes a checkpoint valid. `scheduled`: averaging may use it."""
 
     step: Count
     scheduled: bool
@@ -367,9 +363,7 @@ class Measurement(Score):
 
 
 class ScoreSource(Record):
-    """The text that scores were computed from: SHA-256 of the predictions, and the corpus of the
-    references.
-    """
+    """SHA-256 of the predictions that were scored, and the corpus of the references."""
 
     format: Count
     translations: str
@@ -377,9 +371,7 @@ class ScoreSource(Record):
 
 
 class ScoreCache(Record):
-    """scores/<decoding>.json: scores that can be computed again from the predictions and the
-    corpus.
-    """
+    """scores/<decoding>.json: scores that follow from the predictions and the corpus."""
 
     of: ScoreSource
     metrics: dict[str, Annotated[Measurement, AfterValidator(_storable)]]
@@ -396,9 +388,7 @@ class Overlap(Record):
     records: Count
 
     def shares(self, test: int) -> dict[str, float]:
-        """Shares of the `test` records, by text field; with several fields also of `whole
-        records`.
-        """
+        """Shares of the `test` records, by text field, and of `whole records`."""
         whole = {"whole records": self.records} if len(self.fields) > 1 else {}
         return {name: count / test for name, count in {**self.fields, **whole}.items()}
 
@@ -539,9 +529,7 @@ class HubFile(Record):
 
 
 class HubRevision(Record):
-    """corpora/downloads/<data set>@<revision>.json: a revision of a data set on the Hub, as first
-    requested.
-    """
+    """corpora/downloads/<data set>@<revision>.json: a data set on the Hub, as requested."""
 
     repository: str
     revision: str
@@ -562,9 +550,7 @@ class JudgedSeeds(Record):
 
 
 class Judgments(Record):
-    """.judged/<study>: the numbers of seeds at which each version of a study was judged, in order
-    of time.
-    """
+    """.judged/<study>: the numbers of seeds at which each version of a study was judged."""
 
     versions: tuple[JudgedSeeds, ...] = ()
 

@@ -36,9 +36,7 @@ def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str
 
 
 def verified_predictions(folder: RunFolder, id: str, decoding: Decoding) -> bytes:
-    """The file of predictions, compared with its hash; arguments and errors as in
-    `read_predictions`.
-    """
+    """The file of predictions, compared with its hash; see `read_predictions`."""
     if decoding.sha256 is None:
         return b""
     path = folder.predictions(id)
@@ -64,9 +62,7 @@ def is_archived(folder: RunFolder, id: str) -> bool:
 
 
 def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str | None:
-    """Describe the damage of predictions and what heals it; None if they are whole, or left out by
-    an archive.
-    """
+    """The damage of predictions and what heals it; None if whole, or left out by an archive."""
     if is_archived(folder, id):
         return None
     try:

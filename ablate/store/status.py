@@ -70,9 +70,7 @@ def damage_of(folder: RunFolder) -> str | None:
 
 
 def read_progress(folder: RunFolder) -> Progress | None:
-    """The last report of a run; None if there is none, or if it is unreadable: nothing depends on
-    it.
-    """
+    """The last report of a run; None if there is none, or it cannot be read."""
     try:
         return folder.read_progress()
     except StoreError:
@@ -137,9 +135,7 @@ def last_lines(log: Path, count: int) -> list[str]:
 
 
 def _renews_lease(folder: RunFolder, progress: Progress) -> bool:
-    """Whether a process on another host still holds the lease: an evaluation may take long, and
-    reports nothing.
-    """
+    """Whether a process on another host still holds the lease, as in a long evaluation."""
     if progress.phase == "left" or is_here(progress):
         return False
     try:
