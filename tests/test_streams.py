@@ -201,11 +201,11 @@ def _compare(fake):
     from dataclasses import replace
 
     from ablate.analysis.results import predictions_of
-    from ablate.report.compare import compared, differing_most
+    from ablate.report.compare import compare_rows, differing_most
 
     table = fake.table()
     rows = {row.row.label: row for row in table.rows}
-    found = compared(table, rows["base"], rows["A h=1"], fake.results)
+    found = compare_rows(table, rows["base"], rows["A h=1"], fake.results)
     texts = [predictions_of(rows[label].runs[0], fake.results) for label in ("base", "A h=1")]
     from ablate.data.corpus import Corpus
 

@@ -53,7 +53,7 @@ def command(
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
     from ablate.analysis.table import table_of
-    from ablate.report.compare import compared
+    from ablate.report.compare import compare_rows
     from ablate.study.select import find_row
 
     content, root = StudyOptions(results, set, None, seeds).open(study)
@@ -67,7 +67,7 @@ def command(
     table = table_of(content, root, faults)
     print_faults(table)
     rows = {row.row.label: row for row in table.rows}
-    comparison = compared(table, rows[before.label], rows[after.label], root)
+    comparison = compare_rows(table, rows[before.label], rows[after.label], root)
     if sentences:
         comparison = _with_sentences(comparison, root, sentences)
     if format is OutputFormat.json:

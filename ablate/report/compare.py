@@ -109,7 +109,9 @@ def _by_text(by_seed: Mapping[int, T]) -> dict[str, T]:
     return {str(seed): value for seed, value in by_seed.items()}
 
 
-def compared(table: Table, first: TableRow, second: TableRow, results: Results) -> RowComparison:
+def compare_rows(
+    table: Table, first: TableRow, second: TableRow, results: Results
+) -> RowComparison:
     """Compare two rows, without sentences."""
     # The pair alone, so that Holm's correction changes nothing.
     judged = table.against(first, second)

@@ -219,7 +219,7 @@ def pilot(job, monkeypatch):
         folder, study = job(grace=30)
         task = FakeTask("7_0", 0, 30) if in_slurm else None
         monkeypatch.setattr(FakeTask, "answers", {**FakeTask.answers, **answers})
-        monkeypatch.setattr(Task, "here", staticmethod(lambda grace: task))
+        monkeypatch.setattr(SlurmTask, "here", staticmethod(lambda grace: task))
         made = Pilot(folder, folder.read_job(), study, lambda line: None)
         made.runs = [run.id for run in study.runs()]
         return made

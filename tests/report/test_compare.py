@@ -9,7 +9,7 @@ import pytest
 
 from ablate.analysis.curves import Curve, curve_of, curves_of, evaluations
 from ablate.errors import UsageError
-from ablate.report.compare import ItemDifference, compared, differing_most, print_comparison
+from ablate.report.compare import ItemDifference, compare_rows, differing_most, print_comparison
 from ablate.store.records import read_metrics
 from ablate.study.select import find_row
 from ablate.tasks import Sample
@@ -35,7 +35,7 @@ def compared(fake):
             "A h=2", seed, *({"step": step, "dev_perplexity": 400.0 / step} for step in (50, 100))
         )
     table = results.table()
-    return compared(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
+    return compare_rows(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
 
 
 def test_differing_settings_are_listed_with_both_values(compared):
@@ -169,7 +169,7 @@ def test_missing_and_diverged_seeds_are_listed(fake):
     results.done("A h=2", 1, 5.0, 25.0)
     results.diverged("A h=2", 2, 50, "the loss is not a finite number")
     table = results.table()
-    found = compared(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
+    found = compare_rows(table, rows(table)["A h=1"], rows(table)["A h=2"], results.results)
     out = io.StringIO()
     with redirect_stdout(out):
         print_comparison(found)
