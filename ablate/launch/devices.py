@@ -81,18 +81,18 @@ def gpu_groups(gpus: int, each: int) -> int:
 
 
 def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
-    each = gpus_for_run(demand.resources.processes, len(gpus), demand.runs)
-    groups = gpu_groups(len(gpus), each)
+    n = gpus_for_run(demand.resources.processes, len(gpus), demand.runs)
+    groups = gpu_groups(len(gpus), n)
     count = demand.resources.jobs or groups
-    if each > 1 and count > groups:  # two processes of a run cannot share a GPU
+    if n > 1 and count > groups:  # two processes of a run cannot share a GPU
         raise UsageError(
-            f"--jobs {count} with --gpus-per-run {each} needs {count * each} GPUs, and there "
+            f"--jobs {count} with --gpus-per-run {n} needs {count * n} GPUs, and there "
             f"{_are(len(gpus))} here"
         )
-    threads, has_bf16 = max(1, cores() // (count * each)), _gpus_have_bf16()
+    threads, has_bf16 = max(1, cores() // (count * n)), _gpus_have_bf16()
     slots = []
     for i in range(count):
-        first, *rest = range(i % groups * each, i % groups * each + each)
+        first, *rest = range(i % groups * n, i % groups * n + n)
         # All processes of a run use micro-batches of one size, so the smallest GPU decides.
         memory = min(_gpu_slot_memory(gpus[gpu], -(-count // groups)) for gpu in (first, *rest))
         peers = tuple(f"cuda:{gpu}" for gpu in rest)
@@ -105,14 +105,14 @@ def _are(gpus: int) -> str:
 
 
 def _cpu_slots(demand: Demand) -> list[Slot]:
-    each, free = demand.resources.processes or 1, CPU_MEMORY_SHARE * memory()
-    largest = each * max(
-        peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=each)
-        for c in demand.configs
-    )
-    count = demand.resources.jobs or max(1, min(cores() // each, demand.runs, int(free // largest)))
-    threads = max(1, cores() // (count * each))
-    free_memory, peers = free / (count * each), ("cpu",) * (each - 1)
+    n, free = demand.resources.processes or 1, CPU_MEMORY_SHARE * memory()
+    largest = 0
+    for c in demand.configs:
+        needed = peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=n)
+        largest = max(largest, n * needed)
+    count = demand.resources.jobs or max(1, min(cores() // n, demand.runs, int(free // largest)))
+    threads = max(1, cores() // (count * n))
+    free_memory, peers = free / (count * n), ("cpu",) * (n - 1)
     return [Slot(f"{i}", "cpu", threads, free_memory, peers) for i in range(count)]
 
 
