@@ -180,7 +180,7 @@ class _Items(_Records):
         from ablate.data.items import VERSION  # imports numpy, which no plan needs
         from ablate.data.items_form import DrawnSource
 
-        return DrawnSource(Generator(f"{self.data.corpus} {VERSION}"), self.data, split)
+        return DrawnSource(GeneratorVersion(f"{self.data.corpus} {VERSION}"), self.data, split)
 
 
 class _Texts(_Records):
