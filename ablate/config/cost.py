@@ -91,10 +91,11 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
             total += _positions(layer).parameters(layer, depth, causal)
         if depth and norm_position(c.last_layer(depth).norm_position).at_end:
             total += _norm_parameters(c.last_layer(depth))
-    if c.embedding_norm:
+    if c.embedding_norm is True:
         total += _norm_parameters(c.all_layers[0])
     if c.output_transform:
-        total += d * d + d + _norm_parameters(c.all_layers[-1])
+        total += d * d + _norm_parameters(c.all_layers[-1])
+        total += d * (c.output_transform is True)
     if c.output_bias:
         total += vocab_size
     return total
@@ -216,7 +217,7 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     if c.kv_rank is None:
         return total
     total += _latent_weights(c) - attention_weights(c, c.n_heads) + c.kv_rank + (c.query_rank or 0)
-    if c.attention_bias:  # of what reads the stream, and not of what reads a latent vector
+    if c.attention_bias in (True, "inputs"):  # of what reads the stream, and not of what reads a latent vector
         heads = c.n_heads * (2 * c.d_k + c.d_v)
         total += (c.query_rank or c.n_heads * c.d_k) + c.kv_rank + shared_entries(c) - heads
     return total
@@ -246,9 +247,9 @@ def self_attention_weights(c: ModelConfig) -> int:
 def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int:
     keys = c.n_kv_heads or heads
     total = attention_weights(c, heads)
-    if c.attention_bias:
+    if c.attention_bias in (True, "inputs"):
         total += heads * c.d_k + keys * (c.d_k + c.d_v) + gate_width(c, heads)
-    if c.attention_bias is True:
+    if c.attention_bias in (True, "output"):
         total += c.d_model
     if c.attention_sinks and forms_scores:
         total += heads
@@ -405,15 +406,18 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer state of `count` parameters, without those of vectors of NorMuon.
+    """Numbers in the optimizer state of `count` parameters, without those of vectors of NorMuon; at
+    least so many in SOAP, and exactly where matrices are square.
 
     Two each in Adam and as assumed in a class of one's own, one in Muon and Lion, one or none in
-    SGD, three in schedule-free AdamW; and one in an average of the weights.
+    SGD, three in schedule-free AdamW, six in SOAP; and one in an average of the weights.
     """
     each = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
     values = each.get(config.optimizer, 2) * count
     if config.optimizer in ("muon", "normuon"):
         values -= hidden_matrices(config)
+    if config.optimizer == "soap":  # m^2 + n^2 of a matrix is 2 m n or more
+        values += 4 * hidden_matrices(config)
     return values + (count if config.ema_decay is not None else 0)
 
 

@@ -207,7 +207,7 @@ class _Kept:
         of a stack.
         """
         c = self.c.all_layers[-1]
-        norms = norm_position(c.norm_position).at_end + c.embedding_norm
+        norms = norm_position(c.norm_position).at_end + (c.embedding_norm is True)
         skip = LAYER_SKIPS[c.layer_skips]
         states = {source for i in range(c.passes) for source in skip.sources(i, c.passes)}
         # Beside the states that are added again: of a smear both embeddings, and the gated one.

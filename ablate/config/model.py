@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     Field,
@@ -215,6 +215,7 @@ class ModelConfig(Section):
             "deltanet",
             "gated_deltanet",
             "short_convolution",
+            "rg_lru",
         ],
         PER_LAYER,
     ] = Field(
@@ -237,12 +238,12 @@ class ModelConfig(Section):
         Literal["1/sqrt(d_k)", 1], Facts(acts_in="attention scores", per_layer=True)
     ] = Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
     attention_bias: Annotated[
-        Literal[False, True, "inputs"],
+        Literal[False, True, "inputs", "output"],
         Facts(acts_in="attention", per_layer=True),
     ] = Field(
         False,
         description="biases in the attention projections; `inputs`: of queries, keys and values "
-        "only, as in Qwen2",
+        "only, as in Qwen2; `output`: of the output only, as in RecurrentGemma",
     )
     attention_gate: Annotated[
         Literal["none", "head", "element"], Facts(acts_in="attention", per_layer=True)
@@ -445,7 +446,7 @@ class ModelConfig(Section):
         "only, or none",
     )
     embedding_norm: Annotated[
-        bool,
+        Literal[False, True, "first"],
         Facts(
             needs={
                 "architecture": ("decoder-only", "encoder-only"),
@@ -455,7 +456,8 @@ class ModelConfig(Section):
     ] = Field(
         False,
         description="normalization of the sum of embeddings and positions in a model of one stack "
-        "(Devlin et al., 2019; nanochat)",
+        "(Devlin et al., 2019; nanochat); `first`: in the place of the norm before the first "
+        "sub-layer, as in ModernBERT",
     )
     smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = Field(
         False,
@@ -504,10 +506,12 @@ class ModelConfig(Section):
         description="number of token types of `encoder-only`; the vector of the first one is added "
         "to every embedding, as in BERT for a single text",
     )
-    output_transform: Annotated[bool, Facts(needs={"architecture": ("encoder-only",)})] = Field(
+    output_transform: Annotated[
+        Literal[False, True, "without_bias"], Facts(needs={"architecture": ("encoder-only",)})
+    ] = Field(
         False,
         description="linear layer, activation and norm before the output matrix of `encoder-only`, "
-        "as in BERT",
+        "as in BERT; `without_bias`: of the linear layer, as in ModernBERT",
     )
     output_bias: bool = Field(False, description="bias of the logits, as in BERT, GPT-J and Phi")
     logit_cap: float | None = Field(
@@ -547,12 +551,14 @@ class ModelConfig(Section):
             raise ValueError(f"true is not allowed: must be {default} or 1")
         return value
 
-    @field_validator("attention_bias", mode="before")
+    @field_validator("attention_bias", "embedding_norm", "output_transform", mode="before")
     @classmethod
-    def _not_a_number(cls, value: Any) -> Any:
+    def _not_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         for entry in value if isinstance(value, (list, tuple)) else (value,):
             if type(entry) in (int, float):  # 1 == True in Python, so Literal accepts it
-                raise ValueError(f"{entry} is not allowed: must be true, false or inputs")
+                names = get_args(cls.model_fields[str(info.field_name)].annotation)[2:]
+                allowed = f"true, {', '.join(['false', *names[:-1]])} or {names[-1]}"
+                raise ValueError(f"{entry} is not allowed: must be {allowed}")
         return value
 
     @model_validator(mode="after")
@@ -564,6 +570,7 @@ class ModelConfig(Section):
             place = f"layer {number}: " if self.patterns else ""
             errors += [place + error for error in _incompatible(layer)]
         errors += _without_attention(self)
+        errors += _without_first_norm(self)
         errors += _unequal_values(self)
         if errors:
             raise ValueError("; ".join(errors))
@@ -718,6 +725,18 @@ def _unequal_values(c: ModelConfig) -> Iterator[str]:
         yield (
             "value_residual=true needs values of one width in all layers; it is "
             f"{' and '.join(map(str, sorted(widths)))}"
+        )
+
+
+def _without_first_norm(c: ModelConfig) -> Iterator[str]:
+    """Yield why the norm of embeddings cannot take the place of the one before the first
+    sub-layer.
+    """
+    position = c.all_layers[0].norm_position
+    if c.embedding_norm == "first" and position not in ("pre", "sandwich"):
+        yield (
+            "embedding_norm=first is in the place of the norm before the first sub-layer, which "
+            f"needs norm_position=pre or sandwich there; it is {position}"
         )
 
 

@@ -219,9 +219,10 @@ class MultiHeadAttention(TokenMixer):
         c = config
         self.h, self.g = n_heads, c.n_kv_heads or n_heads
         self.scale = score_scale(c)
-        bias = bool(c.attention_bias)
+        bias = c.attention_bias in (True, "inputs")
         self._make_projections(c, init, bias)
-        self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias is True)
+        has_output_bias = c.attention_bias in (True, "output")
+        self.W_O = Linear(self.h * c.d_v, c.d_model, init, has_output_bias)
         width = gate_width(c, n_heads)
         self.W_G = Linear(c.d_model, width, init, bias) if width else None
         self.norm_Q = query_norm(c.qk_norm, self.h, c.d_k)

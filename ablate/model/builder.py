@@ -198,6 +198,11 @@ class ModelBuilder:
             residual.norm_after = self.norm()
         return residual
 
+    @property
+    def has_norm_of_embeddings(self) -> bool:
+        """Whether the norm of embeddings is that before the first sub-layer of this layer."""
+        return self.number == 1 and self.config.embedding_norm == "first"
+
     def skip(self) -> nn.Module | None:
         """What a layer does to the stream before it reads it."""
         if self.config.stream_scale:

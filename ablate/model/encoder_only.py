@@ -35,8 +35,8 @@ class OutputTransform(nn.Module):
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__()
-        d_model = builder.config.d_model
-        self.linear = Linear(d_model, d_model, builder.init)
+        d_model, has_bias = builder.config.d_model, builder.config.output_transform is True
+        self.linear = Linear(d_model, d_model, builder.init, has_bias)
         self.activation = builder.activation()
         self.norm = builder.norm()
 

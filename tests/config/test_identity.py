@@ -37,7 +37,7 @@ TRAINING = {
     "attention_dropout": 0.1, "activation_dropout": 0.1, "relative_clip": 4, "mixer": "lstm", "attention": "local",
     "attention_window": 3, "attention_scale": 1, "attention_bias": True, "activation": "gelu", "norm": "rmsnorm",
     "norm_position": "pre", "residual": False, "tied_embeddings": "none", "schedule": "cosine",
-    "learning_rate": 1e-3, "optimizer": "adamw", "momentum": 0.8,
+    "learning_rate": 1e-3, "optimizer": "adamw", "momentum": 0.8, "preconditioning_frequency": 5,
     "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_eps": 1e-8,
     "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
     "context": 128, "stride": 32, "feed_forward_bias": False, "embedding_scale": 1,

@@ -79,6 +79,7 @@ INACTIVE = [
     ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
      "attention=linear with architecture=decoder-only"),
     ("momentum", 0.5, {}, "optimizer=adam"),
+    ("preconditioning_frequency", 1, {"optimizer": "muon"}, "optimizer other than soap"),
     ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
     ("adam_eps", 0.5, {"optimizer": "lion"}, "optimizer=lion"),
     ("batch_growth_fraction", 0.2, {}, "batch_growth=1"),
@@ -236,7 +237,7 @@ def test_resetting_inactive_fields_is_idempotent():
         assert again == settled
         assert resolve_row(settled.model_dump()) == settled
     assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
-        "attention_window", "relative_clip", "momentum",
+        "attention_window", "relative_clip", "momentum", "preconditioning_frequency",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
         "batch_growth_fraction", "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
         "value_embedding_rank", "norm_scale", "query_rank", "expert_scale", "router_bias", "shared_expert_gate", "expert_balance_by",

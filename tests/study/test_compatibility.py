@@ -146,6 +146,7 @@ BESIDE = {
     "attention_window": {"attention": "local"},
     "optimizer": {"weight_decay": 0.1},
     "momentum": {"optimizer": "sgd"},
+    "preconditioning_frequency": {"optimizer": "soap"},
     "architecture": {"max_positions": 1024},
     "rope_base": ROPE,
     "rope_fraction": ROPE,
