@@ -22,7 +22,7 @@ from pydantic import (
 )
 
 from ablate.config.fields import EXPORTED, PER_LAYER, SET, Facts, Section, facts_of
-from ablate.config.plugins import VariantName
+from ablate.config.plugins import VariantName, without_digest
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -431,6 +431,17 @@ class ModelConfig(Section):
         "layer all before it (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last "
         "layer the middle one (nanochat's backout)",
     )
+    hyper_connections: Annotated[
+        Literal["none", "static", "dynamic"], Facts(needs=OF_ONE_STACK)
+    ] = Field(
+        "none",
+        description="several residual streams in the place of one, which each sub-layer reads, "
+        "mixes and adds to by trained weights (`static`), or by weights that also depend on the "
+        "streams (`dynamic`; Zhu et al., 2024)",
+    )
+    expansion_rate: Annotated[
+        int, Facts(needs={"hyper_connections": ("static", "dynamic"), **OF_ONE_STACK})
+    ] = Field(4, ge=1, le=64, description="number of residual streams of hyper-connections")
     embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = Field(
         False,
         description="the embeddings, added again before the layer: x becomes a x + b x0, with two "
@@ -680,6 +691,12 @@ class ModelConfig(Section):
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
     @property
+    def streams(self) -> int:
+        """Number of residual streams of hyper-connections; 0 without them."""
+        has_many = self.hyper_connections != "none" and not self.has_both_stacks
+        return self.expansion_rate if has_many else 0
+
+    @property
     def cross_heads(self) -> int:
         """Number of heads of cross-attention."""
         return self.n_cross_heads or self.n_heads
@@ -808,6 +825,17 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         yield (
             f"sublayers={c.sublayers} shares the norm before the sub-layers, so norm_position must "
             f"be pre; it is {c.norm_position}"
+        )
+    has_place = c.norm_position in ("pre", "sandwich", "output", "none")
+    if c.streams and (is_parallel or not c.residual or not has_place):
+        given = f"norm_position={without_digest(c.norm_position)}"
+        if is_parallel:
+            given = f"sublayers={c.sublayers}"
+        elif not c.residual:
+            given = "residual=false"
+        yield (
+            f"hyper_connections={c.hyper_connections} adds to several streams, one sub-layer after "
+            f"another, and norms none of them; {given} does not fit"
         )
     if c.parametrization != "standard" and c.mixer != "attention":
         yield f"parametrization={c.parametrization} has no rules for mixer={c.mixer}"

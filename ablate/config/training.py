@@ -61,9 +61,7 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
-OF_ADAM = Facts(
-    needs={"optimizer": ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")}
-)
+OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")})
 OF_ADAM_OR_LION = Facts(needs={"optimizer": (*OF_ADAM.needs["optimizer"], "lion")})
 OF_UNTIED = Facts(needs={"tied_embeddings": ("none",)})
 OF_DECAY = Facts(needs={"weight_decay": (SET,)})

@@ -137,7 +137,7 @@ class DecoderOnly(Transformer):
         positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
             tokens.shape
         )  # (B, K)
-        x = self._embed(tokens, positions, cache.previous)
+        x = self.opened(self._embed(tokens, positions, cache.previous))
         cache.previous = tokens if self.token_pairs else None
         earlier = Earlier(x, tokens, [x])
         for place, (i, layer) in enumerate(self.decoder.passes()):
@@ -145,7 +145,7 @@ class DecoderOnly(Transformer):
             x = layer.apply_feed_forward(x)
             if self.layer_skips is not None:
                 x = self.layer_skips(place, x, earlier.states)
-        return self.decoder_norm(x)
+        return self.decoder_norm(self.closed(x))
 
     def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
         """Token ids (B, T), after those in `previous` (B, T), by default those of the sequence ->
@@ -173,7 +173,7 @@ class DecoderOnly(Transformer):
             (B, L, d_model), and the state of each layer's token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
-        x = self.embedding_dropout(self._embed(sequence, positions))
+        x = self.opened(self.embedding_dropout(self._embed(sequence, positions)))
         earlier = Earlier(x, sequence, [x])
         past = []
         for place, (i, layer) in enumerate(self.decoder.passes()):
@@ -191,4 +191,4 @@ class DecoderOnly(Transformer):
             past.append(state)
             if self.layer_skips is not None:
                 x = self.layer_skips(place, x, earlier.states)
-        return self.decoder_norm(x), past
+        return self.decoder_norm(self.closed(x)), past

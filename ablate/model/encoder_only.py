@@ -74,10 +74,10 @@ class EncoderOnly(Transformer):
         for part in self.token_pairs:
             x = part(x, self.embedding, tokens, previous_tokens(tokens))
         x = self.token_types(self.positions.embed(x, context.query_positions))
-        x = self.embedding_dropout(self.embedding_norm(x))
+        x = self.opened(self.embedding_dropout(self.embedding_norm(x)))
         context = replace(context, earlier=Earlier(x, tokens, [x]))
         x = apply_encoder(self.encoder, x, self.positions, context, self.layer_skips)
-        states: Tensor = self.encoder_norm(x)
+        states: Tensor = self.encoder_norm(self.closed(x))
         return states
 
     def output_states(self, states: Tensor) -> Tensor:

@@ -69,8 +69,8 @@ class Optimizer:
 
     Weight decay is of matrices alone unless the row says otherwise: gains and biases have few
     numbers, and a scale of their own. Muon, NorMuon and SOAP are for the matrices (two axes) of
-    hidden layers, and AdamW is then for all other parameters: embeddings, the output matrix, positional
-    encodings, gains and biases (Jordan et al., 2024).
+    hidden layers, and AdamW is then for all other parameters: embeddings, the output matrix,
+    positional encodings, gains and biases (Jordan et al., 2024).
 
     Attributes:
         names: of all parameters, in the order of the groups.

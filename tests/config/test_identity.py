@@ -49,7 +49,7 @@ TRAINING = {
     "feed_forward": "none", "value_embedding_rank": 8, "exclude_own_value": True, "norm_scale": "depth", "kv_rank": 16, "query_rank": 24, "expert_scale": 2.5, "router_bias": True, "shared_expert_gate": True, "expert_balance_by": "bias",
     "loops": 2, "attention_convolution": "qkv", "value_embeddings": "gated", "value_residual": True,
     "stream_scale": True, "layer_skips": "unet", "smear": True, "bigram_embeddings": 1000,
-    "embedding_skip": True, "decay_fraction": 0.5, "final_rate": 0.1,
+    "hyper_connections": "static", "expansion_rate": 2, "embedding_skip": True, "decay_fraction": 0.5, "final_rate": 0.1,
     "batch_growth": 4, "batch_growth_fraction": 0.2, "parametrization": "mup", "base_width": 64, "base_depth": 4,
     "embedding_rate": 0.2, "output_rate": 0.1, "vector_rate": 2.0, "feed_forward_rate": 0.5,
     "embedding_decay": 0.0, "output_decay": 0.5, "vector_decay": 1.0, "decay_schedule": "linear",

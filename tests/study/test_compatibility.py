@@ -168,6 +168,8 @@ BESIDE = {
     "embedding_skip": ONE_STACK,
     "stream_scale": ONE_STACK,
     "layer_skips": ONE_STACK,
+    "hyper_connections": {**ONE_STACK, "norm_position": "pre"},
+    "expansion_rate": {**ONE_STACK, "norm_position": "pre", "hyper_connections": "static"},
     "smear": ONE_STACK,
     "bigram_embeddings": ONE_STACK,
     "value_embeddings": ONE_STACK,
