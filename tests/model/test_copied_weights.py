@@ -16,6 +16,7 @@ from tests.model.test_published import (  # noqa: F401
     HEADS,
     INNER,
     LENGTH,
+    LLAMA,
     SIZES,
     WINDOW,
     D,
