@@ -230,7 +230,7 @@ class _Kept:
         next sub-layer.
         """
         c = self.c
-        bytes_each = 1 if self.gpu and c.residual else BYTES
+        bytes_each = 1 if self.gpu and c.residual and not c.streams else BYTES
         kept = self._mask(c.d_model, bytes_each, c.dropout)
         if c.streams:  # the streams, a copy of them, and what is added
             kept += BYTES * c.d_model * (2 * c.streams + 1)
