@@ -13,7 +13,8 @@ VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"mixer": "lstm"},
     {"mixer": "gru"},
-    *({"mixer": name} for name in RECURRENT_MIXERS),
+    *({"mixer": name} for name in RECURRENT_MIXERS if name != "rg_lru"),
+    {"mixer": "rg_lru", "d_v": 10},  # that of d_k
     {"attention": "linear"},
     {"attention": "local", "attention_window": 3},
     {"norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu"},
