@@ -111,7 +111,7 @@ def _of_seed(
 
     table, (before, after) = found.table, predictions
     corpus = Corpus(root.corpus(table.corpora[0]))
-    task, metric = table.study.task, table.main
+    task, metric = table.study.task, table.of_items
     first, second = (task.measure_items(metric.name, texts, corpus) for texts in (before, after))
     most = differing_most(
         (before, after),
