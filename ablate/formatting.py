@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -94,6 +95,23 @@ def signed(value: float | None, digits: int) -> str:
         return ""
     text = f"{value:+.{digits}f}"
     return text[1:] if float(text) == 0 else text
+
+
+def ratio(logarithm: float) -> str:
+    """A ratio from its logarithm: `0.950`, `1.083`, `41.0`, `3970`."""
+    if not math.log(0.0005) < logarithm < math.log(1e6):
+        return f"1e{logarithm / math.log(10):+.0f}"
+    value = math.exp(logarithm)
+    return f"{value:.{3 if value < 9.9995 else 1 if value < 99.95 else 0}f}"
+
+
+def spread_text(std: float | None, digits: int, is_log: bool = False) -> str:
+    """A standard deviation beside its mean: ` ±0.2`, or ` ×÷1.024` of logarithms; empty where there
+    is none.
+    """
+    if std is None:
+        return ""
+    return f" ×÷{ratio(std)}" if is_log else f" ±{std:.{digits}f}"
 
 
 def p_text(p: float | None) -> str:

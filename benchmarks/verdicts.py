@@ -405,6 +405,109 @@ def further_seeds(draws: int, seed: int) -> Iterator[str]:
                 )
 
 
+BASES = (1.0, 1.5, 2.0, 3.0, 5.0)  # sd of base over that of the rows
+
+
+def noisier_base(draws: int, seed: int) -> Iterator[str]:
+    """Error with 2 to 8 seeds and a base that is noisier than the rows."""
+    head = " | ".join(f"{n} seeds" for n in range(2, 9))
+    yield f"| sd of base | rows | {head} |"
+    yield "| ---: | ---: |" + " ---: |" * 7
+    for times, rows in itertools.product(BASES, ROWS):
+        draw, cells = np.random.default_rng(seed), []
+        for n in range(2, 9):
+            sds = _base_of(times)(draw, draws, rows)
+            scores = draw_study(draw, draws, rows, n, sds)
+            cells.append(f"{judge(scores).any(axis=1).mean():.3f}")
+        yield f"| {times:g} | {rows} | {' | '.join(cells)} |"
+
+
+def _losses(draw: np.random.Generator, draws: int, n: int, sd: float, study: str) -> Array:
+    """Losses in nats of 13 rows and base: the first row has no effect, the others have some."""
+    rows = 13
+    losses = 2.0 + draw_study(draw, draws, rows, n, np.full((1, 1, 1), sd), 0.5 * sd)
+    if study != "alike":
+        losses[:, 2:] += draw.normal(size=(draws, rows - 1, 1)) * 0.5
+    if study == "a row learns nothing":
+        losses[:, -1] = 8.0 + draw.normal(size=(draws, n)) * 1.5
+    return losses
+
+
+def losses(draws: int, seed: int) -> Iterator[str]:
+    """Perplexity judged as it is, and by its logarithm, over 13 rows.
+
+    Error: how often a first row without an effect gets a verdict; power: how often if its loss is 3
+    sd lower; the last column, whether the row that learns nothing is worse.
+    """
+    yield (
+        "| rows | sd of the loss | seeds | PPL: error | power | last row | ln PPL: error | power | "
+        "last row |"
+    )
+    yield "| --- | ---: | ---: |" + " ---: |" * 6
+    studies = ("alike", "differ by 0.5 nats", "a row learns nothing")
+    for study, sd, n in itertools.product(studies, (0.01, 0.05, 0.2), (3, 5)):
+        draw = np.random.default_rng(seed)
+        drawn = _losses(draw, draws, n, sd, study)
+        shifted = drawn.copy()
+        shifted[:, 1] -= EFFECT * sd
+        cells = []
+        for scale in (np.exp, np.array):
+            error = judge(scale(drawn))[:, 0].mean()
+            found = judge(scale(shifted))
+            last = f"{found[:, -1].mean():.2f}" if study == "a row learns nothing" else ""
+            cells.append(f"{error:.3f} | {found[:, 0].mean():.2f} | {last}")
+        yield f"| {study} | {sd} | {n} | {' | '.join(cells)} |"
+
+
+def co_primary(draws: int, seed: int) -> Iterator[str]:
+    """Two metrics whose noise is correlated: error over rows and metrics, and power.
+
+    A row differs by 3 sd in the first metric, and by 3 / 2.7 in the second, as log loss and BLEU of
+    Multi30k do.
+    """
+    yield (
+        "| correlation | seeds | error at 0.025 each | error at 0.05 each | power, first at 0.05 | "
+        "second at 0.05 | first at 0.025 | second at 0.025 | either at 0.025 |"
+    )
+    yield "| ---: | ---: |" + " ---: |" * 7
+    rows = 13
+    for correlation, n in itertools.product((0.0, 0.5, 0.9), (3, 5)):
+        draw, sds = np.random.default_rng(seed), np.ones((1, 1, 1))
+        first, more = (draw_study(draw, draws, rows, n, sds) for _ in range(2))
+        second = correlation * first + math.sqrt(1 - correlation**2) * more
+        errors = []
+        for level in (LEVEL / 2, LEVEL):
+            either = judge(first, level=level) | judge(second, level=level)
+            errors.append(f"{either.any(axis=1).mean():.3f}")
+        first[:, 1] += EFFECT
+        second[:, 1] += EFFECT / 2.7
+        at_whole = [judge(scores)[:, 0] for scores in (first, second)]
+        at_half = [judge(scores, level=LEVEL / 2)[:, 0] for scores in (first, second)]
+        powers = [*at_whole, *at_half, at_half[0] | at_half[1]]
+        shown = " | ".join([*errors, *(f"{found.mean():.2f}" for found in powers)])
+        yield f"| {correlation} | {n} | {shown} |"
+
+
+def found(draws: int, seed: int) -> Iterator[str]:
+    """How often a true difference is found that is as large as the d of "cannot tell (d)"."""
+    yield "| rows | seeds | mean d, in sd | found |"
+    yield "| ---: | ---: | ---: | ---: |"
+    sds = np.ones((1, 1, 1))
+    for rows, n in itertools.product((5, 13), (2, 3, 4, 5, 8)):
+        draw, stated = np.random.default_rng(seed), []
+        for scores in draw_study(draw, max(2, draws // 100), rows, n, sds):
+            pairs = [
+                PairedScores(dict(enumerate((row - scores[0]).tolist()))) for row in scores[1:]
+            ]
+            for verdict in verdicts(TRANSLATION_METRICS[0], pairs):
+                if verdict.minimum_detectable is not None:
+                    stated.append(verdict.minimum_detectable)
+        size = float(np.mean(stated))
+        scores = draw_study(draw, draws, rows, n, sds)
+        scores[:, 1] += size
+        yield f"| {rows} | {n} | {size:.2f} | {judge(scores)[:, 0].mean():.2f} |"
+
+
 def _uniform(level: float, share: float) -> float:
     return level * share
 
@@ -544,23 +647,29 @@ def _any_verdict(
     return any(one.word in ("worse", "better") for one in verdicts(TRANSLATION_METRICS[0], pairs))
 
 
+TABLES: dict[str, Callable[[int, int], Iterator[str]]] = {
+    "complete": complete_studies,
+    "base": noisier_base,
+    "further": further_seeds,
+    "looks": looks,
+    "crossed": crossed_null,
+    "incomplete": incomplete_studies,
+    "losses": losses,
+    "metrics": co_primary,
+    "found": found,
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--draws", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=("complete", "further", "looks", "crossed", "incomplete"))
+    parser.add_argument("--only", choices=tuple(TABLES))
     options = parser.parse_args()
     assert APART_LEVEL == LEVEL
-    tables = {
-        "complete": complete_studies,
-        "further": further_seeds,
-        "looks": looks,
-        "crossed": crossed_null,
-        "incomplete": incomplete_studies,
-    }
-    for name, table in tables.items():
+    for name, table in TABLES.items():
         if options.only in (None, name):
             draws = options.draws // 10 if name == "incomplete" else options.draws
             print(*table(draws, options.seed), sep="\n", end="\n\n", flush=True)

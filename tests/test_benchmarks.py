@@ -21,7 +21,7 @@ SMALLEST = {
     "spreads": "",
     "speed": "--work start --sizes XS --rounds 1",
     "streams": "--nights 3",
-    "verdicts": "--draws 10 --only complete",
+    "verdicts": "--draws 10 --only base",
     "workers": "--rounds 1 --seconds 0.1",
 }
 

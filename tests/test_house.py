@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_800
+LINES = 53_100
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

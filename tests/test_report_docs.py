@@ -166,7 +166,8 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
 
     variances = (noise.own[dropout + 1].value, noise.own[0].value)
     t, z = critical_t(0.05 / 3, 4), critical_t(0.05 / 3, inf)
-    half = rows[dropout]["against_base"]["bleu"]["minimum_detectable"]
+    against = rows[dropout]["against_base"]["bleu"]
+    half = against["high"] - against["mean"]
     sentences = (half**2 - t**2 * sum(variances) / n) / z**2
     shared = noise.of_difference(dropout + 1, n)
     first = sqrt(
@@ -179,6 +180,19 @@ def test_the_worked_example_of_a_verdict_follows_from_the_published_scores():
         f"sqrt( {t:.2f}² {sum(variances):.2f} / {n} + {z:.2f}² {sentences:.2f} ) = {half:.1f}"
         in text
     )
+    error = sqrt(sum(part.value for part in shared) / n + sentences)
+    quantile = critical_t(0.4, n - 1)
+    assert against["minimum_detectable"] == pytest.approx(half + quantile * error)
+    assert f"the d of {half + quantile * error:.1f} is" in text
+    assert f"quantile of t ({quantile:.2f}, 80 %" in text
+
+
+def test_the_error_of_the_page_is_that_of_the_log():
+    log = (ROOT / "benchmarks/LOG.md").read_text().split("| sd of base | rows |")[1]
+    cells = re.findall(r"0\.\d{3}", log.split("\n\n")[0])
+    assert len(cells) == 105
+    page = " ".join((ROOT / "docs/verdict.md").read_text().split())
+    assert f"at most {max(map(float, cells)):.3f} in these 105 cases" in page
 
 
 def test_every_verdict_of_the_example_is_explained():

@@ -4,6 +4,8 @@ left out.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,9 +13,9 @@ from typing import Any
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
-from ablate.formatting import plural, signed
+from ablate.formatting import plural
 from ablate.stats.factorial import effects
-from ablate.stats.significance import LEVEL, holm, paired_t_test
+from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
 from ablate.study.designs import FactorialDesign, PathDesign
 
 
@@ -21,8 +23,9 @@ from ablate.study.designs import FactorialDesign, PathDesign
 class Contrast:
     """An effect in one metric; None where scores or seeds are missing.
 
-    low, high: 95 % interval, uncorrected.
-    p: after Holm's correction over the effects of the design.
+    low, high: interval at the level of its test: it excludes 0 exactly if `p` is below 0.05.
+    p: after Holm's correction over the effects of the design; of a row's difference from base, that
+        of its verdict.
     """
 
     value: float | None = None
@@ -96,8 +99,8 @@ def design_effects(table: Table) -> list[DesignEffects]:
 
 
 def metrics_of(table: Table) -> tuple[Metric, ...]:
-    """The metrics that effects are shown in: that of the verdicts, and perplexity."""
-    return tuple({metric.name: metric for metric in (table.main, table.perplexity)}.values())
+    """The metrics that effects are shown in: those of the verdicts, and perplexity."""
+    return table.compared
 
 
 def look_note(table: Table) -> Iterator[str]:
@@ -105,9 +108,36 @@ def look_note(table: Table) -> Iterator[str]:
     if table.look is not None:
         yield (
             f"At {table.look.text}, at the level {table.look.level:.3g} that this look spends: "
-            f"intervals of "
+            f"intervals of at least "
             f"{100 * (1 - table.look.level):.3g} %, p times {LEVEL / table.look.level:.3g}."
         )
+
+
+def bound_notes(table: Table) -> Iterator[str]:
+    """Yield a line if base's scores are nearer to 0 or 100 than the differences that the study
+    finds: rows cannot be told apart on that side, and effects near a bound do not add up.
+    """
+    bases = [row for row in table.rows if row.row.is_base]
+    for metric, base in itertools.product(table.judged, bases):
+        mean = base.scores[metric.name].mean
+        found = []
+        for row in table.rows:
+            verdict = row.verdicts.get(metric.name)
+            if row.row.base == base.row.label and verdict and not verdict.is_blind:
+                found.append(verdict.minimum_detectable or math.inf)
+        least = min(found, default=math.inf)
+        if not metric.of_100 or mean is None or math.isinf(least):
+            continue
+        for bound, room in ((0, mean), (100, 100 - mean)):
+            if room < least:
+                word = "better" if (bound == 100) == metric.more_is_better else "worse"
+                name = f"Base of size {base.row.size}" if base.row.size else "Base"
+                yield (
+                    f"{name} is {metric.size_text(room)} {metric.title} from the bound {bound}, "
+                    f"less than the {metric.size_text(least)} that the study finds with "
+                    f"{POWER:.0%} probability: it can hardly show a row to be {word}, and effects "
+                    f"near a bound do not add up."
+                )
 
 
 # Factorials
@@ -129,7 +159,7 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
     ]
     by_metric: dict[str, tuple[Contrast, ...]] = {}
     for metric in metrics_of(table):
-        scores = [list(row.scores[metric.name].by_seed.values()) if row else [] for row in cells]
+        scores = [list(row.scores[metric.name].on_scale.values()) if row else [] for row in cells]
         if all(scores):
             by_metric[metric.name] = tuple(
                 Contrast(one.value, one.low, one.high, one.p_holm)
@@ -165,10 +195,11 @@ def _factorial_notes(
         yield f"{why}: the error, and so intervals and p values, are unknown."
     else:
         yield (
-            "Intervals: t, with the error pooled over the cells, uncorrected; p: Holm-corrected "
-            "over the effects."
+            "Intervals and p: t, with the error pooled over the cells, Holm-corrected over the "
+            "effects."
         )
     yield from look_note(table)
+    yield from bound_notes(table)
     yield from _diverged(row for row in cells if row)
 
 
@@ -209,9 +240,10 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
     notes = [
         "Added to base: base with the part, less base. In all others: the row with every part, "
         "less that without it.",
-        "Intervals: paired t over seeds, uncorrected; p: Holm-corrected over the lines; none "
-        "without a spread.",
+        "Differences from base: interval and p of the verdict. Without the part: paired t over "
+        "seeds, Holm-corrected over these lines; none without a spread.",
         *look_note(table),
+        *bound_notes(table),
         *_sum_note(table, designs, by_metric),
         *_diverged(row for _, row, _ in pairs if row),
     ]
@@ -229,20 +261,27 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
 def _differences(
     pairs: list[tuple[str, TableRow | None, TableRow | None]], metric: str, level: float
 ) -> tuple[Contrast, ...]:
-    differences = [
-        list(row.scores[metric].minus(other.scores[metric]).by_seed.values())
-        if row and other
-        else []
-        for _, row, other in pairs
-    ]
-    tests = [paired_t_test(each, level) for each in differences]
-    corrected = iter(holm([min(1.0, test.p * LEVEL / level) for test in tests if test]))
-    return tuple(
-        Contrast(test.mean, test.low, test.high, next(corrected))
-        if test
-        else Contrast(Scores(dict(enumerate(each))).mean)
-        for test, each in zip(tests, differences, strict=True)
-    )
+    contrasts = [Contrast()] * len(pairs)
+    removed: list[tuple[int, list[float], float]] = []
+    for index, (_, row, other) in enumerate(pairs):
+        if row is None or other is None:
+            continue
+        if row.row.base == other.row.label and metric in row.verdicts:
+            verdict = row.verdicts[metric]
+            low, high = verdict.interval or (None, None)
+            contrasts[index] = Contrast(verdict.mean, low, high, verdict.p)
+            continue
+        differences = list(row.scores[metric].minus(other.scores[metric]).by_seed.values())
+        test = paired_t_test(differences)
+        contrasts[index] = Contrast(Scores(dict(enumerate(differences))).mean)
+        if test is not None:
+            removed.append((index, differences, test.p))
+    levels = holm_levels([p for _, _, p in removed], len(removed), level)
+    for (index, differences, _), (p, own_level) in zip(removed, levels, strict=True):
+        test = paired_t_test(differences, own_level)
+        assert test is not None
+        contrasts[index] = Contrast(test.mean, test.low, test.high, p)
+    return tuple(contrasts)
 
 
 def _sum_note(
@@ -261,6 +300,6 @@ def _sum_note(
     if whole is not None and None not in singles:
         total = sum(value for value in singles if value is not None)
         yield (
-            f"The single additions sum to {signed(total, metric.digits)} {metric.title}; all "
-            f"parts together give {signed(whole, metric.digits)}."
+            f"The single additions sum to {metric.difference_text(total)} {metric.title}; all "
+            f"parts together give {metric.difference_text(whole)}."
         )

@@ -132,13 +132,12 @@ class Ladder:
 
 
 def ladders(table: Table) -> list[Ladder]:
-    """The ladder in the metric of the verdicts, and in perplexity; none for a study of one size."""
+    """The ladder in the metrics of the verdicts and in perplexity; none for one size."""
     table = table.as_judged()
     bases = [row for row in table.rows if row.row.is_base]
     if len(bases) < 2:
         return []
-    metrics = {metric.name: metric for metric in (table.main, table.perplexity)}
-    return [_ladder(table, bases, metric) for metric in metrics.values()]
+    return [_ladder(table, bases, metric) for metric in table.compared]
 
 
 def _ladder(table: Table, bases: Sequence[TableRow], metric: Metric) -> Ladder:

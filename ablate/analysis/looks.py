@@ -120,14 +120,14 @@ def position_of_runs(
     assert study.looks is not None
     judged: list[Look] = []
     open_rows: tuple[str, ...] = ()
-    main = study.metrics[0]
     for look in looks_of(study.looks.plan):
         seeds = study.seeds[: look.seeds]
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return Position(study, tuple(judged), open_rows, look)
         of_look = [run for run in runs if run.run.seed in seeds]
         if not all(
-            has_ended(run) and (run.state != "done" or main in run.scores) for run in of_look
+            has_ended(run) and (run.state != "done" or run.scores.keys() >= {*study.judged})
+            for run in of_look
         ):
             return Position(study.with_first_seeds(look.seeds), tuple(judged), open_rows, look)
         judged.append(look)
@@ -138,8 +138,8 @@ def position_of_runs(
 
 
 def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) -> tuple[str, ...]:
-    """Labels of the rows that are not settled in the main metric at the last of the looks, or that
-    lack a run.
+    """Labels of the rows that are not settled at the last of the looks in each metric that verdicts
+    are by, or that lack a run.
     """
     by_row: dict[str, list[RunResult]] = {row.label: [] for row in study.rows}
     for run in runs:
@@ -149,14 +149,15 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
     for base in (row for row in study.rows if row.is_base):
         rows = [row for row in study.rows if row.base == base.label and not row.is_base]
         of_rows = [by_row[row.label] for row in rows]
-        judgments = verdicts_of_rows(
-            study, study.metrics[0], by_row[base.label], of_rows, study.family(base), judged
-        )
-        for row, verdict in zip(rows, judgments, strict=True):
-            failed = any(
-                run.state == "failed" for run in by_row[row.label] if run.run.seed in seeds
+        for metric in study.judged:
+            judgments = verdicts_of_rows(
+                study, metric, by_row[base.label], of_rows, study.family(base), judged
             )
-            found |= set() if verdict.is_settled and not failed else {row.label}
+            for row, verdict in zip(rows, judgments, strict=True):
+                failed = any(
+                    run.state == "failed" for run in by_row[row.label] if run.run.seed in seeds
+                )
+                found |= set() if verdict.is_settled and not failed else {row.label}
     return tuple(row.label for row in study.rows if row.label in found)
 
 
@@ -179,19 +180,20 @@ def verdicts_of_rows(
         looks: that have been judged; None for a study without looks.
     """
     measured, margin = study.task.metrics[metric], study.margins.get(metric)
+    share = study.share_of_level(metric)
     if looks is None:
         further = study.further_seeds
-        pairs = [paired_scores(metric, row, base, study.seeds, further) for row in rows]
-        return verdicts(measured, pairs, family=family, margin=margin)
+        pairs = [paired_scores(measured, row, base, study.seeds, further) for row in rows]
+        return verdicts(measured, pairs, family=family, margin=margin, share=share)
     if not looks:
         assert study.looks is not None
-        pairs = [paired_scores(metric, row, base, study.seeds) for row in rows]
+        pairs = [paired_scores(measured, row, base, study.seeds) for row in rows]
         return verdicts_before(measured, pairs, looks_of(study.looks.plan)[0])
     at_each = [
-        (look, [paired_scores(metric, row, base, study.seeds[: look.seeds]) for row in rows])
+        (look, [paired_scores(measured, row, base, study.seeds[: look.seeds]) for row in rows])
         for look in looks
     ]
-    return verdicts_over_looks(measured, at_each, family=family, margin=margin)[-1]
+    return verdicts_over_looks(measured, at_each, family=family, margin=margin, share=share)[-1]
 
 
 def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:

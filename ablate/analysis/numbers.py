@@ -121,10 +121,18 @@ def table_of_numbers(
         task=_Elsewhere([metric_of(metric, numbers, directions) for metric in names]),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
     )
+    known = study.task.metrics
+    for one in numbers:
+        if known[one.metric].is_log and one.value <= 0:
+            raise UsageError(
+                f"{one.row}, seed {one.seed}: {one.metric} is {one.value:g}; must be above 0"
+            )
     runs = _runs(study, numbers)
     cost = Cost(Scores(), Scores(), None, (), 0.0)
     rows = [
-        TableRow(row, ours, {metric: scores_of(ours, metric) for metric in names}, cost, None)
+        TableRow(
+            row, ours, {metric: scores_of(ours, known[metric]) for metric in names}, cost, None
+        )
         for row in study.rows
         if (ours := tuple(run for run in runs if run.row is row))
     ]

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from ablate.analysis.scores import Scores
 from ablate.config import cost
+from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
 from ablate.stats.noise import BaseScores
@@ -138,7 +139,9 @@ def _read_run(
         measured, damage = decoding.scores, str(error)
     for name in metrics:
         score = measured.get(name)
-        if score is not None:
+        if score is not None and study.task.metrics[name].is_log and score.value <= 0:
+            damage = f"{folder.result}: {name} is {score.value}; on log scale it must be above 0"
+        elif score is not None:
             scores[name] = score
         if isinstance(score, Measurement):
             resamples[name] = score.resamples
@@ -199,13 +202,16 @@ def predictions_of(run: RunResult, results: Results) -> list[str]:
         return []
 
 
-def scores_of(runs: Iterable[RunResult], metric: str) -> Scores:
+def scores_of(runs: Iterable[RunResult], metric: Metric) -> Scores:
     """The scores of a row's runs in one metric."""
-    return Scores({run.run.seed: run.scores[metric].value for run in runs if metric in run.scores})
+    name = metric.name
+    return Scores(
+        {run.run.seed: run.scores[name].value for run in runs if name in run.scores}, metric.is_log
+    )
 
 
 def paired_scores(
-    metric: str,
+    metric: Metric,
     ours: Sequence[RunResult],
     base: Sequence[RunResult],
     seeds: Sequence[int],
@@ -214,7 +220,7 @@ def paired_scores(
     """The scores of a row and of its base, as verdicts take them.
 
     Args:
-        metric: its name.
+        metric: of the scores.
         ours: runs of the row.
         base: runs of its base.
         seeds: of the row and of base.
@@ -225,7 +231,10 @@ def paired_scores(
     differences = scores_of(row.values(), metric).minus(scores_of(of_base.values(), metric))
     resamples = {}
     for seed in differences.by_seed:
-        pair = row[seed].resamples.get(metric), of_base[seed].resamples.get(metric)
+        pair = [
+            [metric.on_scale(score) for score in run.resamples.get(metric.name, ())]
+            for run in (row[seed], of_base[seed])
+        ]
         # A seed without stored resamples, of a run whose predictions are gone, has no part in the
         # bootstrap.
         if pair[0] and pair[1]:
@@ -248,9 +257,9 @@ def paired_scores(
 
 
 def _base_scores(
-    metric: str, base: Sequence[RunResult], seeds: Sequence[int], further: Sequence[int]
+    metric: Metric, base: Sequence[RunResult], seeds: Sequence[int], further: Sequence[int]
 ) -> BaseScores:
-    scores = scores_of(base, metric).by_seed
+    scores = scores_of(base, metric).on_scale
     shared = {seed: scores[seed] for seed in seeds if seed in scores}
     return BaseScores(shared, {seed: scores[seed] for seed in further if seed in scores})
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ablate.config.metrics import Metric
-from ablate.formatting import number
+from ablate.formatting import number, spread_text
 from ablate.stats.verdict import Verdict
 from ablate.store.records import Score
 
@@ -28,9 +29,13 @@ def sample_std(values: Iterable[float]) -> float | None:
 
 @dataclass(frozen=True)
 class Scores:
-    """The values of one metric, by seed."""
+    """The values of one metric, by seed.
+
+    is_log: whether their logarithms are averaged and compared (`Metric.scale`).
+    """
 
     by_seed: Mapping[int, float] = field(default_factory=dict)
+    is_log: bool = False
 
     @property
     def n(self) -> int:
@@ -39,22 +44,27 @@ class Scores:
 
     @property
     def mean(self) -> float | None:
-        """Arithmetic mean; None without values."""
-        return mean(self.by_seed.values())
+        """Arithmetic mean, or geometric of logarithms; None without values."""
+        middle = mean(self.on_scale.values())
+        return math.exp(middle) if self.is_log and middle is not None else middle
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation; None for fewer than two values."""
-        return sample_std(self.by_seed.values())
+        """Sample standard deviation, or that of logarithms; None for fewer than two values."""
+        return sample_std(self.on_scale.values())
+
+    @property
+    def on_scale(self) -> Mapping[int, float]:
+        """The values as they are averaged and compared."""
+        if not self.is_log:
+            return self.by_seed
+        return {seed: math.log(value) for seed, value in self.by_seed.items()}
 
     def minus(self, other: Scores) -> Scores:
-        """Differences paired by seed, for the seeds that both have."""
+        """Differences paired by seed, for the seeds that both have; of logarithms if they count."""
+        theirs = other.on_scale
         return Scores(
-            {
-                seed: value - other.by_seed[seed]
-                for seed, value in self.by_seed.items()
-                if seed in other.by_seed
-            }
+            {seed: value - theirs[seed] for seed, value in self.on_scale.items() if seed in theirs}
         )
 
     def plus(self, shift: float) -> Scores:
@@ -82,23 +92,22 @@ def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
     """Mean and standard deviation: `25.8 ±0.2`; with the number of seeds while some are missing:
     `25.8 ±0.2 (2/3)`.
     """
-    text = number(scores.mean, digits)
-    if scores.std is not None:
-        text += f" ±{scores.std:.{digits}f}"
+    text = number(scores.mean, digits) + spread_text(scores.std, digits, scores.is_log)
     return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
 
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict for scripts; tests that were not possible are null."""
     seeds, bootstrap = verdict.seed_test, verdict.bootstrap
+    low, high = verdict.interval or (None, None)
     return {
         "verdict": verdict.word,
         "text": verdict.text,
         "n": verdict.n,
         "mean": verdict.mean,
         "std": seeds.std if seeds else None,
-        "low": seeds.low if seeds else None,
-        "high": seeds.high if seeds else None,
+        "low": low,
+        "high": high,
         "p": seeds.p if seeds else None,
         "p_holm": verdict.p_seeds,
         "p_own": seeds.p_own if seeds else None,

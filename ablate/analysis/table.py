@@ -117,7 +117,7 @@ class TableRow:
     def with_seeds(self, seeds: Sequence[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
         scores, deltas = (
-            {name: Scores({seed: value for seed, value in one.by_seed.items() if seed in seeds})
+            {name: replace(one, by_seed={s: x for s, x in one.by_seed.items() if s in seeds})
              for name, one in each.items()}
             for each in (self.scores, self.deltas)
         )  # fmt: skip
@@ -180,8 +180,11 @@ class Table:
 
     @property
     def level(self) -> float:
-        """The level of the verdicts of this table: 0.05, or the part of its look."""
-        return self.look.level if self.look else LEVEL
+        """The level of the verdicts of this table in one metric: 0.05, or the part of its look; an
+        equal part of this for each of several metrics that verdicts are by.
+        """
+        level = self.look.level if self.look else LEVEL
+        return level / len(self.judged)
 
     @property
     def vocabularies(self) -> tuple[int, ...]:
@@ -207,7 +210,9 @@ class Table:
         study.
         """
         known = self.study.task.metrics
-        names = dict.fromkeys((PPL.name, self.perplexity.name, *self.study.metrics))
+        names = dict.fromkeys(
+            (PPL.name, self.perplexity.name, *self.study.metrics, *self.study.judged)
+        )
         return tuple(known[name] for name in names if name in known)
 
     @property
@@ -221,7 +226,22 @@ class Table:
 
     @property
     def main(self) -> Metric:
-        """The metric of the verdicts: the first one of the study."""
+        """The metric of the verdicts; of several, the first."""
+        return self.judged[0]
+
+    @property
+    def judged(self) -> tuple[Metric, ...]:
+        """The metrics that verdicts are by."""
+        return tuple(self.study.task.metrics[name] for name in self.study.judged)
+
+    @property
+    def compared(self) -> tuple[Metric, ...]:
+        """The metrics in which differences are shown: those of the verdicts, and perplexity."""
+        return tuple(dict.fromkeys((*self.judged, self.perplexity)))
+
+    @property
+    def of_items(self) -> Metric:
+        """The metric of single test items: the study's first, which verdicts need not be by."""
         return self.study.task.metrics[self.study.metrics[0]]
 
     def best(self, metric: str) -> float | None:
@@ -318,7 +338,7 @@ def _row(study: Study, row: Row, runs: Sequence[RunResult], results: Results) ->
     return TableRow(
         row,
         ours,
-        {metric: scores_of(ours, metric) for metric in measured_metrics(study)},
+        {name: scores_of(ours, study.task.metrics[name]) for name in measured_metrics(study)},
         _cost(study, row, ours, results),
         paper_row(study.task.paper, row, study.base_of(row)),
     )

@@ -110,7 +110,7 @@ def _of_seed(
 
     table, (before, after) = comparison.table, predictions
     corpus = Corpus(root.corpus(table.corpora[0]))
-    task, metric = table.study.task, table.main
+    task, metric = table.study.task, table.of_items
     scores_before = task.measure_items(metric.name, before, corpus)
     scores_after = task.measure_items(metric.name, after, corpus)
     most = differing_most(

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from ablate.formatting import interval_text, number, ratio, signed
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,9 @@ class Metric:
     chance: of a metric up to 100, the highest score without learning, such as the share of the most
         frequent label. If no score is above it, the conclusion says that nothing is learned.
     parts: stored and shown with each score.
+    scale: `log` for a metric such as perplexity, of which a change is a factor. Its logarithm is
+        averaged, compared and judged: means are geometric, and differences are logarithms of
+        ratios, which texts print as ratios.
     """
 
     name: str
@@ -45,6 +52,7 @@ class Metric:
     item: str = "sentence"
     chance: float = 0.0
     parts: tuple[Part, ...] = ()
+    scale: Literal["linear", "log"] = "linear"
 
     @property
     def full_title(self) -> str:
@@ -55,10 +63,47 @@ class Metric:
         """Whether a difference from base is an improvement."""
         return (difference > 0) == self.more_is_better
 
+    @property
+    def is_log(self) -> bool:
+        """Whether it is averaged and compared by its logarithm."""
+        return self.scale == "log"
 
-PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=False)
+    @property
+    def reach(self) -> float:
+        """The largest difference that scores can have; for a ratio, a factor of a million."""
+        if self.is_log:
+            return math.log(1e6)
+        return 100.0 if self.of_100 else math.inf
+
+    def on_scale(self, score: float) -> float:
+        """A score as it is averaged and compared."""
+        return math.log(score) if self.is_log else score
+
+    def difference_text(self, value: float | None, more: int = 0) -> str:
+        """A difference on the scale: `-1.2`, or `×0.950` for a ratio; empty where there is none."""
+        if value is None:
+            return ""
+        return f"×{ratio(value)}" if self.is_log else signed(value, self.digits + more)
+
+    def interval_text(self, low: float, high: float, more: int = 0) -> str:
+        """An interval of a difference: `[-9.1, +0.1]`, or `[0.910, 1.013]` for a ratio."""
+        if self.is_log:
+            return f"[{ratio(low)}, {ratio(high)}]"
+        return interval_text(low, high, self.digits + more)
+
+    def size_text(self, size: float) -> str:
+        """A size on the scale, of a difference or a spread: `1.2`, or `×1.050` for a ratio."""
+        if self.is_log:
+            return f"×{ratio(size)}"
+        if self.of_100 and size > 100:
+            return ">100"
+        text = number(size, self.digits)
+        return text if float(text) else f"{size:.1g}"
+
+
+PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=False, scale="log")
 # Perplexities per token cannot be compared between vocabularies; perplexities per character can.
-PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="dev", of_100=False)
+PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
 
 # The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
 BITS_PER_BYTE = Metric(

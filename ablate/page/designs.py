@@ -15,7 +15,7 @@ from ablate.analysis.designs import DesignEffects, design_effects, metrics_of
 from ablate.analysis.ladder import Ladder, ladders
 from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
-from ablate.formatting import number, signed
+from ablate.formatting import number
 from ablate.page.figures import (
     LEAST_EFFECTS,
     draw_half_normal,
@@ -104,7 +104,7 @@ def _sizes_drawing(ladder: Ladder) -> Drawing:
     metric = ladder.metric
     titles = {}
     for row in ladder.rows:
-        differences = [signed(rung.difference.mean, metric.digits) or "?" for rung in row.rungs]
+        differences = [metric.difference_text(rung.difference.mean) or "?" for rung in row.rungs]
         titles[row.name] = f"{row.name}: {', '.join(differences)}"
     description = f"Difference from base in {metric.title} of each row over the parameters of base"
     return Drawing(
@@ -139,7 +139,7 @@ def _effect_drawing(design: DesignEffects, metric: Metric, number_of: str) -> It
     label = effect_label(metric)
     figure = draw_intervals(rows, metric, label)
     titles = {
-        row.row: f"{row.row}: {signed(row.mean, metric.digits)} {metric.title}" for row in rows
+        row.row: f"{row.row}: {metric.difference_text(row.mean)} {metric.title}" for row in rows
     }
     svg = inline_svg(
         figure, f"effects-{number_of}-{metric.name}", f"{design.title}: {label}", titles

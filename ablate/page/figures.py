@@ -26,7 +26,7 @@ from ablate.analysis.designs import DesignEffects, design_effects, metrics_of
 from ablate.analysis.ladder import Ladder, ladders
 from ablate.analysis.table import Table
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import fold, printable, signed
+from ablate.formatting import fold, printable
 from ablate.page.points import (
     COSTS,
     Interval,
@@ -85,7 +85,7 @@ def figure_files(
 
 def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
     found: dict[str, Callable[[], Figure]] = {}
-    for metric in (table.main, table.perplexity):
+    for metric in table.compared:
         rows = intervals(table, metric)
         if any(row.mean is not None for row in rows):
             found[f"against-base-{metric.name}"] = partial(draw_intervals, rows, metric)
@@ -148,7 +148,12 @@ def _figures_of_designs(table: Table, curves: Sequence[Curve]) -> dict[str, Call
 
 def effect_label(metric: Metric) -> str:
     """The label of an axis of effects."""
-    return f"effect on {metric.full_title}"
+    return f"effect on {_of_scale(metric)}"
+
+
+def _of_scale(metric: Metric) -> str:
+    """The metric as its differences are drawn: by its natural logarithm if it is judged so."""
+    return f"ln {metric.full_title}" if metric.is_log else metric.full_title
 
 
 def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
@@ -158,9 +163,9 @@ def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") ->
 
     `label`: of the axis, for other differences.
     """
-    label = label or f"difference from base in {metric.full_title}"
+    label = label or f"difference from base in {_of_scale(metric)}"
     with style():
-        return _forest(rows, label, lambda mean: signed(mean, metric.digits))
+        return _forest(rows, label, metric.difference_text)
 
 
 def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
@@ -333,7 +338,7 @@ def draw_sizes(ladder: Ladder) -> Figure:
     for row in ladder.rows:
         differences = [rung.difference for rung in row.rungs]
         lines.append(Line(row.name, row.name, tuple(zip(sizes, differences, strict=True))))
-    label = f"Δ{ladder.metric.full_title}"
+    label = f"Δ{_of_scale(ladder.metric)}"
     return draw_lines(lines, "parameters of base", label, from_base=True)
 
 
@@ -398,7 +403,8 @@ def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
         significant = effect.word in MARKERS
         rows.append(Point(effect.row, effect.name, significant, quantile, size, 0.0))
     with style():
-        label = f"size of the effect on {metric.title}"
+        scale = "ln " if metric.is_log else ""
+        label = f"size of the effect on {scale}{metric.title}"
         return _numbered_points(rows, "half-normal quantile", label, log=False)
 
 
@@ -420,7 +426,7 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
     height = POINTS_HEIGHT + 0.03 * len(rows) + BELOW + LEADING * lines
     figure, (axes,) = new_figure(COLUMN, height)
     set_range(axes.xaxis, [row.cost for row in rows], log=log, amounts=True)
-    ends = [end for row in rows for end in (row.score - row.std, row.score + row.std)]
+    ends = [end for row in rows for end in row.ends]
     set_range(axes.yaxis, ends, log=False)
     axes.set(xlabel=x, ylabel=y)
     for row in rows:
@@ -428,8 +434,7 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
         look: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row)}
         look["zorder"] = 3 if row.is_base else 2
         if row.std:
-            bar = (row.score - row.std, row.score + row.std)
-            axes.plot((row.cost, row.cost), bar, linewidth=0.9, **look)
+            axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **look)
         axes.plot((row.cost,), (row.score,), marker, markersize=4, **look)
     handle = Line2D([], [], linestyle="none")
     legend = figure.legend(
@@ -449,7 +454,7 @@ def _number(figure: Figure, axes: Axes, rows: Sequence[Point]) -> None:
     scale = 72 / figure.dpi  # pixels to typographic points
     taken, middles = [], []
     for row in rows:
-        ends = [(row.cost, row.score - row.std), (row.cost, row.score + row.std)]
+        ends = [(row.cost, end) for end in row.ends]
         (x, low), (_, high) = axes.transData.transform(ends) * scale
         middles.append((x, (low + high) / 2))
         taken += [Bbox([(x - 1, low), (x + 1, high)])]

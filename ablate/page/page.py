@@ -12,7 +12,7 @@ from ablate.analysis.results import predictions_of
 from ablate.analysis.table import Table
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import duration, number, plural, scaled, setting_text, signed
+from ablate.formatting import duration, number, plural, scaled, setting_text
 from ablate.page.designs import Drawing, Listing, design_sections
 from ablate.page.figures import draw_curves, draw_intervals, draw_points
 from ablate.page.html import Best, environment, table_context
@@ -91,7 +91,7 @@ def page_of_scores(table: Table) -> str:
 
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
-    metrics = dict.fromkeys((table.main, table.perplexity))
+    metrics = table.compared
     return (
         environment()
         .get_template("page.html")
@@ -128,9 +128,9 @@ def _differences(table: Table, metric: Metric) -> Iterator[Drawing]:
 
 
 def _interval_title(row: Interval, metric: Metric) -> str:
-    text = f"{row.row}: {signed(row.mean, metric.digits) or 'no result yet'}"
+    text = f"{row.row}: {metric.difference_text(row.mean) or 'no result yet'}"
     if row.low is not None and row.high is not None:
-        text += f" [{signed(row.low, metric.digits)}, {signed(row.high, metric.digits)}]"
+        text += f" {metric.interval_text(row.low, row.high)}"
     return f"{text} {metric.title}, {row.word}" if row.word and row.mean is not None else text
 
 
@@ -324,9 +324,9 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             texts[row.row.label] = lines
     # A set, because more samples than items may be asked for.
     picked = sorted({total * i // count for i in range(count)}) if total and texts else []
-    has_scores = picked and table.main.name in task.on_predictions
+    has_scores = picked and table.of_items.name in task.on_predictions
     scores = (
-        [task.measure_items(table.main.name, lines, corpus) for lines in texts.values()]
+        [task.measure_items(table.of_items.name, lines, corpus) for lines in texts.values()]
         if has_scores
         else []
     )
@@ -335,8 +335,8 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             item.number,
             item.texts,
             tuple((label, lines[i]) for label, lines in texts.items()),
-            tuple(number(of_row[i], table.main.digits) for of_row in scores),
-            table.main.title if scores else "",
+            tuple(number(of_row[i], table.of_items.digits) for of_row in scores),
+            table.of_items.title if scores else "",
         )
         for i, item in zip(picked, task.samples(corpus, picked), strict=True)
     ]

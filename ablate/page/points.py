@@ -79,7 +79,9 @@ def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interv
 
 @dataclass(frozen=True)
 class Point:
-    """The score of a row and the cost of its training; `std` over seeds is 0 with a single seed."""
+    """The score of a row and the cost of its training; `std` over seeds is 0 with a single seed,
+    and that of logarithms if `is_log`.
+    """
 
     row: str
     name: str
@@ -87,6 +89,14 @@ class Point:
     cost: float
     score: float
     std: float
+    is_log: bool = False
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """One standard deviation below and above the score."""
+        if self.is_log:
+            return self.score / math.exp(self.std), self.score * math.exp(self.std)
+        return self.score - self.std, self.score + self.std
 
 
 @dataclass(frozen=True)
@@ -179,9 +189,7 @@ def intervals(table: Table, metric: Metric) -> list[Interval]:
     found = []
     for row, name in zip(rows, _names(rows), strict=True):
         verdict = row.verdicts[metric.name]
-        low, high = (
-            (verdict.seed_test.low, verdict.seed_test.high) if verdict.seed_test else (None, None)
-        )
+        low, high = verdict.interval or (None, None)
         found.append(
             Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high)
         )
@@ -231,8 +239,9 @@ def points(table: Table, cost: str) -> list[Point]:
     for row, name in zip(rows, _names(rows), strict=True):
         scores, value = row.scores[table.main.name], _cost(row, cost)
         if scores.mean is not None and value:
-            is_base = row.row.group == "base"
-            found.append(Point(row.row.label, name, is_base, value, scores.mean, scores.std or 0.0))
+            is_base, std = row.row.group == "base", scores.std or 0.0
+            point = Point(row.row.label, name, is_base, value, scores.mean, std, scores.is_log)
+            found.append(point)
     costs = [point.cost for point in found]
     return found if costs and max(costs) / min(costs) > SAME_COST else []
 

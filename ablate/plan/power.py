@@ -18,8 +18,8 @@ from ablate.plan.typical import PublishedSpread, published_differences, typical_
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.looks import Look, looks_of
 from ablate.stats.noise import seed_noise
-from ablate.stats.power import POWER, detectable, seeds_to_see
-from ablate.stats.significance import LEVEL
+from ablate.stats.power import detectable, seeds_to_see
+from ablate.stats.significance import LEVEL, POWER
 from ablate.store import Results
 from ablate.study import Row, Study
 
@@ -42,6 +42,7 @@ class Power:
     looks: of the study.
     published: the studies whose spread is taken as typical.
     further: number of seeds that only base has.
+    share: part of the level at which the metric is tested.
     """
 
     metric: Metric
@@ -53,6 +54,7 @@ class Power:
     looks: tuple[Look, ...] = ()
     published: tuple[PublishedSpread, ...] = ()
     further: int = 0
+    share: float = 1.0
 
     def detectable(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
@@ -62,7 +64,7 @@ class Power:
 
         Args:
             seeds: of every row.
-            level: of the verdicts.
+            level: of the verdicts in all metrics.
             further: seeds that only base has; None for those of the study, with its own number of
                 seeds, and for none with another number.
         """
@@ -70,6 +72,7 @@ class Power:
             return None
         if further is None:
             further = self.further if seeds == self.seeds else 0
+        level *= self.share
         return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
 
     @property
@@ -79,7 +82,7 @@ class Power:
         """
         if self.seeds < 2:
             return None
-        level = self.looks[-1].level if self.looks else LEVEL
+        level = (self.looks[-1].level if self.looks else LEVEL) * self.share
         return detectable(self.seeds, self.rows, 1.0, level=level, further=self.further)
 
     def seeds_to_see(self, difference: float) -> int | None:
@@ -94,7 +97,8 @@ class Power:
                 return look.seeds
         if self.looks:
             return None
-        return seeds_to_see(difference, self.rows, self.sd, self.sentences)
+        level = LEVEL * self.share
+        return seeds_to_see(difference, self.rows, self.sd, self.sentences, level)
 
     def as_json(self) -> dict[str, Any]:
         """For scripts; `detectable` by number of seeds. With an unknown spread, sd and differences
@@ -185,9 +189,10 @@ class Power:
     def _number(self, difference: float | None) -> str:
         if difference is None:
             return "nothing (one seed shows no spread)"
-        if self.metric.of_100 and difference > 100:
-            return ">100"
-        return f"{difference:.{self.metric.digits}f}"
+        return self.metric.size_text(difference)
+
+    def _stated(self, difference: float) -> str:
+        return self.metric.size_text(difference) if self.metric.is_log else f"{difference:g}"
 
     def _amount(self, difference: float | None) -> str:
         unit = "" if difference is None else f" {self.metric.title}"
@@ -195,7 +200,6 @@ class Power:
 
     @property
     def _noise(self) -> str:
-        digits = self.metric.digits
         if self.source == "unknown":
             return "the spread of the main metric is unknown, and --spread SD states it"
         origin = "stated" if self.source == "stated" else "in the runs that exist"
@@ -203,16 +207,16 @@ class Power:
             names = ", ".join(spread.study for spread in self.published)
             low = min(spread.sd for spread in self.published)
             high = max(spread.sd for spread in self.published)
-            between = f" ({low:.{digits}f} to {high:.{digits}f})" if low < high else ""
+            between = f" ({self._number(low)} to {self._number(high)})" if low < high else ""
             origin = f"typical of the published studies {names}{between}"
-        sentences = (
-            f", over test {self.metric.item}s {self.sentences:.{digits}f}" if self.sentences else ""
+        sentences = f", over test {self.metric.item}s {self._number(self.sentences)}" * bool(
+            self.sentences
         )
-        return f"sd over seeds {self.sd:.{digits}f}{sentences}, {origin}"
+        return f"sd over seeds {self._number(self.sd)}{sentences}, {origin}"
 
     def seeds_text(self, difference: float) -> str:
         """Number of seeds needed to find a difference."""
-        what = f"A difference of {difference:g} {self.metric.title}"
+        what = f"A difference of {self._stated(difference)} {self.metric.title}"
         needed = self.seeds_to_see(difference)
         if self.looks:
             seen = (
@@ -226,8 +230,8 @@ class Power:
 
 
 def power_of(study: Study, results: Results, spread: float | None = None) -> list[Power]:
-    """Power in the study's main metric, and in perplexity if runs show its spread; the main metric
-    is first.
+    """Power in the metrics of the study's verdicts, and in perplexity if runs show its spread; the
+    main metric is first.
 
     The spread is the stated one, that of the study's runs, that of the published studies, or
     unknown, in this order. The main metric has the sd 0 if its scores show no spread.
@@ -241,57 +245,65 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
         StoreError: a result is damaged.
     """
     rows = study.family(study.base)
-    main = study.task.metrics[study.metrics[0]]
+    judged = [study.task.metrics[name] for name in study.judged]
+    main = judged[0]
     if not rows:
         return []
     looks = looks_of(study.looks.plan) if study.looks else ()
     size = len(study.seeds), rows, looks
     further = len(study.further_seeds)
+    shares = {metric: study.share_of_level(metric.name) for metric in study.task.metrics.values()}
     if spread is not None:
-        return [Power(main, spread, 0.0, "stated", *size, further=further)]
+        share = shares[main]
+        return [Power(main, spread, 0.0, "stated", *size, further=further, share=share)]
     found = power_of_runs(study, read_runs(study, results))
-    return found or [_typical_power(study, main, *size)]
+    return found or [_typical_power(study, metric, *size, shares[metric]) for metric in judged]
 
 
 def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
     """Power with the spread of the study's runs, as `power_of`; none if no row has two seeds."""
-    main = study.task.metrics[study.metrics[0]]
+    judged = [study.task.metrics[name] for name in study.judged]
+    shares = {metric: study.share_of_level(metric.name) for metric in study.task.metrics.values()}
     looks = looks_of(study.looks.plan) if study.looks else ()
     size = len(study.seeds), study.family(study.base), looks
     further = len(study.further_seeds)
-    metrics = dict.fromkeys((main, *study.task.model_metrics[:1]))
-    sds = {metric: _sd_over_seeds(study, runs, metric.name) for metric in metrics}
+    metrics = dict.fromkeys((*judged, *study.task.model_metrics[:1]))
+    sds = {metric: _sd_over_seeds(study, runs, metric) for metric in metrics}
     if all(sd is None for sd in sds.values()):
         return []
     return [
         Power(
             metric,
             sd or 0.0,
-            _sd_over_sentences(study, runs, metric.name),
+            _sd_over_sentences(study, runs, metric),
             "runs",
             *size,
             further=further,
+            share=shares[metric],
         )
         for metric, sd in sds.items()
-        if sd or metric == main
+        if sd or metric in judged
     ]
 
 
 def _typical_power(
-    study: Study, metric: Metric, seeds: int, rows: int, looks: tuple[Look, ...]
+    study: Study, metric: Metric, seeds: int, rows: int, looks: tuple[Look, ...], share: float
 ) -> Power:
     """Power with the median spread of the published studies, or in standard deviations."""
     further = len(study.further_seeds)
     published = tuple(typical_spreads(study.task_name, metric.name, study.data.corpus))
     if not published:
-        in_sds = replace(metric, title="standard deviations over seeds", digits=1, of_100=False)
-        return Power(in_sds, 1.0, 0.0, "unknown", seeds, rows, looks, further=further)
+        title = f"standard deviations of {metric.title} over seeds"
+        if len(study.judged) == 1:
+            title = "standard deviations over seeds"
+        in_sds = replace(metric, title=title, digits=1, of_100=False, scale="linear")
+        return Power(in_sds, 1.0, 0.0, "unknown", seeds, rows, looks, (), further, share)
     sd = statistics.median(spread.sd for spread in published)
     sentences = statistics.median(spread.sentences for spread in published)
-    return Power(metric, sd, sentences, "typical", seeds, rows, looks, published, further)
+    return Power(metric, sd, sentences, "typical", seeds, rows, looks, published, further, share)
 
 
-def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> float | None:
+def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: Metric) -> float | None:
     """Standard deviation that rows share over seeds: around the layout row x seed, or of base
     alone.
     """
@@ -307,7 +319,7 @@ def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: str) -> floa
     return statistics.stdev(base.values()) if len(base) > 1 else None
 
 
-def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: str) -> float:
+def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: Metric) -> float:
     """Standard deviation of a difference from base over test sentences: the median over rows; 0 if
     unknown.
 
@@ -316,9 +328,9 @@ def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: str) -> 
     other: the root mean square over pairs of seeds, divided by the root of the number of seeds.
     """
     resamples = {
-        (run.row.label, run.run.seed): run.resamples[metric]
+        (run.row.label, run.run.seed): list(map(metric.on_scale, run.resamples[metric.name]))
         for run in runs
-        if run.resamples.get(metric)
+        if run.resamples.get(metric.name)
     }
     of_base = {
         seed: resamples[label, seed] for label, seed in resamples if label == study.base.label
@@ -353,10 +365,11 @@ def _compared(study: Study) -> list[Row]:
     return [row for row in rows if not {run.id for run in study.runs_of(row)} <= of_base]
 
 
-def _scores(study: Study, runs: Sequence[RunResult], metric: str) -> dict[str, dict[int, float]]:
-    """Scores by row and seed."""
+def _scores(study: Study, runs: Sequence[RunResult], metric: Metric) -> dict[str, dict[int, float]]:
+    """Scores on the metric's scale, by row and seed."""
     scores: dict[str, dict[int, float]] = {row.label: {} for row in study.rows}
     for run in runs:
-        if metric in run.scores:
-            scores[run.row.label][run.run.seed] = run.scores[metric].value
+        if metric.name in run.scores:
+            score = metric.on_scale(run.scores[metric.name].value)
+            scores[run.row.label][run.run.seed] = score
     return scores

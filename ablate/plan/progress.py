@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
-from ablate.config.metrics import Metric
+from ablate.config.metrics import PPL, Metric
 from ablate.errors import StoreError
 from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, measured_rates, plan_of, seconds_left
@@ -31,8 +31,8 @@ PACE_SHARE = 0.02
 
 @dataclass(frozen=True)
 class PerplexityDifference:
-    """A row's dev perplexity less base's, paired by seed. `step`: the last one both have evaluated;
-    None at the end.
+    """Logarithm of a row's dev perplexity over base's, paired by seed. `step`: the last one both
+    have evaluated; None at the end.
     """
 
     difference: float
@@ -126,7 +126,7 @@ class _Evaluations:
         whole = content[: content.rfind(b"\n") + 1]
         self.read += len(whole)
         for line in parse_metrics(whole):
-            if line.dev_perplexity is not None:
+            if (line.dev_perplexity or 0.0) > 0 and line.dev_perplexity is not None:
                 self.by_step[line.step] = line.dev_perplexity
         return self.by_step
 
@@ -186,7 +186,9 @@ class ProgressReader:
                 report = read_progress(self.results.run(run.id))
                 if report is not None:
                     reports[run.seed] = report
-        return RowProgress(row, states, Scores(ppl), Scores(main), reports, diverged)
+        is_log = self.study.task.metrics[self.study.metrics[0]].is_log
+        scores_of_row = Scores(ppl, PPL.is_log), Scores(main, is_log)
+        return RowProgress(row, states, *scores_of_row, reports, diverged)
 
     def _scores(self, id: str, row: Row, result: Result) -> Mapping[str, Score]:
         """The scores of a finished run; of a tuning run, the dev perplexity at its last
@@ -233,7 +235,7 @@ class ProgressReader:
             return None
         step = max(common)
         return PerplexityDifference(
-            statistics.fmean(one[step] - other[step] for one, other in pairs), step
+            statistics.fmean(math.log(one[step] / other[step]) for one, other in pairs), step
         )
 
     def _evaluated(self, id: str) -> dict[int, float]:

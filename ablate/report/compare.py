@@ -14,7 +14,6 @@ from ablate.analysis.scores import mean_and_std, verdict_json
 from ablate.analysis.table import Table, TableRow
 from ablate.formatting import (
     duration,
-    interval_text,
     millions,
     printable,
     scaled,
@@ -93,7 +92,7 @@ class RowComparison:
             "cost": [{"params": row.params, **row.cost.as_json()} for row in rows],
             "curves": [{"row": c.row, "ppl": _by_text(c.by_seed)} for c in self.curves],
             "seed_of_sentences": self.seed,
-            "sentences": [item.as_json(self.table.main.name) for item in self.sentences],
+            "sentences": [item.as_json(self.table.of_items.name) for item in self.sentences],
         }
 
     def _score_json(self, name: str) -> dict[str, Any]:
@@ -208,25 +207,21 @@ def _scores(comparison: RowComparison) -> None:
     for name, verdict in comparison.verdicts.items():
         metric = comparison.table.study.task.metrics[name]
         scores = [mean_and_std(row.scores[name], metric.digits, seeds) for row in rows]
-        table.add_row(metric.title, *scores, signed(verdict.mean, metric.digits))
+        table.add_row(metric.title, *scores, metric.difference_text(verdict.mean))
     print_wide(table)
 
 
 def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     """The verdict in a metric, with the intervals over seeds and over test sentences."""
-    digits = verdict.metric.digits
-    yield Text(f"{verdict.metric.title}: ").append(text, STYLES.get(verdict.word, ""))
-    if verdict.seed_test:
-        test = verdict.seed_test
-        interval = interval_text(test.low, test.high, digits)
-        own = f"{p_text(test.p_own)} by the spread of these two rows alone"
-        yield Text(
-            f"  95 % over {verdict.n} seeds {interval}, {p_text(test.p)}; {own}", style="dim"
-        )
+    metric = verdict.metric
+    yield Text(f"{metric.title}: ").append(text, STYLES.get(verdict.word, ""))
+    if verdict.interval and verdict.p is not None:
+        interval = metric.interval_text(*verdict.interval)
+        yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(verdict.p)}", style="dim")
     if verdict.bootstrap:
-        interval = interval_text(verdict.bootstrap.low, verdict.bootstrap.high, digits)
+        interval = metric.interval_text(verdict.bootstrap.low, verdict.bootstrap.high)
         yield Text(
-            f"  95 % over test {verdict.metric.item}s {interval}, {p_text(verdict.bootstrap.p)}",
+            f"  95 % over test {metric.item}s {interval}, {p_text(verdict.bootstrap.p)}",
             style="dim",
         )
 
@@ -266,7 +261,7 @@ def _sentences(comparison: RowComparison) -> Iterator[Text]:
     if comparison.seed is None:
         yield Text("\nNo seed has predictions of both rows.", style="dim")
         return
-    metric = comparison.table.main
+    metric = comparison.table.of_items
     yield Text(
         f"\n{metric.item.capitalize()}s that differ most in {metric.title} (scored one by one, "
         f"seed {comparison.seed})",
@@ -291,7 +286,7 @@ def _shown(text: str, item: ItemDifference) -> str:
 
 
 def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
-    metric = comparison.table.main
+    metric = comparison.table.of_items
     labels = comparison.first.row.label, comparison.second.row.label
     wide = max(map(len, (*dict(item.sample), *labels)))
     yield Text(

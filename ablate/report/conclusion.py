@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ablate.analysis.designs import bound_notes
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
-from ablate.formatting import interval_text, number, percent, plural, signed
+from ablate.formatting import number, percent, plural, spread_text
 from ablate.stats.looks import Look
-from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import Verdict, Word
+from ablate.stats.significance import LEVEL, POWER
+from ablate.stats.verdict import Verdict, Word, seeds_text
 
 MOST_NAMED = 6  # rows that a sentence names one by one
 
@@ -29,25 +30,32 @@ def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: base, what each row does to the main metric, and what the study
     could not see.
     """
-    rows = [
-        Judged(row.row.label, row.verdicts[table.main.name])
-        for row in table.rows
-        if not row.row.is_base
-    ]
     sizes = sum(row.row.is_base for row in table.rows)
     unfinished = sum(
         any(state not in ("done", "diverged") for state in row.states.values())
         for row in table.rows
     )
     looks = [table.position.text, *_spent(table.look, table.error)] if table.position else []
-    unlearned = _nothing_learned(table)
-    if unlearned:  # a difference between scores of 0 is not one between rows
-        rows = [row for row in rows if row.verdict.mean is None]
+    judged: list[str] = []
+    has_learned = True
+    for metric in table.judged:
+        rows = [
+            Judged(row.row.label, row.verdicts[metric.name])
+            for row in table.rows
+            if not row.row.is_base
+        ]
+        unlearned = _nothing_learned(table, metric)
+        if unlearned:  # a difference between scores of 0 is not one between rows
+            rows, has_learned = [row for row in rows if row.verdict.mean is None], False
+        error = table.error / len(table.judged)
+        sentences = [*unlearned, *_sentences(metric, rows, table.family, sizes, error)]
+        by = f"By {metric.title}: " if len(table.judged) > 1 else ""
+        judged += [by + sentence for sentence in sentences]
     return [
         *(_base(table, row) for row in table.rows if row.row.is_base),
-        *unlearned,
+        *(bound_notes(table) if has_learned else ()),
         *looks,
-        *_sentences(table.main, rows, table.family, sizes, table.error),
+        *judged,
         *_unfinished(unfinished, len(table.rows)),
     ]
 
@@ -91,32 +99,35 @@ def _sentences(
         sentences.append(
             f"Not known: {_names(survivors)}; significant only over the seeds that did not diverge."
         )
-    sentences += _unknown(metric, [row for row in undecided if not row.verdict.is_of_survivors])
+    if blind := [row for row in undecided if row.verdict.is_blind]:
+        seeds = seeds_text(max(row.verdict.n for row in blind))
+        sentences.append(f"Not known: {_names(blind)}; {seeds} do not tell.")
+    rest = [row for row in undecided if not (row.verdict.is_of_survivors or row.verdict.is_blind)]
+    sentences += _unknown(metric, rest)
     if empty := by_word.get(""):
         sentences.append(f"No score yet: {_names(empty)}.")
     return sentences
 
 
 def _base(table: Table, base: TableRow) -> str:
-    scores = {metric: base.scores[metric.name] for metric in (table.main, table.perplexity)}
+    scores = {metric: base.scores[metric.name] for metric in table.compared}
     name = f"Base of size {base.row.size}" if base.row.size else "Base"
     texts = []
     for metric, found in scores.items():
         if found.mean is not None:
-            spread = f" ± {number(found.std, metric.digits)}" if found.std is not None else ""
+            spread = spread_text(found.std, metric.digits, metric.is_log)
             texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.full_title}")
     if not texts:
         return f"{name} has no score yet."
     return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
 
 
-def _nothing_learned(table: Table) -> list[str]:
-    """A sentence if no score of the main metric is printed as more than chance, which is 0 for most
+def _nothing_learned(table: Table, metric: Metric) -> list[str]:
+    """A sentence if no score of a metric is printed as more than chance, which is 0 for most
     metrics up to 100.
 
     A metric without such an end, such as perplexity, has no score that means this for every task.
     """
-    metric = table.main
     chance = round(metric.chance, metric.digits)
     scores = [score for row in table.rows for score in row.scores[metric.name].by_seed.values()]
     if not (metric.of_100 and metric.more_is_better and scores):
@@ -163,9 +174,9 @@ def _named(metric: Metric, row: Judged) -> str:
     verdict = row.verdict
     if verdict.mean is None:
         return f"{row.label} (diverged with all {plural(verdict.diverged, 'seed')})"
-    text = f"{signed(verdict.mean, metric.digits)} {metric.title}"
-    if verdict.seed_test:
-        text += f" {interval_text(verdict.seed_test.low, verdict.seed_test.high, metric.digits)}"
+    text = f"{metric.difference_text(verdict.mean)} {metric.title}"
+    if verdict.interval:
+        text += f" {metric.interval_text(*verdict.interval)}"
     if verdict.is_within_margin:
         text += f", within {verdict.margin_text}"
     if verdict.diverged:
@@ -198,7 +209,9 @@ def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> li
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
-    """Smallest detectable differences of the undecided rows, and the seeds that they need."""
+    """Differences that are found in the undecided rows, and the seeds that the observed ones
+    need.
+    """
     if not rows:
         return []
     seen = sorted(
@@ -218,15 +231,17 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     which = "it" if len(rows) == 1 else "them"
     span = " to ".join(dict.fromkeys(text for _, text in (seen[0], seen[-1])))
     text += (
-        f"; the study could only have seen differences of at least {span} {metric.title} in {which}"
+        f"; in {which} the study finds a difference of {span} {metric.title} with "
+        f"{POWER:.0%} probability."
     )
-    needed = [(more, row.label) for row in rows if (more := row.verdict.more_seeds) is not None]
+    needed = [row for row in rows if row.verdict.more_seeds is not None]
     if not needed:
-        return [f"{text}."]
-    count, label = min(needed)
+        return [text]
+    nearest = min(needed, key=lambda row: (row.verdict.more_seeds or 0, row.label))
+    seeds = nearest.verdict.seeds_needed
     return [
-        f"{text}. The difference observed for {label} would take about "
-        f"{plural(count, 'more seed')}."
+        f"{text} {seeds[:1].upper()}{seeds[1:]} would find the difference observed for "
+        f"{nearest.label}."
     ]
 
 

@@ -7,7 +7,7 @@ from ablate.analysis.ladder import Ladder, RowOverSizes, Rung, ladder_notes
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
-from ablate.formatting import interval_text, p_text, signed
+from ablate.formatting import p_text
 from ablate.report.layout import Layout, TextColumn
 
 
@@ -23,9 +23,9 @@ def effects_layout(table: Table, design: DesignEffects) -> Layout:
 
 
 def _effect(one: Contrast, metric: Metric) -> str:
-    text = signed(one.value, metric.digits)
+    text = metric.difference_text(one.value)
     return (
-        f"{text} {interval_text(one.low, one.high, metric.digits)}"
+        f"{text} {metric.interval_text(one.low, one.high)}"
         if one.low is not None and one.high is not None
         else text
     )
@@ -54,11 +54,12 @@ def ladder_layout(ladder: Ladder) -> Layout:
 
 
 def _difference(rung: Rung, metric: Metric) -> str:
-    return signed(rung.difference.mean, metric.digits)
+    return metric.difference_text(rung.difference.mean)
 
 
 def _slope(row: RowOverSizes, metric: Metric) -> str:
-    test, digits = row.slope, metric.digits + 1
+    test = row.slope
     if test is not None:
-        return f"{signed(test.mean, digits)} {interval_text(test.low, test.high, digits)}"
-    return signed(Scores(row.slopes).mean, digits)
+        mean = metric.difference_text(test.mean, 1)
+        return f"{mean} {metric.interval_text(test.low, test.high, 1)}"
+    return metric.difference_text(Scores(row.slopes).mean, 1)

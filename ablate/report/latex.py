@@ -53,6 +53,7 @@ _SPECIAL = {
     "±": r"$\pm$",
     "\N{MINUS SIGN}": "$-$",
     "×": r"$\times$",
+    "÷": r"$\div$",
 }
 # LaTeX has no command for omicron, nor for the capitals that equal Latin letters.
 _GREEK = {

@@ -12,7 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ablate.analysis.results import row_state
-from ablate.formatting import middle_ellipsis, number, size, thousands
+from ablate.analysis.scores import Scores
+from ablate.config.metrics import PPL
+from ablate.formatting import middle_ellipsis, number, ratio, size, thousands
 from ablate.plan.progress import RowProgress, StudyProgress, counts_text
 from ablate.report.run_text import PHASES
 from ablate.report.terminal import STYLES
@@ -24,7 +26,7 @@ from ablate.study import Row
 LEAST_LABEL = 12  # minimum width of row labels
 WITH_SPREAD, WITH_WORDS = 96, 124  # columns of a terminal from which cells have longer forms
 ROOM_FOR_LEGEND = 6  # rows; with fewer, the legend's line is used for a row
-LEGEND = '~ still training; "vs base": difference in PPL, @ last step that both evaluated'
+LEGEND = '~ still training; "vs base": ratio of PPL, @ last step that both evaluated'
 # Wen et al., "Fantastic Pretraining Optimizers and Where to Find Them" (2025), arXiv 2509.02046.
 DECAY_WARNING = "@ rankings at a common step can still flip while the learning rate decays"
 _WORDS = {"pending": "waiting"}
@@ -78,7 +80,7 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
     table.add_column(main.title, justify="right", no_wrap=True)
     table.add_column("", no_wrap=True)
     for row in rows:
-        score = _final(row.main.mean, row.main.std, main.digits, spread)
+        score = _final(row.main, main.digits, spread)
         cells = (_ppl(row, spread), _against(row), score, _activity(row, long))
         counted = (f"{row.ppl.n}/{seeds}",) if seeds > 1 else ()
         table.add_row(_Label(row.row), *counted, *cells)
@@ -141,14 +143,16 @@ def _state_of(row: RowProgress) -> State:
 def _ppl(row: RowProgress, spread: bool) -> Text:
     """Perplexity of finished runs; while no run is finished, the mean of the last evaluations."""
     if row.ppl.n:
-        return _final(row.ppl.mean, row.ppl.std, 2, spread)
+        return _final(row.ppl, 2, spread)
     values = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
     return Text(f"~{_short(sum(values) / len(values), 2)}" if values else "", style="italic")
 
 
-def _final(mean: float | None, std: float | None, digits: int, spread: bool) -> Text:
-    text = "" if mean is None else _short(mean, digits)
-    return Text(f"{text} ±{_short(std, digits)}" if spread and std is not None else text)
+def _final(scores: Scores, digits: int, spread: bool) -> Text:
+    text = "" if scores.mean is None else _short(scores.mean, digits)
+    if spread and scores.std is not None:
+        text += f" ×÷{ratio(scores.std)}" if scores.is_log else f" ±{_short(scores.std, digits)}"
+    return Text(text)
 
 
 def _short(value: float, digits: int) -> str:
@@ -160,7 +164,7 @@ def _against(row: RowProgress) -> Text:
     if row.against_base is None:
         return Text()
     difference, step = row.against_base.difference, row.against_base.step
-    text = f"{'+' if difference >= 0 else '-'}{_short(abs(difference), 2)}"
+    text = PPL.difference_text(difference)
     return (
         Text(f"{text:>6}")
         if step is None

@@ -109,6 +109,9 @@ def as_json(table: Table, timed: bool = True) -> str:
     if table.error > LEVEL:
         content["error"] = table.error
     content["metrics"] = [metric.name for metric in table.metrics]
+    content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
+    if len(table.judged) > 1:
+        content["judged"] = [metric.name for metric in table.judged]
     if choice:
         content["decoding"] = choice.as_json()
     content["rows"] = json_rows(columns_of(table, Form(timed=timed)), table)

@@ -377,9 +377,10 @@ class _Pipeline:
             generated=generated,
         )
 
-    @staticmethod
-    def _refuse_infinite(scores: Mapping[str, Score]) -> None:
+    def _refuse_infinite(self, scores: Mapping[str, Score]) -> None:
         for name, score in scores.items():
+            if self.task.metrics[name].is_log and score.value <= 0:
+                raise ValueError(f"metric {name} is {score.value}; on log scale it must be above 0")
             if not score.is_storable:
                 raise ValueError(f"metric {name} is {score.value}, not a finite number")
 

@@ -14,7 +14,7 @@ from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
 from ablate.stats.noise import BaseScores, SeedNoise, Variance, seed_noise
-from ablate.stats.significance import LEVEL, fisher_p
+from ablate.stats.significance import LEVEL, POWER, fisher_p
 
 _SMALLEST_P = 1e-15  # smaller p values are not told apart
 
@@ -185,6 +185,14 @@ class Comparison:
             self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more)
         )
 
+    def detectable(self, level: float, n: int) -> float:
+        """True difference that n seeds find with a probability of 80 %, at the spread observed with
+        `self.n`: the smallest significant mean, and the 80 % quantile of t standard errors more.
+        """
+        assert self.shared is not None
+        beyond = critical_t(2 * (1 - POWER), n - 1)
+        return self.half_width(level, n) + beyond * self.shared.error(n)
+
     def p_for_holm(self, metric: Metric) -> float:
         """P value of the row in Holm's correction.
 
@@ -246,21 +254,22 @@ class Comparison:
         )
 
     def more_seeds(self, level: float) -> int | None:
-        """Seeds to add until the observed mean would be significant with the observed spread.
+        """Seeds to add until a difference as large as the observed mean is found with a
+        probability of 80 %, at the observed spread.
 
         None if a study cannot have as many.
         """
         assert self.mean is not None
         size = abs(self.mean)
         low, high = self.n, self.n + 1
-        while self.half_width(level, high) > size:
+        while self.detectable(level, high) > size:
             if high >= MAX_SEEDS:
                 return None
             low, high = high, min(2 * high, MAX_SEEDS)
         # The width falls with n, so that bisection finds the smallest number.
         while high - low > 1:
             middle = (low + high) // 2
-            low, high = (middle, high) if self.half_width(level, middle) > size else (low, middle)
+            low, high = (middle, high) if self.detectable(level, middle) > size else (low, middle)
         return high - self.n
 
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ablate.stats.distributions import critical_t, two_sided_p
-from ablate.stats.significance import LEVEL, holm, rounding
+from ablate.stats.significance import LEVEL, holm_levels, rounding
 
 Effect = frozenset[str]  # the factors of a main effect or of an interaction
 
@@ -140,8 +140,9 @@ class Estimate:
     An interaction of two is half the difference between the effect of one at the high and at the
     low level of the other; more factors likewise.
 
-    low, high, p: 95 % interval and two-sided p value by the pooled error; None if the scores of no
-        cell differ.
+    low, high: interval at the level at which Holm's method tests the effect, at least 95 %: it
+        excludes 0 exactly if p_holm is below 0.05. None if the scores of no cell differ.
+    p: two-sided, by the pooled error.
     p_holm: after Holm's correction over the effects of the design.
     """
 
@@ -166,7 +167,7 @@ def effects(
     Args:
         fraction: the design.
         scores: of each cell, in the order of `fraction.cells()`; at least one each.
-        level: of the intervals; p values are multiplied by 0.05 / level, to be compared with 0.05.
+        level: of all effects; p values are multiplied by 0.05 / level, to be compared with 0.05.
     """
     cells, means = fraction.cells(), [statistics.fmean(each) for each in scores]
     values = {
@@ -183,15 +184,16 @@ def effects(
     if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):
         return [Estimate(effect, value) for effect, value in values.items()]
     error = 2 / len(cells) * math.sqrt(squares / df * math.fsum(1 / len(each) for each in scores))
-    margin = critical_t(level, df) * error
-    p_values = [
-        min(1.0, two_sided_p(value / error, df) * LEVEL / level) for value in values.values()
-    ]
-    corrected = holm(p_values)
-    return [
-        Estimate(effect, value, error, value - margin, value + margin, p, p_holm)
-        for (effect, value), p, p_holm in zip(values.items(), p_values, corrected, strict=True)
-    ]
+    p_values = [two_sided_p(value / error, df) for value in values.values()]
+    estimates = []
+    for (effect, value), p, (p_holm, own_level) in zip(
+        values.items(), p_values, holm_levels(p_values, len(values), level), strict=True
+    ):
+        margin = critical_t(own_level, df) * error
+        low, high = value - margin, value + margin
+        p = min(1.0, p * LEVEL / level)
+        estimates.append(Estimate(effect, value, error, low, high, p, p_holm))
+    return estimates
 
 
 def _sign(effect: Effect, cell: dict[str, int]) -> int:

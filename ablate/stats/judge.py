@@ -22,7 +22,7 @@ from functools import partial
 from ablate.config.metrics import Metric
 from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import Look
-from ablate.stats.significance import LEVEL, holm
+from ablate.stats.significance import LEVEL, holm, holm_levels
 from ablate.stats.verdict import Verdict, Word
 
 
@@ -34,6 +34,7 @@ def verdicts(
     margin: float | None = None,
     look: Look | None = None,
     earlier: Sequence[Verdict] = (),
+    share: float = 1.0,
 ) -> list[Verdict]:
     """Verdict of each row.
 
@@ -48,18 +49,20 @@ def verdicts(
         look: at which the study is judged, with the scores up to it; None for a study that is
             judged once.
         earlier: the verdicts of the rows at the look before.
+        share: part of the level; 1 / m if verdicts are by m metrics, whose errors add up to the
+            level at most (Bonferroni's inequality).
     """
-    level = LEVEL if look is None else look.level
+    level = (LEVEL if look is None else look.level) * share
     compared = compare(rows, level)
     size = max(family if family is not None else len(rows), 1)
     different = frozenset(
         index for index, one in enumerate(earlier) if one.is_different and one.seed_test
     )
-    tests = [_holm_over_rows([one.p_for_holm(metric) for one in compared], size, level, different)]
+    tests = [holm_levels([one.p_for_holm(metric) for one in compared], size, level, different)]
     if margin is not None:
         within = frozenset(index for index, one in enumerate(earlier) if one.is_within_margin)
         tests.append(
-            _holm_over_rows([one.p_equivalent(margin)[0] for one in compared], size, level, within)
+            holm_levels([one.p_equivalent(margin)[0] for one in compared], size, level, within)
         )
     bootstraps = [one.bootstrap for one in compared]
     p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)
@@ -79,6 +82,7 @@ def verdicts_over_looks(
     *,
     family: int | None = None,
     margin: float | None = None,
+    share: float = 1.0,
 ) -> list[list[Verdict]]:
     """Verdicts at each look.
 
@@ -90,12 +94,15 @@ def verdicts_over_looks(
         looks: each look with the scores of all rows up to it.
         family: as in `verdicts`.
         margin: as in `verdicts`.
+        share: as in `verdicts`.
     """
     found: list[list[Verdict]] = []
     for look, rows in looks:
         earlier = found[-1] if found else ()
         found.append(
-            verdicts(metric, rows, family=family, margin=margin, look=look, earlier=earlier)
+            verdicts(
+                metric, rows, family=family, margin=margin, look=look, earlier=earlier, share=share
+            )
         )
     return found
 
@@ -154,7 +161,7 @@ def _verdict(
     seed_test, detectable = None, None
     needed: Callable[[], int | None] | None = None
     if one.shared is not None and one.mean is not None:
-        detectable = one.half_width(level, one.n)
+        detectable = one.detectable(level, one.n)
         seed_test = one.seed_test(level)
         needed = partial(one.more_seeds, level)
     within = (
@@ -211,34 +218,3 @@ def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
     # Rows that are not printed or have no score yet count as not significant, so that no verdict is
     # withdrawn later.
     return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]
-
-
-def _holm_over_rows(
-    p_values: Sequence[float], family: int, level: float, settled: frozenset[int]
-) -> list[tuple[float, float]]:
-    """(adjusted p value, level) of each row by Holm's step-down method.
-
-    The level of a row that is not significant is the one at which the method stops.
-
-    Args:
-        p_values: of the rows.
-        family: number of rows of the study; 1 corrects nothing.
-        level: of all rows together.
-        settled: rows that are significant since an earlier look; the method goes on with the
-            others.
-    """
-    if family == 1:
-        return [(min(1.0, p * LEVEL / level), level) for p in p_values]
-    first = max(1, family - len(settled))
-    left, stopped, highest = first, False, 0.0
-    of_settled = level / max(1, family - len(settled) + 1)
-    result = {
-        index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled
-    }
-    ordered = sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__)
-    for number, index in enumerate(ordered):
-        highest = max(highest, min(1.0, p_values[index] * LEVEL * max(1, first - number) / level))
-        stopped = stopped or p_values[index] >= level / left
-        result[index] = (highest, level / left)
-        left = max(1, left - (not stopped))
-    return [result[index] for index in range(len(p_values))]

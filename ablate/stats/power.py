@@ -10,9 +10,8 @@ from functools import cache
 
 from ablate.config.training import MAX_SEEDS
 from ablate.stats.distributions import critical_t
-from ablate.stats.significance import LEVEL
+from ablate.stats.significance import LEVEL, POWER
 
-POWER = 0.8  # probability with which a difference should be found
 _DRAWS = 4000
 
 
@@ -77,17 +76,19 @@ def _variance(draw: random.Random, df: int) -> float:
     return draw.gammavariate(df / 2, 2 / df)
 
 
-def seeds_to_see(difference: float, rows: int, sd: float, sentences: float = 0.0) -> int | None:
+def seeds_to_see(
+    difference: float, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL
+) -> int | None:
     """Smallest number of seeds with which `detectable` is at most a difference; None if not even
     1000 are enough.
     """
     low, high = 1, 2
-    while detectable(high, rows, sd, sentences) > difference:
+    while detectable(high, rows, sd, sentences, level) > difference:
         if high == MAX_SEEDS:
             return None
         low, high = high, min(2 * high, MAX_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
-        enough = detectable(middle, rows, sd, sentences) <= difference
+        enough = detectable(middle, rows, sd, sentences, level) <= difference
         low, high = (low, middle) if enough else (middle, high)
     return high

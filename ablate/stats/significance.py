@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ablate.stats.distributions import critical_t, two_sided_p
 
 LEVEL = 0.05  # significance level of all verdicts; intervals are at 1 - LEVEL, that is 95 %
+POWER = 0.8  # probability with which a difference should be found
 
 
 @dataclass(frozen=True)
@@ -84,23 +85,42 @@ def holm(p_values: Sequence[float]) -> list[float]:
     Returns:
         Adjusted p values in the order of `p_values`.
     """
-    adjusted = [0.0] * len(p_values)
-    highest = 0.0
-    for factor, index in _holm_order(p_values):
-        # Never below the adjusted p of a smaller one: a step-down method stops at the first row
-        # that is not significant.
-        highest = max(highest, min(1.0, factor * p_values[index]))
-        adjusted[index] = highest
-    return adjusted
+    return [adjusted for adjusted, _ in holm_levels(p_values, len(p_values))]
 
 
-def _holm_order(p_values: Sequence[float]) -> zip[tuple[int, int]]:
-    """(factor, index) of each p value, the smallest first."""
-    return zip(
-        range(len(p_values), 0, -1),
-        sorted(range(len(p_values)), key=p_values.__getitem__),
-        strict=True,
-    )
+def holm_levels(
+    p_values: Sequence[float],
+    family: int,
+    level: float = LEVEL,
+    settled: frozenset[int] = frozenset(),
+) -> list[tuple[float, float]]:
+    """(adjusted p value, level) of each of several tests by Holm's step-down method.
+
+    The level of a test that is not significant is the one at which the method stops. An interval at
+    this level excludes zero exactly if the adjusted p value is below LEVEL.
+
+    Args:
+        p_values: of the tests.
+        family: number of tests in all; 1 corrects nothing.
+        level: of all tests together.
+        settled: tests that are significant since an earlier look; the method goes on with the
+            others.
+    """
+    if family == 1:
+        return [(min(1.0, p * LEVEL / level), level) for p in p_values]
+    first = max(1, family - len(settled))
+    left, stopped, highest = first, False, 0.0
+    of_settled = level / max(1, family - len(settled) + 1)
+    result = {
+        index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled
+    }
+    ordered = sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__)
+    for number, index in enumerate(ordered):
+        highest = max(highest, min(1.0, p_values[index] * LEVEL * max(1, first - number) / level))
+        stopped = stopped or p_values[index] >= level / left
+        result[index] = (highest, level / left)
+        left = max(1, left - (not stopped))
+    return [result[index] for index in range(len(p_values))]
 
 
 def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:

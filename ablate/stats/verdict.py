@@ -10,11 +10,11 @@ from functools import cached_property
 from typing import Literal
 
 from ablate.config.metrics import Metric
-from ablate.formatting import plural
+from ablate.formatting import plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import SeedTest
 from ablate.stats.looks import Look
-from ablate.stats.significance import LEVEL
+from ablate.stats.significance import LEVEL, POWER
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
 
@@ -27,8 +27,8 @@ class Verdict:
     mean: mean difference over these seeds; None without any.
     seed_test: test of the mean; None below two seeds, or if the seeds show no spread.
     p_seeds: its p value after Holm's correction over the rows of the study.
-    minimum_detectable: smallest mean difference that would be significant with this noise and
-        correction.
+    minimum_detectable: true difference that is found with a probability of 80 % with this noise
+        and correction.
     bootstrap: paired bootstrap over test sentences, a statement of its own; None without resampled
         scores.
     p_bootstrap: its p value after Holm's correction over the rows.
@@ -63,11 +63,26 @@ class Verdict:
 
     @cached_property
     def more_seeds(self) -> int | None:
-        """Seeds to add so that the observed difference would be significant; None if no number
-        would do.
+        """Seeds to add so that a difference as large as the observed one is found with a
+        probability of 80 %; None if no number would do.
         """
         undecided = self.word == "cannot tell" and not self.is_of_survivors
         return self.needed() if self.needed and undecided else None
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Interval of the difference, as far as scores can differ; None without a test, and if it
+        holds every difference: the seeds do not tell.
+        """
+        test, reach = self.seed_test, self.metric.reach
+        if test is None or test.high - test.low >= 2 * reach:
+            return None
+        return max(test.low, -reach), min(test.high, reach)
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether there is a test, and its interval holds every difference that scores can have."""
+        return self.seed_test is not None and self.interval is None
 
     @property
     def is_of_survivors(self) -> bool:
@@ -129,15 +144,15 @@ class Verdict:
 
     @property
     def short(self) -> str:
-        """The verdict in a cell: `cannot tell (6.3)` with the minimum detectable difference, or
-        with the margin.
+        """The verdict in a cell: `cannot tell (6.3)` with the difference that is found with a
+        probability of 80 %, or with the margin.
         """
         if self.word == "as good as base":
             return f"{self.word} within {self.margin_text}"
         if (
             self.word == "cannot tell"
             and self.minimum_detectable is not None
-            and not self.is_of_survivors
+            and not (self.is_of_survivors or self.is_blind)
         ):
             return f"{self.word} ({self.minimum_detectable_text})"
         return self.word
@@ -149,17 +164,15 @@ class Verdict:
 
         `>100` if the metric cannot differ by so much.
         """
-        if self.minimum_detectable is None:
-            return ""
-        if self.metric.of_100 and self.minimum_detectable > 100:
-            return ">100"
-        text = f"{self.minimum_detectable:.{self.metric.digits}f}"
-        return text if float(text) else f"{self.minimum_detectable:.1g}"
+        detectable = self.minimum_detectable
+        return "" if detectable is None else self.metric.size_text(detectable)
 
     @property
     def margin_text(self) -> str:
-        """The margin: `±0.5`."""
-        return "" if self.margin is None else f"±{self.margin:g}"
+        """The margin: `±0.5`, or `×÷1.020` of a ratio."""
+        if self.margin is None:
+            return ""
+        return f"×÷{ratio(self.margin)}" if self.metric.is_log else f"±{self.margin:g}"
 
     def _over_seeds(self, reference: str) -> str:
         title = self.metric.title
@@ -183,13 +196,29 @@ class Verdict:
                 "cannot tell: the difference is significant only over the seeds that did not "
                 "diverge"
             )
-        seen = f"smallest difference this study could see: {self.minimum_detectable_text} {title}"
-        return f"cannot tell ({seen}; {self._seeds_needed()})"
-
-    def _seeds_needed(self) -> str:
+        if self.is_blind:
+            return f"cannot tell: {seeds_text(self.n)} do not tell"
+        detected = f"{self.minimum_detectable_text} {title} is found with {POWER:.0%} probability"
         if self.more_seeds is None:
-            return "no number of seeds would see the observed one"
-        return f"about {plural(self.more_seeds, 'more seed')} would see the observed one"
+            return f"cannot tell ({detected}; no number of seeds would find the observed one)"
+        return f"cannot tell ({detected}; {self.seeds_needed} would find the observed one)"
+
+    @property
+    def seeds_needed(self) -> str:
+        """The seeds that find the observed difference: `about 2 more seeds` where a later look has
+        them, else `a new study of 7 seeds`, because seeds must not be added for a result.
+        """
+        if self.more_seeds is None:
+            return ""
+        total = self.n + self.more_seeds
+        if self.look is not None and total <= self.look.plan[-1]:
+            return f"about {plural(self.more_seeds, 'more seed')}"
+        return f"a new study of {plural(total, 'seed')}"
+
+
+def seeds_text(n: int) -> str:
+    """`two seeds`, `5 seeds`."""
+    return "two seeds" if n == 2 else plural(n, "seed")
 
 
 def p_text(p: float) -> str:

@@ -1,4 +1,6 @@
-"""The sections `metrics` and `margin`: the scores of a study, and their margins of equivalence."""
+"""The sections `metrics`, `judge` and `margin`: the scores of a study, those that verdicts are by,
+and their margins of equivalence.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,29 @@ def check_metrics(
     return tuple(metrics)
 
 
+def check_judge(
+    written: Sequence[str],
+    node: Node | None,
+    task: Task,
+    metrics: Sequence[str],
+    report: Report,
+) -> tuple[str, ...]:
+    """The metrics that verdicts are by; none for the first of `metrics`. Unknown ones are
+    reported.
+    """
+    if node is None:
+        return ()
+    allowed = dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
+    judged: list[str] = []
+    for name, entry in zip(written, _entries(node), strict=True):
+        if name not in allowed:
+            report(entry.mark, unknown_name("metric", name, allowed))
+        elif name in judged:
+            report(entry.mark, f'duplicate metric "{name}"')
+        judged.append(name)
+    return tuple(judged)
+
+
 def _entries(node: Node) -> list[Node]:
     return node.value if isinstance(node.value, list) else [node]
 
@@ -39,13 +64,19 @@ def check_margins(
     node: Node | None,
     task: Task,
     metrics: Sequence[str],
+    judged: Sequence[str],
     report: Report,
 ) -> dict[str, float]:
-    """The margins by metric; a number is that of the first metric. Unknown ones are reported."""
+    """The margins by metric; a number is that of the metric of the verdicts. Unknown ones are
+    reported.
+    """
     if node is None:
         return {}
     if not isinstance(written, Mapping):
-        return {(*metrics, *task.default_metrics)[0]: float(written)}
+        if len(judged) > 1:
+            each = ", ".join(f"{name}: {written:g}" for name in judged)
+            report(node.mark, f"margin: verdicts are by {len(judged)} metrics; write {{{each}}}")
+        return {(*judged, *metrics, *task.default_metrics)[0]: float(written)}
     measured = dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
     for name, mark, _ in node.items():
         if name not in measured:

@@ -13,7 +13,7 @@ from pathlib import Path
 from ablate.config.data import CorpusConfig
 from ablate.errors import StudyError
 from ablate.study.error_list import ErrorList
-from ablate.study.metrics import check_margins, check_metrics
+from ablate.study.metrics import check_judge, check_margins, check_metrics
 from ablate.study.own_classes import OwnClasses
 from ablate.study.row_reader import RowReader
 from ablate.study.sections import read_data, read_task, with_overrides
@@ -95,13 +95,15 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     task, task_name = read_task(sections.get("task"), classes, report)
     data = None
     metrics: tuple[str, ...] = ()
+    judge: tuple[str, ...] = ()
     margins: dict[str, float] = {}
     if task:
         # The class of the task knows the fields of `data`.
         if "data" in sections:
             data = read_data(sections["data"], task, path.parent, report)
         metrics = check_metrics(file.metrics, sections.get("metrics"), task, report)
-        margins = check_margins(file.margin, sections.get("margin"), task, metrics, report)
+        judge = check_judge(file.judge, sections.get("judge"), task, metrics, report)
+        margins = check_margins(file.margin, sections.get("margin"), task, metrics, judge, report)
     settings = SettingsReader(task, classes, report)
     before = len(errors)
     base = settings.read(file.base, {})
@@ -125,6 +127,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         file.seeds_of_rows,
         dropped,
         metrics,
+        judge=judge,
         margins=margins,
         task=task,
         task_name=task_name,

@@ -62,7 +62,8 @@ _OF_CLASSES = {
 # Keys of a study that are often written among the fields -> their place.
 _KEYS = {
     **dict.fromkeys(
-        ("task", "data", "seeds", "metrics", "margin", "sizes", "rows"), "a section of the study"
+        ("task", "data", "seeds", "metrics", "judge", "margin", "sizes", "rows"),
+        "a section of the study",
     ),
     **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
     **dict.fromkeys(

@@ -114,7 +114,8 @@ class Study:
 
     rows: base first.
     dropped: number of rows that `where` drops.
-    metrics: beside perplexity; verdicts use the first.
+    metrics: beside perplexity.
+    judge: metrics that verdicts are by; empty for the first of `metrics`.
     margins: by metric, the difference within which a row counts as as good as base.
     task: of every run; task_name: as run ids have it, with the hash of a custom task's source.
     text: the file as read.
@@ -138,6 +139,7 @@ class Study:
     seeds: tuple[int, ...]
     dropped: int = 0
     metrics: tuple[str, ...] = TASKS[DEFAULT_TASK].default_metrics
+    judge: tuple[str, ...] = ()
     margins: Mapping[str, float] = field(default_factory=dict)
     task: Task = field(default=TASKS[DEFAULT_TASK], compare=False)
     task_name: str = DEFAULT_TASK
@@ -204,6 +206,17 @@ class Study:
         """The seeds with which a row is trained."""
         return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """Names of the metrics that verdicts are by, the main one first."""
+        return self.judge or self.metrics[:1]
+
+    def share_of_level(self, metric: str) -> float:
+        """The part of the level at which a metric is tested: an equal one for each that verdicts
+        are by, so that their sum is the level (Bonferroni); all of it for any other.
+        """
+        return 1 / len(self.judged) if metric in self.judged else 1.0
+
     def with_first_seeds(self, count: int) -> Study:
         """The study with its first seeds only."""
         if count == len(self.seeds):
@@ -250,6 +263,7 @@ class Study:
             seeds=seeds,
             further_seeds=(),
             metrics=(PPL.name,),
+            judge=(),
             tune=None,
             total_runs=len(rows) * len(seeds),
             designs=(),

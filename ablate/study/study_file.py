@@ -99,6 +99,11 @@ class StudyFile(Placed):
         description="metrics of the predictions; verdicts use the first; unset: the task's, such "
         "as [bleu]",
     )
+    judge: Metrics = Field(
+        [],
+        description="metrics that verdicts are by, such as [ppl, bleu]: each gets a verdict at an "
+        "equal part of the level; unset: the first of `metrics`",
+    )
     margin: choice({"a number": Margin, "a mapping": dict[str, Margin]}) = Field(  # type: ignore[valid-type]
         None,
         description="a row within this difference is as good as base; of the first metric, or by "

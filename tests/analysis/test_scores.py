@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ablate.analysis.scores import Scores, mean, sample_std
+from ablate.analysis.scores import Scores, mean, mean_and_std, sample_std
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,17 @@ def test_mean_and_sample_standard_deviation(values, expected_mean, expected_std)
 def test_sums_do_not_lose_small_values():
     assert mean([1e16, 1.0, -1e16, 2.0]) == 0.75  # a running sum in double precision gives 0.5
     assert sample_std([1e9 + 1, 1e9 + 2, 1e9 + 3]) == 1.0
+
+
+def test_logarithms_are_averaged_and_compared_where_a_metric_says_so():
+    row, base = (Scores(values, is_log=True) for values in ({1: 2.0, 2: 8.0}, {1: 1.0, 2: 2.0}))
+    assert row.mean == pytest.approx(4.0)
+    assert row.std == pytest.approx(math.log(4) / math.sqrt(2))
+    assert row.minus(base).by_seed == pytest.approx({1: math.log(2), 2: math.log(4)})
+    assert row.minus(base).mean == pytest.approx(math.log(row.mean / base.mean))
+    assert not row.minus(base).is_log  # differences are on the scale
+    assert row.as_json()["values"] == [2.0, 8.0]
+    assert mean_and_std(row, 2, 2) == "4.00 ×÷2.665"
 
 
 def test_difference_is_paired_over_the_seeds_that_both_have():

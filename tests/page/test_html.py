@@ -82,7 +82,7 @@ def test_best_values_are_strong_and_verdicts_have_their_class(fake):
         results.done("A h=1", seed, 6.0, low)
         results.done("A h=2", seed, 4.0, 25.0)
     tags = Tags(table_html(results.table()))
-    assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ±0.00", "25.0 ±0.0"]
+    assert [text for _, text in tags.all("strong")] == ["25.0 ±0.0", "4.00 ×÷1.000", "25.0 ±0.0"]
     assert [text for attributes, text in tags.all("td") if attributes.get("class") == "worse"] == [
         "worse"
     ]

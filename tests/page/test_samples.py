@@ -39,7 +39,7 @@ def test_a_task_may_give_other_texts_than_a_translation(whole):
 def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
     table = whole.table()
     monkeypatch.setattr(
-        Table, "main", property(lambda self: replace(self.study.task.metrics["bleu"], digits=4))
+        Table, "of_items", property(lambda self: replace(self.study.task.metrics["bleu"], digits=4))
     )
     (sample,) = samples(table, whole.results, whole.prepared_corpus(), 1)
     assert {len(score.partition(".")[2]) for score in sample.scores} == {4}

@@ -23,7 +23,7 @@ from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
 from ablate.tasks import Translation
 from tests.records import CORPUS, a_manifest, change
-from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake
+from tests.report.fakes import SIGNATURE, SMALL, STUDIES, Fake, study_from
 
 
 def starred(text):
@@ -223,7 +223,7 @@ def test_incomplete_row_shows_its_number_of_seeds_and_is_not_marked(fake):
     results.done("A h=2", 1, 1.0, 90.0)
     results.done("A h=2", 2, 2.0, 92.0)
     table = columns(results.table())
-    assert table["PPL (dev)"] == ("5.00 ±0.00*", "6.00 ±0.00", "1.50 ±0.71 (2/3)")
+    assert table["PPL (dev)"] == ("5.00 ×÷1.000*", "6.00 ×÷1.000", "1.41 ×÷1.633 (2/3)")
     assert table["BLEU (test)"] == ("25.0 ±0.0*", "24.0 ±0.0", "91.0 ±1.4 (2/3)")
     assert table["state"] == ("", "", "2 of 3 seeds done; pending")
 
@@ -661,3 +661,24 @@ def test_scripts_and_people_read_the_same_columns(fake):
     keys = [column.key for column in declared if column.value]
     assert len(keys) == len(set(keys))
     assert all(column.value or column.text for column in declared)
+
+
+def test_two_metrics_of_verdicts_have_a_verdict_and_a_p_value_each(tmp_path):
+    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "judge: [ppl, bleu]\n"))
+    results.all_done()
+    table = results.table()
+    text = markdown(table, against_paper=False)
+    head = next(line for line in text.splitlines() if line.startswith("| "))
+    for name in ("ΔPPL [95 %]", "p PPL (adj.)", "ΔBLEU [95 %]", "p BLEU (adj.)"):
+        assert head.count(f"| {name} |") == 1, name
+    assert head.endswith("| verdict PPL | verdict BLEU |")
+    assert "Each of these 2 metrics is tested at 0.025" in text
+    assert "- By PPL: " in text
+    assert "- By BLEU: " in text
+    content = json.loads(as_json(table))
+    assert (content["judged"], content["log_scale"]) == (["ppl", "bleu"], ["ppl"])
+    plain = Fake(tmp_path / "results", study_from(tmp_path)).table()
+    for alone, both in zip(plain.rows[1:], table.rows[1:], strict=True):
+        for metric in ("ppl", "bleu"):
+            p, doubled = alone.verdicts[metric].p, both.verdicts[metric].p
+            assert doubled == (None if p is None else pytest.approx(min(1.0, 2 * p)))

@@ -68,7 +68,7 @@ def check_grammar(made, counts):
     text = " ".join(sentences)
     by_word = dict(zip(KINDS, counts, strict=True))
     for row in rows:
-        once = re.sub(r"The difference observed for A h=\d+ ", "", text)
+        once = re.sub(r"would find the difference observed for A h=\d+", "", text)
         assert len(re.findall(rf"{row.label}\b", once)) == 1, (row.label, text)
     assert ("Worse than base" in text) == bool(by_word["worse"])
     assert ("Better than base" in text) == bool(by_word["better"])
@@ -78,7 +78,7 @@ def check_grammar(made, counts):
         and not by_word["better"]
         and bool(by_word["as good as base"] or by_word["cannot tell"])
     )
-    assert ("could only have seen" in text) == bool(by_word["cannot tell"])
+    assert ("the study finds a difference" in text) == bool(by_word["cannot tell"])
 
 
 def test_a_difference_has_its_size_its_interval_and_its_doubt():
@@ -97,9 +97,7 @@ def test_many_rows_are_counted_with_the_span_of_their_differences():
         "Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU ["
     )
     unknown = [KINDS["cannot tell"](n) for n in range(MOST_NAMED + 1)]
-    assert "Not known: 7 rows; the study could only have seen differences of at least" in " ".join(
-        said(unknown)
-    )
+    assert "Not known: 7 rows; in them the study finds a difference of" in " ".join(said(unknown))
 
 
 def test_rows_without_noise_are_named_with_the_metric():
@@ -137,7 +135,10 @@ def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
     rows = [judged(1, [-3.0, 3.3, -2.9]), judged(2, [-1.0, 1.3, -0.9])]
     wide, narrow = (row.verdict.minimum_detectable_text for row in rows)
     assert float(narrow) < float(wide)
-    assert f"differences of at least {narrow} to {wide} BLEU in them" in said(rows)[1]
+    assert (
+        f"in them the study finds a difference of {narrow} to {wide} BLEU with 80% probability"
+        in said(rows)[1]
+    )
 
 
 def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
@@ -146,7 +147,7 @@ def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     needed = rows[1].verdict.more_seeds
     assert needed < rows[0].verdict.more_seeds
     assert text.endswith(
-        f" BLEU in them. The difference observed for A h=2 would take about {needed} more seeds."
+        f" A new study of {3 + needed} seeds would find the difference observed for A h=2."
     )
     never = [judged(1, [])]
     assert said(never) == ["No score yet: A h=1."]
@@ -169,7 +170,7 @@ def test_a_table_begins_with_base_and_ends_with_the_unfinished_rows(fake):
     results.all_done()
     results.folder("A h=1", 2).result.unlink()
     sentences = conclusion(results.table())
-    assert sentences[0].startswith("Base reaches 25.0 ± 0.0 BLEU (test) and 5.0")
+    assert sentences[0].startswith("Base reaches 25.0 ±0.0 BLEU (test) and 5.0")
     assert sentences[-1] == "1 of 5 rows is not finished."
 
 
@@ -192,7 +193,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     )
     assert said_before[0].startswith("Better than base: ")
     base, only = conclusion(results.table())
-    assert base.startswith("Base reaches 0.0 ± 0.0 BLEU")
+    assert base.startswith("Base reaches 0.0 ±0.0 BLEU")
     assert only.startswith(
         "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0."
     )
@@ -205,7 +206,7 @@ def test_each_size_has_a_sentence_about_its_base(fake):
     for seed in (1, 2, 3):
         results.done("small base", seed, 5.0, 20.0)
     assert conclusion(results.table())[:2] == [
-        "Base of size small reaches 20.0 ± 0.0 BLEU (test) and 5.00 ± 0.00 PPL (dev) with 3 seeds.",
+        "Base of size small reaches 20.0 ±0.0 BLEU (test) and 5.00 ×÷1.000 PPL (dev) with 3 seeds.",
         "Base of size large has no score yet.",
     ]
 
@@ -214,7 +215,7 @@ def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
     (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
     assert isinstance(verdict, Verdict)
     assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith(
-        "Better than base: A h=1 (-0.21 PPL ["
+        "Better than base: A h=1 (×0.811 PPL ["
     )
 
 

@@ -50,12 +50,22 @@ def test_cells_are_those_of_the_layout_and_the_best_is_bold(fake):
         expected = [column.cells[index] for column in layout.columns]
         plain = [re.sub(r"\\textbf\{(.*)\}", r"*\1", cell) for cell in cells]
         plain = [
-            cell.replace("$-$", "-").replace(r"$\pm$", "±").replace(r"\_", "_") for cell in plain
+            cell.replace("$-$", "-")
+            .replace(r"$\pm$", "±")
+            .replace(r"$\times$", "×")
+            .replace(r"$\div$", "÷")
+            .replace(r"\_", "_")
+            for cell in plain
         ]
         assert plain == [
-            escaped(cell).replace(r"$\pm$", "±").replace(r"\_", "_") for cell in expected
+            escaped(cell)
+            .replace(r"$\pm$", "±")
+            .replace(r"$\times$", "×")
+            .replace(r"$\div$", "÷")
+            .replace(r"\_", "_")
+            for cell in expected
         ]
-    assert r"\textbf{5.02 $\pm$0.01}" in latex(table)
+    assert r"\textbf{5.02 $\times$$\div$1.002}" in latex(table)
 
 
 def test_the_conclusion_and_the_tables_of_designs_are_there(fake):

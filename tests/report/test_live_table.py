@@ -172,13 +172,13 @@ def test_finished_seeds_are_counted_averaged_and_compared(study):
     row = RowProgress(
         study.rows[1],
         states,
-        Scores({1: 5.0, 2: 5.5}),
+        Scores({1: 5.0, 2: 5.5}, is_log=True),
         Scores({1: 25.0, 2: 26.0}),
         {},
         against_base=PerplexityDifference(-0.25, None),
     )
     assert words(line_of(standing(study, [row]), "D dropout=0.01")) == [
-        "2/3", "5.25 ±0.35", "-0.25", "25.5 ±0.7", "waiting",
+        "2/3", "5.24 ×÷1.070", "×0.779", "25.5 ±0.7", "waiting",
     ]  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def test_a_comparison_while_training_shows_its_step(study):
         {1: AT},
         against_base=PerplexityDifference(12.5, 53000),
     )
-    assert "+12.50 @53K" in words(line_of(standing(study, [row]), "D dropout=0.01"))
+    assert "×268337 @53K" in words(line_of(standing(study, [row]), "D dropout=0.01"))
 
 
 @pytest.mark.parametrize("height", [6, 8, 12, 16])

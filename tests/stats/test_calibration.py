@@ -99,6 +99,30 @@ def test_the_family_wise_error_is_at_most_5_percent_if_seeds_and_sentences_make_
         )  # the rule that this one mends
 
 
+@pytest.mark.parametrize("n", range(2, 9))
+@pytest.mark.parametrize("times", simulation.BASES)
+def test_the_error_with_a_noisier_base_is_what_the_page_says(times, n):
+    draw = np.random.default_rng(n)
+    sds = simulation._base_of(times)(draw, STUDIES, 13)
+    scores = simulation.draw_study(draw, STUDIES, 13, n, sds)
+    assert simulation.judge(scores).any(axis=1).mean() < 0.064 + 0.012  # three standard errors
+
+
+def test_half_the_level_for_each_of_two_metrics_keeps_the_error_of_both():
+    first, second = (drawn("equal", 13, 5, seed)[0] for seed in (1, 2))
+    both = simulation.judge(first, level=0.025) | simulation.judge(second, level=0.025)
+    assert both.any(axis=1).mean() < 0.025 + 0.007
+
+
+def test_a_loss_is_found_more_often_by_the_logarithm_of_its_perplexity():
+    draw = np.random.default_rng(0)
+    losses = simulation._losses(draw, STUDIES, 5, 0.2, "a row learns nothing")
+    losses[:, 1] -= simulation.EFFECT * 0.2
+    of_ppl, of_log = simulation.judge(np.exp(losses)), simulation.judge(losses)
+    assert of_log[:, -1].mean() > 0.9 > 0.1 > of_ppl[:, -1].mean()  # the row that learns nothing
+    assert of_log[:, 0].mean() > of_ppl[:, 0].mean() + 0.2
+
+
 def test_without_the_test_of_the_rows_own_seeds_the_error_is_larger():
     """So the limit above would find a rule that lacks it."""
     scores, _ = drawn("log sd spread by 1", 20, 3, seed=60)

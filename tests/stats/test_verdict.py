@@ -3,6 +3,7 @@ not have.
 """
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from ablate.config.metrics import PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import Comparison, Noise, PairedScores, compare
-from ablate.stats.judge import _at_look, _holm_over_rows, _verdict, _word, verdicts
+from ablate.stats.judge import _at_look, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
-from ablate.stats.significance import LEVEL
+from ablate.stats.significance import LEVEL, holm_levels
 from ablate.stats.verdict import Verdict, p_text
 
 BLEU, TER = (
@@ -75,12 +76,40 @@ def test_an_insignificant_difference_reports_what_could_be_seen_and_the_seeds_th
     verdict = one(-1.0, 1.2, -1.5)
     assert verdict.word == "cannot tell"
     assert verdict.text == (
-        f"cannot tell (smallest difference this study could see: {verdict.minimum_detectable:.1f} "
-        f"BLEU; "
-        f"about {verdict.more_seeds} more seeds would see the observed one)"
+        f"cannot tell ({verdict.minimum_detectable:.1f} BLEU is found with 80% probability; "
+        f"a new study of {3 + verdict.more_seeds} seeds would find the observed one)"
     )
     assert verdict.short == f"cannot tell ({verdict.minimum_detectable:.1f})"
     assert abs(verdict.mean) < verdict.minimum_detectable
+
+
+def test_two_seeds_that_hold_every_difference_do_not_tell():
+    verdict = one(-30.0, 20.0)
+    assert (verdict.interval, verdict.is_blind) == (None, True)
+    assert verdict.text == "cannot tell: two seeds do not tell"
+    assert verdict.short == "cannot tell"
+    clipped = one(-97.0, -96.0, -95.0)
+    assert clipped.interval == (pytest.approx(-98.5, abs=0.05), pytest.approx(-93.5, abs=0.05))
+    assert one(-99.0, -98.0, -97.0).interval[0] == -100.0
+    assert one(-30.0, 20.0, metric=replace(BLEU, of_100=False)).interval is not None
+
+
+def test_seeds_are_added_only_where_later_looks_have_them():
+    verdict = one(-1.0, -2.1, -1.9, -0.2)
+    more = verdict.more_seeds
+    assert verdict.seeds_needed == f"a new study of {4 + more} seeds"
+    later = replace(verdict, look=Look(1, (4, 4 + more)))
+    assert later.seeds_needed == f"about {more} more seed{'s' if more > 1 else ''}"
+    assert replace(verdict, look=Look(1, (4, 3 + more))).seeds_needed.startswith("a new study")
+
+
+def test_a_share_of_the_level_makes_tests_stricter_and_p_values_comparable():
+    rows = [paired(-2.0, -2.6, -1.7), paired(0.3, -0.2, 0.1), paired(-0.1, 0.2, 0.6)]
+    whole, half = verdicts(BLEU, rows), verdicts(BLEU, rows, share=0.5)
+    for before, after in zip(whole, half, strict=True):
+        assert after.p == pytest.approx(min(1.0, 2 * before.p))
+        assert after.minimum_detectable > before.minimum_detectable
+        assert (after.interval[0] <= 0 <= after.interval[1]) == (after.p >= LEVEL)
 
 
 def test_a_row_that_is_told_apart_needs_no_more_seeds():
@@ -94,7 +123,7 @@ def test_the_seeds_needed_are_the_fewest_whose_t_test_sees_the_observed_mean():
     mean, std = differences.mean(), differences.std(ddof=1)
 
     def sees(n):
-        return abs(mean) >= stats.t.isf(0.025, n - 1) * std / n**0.5
+        return abs(mean) >= (stats.t.isf(0.025, n - 1) + stats.t.isf(0.2, n - 1)) * std / n**0.5
 
     n = 4 + one(*differences.tolist()).more_seeds
     assert sees(n)
@@ -104,7 +133,7 @@ def test_the_seeds_needed_are_the_fewest_whose_t_test_sees_the_observed_mean():
 def test_no_number_of_seeds_sees_a_difference_below_the_noise_of_the_sentences():
     verdict = one(-0.5, 0.3, -0.4, spread=2.0)
     assert verdict.more_seeds is None
-    assert verdict.text.endswith("no number of seeds would see the observed one)")
+    assert verdict.text.endswith("no number of seeds would find the observed one)")
     assert one(-0.5, 0.3, -0.4).more_seeds is not None
 
 
@@ -318,7 +347,7 @@ def test_g_an_interval_excludes_zero_exactly_if_the_verdict_says_so(seed):
     for verdict in found:
         excluded = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
         assert excluded == (verdict.word in ("worse", "better")) == (verdict.p < 0.05)
-        assert verdict.seed_test.low == pytest.approx(verdict.mean - verdict.minimum_detectable)
+        assert verdict.seed_test.low > verdict.mean - verdict.minimum_detectable
         narrow = stats.t.isf(0.025, 12) * 2**0.5 * min(map(np.std, scores)) / 3**0.5
         assert verdict.seed_test.high - verdict.seed_test.low > 2 * narrow
 
@@ -405,24 +434,24 @@ def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergence
 @pytest.mark.parametrize("seeds", [3, 4, 5, 6, 7, 12])
 def test_a_width_that_equals_the_observed_mean_needs_no_further_seed(seeds):
     two = compared(0.0, 0.0)
-    mean = two.half_width(LEVEL, seeds)
+    mean = two.detectable(LEVEL, seeds)
     assert compared(mean, mean).more_seeds(LEVEL) == seeds - 2
     assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) == seeds - 1
     assert compared(1e-3, 1e-3).more_seeds(LEVEL) is None
 
 
 def test_no_more_seeds_are_named_than_a_study_can_have():
-    mean = compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS)
+    mean = compared(0.0, 0.0).detectable(LEVEL, MAX_SEEDS)
     assert compared(mean, mean).more_seeds(LEVEL) == MAX_SEEDS - 2
     assert compared(mean * 0.9999, mean * 0.9999).more_seeds(LEVEL) is None
 
 
 def test_seeds_beyond_those_of_a_study_are_not_searched():
-    beyond = compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS + 1)
+    beyond = compared(0.0, 0.0).detectable(LEVEL, MAX_SEEDS + 1)
     row = compared(*[0.0] * (MAX_SEEDS - 1))
-    size = row.half_width(LEVEL, MAX_SEEDS + 1)
-    assert size < row.half_width(LEVEL, MAX_SEEDS)
-    assert beyond < compared(0.0, 0.0).half_width(LEVEL, MAX_SEEDS)
+    size = row.detectable(LEVEL, MAX_SEEDS + 1)
+    assert size < row.detectable(LEVEL, MAX_SEEDS)
+    assert beyond < compared(0.0, 0.0).detectable(LEVEL, MAX_SEEDS)
     assert compared(*[size] * (MAX_SEEDS - 1)).more_seeds(LEVEL) is None
 
 
@@ -484,7 +513,7 @@ def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():
 def test_holm_s_method_goes_down_from_the_smallest_p_value_and_stops_at_the_first_that_is_not_below_its_level(
     p_values, family, level, settled, expected
 ):
-    found = _holm_over_rows(p_values, family, level, frozenset(settled))
+    found = holm_levels(p_values, family, level, frozenset(settled))
     assert np.array(found) == pytest.approx(np.array(expected))
     assert all(p <= 1 for p, _ in found)
     if family == len(p_values) and level == 0.05 and not settled:
@@ -577,8 +606,7 @@ def test_a_verdict_without_details_says_its_word_alone():
         Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=100.1).short == "cannot tell (>100)"
     )
     assert (
-        Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=101.0).short
-        == "cannot tell (101.00)"
+        Verdict(PPL, "cannot tell", 2, 0.0, minimum_detectable=1.01).short == "cannot tell (×2.746)"
     )
     assert (
         Verdict(BLEU, "cannot tell", 2, 0.0, minimum_detectable=0.05).short == "cannot tell (0.1)"

@@ -19,7 +19,7 @@ from ablate.study import Selection, read_study, yaml_nodes
 from ablate.study.yaml_nodes import MAX_BYTES
 
 MAPPING = (
-    "a study must be a mapping of study, task, data, base, seeds, metrics, margin, sizes, match, "
+    "a study must be a mapping of study, task, data, base, seeds, metrics, judge, margin, sizes, match, "
     "tune or rows"
 )
 HEAD = "study: t\ndata: {corpus: toy}\n"
@@ -99,7 +99,7 @@ def grid_of(lists, length):
                            "allowed"),
         (HEAD + '"\\e[2J\\n": 1',
          'table3.yaml:3:1: unknown section "\\x1b[2J\\n"; '
-         "allowed: study, task, data, base, seeds, metrics, margin, sizes, match, tune, rows"),
+         "allowed: study, task, data, base, seeds, metrics, judge, margin, sizes, match, tune, rows"),
     ],
     ids=lambda value: "" if not isinstance(value, str) or "table3" not in value else value[13:50],
 )  # fmt: skip

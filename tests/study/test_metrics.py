@@ -33,6 +33,40 @@ def test_invalid_metrics_are_reported_at_their_position(faults, text, line):
     assert faults(f"{HEAD}metrics: {text}") == [line]
 
 
+@pytest.mark.parametrize(
+    ("text", "judged"),
+    [
+        ("", ("bleu",)),
+        ("metrics: [ter, bleu]", ("ter",)),
+        ("judge: [ppl, bleu]", ("ppl", "bleu")),
+        ("judge: ppl", ("ppl",)),
+    ],
+)
+def test_verdicts_are_by_the_first_metric_or_by_those_named(read, text, judged):
+    study = read(HEAD + text)
+    assert study.judged == judged
+    assert study.share_of_level(judged[0]) == 1 / len(judged)
+    assert study.share_of_level("ppl_char") == 1
+    assert study.metrics == (("ter", "bleu") if "ter" in text else ("bleu",))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("judge: [ppl, ter]", 'unknown metric "ter"; allowed: bleu, ppl, ppl_char'),
+        ("judge: [ppl, ppl]", 'duplicate metric "ppl"'),
+        ("judge: []", "judge: [] is not allowed: needs 1 or more entries"),
+        (
+            "judge: [ppl, bleu]\nmargin: 0.5",
+            "margin: verdicts are by 2 metrics; write {ppl: 0.5, bleu: 0.5}",
+        ),
+    ],
+)
+def test_other_metrics_of_verdicts_are_errors(faults, text, message):
+    (line,) = faults(HEAD + text)
+    assert message in line
+
+
 def test_metrics_do_not_change_run_ids(read):
     plain, more = read(HEAD), read(HEAD + "metrics: [ter, bleu]")
     assert [run.id for run in plain.runs()] == [run.id for run in more.runs()]

@@ -11,10 +11,10 @@ from ablate.analysis.results import measured_metrics
 from ablate.analysis.scores import verdict_json
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
-from ablate.formatting import interval_text, p_text, plural, signed
+from ablate.formatting import p_text, plural
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import DIFFERENCE, OTHER_DIFFERENCE, P_VALUE, VERDICT
-from ablate.stats.significance import LEVEL
+from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict
 
 
@@ -26,28 +26,32 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
         legend=partial(_difference_legend, table),
         parts=_verdict_parts(table),
     )
-    others = [] if table.main == table.perplexity else [table.perplexity]
-    for metric in (*others, table.main):
+    others = [] if table.perplexity in table.judged else [table.perplexity]
+    for metric in (*others, *table.judged):
         yield Column(
             "",
             f"Δ{metric.title}\n{_spread(table, metric)}",
             text=_cell(metric, partial(_interval, len(table.study.seeds))),
-            priority=DIFFERENCE if metric == table.main else OTHER_DIFFERENCE,
+            priority=DIFFERENCE if metric in table.judged else OTHER_DIFFERENCE,
             only_filled=True,
         )
-    p_value = _cell(table.main, lambda verdict: p_text(verdict.p))
-    yield Column("", "p\n(adj.)", text=p_value, priority=P_VALUE, only_filled=True)
+        if metric in table.judged:
+            p_value = _cell(metric, lambda verdict: p_text(verdict.p))
+            head = f"{_by(table, 'p', metric)}\n(adj.)"
+            yield Column("", head, text=p_value, priority=P_VALUE, only_filled=True)
     yield Column("note", value=lambda row: row.note, legend=partial(_note_legend, table))
 
 
 def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the verdict on each row, if some row has more than one seed, and the states of rows."""
-    if _has_intervals(table, table.main):
+    for metric in table.judged:
+        if not _has_intervals(table, metric):
+            continue
         yield Column(
             "",
-            "verdict",
-            text=_cell(table.main, lambda verdict: verdict.short),
-            legend=partial(_verdict_legend, table),
+            _by(table, "verdict", metric),
+            text=_cell(metric, lambda verdict: verdict.short),
+            legend=partial(_verdict_legend, table, metric),
             priority=VERDICT,
             numeric=False,
             folds=form.labels,
@@ -62,6 +66,11 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
         folds=True,
         only_filled=True,
     )
+
+
+def _by(table: Table, head: str, metric: Metric) -> str:
+    """The head of a column of verdicts; with its metric if the study has several."""
+    return f"{head} {metric.title}" if len(table.judged) > 1 else head
 
 
 def _verdicts_json(row: TableRow) -> dict[str, object]:
@@ -98,9 +107,9 @@ def _spread(table: Table, metric: Metric) -> str:
 
 def _interval(seeds: int, verdict: Verdict) -> str:
     """`-4.5 [-9.1, +0.1]`, with the number of seeds while some are missing."""
-    digits, text = verdict.metric.digits, signed(verdict.mean, verdict.metric.digits)
-    if verdict.seed_test:
-        text += f" {interval_text(verdict.seed_test.low, verdict.seed_test.high, digits)}"
+    text = verdict.metric.difference_text(verdict.mean)
+    if verdict.interval:
+        text += f" {verdict.metric.interval_text(*verdict.interval)}"
     return f"{text} ({verdict.n}/{seeds})" if text and verdict.n < seeds else text
 
 
@@ -108,10 +117,16 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     judged = any(verdict.n for verdict in verdicts_of(table, table.main))
     if judged:
         yield from _explained_differences(table, form)
-    if _has_intervals(table, table.main):
-        yield _explained_verdicts(table)
+    if any(_has_intervals(table, metric) for metric in table.judged):
+        yield from (_explained_verdicts(table, metric) for metric in table.judged)
+        if len(table.judged) > 1:
+            yield (
+                f"Each of these {len(table.judged)} metrics is tested at "
+                f"{LEVEL / len(table.judged):.3g}, so that together they keep {LEVEL:g} "
+                f"(Bonferroni); p values are multiplied by {len(table.judged)}."
+            )
         yield from _look_legend(table)
-        if form.shows("p") and not table.is_measured_elsewhere:
+        if form.shows(_by(table, "p", table.main)) and not table.is_measured_elsewhere:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.study.seeds) == 1:
         yield (
@@ -120,21 +135,21 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
         )
 
 
-def _explained_verdicts(table: Table) -> str:
+def _explained_verdicts(table: Table, metric: Metric) -> str:
     rows, noise = plural(table.family, "row"), plural(len(table.study.seeds), "seed")
     if sum(row.row.is_base for row in table.rows) > 1:
         rows = "the rows of each size"
-    verdicts = verdicts_of(table, table.main)
+    verdicts = verdicts_of(table, metric)
     if any(verdict.bootstrap for verdict in verdicts):
-        noise += f" and of the test {table.main.item}s"
+        noise += f" and of the test {metric.item}s"
     within = ""
-    margins = [verdict.margin for verdict in verdicts if verdict.margin is not None]
+    margins = [verdict.margin_text for verdict in verdicts if verdict.margin is not None]
     if margins:
-        within = f" as good as base: significantly less than ±{margins[0]:g} away."
+        within = f" as good as base: significantly less than {margins[0]} away."
     return (
-        f"verdict: by {table.main.title}. worse, better: beyond the noise of {noise} "
+        f"verdict: by {metric.title}. worse, better: beyond the noise of {noise} "
         f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
-        "significant; d is the smallest difference that this study could see."
+        f"significant; a true difference of d is found with {POWER:.0%} probability."
     )
 
 
@@ -142,7 +157,7 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     """Yield the meaning of the differences; the metrics are named if only some have intervals."""
     several: list[Metric] = []
     without: list[Metric] = []
-    for metric in dict.fromkeys((table.perplexity, table.main)):
+    for metric in dict.fromkeys((table.perplexity, *table.judged)):
         if form.shows(f"Δ{metric.title}"):
             (several if _has_intervals(table, metric) else without).append(metric)
     if (several or without) and _most_seeds(table) == 1:
@@ -154,7 +169,9 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
             f"mean difference from base, paired by seed{further}, with an interval of at least "
             f"95 % for each row alone"
         )
-        judged = _judged_by_intervals(table) if table.main in several else ""
+        judged = "".join(
+            _judged_by_intervals(table, metric) for metric in table.judged if metric in several
+        )
         yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."
     if without:
         titles = " and ".join(metric.title for metric in without)
@@ -169,13 +186,13 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
         )
 
 
-def _judged_by_intervals(table: Table) -> str:
-    """Relation of the main metric's intervals to the verdicts, with the rows that do not follow
+def _judged_by_intervals(table: Table, metric: Metric) -> str:
+    """Relation of a metric's intervals to the verdicts, with the rows that do not follow
     it.
     """
     exceptions = []
     for row in table.rows:
-        verdict = row.verdicts.get(table.main.name)
+        verdict = row.verdicts.get(metric.name)
         if verdict and verdict.seed_test:
             is_beside_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
             if verdict.is_different != is_beside_0:
@@ -184,8 +201,8 @@ def _judged_by_intervals(table: Table) -> str:
     if exceptions:
         rest = f", except for {', '.join(exceptions)}, decided by diverged seeds or an earlier look"
     return (
-        f"; the interval of Δ{table.main.title} excludes 0 exactly if the verdict is worse or "
-        f"better{rest}"
+        f"; the interval of Δ{metric.title} excludes {1 if metric.is_log else 0} exactly if the "
+        f"verdict is worse or better{rest}"
     )
 
 
@@ -197,11 +214,12 @@ def _look_legend(table: Table) -> Iterator[str]:
     """Yield the look of the verdicts, and the rows whose verdict is of an earlier one."""
     if table.look is None:
         return
-    kept = []
+    kept = dict[str, None]()
     for row in table.rows:
-        verdict = row.verdicts.get(table.main.name)
-        if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
-            kept.append(row.row.label)
+        for metric in table.judged:
+            verdict = row.verdicts.get(metric.name)
+            if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
+                kept[row.row.label] = None
     earlier = f" The verdict of an earlier look stays: {', '.join(kept)}." if kept else ""
     yield (
         f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together "
@@ -210,10 +228,10 @@ def _look_legend(table: Table) -> Iterator[str]:
     )
 
 
-def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
+def _verdict_legend(table: Table, metric: Metric, form: Form) -> Iterator[str]:
     """Yield the verdicts as lines, such as `worse: A h=1, B d_k=16`, if no column shows them."""
-    if not form.shows("verdict"):
-        yield from _by_word(_cell(table.main, lambda verdict: verdict.short), table)
+    if not form.shows(_by(table, "verdict", metric)):
+        yield from _by_word(_cell(metric, lambda verdict: verdict.short), table)
 
 
 def _note_legend(table: Table, form: Form) -> Iterator[str]:

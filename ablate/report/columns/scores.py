@@ -27,7 +27,7 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
             partial(_scores, metric),
             partial(_cell, table, metric, form.mark) if metric in table.metrics else None,
             partial(_legend, table) if metric == table.metrics[0] else lambda form: (),
-            SCORE if metric == table.main else OTHER_SCORE,
+            SCORE if metric in table.judged else OTHER_SCORE,
             statistics_of(metric.name),
         )
     for name in names:
@@ -97,6 +97,12 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             f"Mean ± standard deviation over n = {seeds} seeds{of_base}; k/{seeds} where only k "
             f"are in."
         )
+        logs = " and ".join(metric.title for metric in table.metrics if metric.is_log)
+        if logs:
+            yield (
+                f"{logs}: geometric mean ×÷ geometric standard deviation, the typical factor "
+                f"between seeds; Δ: ratio to base, such as ×1.050 for 5 % more."
+            )
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
     if table.is_measured_elsewhere:
         yield from ["* best."] if marked else []
