@@ -77,7 +77,7 @@ def test_a_main_metric_without_spread_is_named_and_takes_no_other_metric_for_to_
         "The runs that exist show no spread of BLEU over seeds: the difference in BLEU that the "
         "study finds" in done.out
     )
-    assert re.search(r"the study finds \d+\.\d\d PPL with 80%", done.out)
+    assert re.search(r"the study finds ×\d+\.\d+ PPL with 80%", done.out)
     refused = inside("plan", *given, "--to-see", "1")
     assert (refused.code, refused.err) == (
         2, "--to-see: the runs show no spread of BLEU over seeds; give --spread SD\n",

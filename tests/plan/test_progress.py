@@ -1,6 +1,8 @@
 """The progress of a study, read from the files of its runs."""
 
 import json
+import math
+import statistics
 
 import pytest
 
@@ -75,13 +77,19 @@ def test_a_row_has_the_scores_of_finished_seeds_and_the_reports_of_the_others(fl
     assert [(report.step, report.perplexity) for report in found.running] == [(40, 8.0)]
 
 
+def log_ratio(step, *ratios):
+    """The difference at a step, where the perplexities of the seeds have these ratios."""
+    mean = statistics.fmean(map(math.log, ratios))
+    return PerplexityDifference(pytest.approx(mean), step)
+
+
 def test_running_rows_are_compared_at_the_last_step_that_both_have_evaluated(flat):
     for label in ("base", "D dropout=0.2"):
         flat.at(label, 1, 60, alive=True)
     evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.5})
     found = read(flat)
-    assert row(found, "D dropout=0.2").against_base == PerplexityDifference(2.5, 40)
+    assert row(found, "D dropout=0.2").against_base == log_ratio(40, 22.5 / 20)
     assert row(found, "base").against_base is None
     assert row(found, "D dropout=0.3").against_base is None
     assert row(found, "decoding beam=1").against_base is None  # it has the runs of base
@@ -95,9 +103,9 @@ def test_running_seeds_are_compared_at_the_last_step_that_all_of_them_have_evalu
     evaluated(flat, "base", 2, {20: 34.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.0})
     evaluated(flat, "D dropout=0.2", 2, {20: 37.0, 40: 25.0})
-    assert row(read(flat), "D dropout=0.2").against_base == PerplexityDifference(
-        2.0, 20
-    )  # (1 + 3) / 2
+    assert row(read(flat), "D dropout=0.2").against_base == log_ratio(
+        20, 31 / 30, 37 / 34
+    )
 
 
 def test_final_perplexities_are_paired_by_seed_and_take_precedence(flat):
@@ -107,7 +115,7 @@ def test_final_perplexities_are_paired_by_seed_and_take_precedence(flat):
     flat.at("D dropout=0.2", 1, 60, alive=True)
     evaluated(flat, "base", 1, {20: 30.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 40.0})
-    assert row(read(flat), "D dropout=0.2").against_base == PerplexityDifference(-1.0, None)
+    assert row(read(flat), "D dropout=0.2").against_base == log_ratio(None, 8 / 9)
 
 
 def test_a_log_that_grows_or_is_cut_back_is_followed(flat):
@@ -121,11 +129,11 @@ def test_a_log_that_grows_or_is_cut_back_is_followed(flat):
     assert against() is None
     evaluated(flat, "base", 1, {20: 30.0, 40: 20.0, 60: 10.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0}, more='{"step": 40, "dev_perpl')  # half a line
-    assert against() == PerplexityDifference(1.0, 20)
+    assert against() == log_ratio(20, 31 / 30)
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 24.0})
-    assert against() == PerplexityDifference(4.0, 40)
+    assert against() == log_ratio(40, 24 / 20)
     evaluated(flat, "base", 1, {20: 30.0})
-    assert against() == PerplexityDifference(1.0, 20)
+    assert against() == log_ratio(20, 31 / 30)
 
 
 def test_the_share_is_that_of_the_work_of_all_runs(flat):
