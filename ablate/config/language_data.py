@@ -16,6 +16,7 @@ FIELD = "text"  # of a corpus that is a stream of text
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary
+MINIMAL_PAIRS = "minimal_pairs"  # the setting, and the split: good and bad sentences in turn
 SAME_AS_DEV = "dev"  # the test split that is the dev split
 MAX_CONTEXT = 60_000  # tokens
 _SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
@@ -32,6 +33,7 @@ class LanguageData(CorpusConfig):
         "rows": "documents",
         "max_bytes": None,
         "tokenizer_lines": 250_000,
+        "minimal_pairs": None,
     }
     catalogue: ClassVar = TEXTS
     located_by: ClassVar = (*CorpusConfig.located_by, "column", "rows")
@@ -86,6 +88,12 @@ class LanguageData(CorpusConfig):
         ge=1,
         le=100_000_000,
         description="maximum number of lines to learn the vocabulary on; of more, a sample is used",
+    )
+    minimal_pairs: str | None = Field(
+        None,
+        min_length=1,
+        description="file of pairs for the metric `minimal_pairs`: columns `sentence_good` and "
+        "`sentence_bad` in JSON Lines, Parquet or TSV, as BLiMP has them",
     )
 
     @model_validator(mode="after")
@@ -232,6 +240,14 @@ class GenerationSettings(TaskSettings):
     )
     generated_tokens: int = Field(
         200, ge=1, le=100_000, description="length of each sample of generated text"
+    )
+
+
+class ProbeSettings(TaskSettings):
+    """What an evaluation measures beside the test text."""
+
+    probes: bool = Field(
+        False, description="measure all probes; follows from `metrics`, and is never written"
     )
 
 

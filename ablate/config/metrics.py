@@ -33,6 +33,8 @@ class Metric:
     chance: of a metric up to 100, the highest score without learning, such as the share of the most
         frequent label. If no score is above it, the conclusion says that nothing is learned.
     parts: stored and shown with each score.
+    is_probe: whether it needs more of a model than the predictions for the test split: a study that
+        names it evaluates with `probes`.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Metric:
     item: str = "sentence"
     chance: float = 0.0
     parts: tuple[Part, ...] = ()
+    is_probe: bool = False
 
     @property
     def full_title(self) -> str:
@@ -64,6 +67,30 @@ PPL_CHAR = Metric("ppl_char", "PPL/char", more_is_better=False, digits=3, side="
 BITS_PER_BYTE = Metric(
     "bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False, item="block"
 )
+
+
+def _probe_loss(name: str, title: str, item: str = "block") -> Metric:
+    return Metric(name, title, False, 4, "test", of_100=False, item=item, is_probe=True)
+
+
+# Mean losses in nats of some tokens of the test text: of those predicted from n to 4n - 1 tokens;
+# of those that end a pair of tokens which their context had before, and of all others (Arora et
+# al., 2023, split tokens so).
+LOSS_AFTER = {f"loss_after_{n}": n for n in (1, 4, 16, 64, 256, 1024, 4096, 16384)}
+TEXT_PROBES = (
+    *(_probe_loss(name, f"loss after {n}") for name, n in LOSS_AFTER.items()),
+    _probe_loss("repeated_loss", "repeated loss"),
+    _probe_loss("new_loss", "new loss"),
+)
+# On the second of two equal random sequences (Olsson et al., 2022).
+INDUCTION_LOSS = _probe_loss("induction_loss", "induction loss", "sequence")
+# The share of pairs of sentences of which the model finds the good one more likely, as BLiMP counts
+# it (Warstadt et al., 2020).
+PAIRS_RIGHT = Metric(
+    "minimal_pairs", "pairs %", True, 1, "test", item="pair", chance=50.0, is_probe=True
+)
+PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
+
 # Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that
 # it ranks first.
 MASKED_LOSS = Metric(

@@ -291,7 +291,33 @@ class TextFiles(Stream):
 
 
 @dataclass
+<<<<<<< HEAD
 class StreamPart(Stream):
+=======
+class SentencePairs(Stream):
+    """Pairs of sentences in a table, as BLiMP has them: the good and the bad one of each in turn,
+    each a document.
+    """
+
+    def documents(self) -> Iterator[Document]:
+        """The sentences.
+
+        Raises:
+            DataError: one is empty.
+        """
+        columns = ("sentence_good", "sentence_bad")
+        fields = TextFields(columns, columns, columns)
+        for path in self.location.paths():
+            for row, texts in read_rows(path, fields, Counter()):
+                for name, text in zip(columns, texts, strict=True):
+                    if not text:
+                        raise DataError(f"{path}:{row}: {name} is empty")
+                    yield Document((text,), (path,), row)
+
+
+@dataclass
+class Part(Stream):
+>>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
     """A part of another stream, by shares of its characters from `first` to `last`, each between 0
     and 1.
 

@@ -149,6 +149,12 @@ class Task(ABC):
                 f"batch_tokens={config.smallest_batch}"
             )
 
+    def check_metrics(
+        self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
+    ) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+        yield from ()
+
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
     ) -> str | None:
@@ -296,6 +302,16 @@ class Task(ABC):
     def n_predictions(self, corpus: Corpus) -> int:
         """Number of items of the test split."""
         return len(corpus.split("test"))
+
+    def of_items(self, predictions: Sequence[str]) -> Sequence[str]:
+        """The predictions for the items of the test split, of all lines that `predict` returns."""
+        return predictions
+
+    def scores_items(self, metric: Metric) -> bool:
+        """Whether a metric is measured on the predictions for the items of the test split."""
+        if metric.name not in self.on_predictions:
+            return False
+        return metric.item == self.prediction_metrics[0].item
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """The texts of some items of the test split, as a report shows them beside the

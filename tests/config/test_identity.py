@@ -62,6 +62,7 @@ DECODING = {
     "average_checkpoints": 5,
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
     "eval_mask_rate": 0.3, "eval_whole_word": True, "eval_mask_seed": 2, "eval_length": 8, "eval_pairs": 8,
+    "probes": True,
 }  # fmt: skip
 MACHINE = {
     "checkpoint_minutes": 1.0,
