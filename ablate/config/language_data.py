@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import TaskSettings
+from ablate.config.fields import Facts, TaskSettings
 
 FIELD = "text"  # of a corpus that is a stream of text
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary
 MINIMAL_PAIRS = "minimal_pairs"  # the setting, and the split: good and bad sentences in turn
+END_MARK = 3  # id of the token between two documents, in every vocabulary
 SAME_AS_DEV = "dev"  # the test split that is the dev split
 MAX_CONTEXT = 60_000  # tokens
 _SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
@@ -176,6 +177,16 @@ class ContextSettings(TaskSettings):
         ge=1,
         le=MAX_CONTEXT,
         description="tokens between the beginnings of two training contexts; unset: context",
+    )
+
+
+class DocumentSettings(TaskSettings):
+    """What a language model sees of the documents that share a context."""
+
+    document_masks: Annotated[bool, Facts(needs={"architecture": ("decoder-only",)})] = Field(
+        False,
+        description="a token sees only its own document, whose first token is the mark before it; "
+        "positions begin anew with each document (Llama 3)",
     )
 
 

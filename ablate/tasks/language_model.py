@@ -13,11 +13,15 @@ from ablate.config.language_data import (
     FIELD,
     MINIMAL_PAIRS,
     ContextSettings,
+    DocumentSettings,
     EvaluationContextSettings,
     GenerationSettings,
+    LanguageData,
     ProbeSettings,
 )
 from ablate.config.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
+from ablate.config.plugins import parse_reference
+from ablate.errors import listed
 from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, contexts_of, defaults_of
 
@@ -30,6 +34,12 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
 
 GENERATED = 3  # texts for the report
+# What keeps to a document where tokens see their own one alone.
+MASKED = {
+    "mixer": ("attention",),
+    "attention": ("full", "local", "differential"),
+    "attention_convolution": ("none",),
+}
 
 
 class LanguageModel(TextTask):
@@ -40,7 +50,13 @@ class LanguageModel(TextTask):
     prediction_metrics = (BITS_PER_BYTE, *PROBES)
     default_metrics = (BITS_PER_BYTE.name,)
     defaults = defaults_of("decoder-only")
-    settings = (ContextSettings, EvaluationContextSettings, GenerationSettings, ProbeSettings)
+    settings = (
+        ContextSettings,
+        DocumentSettings,
+        EvaluationContextSettings,
+        GenerationSettings,
+        ProbeSettings,
+    )
     counted = "tokens"
     used_by = "generate"
     exported_as = "causal"
@@ -48,6 +64,7 @@ class LanguageModel(TextTask):
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         yield from super().check(data, config)
+        assert isinstance(data, LanguageData)
         if config.context is None:
             return
         context, stride = _evaluation(config)
@@ -55,6 +72,17 @@ class LanguageModel(TextTask):
             yield (
                 f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
             )
+
+        for layer in config.all_layers if config.document_masks else ():
+            for name, allowed in MASKED.items():
+                value = getattr(layer, name)
+                if value not in allowed and not parse_reference(value):
+                    yield (
+                        f"document_masks has no effect on {name}={value}, which carries tokens "
+                        f"over the ends of documents: use {listed(allowed)}"
+                    )
+        if config.document_masks and data.documents == "separate":
+            yield "document_masks has no effect with data.documents=separate; remove it"
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig

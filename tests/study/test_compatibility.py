@@ -173,6 +173,7 @@ BESIDE = {
     "value_residual": ONE_STACK,
     "value_embedding_rank": {**ONE_STACK, "value_embeddings": "added"},
     "norm_scale": {"norm_position": "pre"},
+    "document_masks": ONE_STACK,
     "attention_convolution": ONE_STACK,
     "experts_per_token": EXPERTS,
     "shared_experts": EXPERTS,
@@ -190,6 +191,8 @@ OF_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform")
 
 
 def head_for(name):
+    if name == "document_masks":
+        return "study: table3\ntask: language-model\ndata: {corpus: toy}\n"
     return (
         "study: table3\ntask: masked-lm\ndata: {corpus: toy}\n" if name in OF_ENCODER_ONLY else HEAD
     )
