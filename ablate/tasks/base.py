@@ -143,6 +143,8 @@ class Task(ABC):
                 f"architecture={config.architecture} does not work with task {self.name}; use "
                 f"{allowed}"
             )
+        if config.loss_term != "none" and type(self).loss_terms is not Task.loss_terms:
+            yield "loss_term has no effect with a task that has its own loss_terms; remove it"
         if isinstance(data, DataConfig) and data.max_length >= config.smallest_batch:
             yield (
                 f"data.max_length={data.max_length} allows sequences that do not fit in "
@@ -237,8 +239,9 @@ class Task(ABC):
 
         c = model.config
         loss = smoothed_cross_entropy(
-            *self.output_terms(model, batch), label_smoothing, c.logit_cap, c.z_loss
-        )
+            *self.output_terms(model, batch), label_smoothing, c.logit_cap, c.z_loss,
+            model.loss_term,
+        )  # fmt: skip
         # A mean over tokens, as the balance of experts is; so it does not depend on their number.
         return loss + batch.tokens * model.balance_loss(), batch.tokens
 
