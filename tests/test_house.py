@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_300
+LINES = 52_900
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
