@@ -80,27 +80,17 @@ def command(
 
 def _with_sentences(comparison: RowComparison, root: Results, count: int) -> RowComparison:
     """Add the sentences that differ most, from the first seed that both rows have translated."""
-<<<<<<< HEAD
     table, pair = comparison.table, (comparison.first, comparison.second)
+    if not table.study.task.scores_items(table.main):  # a probe has items of its own
+        return comparison
     # Sentences of different corpora cannot be paired.
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]):
         return comparison
-=======
-    table, pair = found.table, (found.first, found.second)
-    task = table.study.task
-    if not task.scores_items(table.main):  # a probe has items of its own
-        return found
-    has_corpus = len(table.corpora) == 1 and root.has_corpus(table.corpora[0])
-    if (
-        not has_corpus
-    ):  # sentences of different corpora cannot be paired, so that the rows must share one
-        return found
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
     from ablate.analysis.results import predictions_of
 
     for seed in table.study.seeds:
         runs = [next(run for run in row.runs if run.run.seed == seed) for row in pair]
-        before, after = (task.of_items(predictions_of(run, root)) for run in runs)
+        before, after = (table.study.task.of_items(predictions_of(run, root)) for run in runs)
         if before and after:
             try:
                 return _of_seed(comparison, root, seed, count, (before, after))

@@ -280,12 +280,8 @@ class CorpusBuilder:
             self._write(split)
         before = similar.manifest
         repaired = {split: kinds for split, kinds in before.repaired.items() if split != "test"}
-<<<<<<< HEAD
         of_others = [line for line in before.noticed if not line.startswith("test ")]
-=======
-        others = [line for line in before.noticed if not line.startswith("test ")]
         kept = {split: before.pairs[split] for split in ("train", "dev")}
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
         counts = CorpusCounts(
             pairs={**kept, **{split: self._sums(split).records for split in written}},
             left_out=before.left_out,

@@ -21,11 +21,7 @@ from ablate.data.builder import CorpusBuilder, Preparation, vocabulary_files
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
-<<<<<<< HEAD
-from ablate.data.resolve_sources import SPLITS, of_kind, resolve_sources
-=======
-from ablate.data.resolve_sources import resolve_sources
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
+from ablate.data.resolve_sources import of_kind, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError

@@ -27,11 +27,7 @@ from ablate.data.sources import (
     Aligned,
     Generated,
     GeneratedText,
-<<<<<<< HEAD
-=======
-    Part,
     SentencePairs,
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
     Source,
     StreamPart,
     Tables,
@@ -76,22 +72,12 @@ def resolve_sources(
             faults.update(dict.fromkeys(error.lines))
     if faults:
         raise DataError(*faults)
-<<<<<<< HEAD
     return locator.completed(sources)
 
 
 def of_kind(data: CorpusConfig, kinds: Mapping[type[CorpusConfig], T]) -> T:
     """The entry of a table for the class of data settings, or for the nearest of its bases."""
     return next(kinds[base] for base in type(data).__mro__ if base in kinds)
-=======
-    if isinstance(data, LanguageData):
-        if data.corpus == FILES:
-            _refuse_unused(data, sources)
-        sources = _with_parts(data, sources)
-        if data.minimal_pairs is not None:
-            sources[MINIMAL_PAIRS] = _pairs(joined(folder, data.minimal_pairs))
-    return sources
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
 
 
 def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
@@ -180,6 +166,15 @@ class _Records:
         return sources
 
 
+def _pairs(path: str) -> SentencePairs:
+    """The file of minimal pairs."""
+    if not is_file(path):
+        raise missing(path)
+    if suffix_of(path) not in SUFFIXES:
+        raise DataError(f"{path}: minimal_pairs must end in {listed(SUFFIXES)}, or these with .gz")
+    return SentencePairs(Files((path,)))
+
+
 def _hub_prefix(data: CorpusConfig, name: str) -> str:
     """How the names of a split's files begin on the Hub."""
     assert data.hub is not None
@@ -254,7 +249,10 @@ class _Texts(_Records):
                 sources[split] = StreamPart(whole.location, whole, end, end + share, data.max_bytes)
                 end += share
         sources.setdefault("test", sources["dev"])
-        return {split: sources[split] for split in SPLITS}
+        ordered = {split: sources[split] for split in SPLITS}
+        if data.minimal_pairs is not None:
+            ordered[MINIMAL_PAIRS] = _pairs(path_of_split(self.folder, data.minimal_pairs))
+        return ordered
 
     def _refuse_unused(self, sources: Mapping[str, Source]) -> None:
         """Refuse settings of tables where every file is plain text."""
@@ -282,57 +280,10 @@ class _Trees(_Records):
         remedy = (
             "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
         )
-<<<<<<< HEAD
         files: list[str] = []
         for number in range(first, int(sections[2] or first) + 1):
             files.extend(_tree_files(path_of_split(self.folder, f"{number:02d}"), remedy))
         return Treebank(Files(tuple(files)))
-=======
-
-
-def _pairs(path: str) -> SentencePairs:
-    """The file of minimal pairs."""
-    if not is_file(path):
-        raise missing(path)
-    if suffix_of(path) not in SUFFIXES:
-        raise DataError(f"{path}: minimal_pairs must end in {listed(SUFFIXES)}, or these with .gz")
-    return SentencePairs(Files((path,)))
-
-
-def _text_files(path: str) -> tuple[str, ...]:
-    """A file of text, with or without its ending, or the files of a folder."""
-    for ending in ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz"):
-        if is_file(f"{path}{ending}"):
-            return (f"{path}{ending}",)
-    inside = files_in(path)
-    if inside is None:
-        raise missing(path)
-    return _readable(path, inside, (TEXT_SUFFIX, *TABLES))
-
-
-def _readable(path: str, inside: Sequence[str], suffixes: Sequence[str]) -> tuple[str, ...]:
-    """The files of a folder in one of some formats."""
-    files = tuple(file for file in inside if suffix_of(file) in suffixes)
-    if not files:
-        raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, or these with .gz")
-    return files
-
-
-# Treebanks
-
-
-def _treebank(data: ParsingData, name: str, folder: Path) -> Treebank:
-    """The trees of a file, of a folder, or of sections of the WSJ."""
-    sections = WSJ_SECTIONS.fullmatch(name) if data.corpus == WSJ else None
-    if sections is None:
-        return Treebank(Files(_tree_files(joined(folder, name))))
-    first = int(sections[1])
-    remedy = "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
-    files: list[str] = []
-    for number in range(first, int(sections[2] or first) + 1):
-        files.extend(_tree_files(joined(folder, f"{number:02d}"), remedy))
-    return Treebank(Files(tuple(files)))
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
 
 
 def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> tuple[str, ...]:

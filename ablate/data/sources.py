@@ -291,9 +291,6 @@ class TextFiles(Stream):
 
 
 @dataclass
-<<<<<<< HEAD
-class StreamPart(Stream):
-=======
 class SentencePairs(Stream):
     """Pairs of sentences in a table, as BLiMP has them: the good and the bad one of each in turn,
     each a document.
@@ -316,8 +313,7 @@ class SentencePairs(Stream):
 
 
 @dataclass
-class Part(Stream):
->>>>>>> 7e0ce6d (Probes of language models as metrics: loss by place in the context, on repeated pairs of tokens, on the repetition of a random sequence, and minimal pairs; stored models are evaluated, since a difference in bits per byte does not say what a part is for)
+class StreamPart(Stream):
     """A part of another stream, by shares of its characters from `first` to `last`, each between 0
     and 1.
 
