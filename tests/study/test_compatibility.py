@@ -173,7 +173,6 @@ BESIDE = {
     "value_residual": ONE_STACK,
     "value_embedding_rank": {**ONE_STACK, "value_embeddings": "added"},
     "norm_scale": {"norm_position": "pre"},
-    "document_masks": ONE_STACK,
     "attention_convolution": ONE_STACK,
     "experts_per_token": EXPERTS,
     "shared_experts": EXPERTS,
