@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_900
+LINES = 53_300
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

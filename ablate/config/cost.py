@@ -91,10 +91,11 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
             total += _positions(layer).parameters(layer, depth, causal)
         if depth and norm_position(c.last_layer(depth).norm_position).at_end:
             total += _norm_parameters(c.last_layer(depth))
-    if c.embedding_norm:
+    if c.embedding_norm is True:
         total += _norm_parameters(c.all_layers[0])
     if c.output_transform:
-        total += d * d + d + _norm_parameters(c.all_layers[-1])
+        total += d * d + _norm_parameters(c.all_layers[-1])
+        total += d * (c.output_transform is True)
     if c.output_bias:
         total += vocab_size
     return total
@@ -107,6 +108,7 @@ def _layer_parameters(c: ModelConfig, causal: bool) -> int:
         if c.residual
         else 0
     )
+    around += _hyper_vectors(c) + _hyper_weights(c)
     total = _mixer_parameters(c, causal) + _feed_forward_parameters(c)
     total += around if c.feed_forward == "none" else 2 * around
     if c.embedding_skip and not c.has_both_stacks:
@@ -117,6 +119,25 @@ def _layer_parameters(c: ModelConfig, causal: bool) -> int:
     if causal and c.has_both_stacks:
         total += _attention_parameters(c, c.cross_heads, forms_scores=True) + around
     return total
+
+
+def _hyper_vectors(c: ModelConfig) -> int:
+    """Trained numbers of hyper-connections around one sub-layer, without matrices."""
+    scales = 2 if c.hyper_connections == "dynamic" else 0
+    return c.streams * (c.streams + 2) + scales if c.streams else 0
+
+
+def _hyper_weights(c: ModelConfig) -> int:
+    """Weights of the matrix of dynamic hyper-connections around one sub-layer."""
+    is_dynamic = c.streams and c.hyper_connections == "dynamic"
+    return c.d_model * (c.streams + 2) if is_dynamic else 0
+
+
+def _hyper_multiplications(c: ModelConfig) -> int:
+    """Those of hyper-connections in one layer for each token."""
+    mixing = c.streams * (c.streams + 2) * c.d_model
+    sublayers = 1 if c.feed_forward == "none" else 2
+    return sublayers * (mixing + c.streams * _hyper_weights(c))
 
 
 def _positions(c: ModelConfig) -> PositionalEncoding:
@@ -216,7 +237,8 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     if c.kv_rank is None:
         return total
     total += _latent_weights(c) - attention_weights(c, c.n_heads) + c.kv_rank + (c.query_rank or 0)
-    if c.attention_bias:  # of what reads the stream, and not of what reads a latent vector
+    if c.attention_bias in (True, "inputs"):
+        # Of what reads the stream, and not of what reads a latent vector.
         heads = c.n_heads * (2 * c.d_k + c.d_v)
         total += (c.query_rank or c.n_heads * c.d_k) + c.kv_rank + shared_entries(c) - heads
     return total
@@ -246,9 +268,9 @@ def self_attention_weights(c: ModelConfig) -> int:
 def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int:
     keys = c.n_kv_heads or heads
     total = attention_weights(c, heads)
-    if c.attention_bias:
+    if c.attention_bias in (True, "inputs"):
         total += heads * c.d_k + keys * (c.d_k + c.d_v) + gate_width(c, heads)
-    if c.attention_bias is True:
+    if c.attention_bias in (True, "output"):
         total += c.d_model
     if c.attention_sinks and forms_scores:
         total += heads
@@ -351,7 +373,8 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
             tokens, squares = n.source_tokens, n.source_squares
         for layer in c.layers(depth):
             stacks += c.loops * _mixer_multiplications(layer, causal, tokens, squares)
-            stacks += c.loops * feed_forward_weights(layer, active=True) * tokens
+            of_token = feed_forward_weights(layer, active=True) + _hyper_multiplications(layer)
+            stacks += c.loops * of_token * tokens
             if causal and c.has_both_stacks:
                 stacks += _cross_multiplications(layer, n)
     return 2 * (
@@ -405,15 +428,18 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer state of `count` parameters, without those of vectors of NorMuon.
+    """Numbers in the optimizer state of `count` parameters, without those of vectors of NorMuon; at
+    least so many in SOAP, and exactly where matrices are square.
 
     Two each in Adam and as assumed in a class of one's own, one in Muon and Lion, one or none in
-    SGD, three in schedule-free AdamW; and one in an average of the weights.
+    SGD, three in schedule-free AdamW, six in SOAP; and one in an average of the weights.
     """
     each = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
     values = each.get(config.optimizer, 2) * count
     if config.optimizer in ("muon", "normuon"):
         values -= hidden_matrices(config)
+    if config.optimizer == "soap":  # m^2 + n^2 of a matrix is 2 m n or more
+        values += 4 * hidden_matrices(config)
     return values + (count if config.ema_decay is not None else 0)
 
 
@@ -423,6 +449,7 @@ def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
     for depth, causal in zip(c.depths, (False, True), strict=True):
         for layer in c.layers(depth):
             total += feed_forward_weights(layer)
+            total += (1 if layer.feed_forward == "none" else 2) * _hyper_weights(layer)
             matrices = MIXERS[layer.mixer].matrices
             if matrices is None:
                 total += self_attention_weights(layer)

@@ -207,7 +207,7 @@ class _Kept:
         of a stack.
         """
         c = self.c.all_layers[-1]
-        norms = norm_position(c.norm_position).at_end + c.embedding_norm
+        norms = norm_position(c.norm_position).at_end + (c.embedding_norm is True)
         skip = LAYER_SKIPS[c.layer_skips]
         states = {source for i in range(c.passes) for source in skip.sources(i, c.passes)}
         # Beside the states that are added again: of a smear both embeddings, and the gated one.
@@ -218,7 +218,8 @@ class _Kept:
     def _layer(self, causal: bool) -> int:
         mixer = MIXERS[self.c.mixer].kept
         mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
-        skip = BYTES * self.c.d_model * (self.c.embedding_skip + self.c.stream_scale)
+        width = self.c.d_model * max(1, self.c.streams)
+        skip = BYTES * width * (self.c.embedding_skip + self.c.stream_scale)
         kept = mixed + self._around() + skip
         if self.c.feed_forward == "none":
             return kept
@@ -229,8 +230,12 @@ class _Kept:
         next sub-layer.
         """
         c = self.c
-        bytes_each = 1 if self.gpu and c.residual else BYTES
+        bytes_each = 1 if self.gpu and c.residual and not c.streams else BYTES
         kept = self._mask(c.d_model, bytes_each, c.dropout)
+        if c.streams:  # the streams, a copy of them, and what is added
+            kept += BYTES * c.d_model * (2 * c.streams + 1)
+        if c.streams and c.hyper_connections == "dynamic":  # their norm, and the weights
+            kept += BYTES * c.streams * (c.d_model + 4 * (c.streams + 2) + 2)
         if c.residual_scale in ("rezero", "scalar", "layerscale") and c.residual:
             kept += BYTES * c.d_model
         return kept + norm_position(c.norm_position).norms * self._norm()

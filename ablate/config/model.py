@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 from pydantic import (
     Field,
@@ -23,7 +23,7 @@ from pydantic import (
 
 from ablate.config.fields import EXPORTED, PER_LAYER, SET, Facts, facts_of
 from ablate.config.language_data import DocumentSettings
-from ablate.config.plugins import VariantName
+from ablate.config.plugins import VariantName, without_digest
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
@@ -216,6 +216,7 @@ class ModelConfig(DocumentSettings):
             "deltanet",
             "gated_deltanet",
             "short_convolution",
+            "rg_lru",
         ],
         PER_LAYER,
     ] = Field(
@@ -238,12 +239,12 @@ class ModelConfig(DocumentSettings):
         Literal["1/sqrt(d_k)", 1], Facts(acts_in="attention scores", per_layer=True)
     ] = Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
     attention_bias: Annotated[
-        Literal[False, True, "inputs"],
+        Literal[False, True, "inputs", "output"],
         Facts(acts_in="attention", per_layer=True),
     ] = Field(
         False,
         description="biases in the attention projections; `inputs`: of queries, keys and values "
-        "only, as in Qwen2",
+        "only, as in Qwen2; `output`: of the output only, as in RecurrentGemma",
     )
     attention_gate: Annotated[
         Literal["none", "head", "element"], Facts(acts_in="attention", per_layer=True)
@@ -431,6 +432,17 @@ class ModelConfig(DocumentSettings):
         "layer all before it (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last "
         "layer the middle one (nanochat's backout)",
     )
+    hyper_connections: Annotated[
+        Literal["none", "static", "dynamic"], Facts(needs=OF_ONE_STACK)
+    ] = Field(
+        "none",
+        description="several residual streams in the place of one, which each sub-layer reads, "
+        "mixes and adds to by trained weights (`static`), or by weights that also depend on the "
+        "streams (`dynamic`; Zhu et al., 2024)",
+    )
+    expansion_rate: Annotated[
+        int, Facts(needs={"hyper_connections": ("static", "dynamic"), **OF_ONE_STACK})
+    ] = Field(4, ge=1, le=64, description="number of residual streams of hyper-connections")
     embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = Field(
         False,
         description="the embeddings, added again before the layer: x becomes a x + b x0, with two "
@@ -446,7 +458,7 @@ class ModelConfig(DocumentSettings):
         "only, or none",
     )
     embedding_norm: Annotated[
-        bool,
+        Literal[False, True, "first"],
         Facts(
             needs={
                 "architecture": ("decoder-only", "encoder-only"),
@@ -456,7 +468,8 @@ class ModelConfig(DocumentSettings):
     ] = Field(
         False,
         description="normalization of the sum of embeddings and positions in a model of one stack "
-        "(Devlin et al., 2019; nanochat)",
+        "(Devlin et al., 2019; nanochat); `first`: in the place of the norm before the first "
+        "sub-layer, as in ModernBERT",
     )
     smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = Field(
         False,
@@ -505,10 +518,12 @@ class ModelConfig(DocumentSettings):
         description="number of token types of `encoder-only`; the vector of the first one is added "
         "to every embedding, as in BERT for a single text",
     )
-    output_transform: Annotated[bool, Facts(needs={"architecture": ("encoder-only",)})] = Field(
+    output_transform: Annotated[
+        Literal[False, True, "without_bias"], Facts(needs={"architecture": ("encoder-only",)})
+    ] = Field(
         False,
         description="linear layer, activation and norm before the output matrix of `encoder-only`, "
-        "as in BERT",
+        "as in BERT; `without_bias`: of the linear layer, as in ModernBERT",
     )
     output_bias: bool = Field(False, description="bias of the logits, as in BERT, GPT-J and Phi")
     logit_cap: float | None = Field(
@@ -548,12 +563,14 @@ class ModelConfig(DocumentSettings):
             raise ValueError(f"true is not allowed: must be {default} or 1")
         return value
 
-    @field_validator("attention_bias", mode="before")
+    @field_validator("attention_bias", "embedding_norm", "output_transform", mode="before")
     @classmethod
-    def _not_a_number(cls, value: Any) -> Any:
+    def _not_a_number(cls, value: Any, info: ValidationInfo) -> Any:
         for entry in value if isinstance(value, (list, tuple)) else (value,):
             if type(entry) in (int, float):  # 1 == True in Python, so Literal accepts it
-                raise ValueError(f"{entry} is not allowed: must be true, false or inputs")
+                names = get_args(cls.model_fields[str(info.field_name)].annotation)[2:]
+                allowed = f"true, {', '.join(['false', *names[:-1]])} or {names[-1]}"
+                raise ValueError(f"{entry} is not allowed: must be {allowed}")
         return value
 
     @model_validator(mode="after")
@@ -565,6 +582,7 @@ class ModelConfig(DocumentSettings):
             place = f"layer {number}: " if self.patterns else ""
             errors += [place + error for error in _incompatible(layer)]
         errors += _without_attention(self)
+        errors += _without_first_norm(self)
         errors += _unequal_values(self)
         if errors:
             raise ValueError("; ".join(errors))
@@ -674,6 +692,12 @@ class ModelConfig(DocumentSettings):
         return max(1, round(2 * self.d_ff / 3)) if gated else self.d_ff
 
     @property
+    def streams(self) -> int:
+        """Number of residual streams of hyper-connections; 0 without them."""
+        has_many = self.hyper_connections != "none" and not self.has_both_stacks
+        return self.expansion_rate if has_many else 0
+
+    @property
     def cross_heads(self) -> int:
         """Number of heads of cross-attention."""
         return self.n_cross_heads or self.n_heads
@@ -719,6 +743,18 @@ def _unequal_values(c: ModelConfig) -> Iterator[str]:
         yield (
             "value_residual=true needs values of one width in all layers; it is "
             f"{' and '.join(map(str, sorted(widths)))}"
+        )
+
+
+def _without_first_norm(c: ModelConfig) -> Iterator[str]:
+    """Yield why the norm of embeddings cannot take the place of the one before the first
+    sub-layer.
+    """
+    position = c.all_layers[0].norm_position
+    if c.embedding_norm == "first" and position not in ("pre", "sandwich"):
+        yield (
+            "embedding_norm=first is in the place of the norm before the first sub-layer, which "
+            f"needs norm_position=pre or sandwich there; it is {position}"
         )
 
 
@@ -790,6 +826,17 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
         yield (
             f"sublayers={c.sublayers} shares the norm before the sub-layers, so norm_position must "
             f"be pre; it is {c.norm_position}"
+        )
+    has_place = c.norm_position in ("pre", "sandwich", "output", "none")
+    if c.streams and (is_parallel or not c.residual or not has_place):
+        given = f"norm_position={without_digest(c.norm_position)}"
+        if is_parallel:
+            given = f"sublayers={c.sublayers}"
+        elif not c.residual:
+            given = "residual=false"
+        yield (
+            f"hyper_connections={c.hyper_connections} adds to several streams, one sub-layer after "
+            f"another, and norms none of them; {given} does not fit"
         )
     if c.parametrization != "standard" and c.mixer != "attention":
         yield f"parametrization={c.parametrization} has no rules for mixer={c.mixer}"

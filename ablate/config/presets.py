@@ -169,7 +169,7 @@ PARTS: dict[str, tuple[str, ...]] = {
     "norm-place": ("norm_position", "norm_scale"),
     "parallel": ("sublayers",),
     "residual-sum": ("residual", "residual_scale"),
-    "layers": ("loops", "layer_skips", "stream_scale"),
+    "layers": ("loops", "layer_skips", "stream_scale", "hyper_connections", "expansion_rate"),
     "feed-forward": ("feed_forward", "activation"),
     "experts": (
         "n_experts", "experts_per_token", "shared_experts", "shared_expert_gate", "expert_weights",

@@ -18,7 +18,7 @@ LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
-OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "lion", "schedule_free")
+OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "soap", "lion", "schedule_free")
 # Arguments of an optimizer class that follow from fields, with their names.
 ARGUMENTS_OF_FIELDS = {
     "params": "the model",
@@ -28,7 +28,7 @@ ARGUMENTS_OF_FIELDS = {
     "momentum": "momentum",
     "weight_decay": "weight_decay",
 }
-DECOUPLED = ("adamw", "muon", "normuon", "lion", "schedule_free")  # their weight decay
+DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")  # their weight decay
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
@@ -61,7 +61,7 @@ def precision_note(precision: str | None, device: str, has_bf16: bool) -> str | 
     return None
 
 
-OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon", "normuon", "schedule_free")})
+OF_ADAM = Facts(needs={"optimizer": ("adam", "adamw", "muon", "normuon", "soap", "schedule_free")})
 OF_ADAM_OR_LION = Facts(needs={"optimizer": (*OF_ADAM.needs["optimizer"], "lion")})
 OF_UNTIED = Facts(needs={"tied_embeddings": ("none",)})
 OF_DECAY = Facts(needs={"weight_decay": (SET,)})
@@ -126,16 +126,23 @@ class TrainingConfig(Section):
     )
     optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = Field(
         "adam",
-        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon or "
-        "NorMuon (Li et al., 2025) for the matrices of hidden layers and AdamW for the other "
-        "parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or the "
-        "import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`",
+        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, "
+        "NorMuon (Li et al., 2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers "
+        "and AdamW for the other parameters; Lion (Chen et al., 2023); schedule-free AdamW "
+        "(Defazio et al., 2024); or the import path of any `torch.optim.Optimizer`, such as "
+        "`torch.optim.NAdam`",
     )
     momentum: Annotated[float | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = Field(
         None,
         ge=0.0,
         lt=1.0,
         description="momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95",
+    )
+    preconditioning_frequency: Annotated[int, Facts(needs={"optimizer": ("soap",)})] = Field(
+        10,
+        ge=1,
+        le=100_000,
+        description="steps after which soap turns the axes of a matrix again, in which it is Adam",
     )
     adam_beta1: Annotated[float, OF_ADAM_OR_LION] = Field(
         0.9,

@@ -21,6 +21,7 @@ RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
 VECTOR_CHUNK = 16  # the same for one that has a decay for each row of its state
 CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet
 GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
+LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
 DECAY_RANK = 16  # of gated linear attention's decay
 
 
@@ -295,6 +296,21 @@ def _one_causal_stack(s: Sizes) -> str | None:
     return None
 
 
+def _unequal_heads(s: Sizes) -> str | None:
+    if s.d_k != s.d_v:
+        return f"mixer=rg_lru has blocks of one size, so d_k={s.d_k} must equal d_v={s.d_v}"
+    return None
+
+
+def _lru_parameters(s: Sizes, causal: bool) -> int:
+    """Three projections with biases, a convolution with its bias, two gates in blocks with theirs,
+    and a decay for each channel.
+    """
+    width = s.n_heads * s.d_v
+    vectors = (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * width + s.d_model
+    return 3 * s.d_model * width + vectors
+
+
 def _recurrence(
     *,
     gated: bool = False,
@@ -463,6 +479,16 @@ MIXERS = {
             4 * s.d_model**2 + (GATED_CONVOLUTION_WIDTH + 2) * s.d_model
         ),
         kept=lambda s, causal: 7 * s.d_model,
+    ),
+    "rg_lru": Mixer(
+        has_heads=True,
+        error=lambda s: _one_causal_stack(s) or _unequal_heads(s),
+        parameters=_lru_parameters,
+        matrices=lambda s, causal: 3 * s.d_model * s.n_heads * s.d_v,
+        multiplications=lambda s, causal: (
+            s.n_heads * s.d_v * (3 * s.d_model + 2 * s.d_v + CONVOLUTION_WIDTH + 5)
+        ),
+        kept=lambda s, causal: s.d_model + 21 * s.n_heads * s.d_v,
     ),
 }
 

@@ -1,5 +1,5 @@
 """Linear recurrences over matrices, chunk by chunk: the state of retention, gated linear attention,
-Mamba 2, DeltaNet and gated DeltaNet.
+Mamba 2, DeltaNet and gated DeltaNet. At the end, one over vectors, that of RG-LRU.
 
 The state S (d_k, d_v) of a head follows, for the decay a_t = exp(g_t) of each row of S, the rule
 
@@ -108,3 +108,33 @@ def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, 
     solved = torch.linalg.solve_triangular(L, right, upper=False, unitriangular=True)
     values, reads = solved.split([V.shape[-1], K.shape[-1]], dim=-1)
     return values, reads
+
+
+def vector_recurrence(decay: Tensor, x: Tensor, state: Tensor | None = None) -> Tensor:
+    """States s_t = a_t s_{t-1} + x_t of each channel, for all tokens at once.
+
+    Tokens are taken by twos, whose states follow the same rule with half of the length: in all two
+    products and a sum for each token and each halving (Blelloch, 1990).
+
+    Args:
+        decay: a (B, T, width).
+        x: (B, T, width).
+        state: (B, width) before the first token; None for 0.
+
+    Returns:
+        (B, T, width).
+    """
+    if state is not None:
+        first = x[:, :1] + decay[:, :1] * state[:, None]
+        x = first if x.shape[1] == 1 else torch.cat([first, x[:, 1:]], dim=1)
+    T = x.shape[1]
+    if T == 1:
+        return x
+    pairs = T // 2
+    later = decay[:, 1 : 2 * pairs : 2]
+    of_pairs = torch.addcmul(x[:, 1 : 2 * pairs : 2], later, x[:, : 2 * pairs : 2])
+    second = vector_recurrence(decay[:, : 2 * pairs : 2] * later, of_pairs)
+    between = torch.addcmul(x[:, 2::2], decay[:, 2::2], second[:, : (T - 1) // 2])
+    first = torch.cat([x[:, :1], between], dim=1)
+    states = torch.stack([first[:, :pairs], second], dim=2).flatten(1, 2)
+    return states if T % 2 == 0 else torch.cat([states, first[:, -1:]], dim=1)

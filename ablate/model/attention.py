@@ -22,9 +22,10 @@ from ablate.config.variants import CONVOLUTION_WIDTH, LINEAR_CHUNK
 from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
-from ablate.model.kv_cache import GrowingKeyValues, KeyValues
+from ablate.model.kv_cache import GrowableTensor, GrowingKeyValues, KeyValues, Latents
 from ablate.model.layers import Dropout, Linear
 from ablate.model.norms import RMSNorm, UnitNorm
+from ablate.model.positions import PositionalEncoding, RotaryPositions
 from ablate.model.short_convolution import ShortConvolution, tokens_of
 from ablate.model.token_mixer import TokenMixer
 
@@ -220,9 +221,10 @@ class MultiHeadAttention(TokenMixer):
         c = config
         self.h, self.g = n_heads, c.n_kv_heads or n_heads
         self.scale = score_scale(c)
-        bias = bool(c.attention_bias)
+        bias = c.attention_bias in (True, "inputs")
         self._make_projections(c, init, bias)
-        self.W_O = Linear(self.h * c.d_v, c.d_model, init, bias=c.attention_bias is True)
+        has_output_bias = c.attention_bias in (True, "output")
+        self.W_O = Linear(self.h * c.d_v, c.d_model, init, has_output_bias)
         width = gate_width(c, n_heads)
         self.W_G = Linear(c.d_model, width, init, bias) if width else None
         self.norm_Q = query_norm(c.qk_norm, self.h, c.d_k)
@@ -353,10 +355,12 @@ class MultiHeadAttention(TokenMixer):
         memory: KeyValues | GrowingKeyValues,
         context: AttentionContext,
         own: Tensor | None = None,
+        widen: Tensor | None = None,
     ) -> Tensor:
         """Queries (B, h, T, d_k) of x (B, T, d_model) attend to the memory -> (B, T, d_model).
 
-        `own` are the values of x (B, g, T, d_v) where heads lose their share along them.
+        `own` are the values of x (B, g, T, d_v) where heads lose their share along them. `widen`
+        (h, rank, d_v) makes heads of those of latent vectors.
         """
         K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
         context = replace(
@@ -369,6 +373,8 @@ class MultiHeadAttention(TokenMixer):
             sinks=self.sinks,
         )
         heads = _apply(self.mechanism, Q, K, V, context)  # (B, h, T, d_v)
+        if widen is not None:
+            heads = heads @ widen
         if own is not None:
             direction = F.normalize(self._repeat(own).to(heads.dtype), dim=-1)
             heads = heads - (heads * direction).sum(-1, keepdim=True) * direction
@@ -390,7 +396,10 @@ class LatentAttention(MultiHeadAttention):
     """Keys and values from a latent vector of `kv_rank` entries, beside rotated entries of the keys
     that all heads share (DeepSeek-V2, 2024, section 2.1; DeepSeek-V3).
 
-    Deviation: the cache holds keys and values and not the latent vectors, which changes no number.
+    The cache holds the latent vectors and the shared entries. A query that is brought to the size
+    of the latent vector reads them as keys and as values, and the values of a head are made of what
+    it has read (section 2.1.2). Where something changes keys or values after they are made, such as
+    their norm or their convolution, the cache holds them.
     """
 
     def _make_projections(self, c: ModelConfig, init: torch.Generator, bias: bool) -> None:
@@ -412,11 +421,52 @@ class LatentAttention(MultiHeadAttention):
         """The projection that makes keys and values."""
         return self.W_KV
 
+    def forward(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
+        """(B, T, d_model) -> (B, T, d_model), and the latent vectors of the past and of x."""
+        if not self._keeps_latents(context):
+            return super().forward(x, past, context)
+        Q, latent, shared = self._compressed(x)
+        # Detached: it serves decoding alone, and training would keep it for the backward pass.
+        joined = torch.cat([shared, latent.to(shared.dtype)], dim=-1)[:, None].detach()
+        new = self._placed(None, joined, context)  # (B, 1, T, shared + rank)
+        if past is None:
+            out, _ = self._mix(x, self._expanded(Q, latent, shared), None, context)
+            return out, Latents(new)
+        memory: GrowableTensor = past.append(new)
+        keys = memory.tensor.expand(-1, self.h, -1, -1)
+        of_keys, of_values = self.W_KV.weight.unflatten(0, (self.h, -1)).split(self.sizes, dim=1)
+        placed, own = self._placed(None, self._heads(Q, self.h), context).split(
+            [self.shared, self.sizes[0]], dim=-1
+        )
+        Q = torch.cat([placed, own @ of_keys.to(own.dtype)], dim=-1)
+        read = KeyValues(keys, keys[..., self.shared :])
+        return self._attend(x, Q, read, context, widen=of_values.mT), memory
+
+    def _keeps_latents(self, context: AttentionContext) -> bool:
+        """Whether keys and values are linear in the latent vectors when they are attended to."""
+        changes_values = len(self.value_parts) > 0 or self.excludes_own_value
+        is_changed = self.convolution is not None or self.norm_K is not None or changes_values
+        encoding = context.positional_encoding
+        # A class of one's own may rotate all of a key.
+        adds_nothing = encoding is None or type(encoding).rotate is PositionalEncoding.rotate
+        has_place = adds_nothing or type(encoding) is RotaryPositions
+        is_biased = encoding is not None and encoding.acts_on_scores
+        is_plain = type(self.mechanism) in (FullAttention, LocalAttention)
+        return is_plain and has_place and not is_biased and not is_changed
+
     def project(self, x: Tensor) -> list[Tensor]:
         """Queries, keys and values of x (B, T, d_model), each (B, T, h * d)."""
+        return self._expanded(*self._compressed(x))
+
+    def _compressed(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, T, h * d_k), latent vectors (B, T, rank) and shared entries of keys."""
         Q = self.W_Q(self.norm_down_Q(self.down_Q(x)) if self.has_query_rank else x)
         latent, shared = self.down_KV(x).split([self.rank, self.shared], dim=-1)
-        up = self.W_KV(self.norm_down_KV(latent)).unflatten(2, (self.h, -1))
+        return Q, self.norm_down_KV(latent), shared
+
+    def _expanded(self, Q: Tensor, latent: Tensor, shared: Tensor) -> list[Tensor]:
+        """Queries, keys and values, each (B, T, h * d)."""
+        up = self.W_KV(latent).unflatten(2, (self.h, -1))
         own, V = up.split(self.sizes, dim=-1)  # (B, T, h, d)
         shared = shared[:, :, None].expand(-1, -1, self.h, -1)  # the entries that are rotated
         K = torch.cat([shared.to(own.dtype), own], dim=-1)

@@ -29,6 +29,7 @@ from ablate.model.norms import NORMS
 from ablate.model.positions import POSITIONS, AlternatingPositions, PositionalEncoding
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
 from ablate.model.residual import (
+    HYPER_CONNECTIONS,
     RESIDUALS,
     EmbeddingSkip,
     LayerSkips,
@@ -68,6 +69,7 @@ class ModelBuilder:
         self.config, self.vocab_size = config, vocab_size
         self.init, self.random, self.sources = init, random, sources
         self.number = 1  # of the layer in its stack
+        self.sublayers = 0  # of the layer that have a residual stream already
 
     def of_layer(self, config: ModelConfig) -> ModelBuilder:
         """A builder of parts by a layer's own configuration, which draws after this one."""
@@ -195,13 +197,23 @@ class ModelBuilder:
         elif c.residual and c.residual_scale == "layerscale":
             scale = nn.Parameter(torch.full((c.d_model,), 0.1))
         norm = nn.Identity() if shares_norm else self.norm()
-        parts = (norm, c.residual, c.dropout, self.random, scale)
+        adds = c.residual and not c.streams
+        parts = (norm, adds, c.dropout, self.random, scale)
         residual = self._variant("norm_position", RESIDUALS, Residual, *parts)
         if isinstance(residual, PreNorm) and c.norm_scale == "depth":
             residual.factor = self.number**-0.5
         if isinstance(residual, SandwichNorm):
             residual.norm_after = self.norm()
+        if c.streams:
+            place = 2 * (self.number - 1) + self.sublayers
+            self.sublayers += 1
+            return HYPER_CONNECTIONS[c.hyper_connections](residual, c.streams, c.d_model, place)
         return residual
+
+    @property
+    def has_norm_of_embeddings(self) -> bool:
+        """Whether the norm of embeddings is that before the first sub-layer of this layer."""
+        return self.number == 1 and self.config.embedding_norm == "first"
 
     def skip(self) -> nn.Module | None:
         """What a layer does to the stream before it reads it."""

@@ -138,7 +138,7 @@ class DecoderOnly(Transformer):
         positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
             tokens.shape
         )  # (B, K)
-        x = self._embed(tokens, positions, cache.previous)
+        x = self.opened(self._embed(tokens, positions, cache.previous))
         cache.previous = tokens if self.token_pairs else None
         earlier = Earlier(x, tokens, [x])
         for place, (i, layer) in enumerate(self.decoder.passes()):
@@ -146,7 +146,7 @@ class DecoderOnly(Transformer):
             x = layer.apply_feed_forward(x)
             if self.layer_skips is not None:
                 x = self.layer_skips(place, x, earlier.states)
-        return self.decoder_norm(x)
+        return self.decoder_norm(self.closed(x))
 
     def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
         """Token ids (B, T), after those in `previous` (B, T), by default those of the sequence ->
@@ -177,7 +177,7 @@ class DecoderOnly(Transformer):
         previous = query_mask = None
         if self.config.document_masks:
             positions, previous, query_mask = _documents(sequence)
-        x = self.embedding_dropout(self._embed(sequence, positions, previous))
+        x = self.opened(self.embedding_dropout(self._embed(sequence, positions, previous)))
         earlier = Earlier(x, sequence, [x])
         past = []
         for place, (i, layer) in enumerate(self.decoder.passes()):
@@ -196,7 +196,7 @@ class DecoderOnly(Transformer):
             past.append(state)
             if self.layer_skips is not None:
                 x = self.layer_skips(place, x, earlier.states)
-        return self.decoder_norm(x), past
+        return self.decoder_norm(self.closed(x)), past
 
 
 def _documents(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -35,8 +35,8 @@ class OutputTransform(nn.Module):
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__()
-        d_model = builder.config.d_model
-        self.linear = Linear(d_model, d_model, builder.init)
+        d_model, has_bias = builder.config.d_model, builder.config.output_transform is True
+        self.linear = Linear(d_model, d_model, builder.init, has_bias)
         self.activation = builder.activation()
         self.norm = builder.norm()
 
@@ -74,10 +74,10 @@ class EncoderOnly(Transformer):
         for part in self.token_pairs:
             x = part(x, self.embedding, tokens, previous_tokens(tokens))
         x = self.token_types(self.positions.embed(x, context.query_positions))
-        x = self.embedding_dropout(self.embedding_norm(x))
+        x = self.opened(self.embedding_dropout(self.embedding_norm(x)))
         context = replace(context, earlier=Earlier(x, tokens, [x]))
         x = apply_encoder(self.encoder, x, self.positions, context, self.layer_skips)
-        states: Tensor = self.encoder_norm(x)
+        states: Tensor = self.encoder_norm(self.closed(x))
         return states
 
     def output_states(self, states: Tensor) -> Tensor:

@@ -51,11 +51,15 @@ class MixtureOfExperts(nn.Module):
         with torch.autocast(x.device.type, enabled=False):
             scores = self.router(rows.to(self.router.weight.dtype))  # (n, n_experts)
             weights, chosen = self._choose(scores)  # (n, experts_per_token) both
-        out = torch.zeros_like(rows, dtype=weights.dtype)
-        for number, expert in enumerate(self.experts):
-            row, place = (chosen == number).nonzero(as_tuple=True)
-            # Also where no token chose it, so that every parameter has a gradient.
-            out = out.index_add(0, row, weights[row, place, None] * expert(rows[row]))
+        # Tokens in the order of their experts: taken once and added once, and not for each expert.
+        order = chosen.flatten().argsort(stable=True)
+        row = order // self.chosen
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.experts)).tolist()
+        # Also where no token chose it, so that every parameter has a gradient.
+        parts = zip(self.experts, rows[row].split(counts), strict=True)
+        made = torch.cat([expert(part) for expert, part in parts])
+        weighted = weights.flatten()[order, None] * made
+        out = torch.zeros_like(rows, dtype=weights.dtype).index_add(0, row, weighted)
         for expert in self.shared:
             shared = expert(rows)
             if self.shared_gate is not None:

@@ -75,6 +75,21 @@ class KeyValues:
 
 
 @dataclass(frozen=True)
+class Latents:
+    """Vectors (B, 1, S, d) that keys and values of all heads are made from."""
+
+    vectors: Tensor
+
+    def select(self, rows: Tensor) -> Latents:
+        """Rows (B') of the batch, in this order."""
+        return Latents(self.vectors.index_select(0, rows))
+
+    def append(self, later: Tensor) -> GrowableTensor:
+        """Append later vectors along S."""
+        return GrowableTensor.of(self.vectors).append(later)
+
+
+@dataclass(frozen=True)
 class GrowingKeyValues:
     """Keys and values that grow by a position in each decoding step."""
 

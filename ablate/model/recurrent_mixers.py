@@ -8,6 +8,7 @@ one token after another, with a state that does not grow.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,8 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import CONVOLUTION_WIDTH, DECAY_RANK, GATED_CONVOLUTION_WIDTH
-from ablate.kernels.linear_recurrence import linear_recurrence
+from ablate.config.variants import (
+    CONVOLUTION_WIDTH,
+    DECAY_RANK,
+    GATED_CONVOLUTION_WIDTH,
+    LRU_POWER,
+)
+from ablate.kernels.linear_recurrence import linear_recurrence, vector_recurrence
 from ablate.model.attention_context import AttentionContext
 from ablate.model.layers import Linear
 from ablate.model.norms import RMSNorm
@@ -33,7 +39,8 @@ class MixerState:
     """The state after the last token of each sentence.
 
     Attributes:
-        memory: of the recurrence, (B, h, d_k, d_v); None in a mixer without one.
+        memory: of the recurrence, (B, h, d_k, d_v), or (B, h * d_v) where it is one over vectors;
+            None in a mixer without one.
         inputs: of each short convolution, its last inputs (B, width - 1, channels).
     """
 
@@ -314,6 +321,61 @@ class GatedConvolution(TokenMixer):
         return self.output(self.after(x) * out), MixerState(None, [inputs])
 
 
+class BlockLinear(nn.Module):
+    """A projection of each head by itself: y = x W + b with W of shape (h, d, d)."""
+
+    def __init__(self, n_heads: int, size: int, init: torch.Generator) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(n_heads, size, size))
+        self.bias = nn.Parameter(torch.zeros(n_heads, size))
+        nn.init.normal_(self.weight, std=size**-0.5, generator=init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, T, h * d) -> (B, T, h * d)."""
+        heads = x.unflatten(-1, self.bias.shape)
+        return (torch.einsum("bthi,hio->btho", heads, self.weight) + self.bias).flatten(2)
+
+
+class RGLRU(TokenMixer):
+    """A gated linear recurrence over vectors after a convolution, beside a gate (Griffin; De et
+    al., 2024, sections 2.3 and 2.4), as in RecurrentGemma.
+
+    Its inner width is h * d_v, and its gates are in h blocks.
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__()
+        h, size = config.n_heads, config.d_v
+        self.gate = Linear(config.d_model, h * size, init)
+        self.value = Linear(config.d_model, h * size, init)
+        self.convolution = ShortConvolution(h * size, CONVOLUTION_WIDTH, init, bias=True)
+        self.input_gate = BlockLinear(h, size, init)
+        self.decay_gate = BlockLinear(h, size, init)
+        squares = torch.empty(h * size).uniform_(0.9**2, 0.999**2, generator=init)
+        self.decay = nn.Parameter(torch.expm1(-0.5 * squares.log()).log())  # softplus's inverse
+        self.output = Linear(h * size, config.d_model, init)
+
+    def forward(
+        self, x: Tensor, past: MixerState | None, context: AttentionContext
+    ) -> tuple[Tensor, MixerState]:
+        """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
+        memory, before = (None, None) if past is None else (past.memory, past.inputs[0])
+        tokens = tokens_of(x, context)
+        convolved, inputs = self.convolution(self.value(x), before, tokens)
+        gates = full_precision(self.input_gate(convolved)).sigmoid()
+        strength = full_precision(self.decay_gate(convolved)).sigmoid()
+        log_decay = -LRU_POWER * strength * F.softplus(self.decay)
+        # Not 0, at which a root has no derivative.
+        size = (-torch.expm1(2 * log_decay)).clamp(min=1e-12).sqrt()
+        size = size.masked_fill((context.query_positions == 0)[..., None], 1.0)
+        added = full_precision(convolved) * gates * size
+        if tokens is not None:  # padding leaves the state as it is
+            added, log_decay = added * tokens[..., None], log_decay * tokens[..., None]
+        states = vector_recurrence(log_decay.exp(), added, memory)
+        out = self.output(states * F.gelu(self.gate(x), approximate="tanh"))
+        return out, MixerState(states[:, -1], [inputs])
+
+
 def silu_gate(out: Tensor, gate: Tensor) -> Tensor:
     """Heads (B, T, h, d_v) times SiLU of a gate (B, T, h * d_v)."""
     return out * F.silu(gate).view_as(out)
@@ -330,11 +392,12 @@ def full_precision(x: Tensor) -> Tensor:
 
 
 # Facts about each, such as its number of parameters, are in ablate/config/variants.py.
-RECURRENT_MIXERS: dict[str, type[RecurrentMixer] | type[GatedConvolution]] = {
+RECURRENT_MIXERS: dict[str, Callable[[ModelConfig, torch.Generator], TokenMixer]] = {
     "retention": Retention,
     "gated_linear_attention": GatedLinearAttention,
     "mamba2": Mamba2,
     "deltanet": DeltaNet,
     "gated_deltanet": GatedDeltaNet,
     "short_convolution": GatedConvolution,
+    "rg_lru": RGLRU,
 }

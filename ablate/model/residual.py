@@ -12,7 +12,7 @@ from ablate.config.variants import LayerSkip
 from ablate.kernels.device import on_gpu
 from ablate.kernels.dropout_add import fused_dropout_add_norm
 from ablate.model.layers import Dropout
-from ablate.model.norms import LayerNorm
+from ablate.model.norms import LayerNorm, UnitNorm
 
 
 class Residual(nn.Module):
@@ -121,6 +121,79 @@ class OutputNorm(Residual):
         return self.add(x, self.norm(output))
 
 
+class HyperConnections(Residual):
+    """Several residual streams, read, mixed and written by trained weights (Zhu et al., 2024,
+    section 2.2, eq. 2 to 5): static hyper-connections.
+
+    The streams (B, T, n * d_model) are one after another. They begin as copies of the embeddings,
+    and the sum of them is what the stack puts out.
+
+    Attributes:
+        around: norms and dropout of the sub-layer, which adds to no stream itself.
+        static: of each stream its weight in what is read (A_m), in each new stream (A_r), and of
+            the sub-layer's output (B), (n * (n + 2),).
+    """
+
+    def __init__(self, around: Residual, n: int, d_model: int, place: int) -> None:
+        """Begin with what equals one residual stream.
+
+        Args:
+            around: of the sub-layer.
+            n: number of streams.
+            d_model: their width.
+            place: number of the sub-layer in its stack; in turn each reads one stream.
+        """
+        super().__init__(nn.Identity(), True, 0.0, around.dropout.random)
+        self.around, self.n = around, n
+        static = torch.cat([torch.zeros(n, 1), torch.eye(n), torch.ones(n, 1)], dim=1)
+        static[place % n, 0] = 1.0
+        self.static = nn.Parameter(static.flatten())
+
+    def weights(self, streams: Tensor) -> Tensor:
+        """Those of A_m, A_r and B by streams (B, T, n, d_model): (n, n + 2), or (B, T, n, n +
+        2).
+        """
+        return self.static.view(self.n, self.n + 2)
+
+    def before(self, x: Tensor) -> Tensor:
+        """(B, T, n * d_model) -> (B, T, d_model)."""
+        streams = x.unflatten(-1, (self.n, -1))
+        with torch.autocast(x.device.type, enabled=False):
+            read = self.weights(streams)[..., :1].mT @ streams
+        return self.around.before(read.squeeze(-2))
+
+    def after(self, x: Tensor, output: Tensor) -> Tensor:
+        """(B, T, n * d_model), (B, T, d_model) -> (B, T, n * d_model)."""
+        streams = x.unflatten(-1, (self.n, -1))
+        output = self.around.after(x, output).to(x.dtype)
+        with torch.autocast(x.device.type, enabled=False):
+            weights = self.weights(streams)
+            mixed = weights[..., 1:-1].mT @ streams
+            return (mixed + weights[..., -1:] * output[..., None, :]).flatten(-2)
+
+
+class DynamicHyperConnections(HyperConnections):
+    """Hyper-connections whose weights also depend on each stream (Zhu et al., 2024, section 2.3,
+    eq. 10 to 13).
+
+    Attributes:
+        dynamic: W_m, W_r and W_beta, (d_model, n + 2). The gain of the norm before them would be a
+            part of them.
+        scales: s_alpha and s_beta.
+    """
+
+    def __init__(self, around: Residual, n: int, d_model: int, place: int) -> None:
+        super().__init__(around, n, d_model, place)
+        self.norm = UnitNorm()
+        self.dynamic = nn.Parameter(torch.zeros(d_model, n + 2))
+        self.scales = nn.Parameter(torch.full((2,), 0.01))
+
+    def weights(self, streams: Tensor) -> Tensor:
+        """(B, T, n, d_model) -> (B, T, n, n + 2)."""
+        scales = torch.cat([self.scales[:1].expand(self.n + 1), self.scales[1:]])
+        return super().weights(streams) + scales * (self.norm(streams) @ self.dynamic).tanh()
+
+
 class EmbeddingSkip(nn.Module):
     """a x + b x0, with the embeddings x0 and two trained numbers that begin at 1 and 0."""
 
@@ -175,4 +248,8 @@ RESIDUALS: dict[str, type[Residual]] = {
     "sandwich": SandwichNorm,
     "output": OutputNorm,
     "none": PostNorm,
+}
+HYPER_CONNECTIONS: dict[str, type[HyperConnections]] = {
+    "static": HyperConnections,
+    "dynamic": DynamicHyperConnections,
 }

@@ -26,7 +26,7 @@ class Layer(nn.Module):
         super().__init__()
         self.skip = builder.skip()
         self.mixer = builder.token_mixer(positions, causal)
-        self.around_mixer = builder.residual()
+        self.around_mixer = builder.residual(shares_norm=builder.has_norm_of_embeddings)
         self._add_sublayers(builder)
         self.feed_forward: nn.Module | None = None
         if builder.config.feed_forward != "none":

@@ -79,6 +79,16 @@ class Transformer(nn.Module):
         """
         raise NotImplementedError
 
+    def opened(self, x: Tensor) -> Tensor:
+        """Embeddings (B, T, d_model) -> the residual stream of one stack, or a copy for each of
+        several streams (B, T, n * d_model).
+        """
+        return x.repeat(1, 1, self.config.streams) if self.config.streams else x
+
+    def closed(self, x: Tensor) -> Tensor:
+        """The residual stream after the layers, or the sum of several: (B, T, d_model)."""
+        return x.unflatten(-1, (self.config.streams, -1)).sum(-2) if self.config.streams else x
+
     def output_states(self, states: Tensor) -> Tensor:
         """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one
         and 7 zeros more.

@@ -68,9 +68,9 @@ class Optimizer:
     """The optimizer of one model, whose state goes into checkpoints by the names of parameters.
 
     Weight decay is of matrices alone unless the row says otherwise: gains and biases have few
-    numbers, and a scale of their own. Muon and NorMuon are for the matrices (two axes) of hidden
-    layers, and AdamW is then for all other parameters: embeddings, the output matrix, positional
-    encodings, gains and biases (Jordan et al., 2024).
+    numbers, and a scale of their own. Muon, NorMuon and SOAP are for the matrices (two axes) of
+    hidden layers, and AdamW is then for all other parameters: embeddings, the output matrix,
+    positional encodings, gains and biases (Jordan et al., 2024).
 
     Attributes:
         names: of all parameters, in the order of the groups.
@@ -317,10 +317,12 @@ def _multipliers(config: RowConfig, kind: str, of_matrix: bool) -> tuple[float, 
         "matrix": (1.0, 1.0),
     }[kind]
     by_width = factors(config)
+    is_orthogonal = of_matrix and config.optimizer != "soap"  # whose updates have Adam's size
+    of_matrices = by_width.orthogonal_rate if is_orthogonal else by_width.matrix_rate
     factor = {
         "embedding": by_width.embedding_rate,
-        "feed_forward": by_width.orthogonal_rate if of_matrix else by_width.matrix_rate,
-        "matrix": by_width.orthogonal_rate if of_matrix else by_width.matrix_rate,
+        "feed_forward": of_matrices,
+        "matrix": of_matrices,
     }.get(kind, 1.0)
     # Decay times rate stays over widths where it shrinks the weights (Dey et al., 2025, table 1).
     return rate * factor, decay / factor if config.optimizer in DECOUPLED else decay

@@ -248,6 +248,62 @@ def orthogonalized(matrix: Tensor) -> Tensor:
     return x if wide is matrix else x.T.contiguous()
 
 
+class SOAP(UpdateRule):
+    """Adam in the axes of Shampoo's preconditioner (Vyas et al., 2024, Algorithm 3).
+
+    As in the authors' code, the moments are corrected as Adam's are, and the first gradient gives
+    the axes alone.
+    """
+
+    def __init__(self, config: RowConfig) -> None:
+        self.betas, self.eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
+        self.frequency = config.preconditioning_frequency
+
+    def new_state(self, parameter: Tensor) -> State:
+        """Two moments, the second of the turned gradient; for the rows and for the columns their
+        mean products and the axes; and the number of steps.
+        """
+        rows, columns = parameter.shape
+        sides = {"rows": rows, "columns": columns}
+        squares = {
+            f"{kind}_{side}": parameter.new_zeros(size, size)
+            for kind in ("products", "axes")
+            for side, size in sides.items()
+        }
+        return {
+            "step": torch.zeros((), device=parameter.device),
+            "exp_avg": torch.zeros_like(parameter),
+            "exp_avg_sq": torch.zeros_like(parameter),
+            **squares,
+        }
+
+    def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
+        """The axes of this step are those of the gradients before it."""
+        steps = int(state["step"])  # Adam's, which begin with the second gradient
+        if steps:
+            update = self._update(gradient, state, steps)
+            x.mul_(1 - rate * decay).sub_(update, alpha=rate)
+        products = {"rows": gradient @ gradient.T, "columns": gradient.T @ gradient}
+        for side, product in products.items():
+            mean = state[f"products_{side}"].lerp_(product, 1 - self.betas[1])
+            axes = state[f"axes_{side}"]
+            if steps == 0:
+                axes.copy_(torch.linalg.eigh(mean).eigenvectors)
+            elif steps % self.frequency == 0:  # a step of the power iteration (Algorithm 4)
+                axes.copy_(torch.linalg.qr(mean @ axes).Q)
+        state["step"].add_(1)
+
+    def _update(self, gradient: Tensor, state: State, steps: int) -> Tensor:
+        """Adam's update of the turned gradient, turned back."""
+        beta1, beta2 = self.betas
+        rows, columns = state["axes_rows"], state["axes_columns"]
+        first = rows.T @ state["exp_avg"].lerp_(gradient, 1 - beta1) @ columns
+        turned = rows.T @ gradient @ columns
+        second = state["exp_avg_sq"].mul_(beta2).addcmul_(turned, turned, value=1 - beta2)
+        size = (second / (1 - beta2**steps)).sqrt_().add_(self.eps)
+        return rows @ (first / (1 - beta1**steps) / size) @ columns.T
+
+
 class Cautious(UpdateRule):
     """Another rule, in which only some entries move or decay (Liang et al., 2024; Chen et al.,
     2025).
@@ -292,4 +348,5 @@ RULES: dict[str, Callable[[RowConfig], UpdateRule]] = {
 RULES_OF_MATRICES: dict[str, Callable[[RowConfig], UpdateRule]] = {
     "muon": Muon,
     "normuon": NorMuon,
+    "soap": SOAP,
 }

@@ -127,6 +127,7 @@ MIXERS = {
     for name in variants.MIXERS
     if name not in ("attention", "lstm", "gru")
 }
+MIXERS["rg_lru"]["d_v"] = 6  # that of d_k
 EVEN = {
     **SIZES,
     "d_ff": 42,

@@ -63,6 +63,8 @@ INACTIVE = [
     ("expert_balance_by", "bias", {}, "n_experts unset"),
     ("stream_scale", True, {}, "architecture=encoder-decoder"),
     ("layer_skips", "dense", {}, "architecture=encoder-decoder"),
+    ("hyper_connections", "static", {}, "architecture=encoder-decoder"),
+    ("expansion_rate", 2, {"architecture": "decoder-only"}, "hyper_connections=none"),
     ("smear", True, {}, "architecture=encoder-decoder"),
     ("bigram_embeddings", 100, {}, "architecture=encoder-decoder"),
     ("value_residual", True, {}, "architecture=encoder-decoder"),
@@ -79,6 +81,7 @@ INACTIVE = [
     ("attention_dropout", 0.1, {"architecture": "decoder-only", "attention": "linear"},
      "attention=linear with architecture=decoder-only"),
     ("momentum", 0.5, {}, "optimizer=adam"),
+    ("preconditioning_frequency", 1, {"optimizer": "muon"}, "optimizer other than soap"),
     ("momentum", 0.5, {"optimizer": "adamw", "weight_decay": 0.1}, "optimizer=adamw"),
     ("adam_eps", 0.5, {"optimizer": "lion"}, "optimizer=lion"),
     ("batch_growth_fraction", 0.2, {}, "batch_growth=1"),
@@ -236,12 +239,12 @@ def test_resetting_inactive_fields_is_idempotent():
         assert again == settled
         assert resolve_row(settled.model_dump()) == settled
     assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
-        "attention_window", "relative_clip", "momentum",
+        "attention_window", "relative_clip", "momentum", "preconditioning_frequency",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
         "batch_growth_fraction", "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
         "value_embedding_rank", "norm_scale", "query_rank", "expert_scale", "router_bias", "shared_expert_gate", "expert_balance_by",
         "attention_convolution", "value_embeddings", "value_residual", "stream_scale", "layer_skips",
-        "smear", "bigram_embeddings",
+        "smear", "bigram_embeddings", "hyper_connections", "expansion_rate",
         "embedding_skip", "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
     }  # fmt: skip
 

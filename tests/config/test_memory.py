@@ -53,6 +53,7 @@ ESTIMATED = [
     {"value_embeddings": "gated"}, {"stream_scale": True}, {"layer_skips": "dense"}, {"smear": True},
     {"attention": "differential", "n_heads": 4}, {"kv_rank": 16}, {"kv_rank": 24, "query_rank": 16},
     {"exclude_own_value": True}, {"value_embeddings": "added", "value_embedding_rank": 16},
+    {"hyper_connections": "static", "norm_position": "pre"}, {"hyper_connections": "dynamic", "norm_position": "pre"},
     {"residual_scale": "scalar"}, {"norm_position": "pre", "norm_scale": "depth"},
 ]  # fmt: skip
 

@@ -84,6 +84,8 @@ VALUES = {
     "base_width": list(range(2, 18)),
     "base_depth": list(range(1, 4)),
     "output_initialization": ["same", "depth", "zero"],
+    "hyper_connections": ["none", "none", "none", "static", "dynamic"],
+    "expansion_rate": [1, 2, 3],
     "embedding_skip": [False, False, False, False, True],
     "stream_scale": [False, False, False, False, True],
     "layer_skips": ["none", *LAYER_SKIPS],

@@ -13,7 +13,8 @@ VARIANTS = [
     *({"positional_encoding": encoding} for encoding in ENCODINGS),
     {"mixer": "lstm"},
     {"mixer": "gru"},
-    *({"mixer": name} for name in RECURRENT_MIXERS),
+    *({"mixer": name} for name in RECURRENT_MIXERS if name != "rg_lru"),
+    {"mixer": "rg_lru", "d_v": 10},  # that of d_k
     {"attention": "linear"},
     {"attention": "local", "attention_window": 3},
     {"norm_position": "pre", "norm": "rmsnorm", "activation": "swiglu"},
@@ -120,3 +121,31 @@ def test_padding_receives_no_gradient(fields):
     used[torch.cat([source.flatten(), target.flatten()])] = True
     used[0] = False
     assert torch.equal(model.embedding.weight.grad.abs().sum(1) > 0, used)
+
+
+@pytest.mark.parametrize(
+    ("fields", "kept"),
+    [
+        ({"positional_encoding": "rope", "rope_fraction": 0.4}, 5 + 4),
+        ({"positional_encoding": "rope"}, 5 + 10),
+        ({"positional_encoding": "none", "query_rank": 4}, 5),
+        ({"positional_encoding": "learned", "attention": "local", "attention_window": 2}, 5),
+        ({"positional_encoding": "none", "score_cap": 3.0, "attention_sinks": True}, 5),
+        ({"positional_encoding": "alibi"}, None),
+        ({"positional_encoding": "none", "qk_norm": "head"}, None),
+        ({"positional_encoding": "none", "exclude_own_value": True}, None),
+    ],
+    ids=str,
+)
+def test_latent_attention_keeps_latent_vectors_where_nothing_changes_what_is_made_of_them(
+    fields, kept
+):
+    model = small_model(architecture="decoder-only", kv_rank=5, **fields).double()
+    tokens = sentences(9, 9)
+    expected = model.read(tokens)
+    cache = model.start(tokens[:, :4], 1)
+    for t in range(4, 9):
+        found = model.step(tokens[:, t : t + 1], cache)[:, 0]
+        torch.testing.assert_close(found, expected[:, t], rtol=1e-8, atol=1e-9)
+    state = cache.past[0]
+    assert (state.tensor.shape[1:] == (1, 9, kept)) if kept else (state.K.shape[-1] == 10)

@@ -231,3 +231,70 @@ def test_new_parts_begin_without_effect_on_the_stream():
         model = build(shape(**ONE_STACK, **part), 31, 1)
         model.load_state_dict(plain.state_dict(), strict=False)
         torch.testing.assert_close(model.read(tokens), plain.read(tokens))
+
+
+# --- hyper-connections ---
+
+PRE = {**ONE_STACK, "norm_position": "pre", "norm": "rmsnorm"}
+
+
+def with_streams(plain, n, kind, **fields):
+    """A model with n streams that has the other weights of this one, in double precision."""
+    model = build(shape(**PRE, hyper_connections=kind, expansion_rate=n, **fields), 31, 1)
+    weights = {
+        name.replace("around_mixer.", "around_mixer.around.").replace(
+            "around_feed_forward.", "around_feed_forward.around."
+        ): weight
+        for name, weight in plain.state_dict().items()
+    }
+    missing, unexpected = model.load_state_dict(weights, strict=False)
+    assert not unexpected
+    assert all(name.split(".")[-1] in ("static", "dynamic", "scales") for name in missing)
+    return model.eval().double().requires_grad_(False)
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+@pytest.mark.parametrize("n", [1, 2, 4])
+def test_hyper_connections_begin_as_one_residual_stream(kind, n):
+    """With one stream as exactly this; with several the last norm divides by their number."""
+    plain = small_model(**PRE).double()
+    tokens = sentences(5, 3)
+    found = with_streams(plain, n, kind).read(tokens)
+    tolerance = {"rtol": 0, "atol": 0 if n == 1 else 1e-5}
+    torch.testing.assert_close(found, plain.read(tokens), **tolerance)
+
+
+@pytest.mark.parametrize("kind", ["static", "dynamic"])
+@pytest.mark.parametrize("n", [1, 3])
+def test_hyper_connections_are_the_equations_of_the_paper(kind, n):
+    """Token by token, with a matrix of streams H (n, d_model)."""
+    model = with_streams(small_model(**PRE).double(), n, kind)
+    draw = torch.Generator().manual_seed(3)
+    for layer in model.decoder:
+        for part in (layer.around_mixer, layer.around_feed_forward):
+            for name in ("static", "dynamic", "scales"):
+                value = getattr(part, name, None)
+                if value is not None:
+                    value += torch.randn(value.shape, generator=draw, dtype=value.dtype)
+    tokens = sentences(5)
+    H = model.embedding(tokens)[0][:, None].repeat(1, n, 1)  # (T, n, d_model)
+    context = AttentionContext(places(5), places(5), causal=True)
+
+    def connected(H, part, sublayer):
+        A_m, A_r, B = part.static.view(n, n + 2).split([1, n, 1], dim=1)
+        A_m, A_r, B = (A.expand(5, *A.shape) for A in (A_m, A_r, B))
+        if kind == "dynamic":
+            normed = H / (H.square().mean(-1, keepdim=True) + 1e-6).sqrt()
+            W_m, W_r, W_b = part.dynamic.split([1, n, 1], dim=1)
+            s_a, s_b = part.scales
+            A_m = A_m + s_a * torch.tanh(normed @ W_m)
+            A_r = A_r + s_a * torch.tanh(normed @ W_r)
+            B = B + s_b * torch.tanh(normed @ W_b)
+        h = torch.einsum("tni,tnd->td", A_m, H)
+        out = sublayer(part.around.norm(h)[None])[0]
+        return torch.einsum("tnm,tnd->tmd", A_r, H) + torch.einsum("tni,td->tnd", B, out)
+
+    for layer in model.decoder:
+        H = connected(H, layer.around_mixer, lambda x, m=layer.mixer: m(x, None, context)[0])
+        H = connected(H, layer.around_feed_forward, layer.feed_forward)
+    torch.testing.assert_close(model.read(tokens)[0], model.decoder_norm(H.sum(1)))

@@ -148,8 +148,8 @@ def test_fields_without_custom_classes_report_their_allowed_values(faults):
         'own.yaml:3:19: sublayers: "mine:Mine" is not allowed: must be sequential, parallel or '
         "parallel_shared_norm",
         'own.yaml:3:39: mixer: "zzz:Mine" is not allowed: must be attention, '
-        "lstm, retention, gated_linear_attention, mamba2, deltanet, gated_deltanet or "
-        "short_convolution",
+        "lstm, gru, retention, gated_linear_attention, mamba2, deltanet, gated_deltanet, "
+        "short_convolution or rg_lru",
     ]
 
 

@@ -133,6 +133,10 @@ VARIANTS = {
         "optimizer": "normuon", "weight_decay": 0.1, "ema_decay": 0.8, "cautious_decay": True, "cautious_updates": True,
         "decay_schedule": "cosine", "embedding_rate": 0.3,
     },
+    "soap and rg_lru": {
+        "optimizer": "soap", "preconditioning_frequency": 2, "weight_decay": 0.1, "mixer": "rg_lru",
+        "architecture": "decoder-only", **ROOMY,
+    },
     "lion": {"optimizer": "lion", "weight_decay": 0.1, "vector_decay": 1.0},
     "growing batches": {"batch_growth": 4, "batch_growth_fraction": 0.8, "batch_tokens": 120},
     "completep": {

@@ -104,6 +104,47 @@ def test_normuon_divides_the_rows_of_an_orthogonal_update_by_their_sizes(shape):
     torch.testing.assert_close(trained(settings, model=Matrix(shape))[0], x, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(3, 5), (4, 3), (4, 4)])
+def test_soap_at_frequency_one_is_the_algorithm_of_the_paper(shape):
+    """Algorithms 3 and 4, with the axes of the first gradient, and Adam's correction."""
+    x, m, v = Matrix(shape).matrix.detach(), 0.0, 0.0
+    L, R, Q_L, Q_R = 0.0, 0.0, None, None
+    for t, (rate, g) in enumerate(zip(RATES, gradients(x), strict=True)):
+        if t:
+            m = 0.8 * m + 0.2 * g
+            turned = Q_L.T @ g @ Q_R
+            v = 0.7 * v + 0.3 * turned**2
+            corrected = (Q_L.T @ m @ Q_R) / (1 - 0.8**t)
+            update = Q_L @ (corrected / ((v / (1 - 0.7**t)).sqrt() + 1e-9)) @ Q_R.T
+            x = x - rate * (0.3 * x + update)
+        L, R = 0.7 * L + (1 - 0.7) * (g @ g.T), 0.7 * R + (1 - 0.7) * (g.T @ g)
+        Q_L = torch.linalg.qr(L @ Q_L).Q if t else torch.linalg.eigh(L).eigenvectors
+        Q_R = torch.linalg.qr(R @ Q_R).Q if t else torch.linalg.eigh(R).eigenvectors
+    settings = {
+        "optimizer": "soap", "preconditioning_frequency": 1, "weight_decay": 0.3,
+        "adam_beta1": 0.8, "adam_beta2": 0.7,
+    }  # fmt: skip
+    torch.testing.assert_close(trained(settings, model=Matrix(shape))[0], x)
+
+
+def test_soap_with_axes_that_do_not_turn_is_adamw():
+    settings = {"weight_decay": 0.3, "preconditioning_frequency": 1000}
+    model = Matrix()
+    optimizer = Optimizer(model, resolve_row({"optimizer": "soap", **settings}))
+    optimizer.allocate()
+    state = optimizer.moments["matrix"]
+    state["step"].fill_(1)
+    for side in ("rows", "columns"):
+        state[f"axes_{side}"].fill_diagonal_(1.0)
+    plain = Matrix()
+    adamw = Optimizer(plain, resolve_row({"optimizer": "adamw", "weight_decay": 0.3}))
+    for rate, gradient in zip(RATES, gradients(plain.matrix), strict=True):
+        model.matrix.grad, plain.matrix.grad = gradient, gradient.clone()
+        optimizer.step(rate)
+        adamw.step(rate)
+    torch.testing.assert_close(model.matrix, plain.matrix)
+
+
 def test_an_orthogonalized_matrix_has_singular_values_near_one():
     drawn = torch.Generator().manual_seed(1)
     for shape in ((20, 30), (30, 20)):
