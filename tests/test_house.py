@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_100
+LINES = 53_600
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

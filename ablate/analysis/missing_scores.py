@@ -124,9 +124,10 @@ def _score(
         read_predictions(one.folder, one.id, one.decoding),
         study.task.n_predictions(corpus),
     )
-    if len(predictions) != expected:
+    items = study.task.of_items(predictions)
+    if len(items) != expected:
         raise StoreError(
-            f"{one.folder.predictions(one.id)}: has {plural(len(predictions), 'line')}, and the "
+            f"{one.folder.predictions(one.id)}: has {plural(len(items), 'line')}, and the "
             f"test split of corpus {id} has {plural(expected, 'item')}; restore the corpus"
         )
     measured = {name: study.task.measure(name, predictions, corpus) for name in one.metrics}

@@ -81,6 +81,8 @@ def command(
 def _with_sentences(comparison: RowComparison, root: Results, count: int) -> RowComparison:
     """Add the sentences that differ most, from the first seed that both rows have translated."""
     table, pair = comparison.table, (comparison.first, comparison.second)
+    if not table.study.task.scores_items(table.of_items):  # a probe has items of its own
+        return comparison
     # Sentences of different corpora cannot be paired.
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]):
         return comparison
@@ -88,7 +90,7 @@ def _with_sentences(comparison: RowComparison, root: Results, count: int) -> Row
 
     for seed in table.study.seeds:
         runs = [next(run for run in row.runs if run.run.seed == seed) for row in pair]
-        before, after = (predictions_of(run, root) for run in runs)
+        before, after = (table.study.task.of_items(predictions_of(run, root)) for run in runs)
         if before and after:
             try:
                 return _of_seed(comparison, root, seed, count, (before, after))

@@ -13,6 +13,7 @@ from ablate.config.language_data import (
     EvaluationContextSettings,
     EvaluationMaskSettings,
     GenerationSettings,
+    ProbeSettings,
 )
 from ablate.config.parsing_data import TreeSearchSettings
 from ablate.config.synthetic_data import EvaluationSizeSettings
@@ -61,6 +62,7 @@ class AveragingSettings(Section):
 
 # The fields of the last base come first, in tables too.
 class DecodingConfig(
+    ProbeSettings,
     EvaluationSizeSettings,
     EvaluationMaskSettings,
     GenerationSettings,

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import UNSET, Section, facts_of
+from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.config.resolve import RowConfig
 
 FORMAT = 2
@@ -62,13 +63,13 @@ INTRODUCED_DATA: dict[str, Any] = {
     "target_column": None,
 }
 DEFAULT_TASK = "translation"  # the only one when the first ids were made
-# The test split belongs to a decoding, not to the training.
+# The test split belongs to a decoding, not to the training; and so do minimal pairs.
 OF_DECODING = "test"
 
 # Fields that change how a run is executed or where its files are, but not its result.
 NOT_IDENTITY = frozenset(name for name, facts in facts_of(RowConfig).items() if not facts.in_id)
 NOT_IDENTITY_DATA = frozenset({"folder"})
-_NOT_TRAINING = {*NOT_IDENTITY_DATA, OF_DECODING}
+_NOT_TRAINING = {*NOT_IDENTITY_DATA, MINIMAL_PAIRS}
 
 
 def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT_TASK) -> str:
@@ -88,9 +89,8 @@ def _training_data(data: CorpusConfig) -> dict[str, Any]:
     """The data settings that training depends on. A field of another task's data without an entry
     is always part.
     """
-    values = data.model_dump(
-        exclude=set(NOT_IDENTITY_DATA) if data.test_changes_training_text else _NOT_TRAINING
-    )
+    of_decoding = set() if data.test_changes_training_text else {OF_DECODING}
+    values = data.model_dump(exclude=_NOT_TRAINING | of_decoding)
     introduced = {**INTRODUCED_DATA, **data.introduced}
     return {
         name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import TaskSettings
+from ablate.config.fields import Facts, TaskSettings
 
 FIELD = "text"  # of a corpus that is a stream of text
 BYTES: Literal["bytes"] = "bytes"
 BYTE_VOCABULARY = 260  # 256 bytes, and the marks <pad>, <unk>, <s> and </s>
 SUBWORDS = 8192  # the default size of a SentencePiece vocabulary
+MINIMAL_PAIRS = "minimal_pairs"  # the setting, and the split: good and bad sentences in turn
+END_MARK = 3  # id of the token between two documents, in every vocabulary
 SAME_AS_DEV = "dev"  # the test split that is the dev split
 MAX_CONTEXT = 60_000  # tokens
 _SPLIT = re.compile(r"(?:(?:0|[1-9]\d?|100)(?:/|$)){3}")
@@ -32,6 +34,7 @@ class LanguageData(CorpusConfig):
         "rows": "documents",
         "max_bytes": None,
         "tokenizer_lines": 250_000,
+        "minimal_pairs": None,
     }
     catalogue: ClassVar = TEXTS
     located_by: ClassVar = (*CorpusConfig.located_by, "column", "rows")
@@ -86,6 +89,12 @@ class LanguageData(CorpusConfig):
         ge=1,
         le=100_000_000,
         description="maximum number of lines to learn the vocabulary on; of more, a sample is used",
+    )
+    minimal_pairs: str | None = Field(
+        None,
+        min_length=1,
+        description="file of pairs for the metric `minimal_pairs`: columns `sentence_good` and "
+        "`sentence_bad` in JSON Lines, Parquet or TSV, as BLiMP has them",
     )
 
     @model_validator(mode="after")
@@ -171,6 +180,16 @@ class ContextSettings(TaskSettings):
     )
 
 
+class DocumentSettings(TaskSettings):
+    """What a language model sees of the documents that share a context."""
+
+    document_masks: Annotated[bool, Facts(needs={"architecture": ("decoder-only",)})] = Field(
+        False,
+        description="a token sees only its own document, whose first token is the mark before it; "
+        "positions begin anew with each document (Llama 3)",
+    )
+
+
 class MaskSettings(TaskSettings):
     """The masks of training."""
 
@@ -232,6 +251,14 @@ class GenerationSettings(TaskSettings):
     )
     generated_tokens: int = Field(
         200, ge=1, le=100_000, description="length of each sample of generated text"
+    )
+
+
+class ProbeSettings(TaskSettings):
+    """What an evaluation measures beside the test text."""
+
+    probes: bool = Field(
+        False, description="measure all probes; follows from `metrics`, and is never written"
     )
 
 

@@ -40,6 +40,8 @@ class Metric:
     scale: `log` for a metric such as perplexity, of which a change is a factor. Its logarithm is
         averaged, compared and judged: means are geometric, and differences are logarithms of
         ratios, which texts print as ratios.
+    is_probe: whether it needs more of a model than the predictions for the test split: a study that
+        names it evaluates with `probes`.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Metric:
     chance: float = 0.0
     parts: tuple[Part, ...] = ()
     scale: Literal["linear", "log"] = "linear"
+    is_probe: bool = False
 
     @property
     def full_title(self) -> str:
@@ -109,6 +112,30 @@ PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
 BITS_PER_BYTE = Metric(
     "bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False, item="block"
 )
+
+
+def _probe_loss(name: str, title: str, item: str = "block") -> Metric:
+    return Metric(name, title, False, 4, "test", of_100=False, item=item, is_probe=True)
+
+
+# Mean losses in nats of some tokens of the test text: of those predicted from n to 4n - 1 tokens;
+# of those that end a pair of tokens which their context had before, and of all others (Arora et
+# al., 2023, split tokens so).
+LOSS_AFTER = {f"loss_after_{n}": n for n in (1, 4, 16, 64, 256, 1024, 4096, 16384)}
+TEXT_PROBES = (
+    *(_probe_loss(name, f"loss after {n}") for name, n in LOSS_AFTER.items()),
+    _probe_loss("repeated_loss", "repeated loss"),
+    _probe_loss("new_loss", "new loss"),
+)
+# On the second of two equal random sequences (Olsson et al., 2022).
+INDUCTION_LOSS = _probe_loss("induction_loss", "induction loss", "sequence")
+# The share of pairs of sentences of which the model finds the good one more likely, as BLiMP counts
+# it (Warstadt et al., 2020).
+PAIRS_RIGHT = Metric(
+    "minimal_pairs", "pairs %", True, 1, "test", item="pair", chance=50.0, is_probe=True
+)
+PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
+
 # Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that
 # it ranks first.
 MASKED_LOSS = Metric(

@@ -21,7 +21,8 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config.fields import EXPORTED, PER_LAYER, SET, Facts, Section, facts_of
+from ablate.config.fields import EXPORTED, PER_LAYER, SET, Facts, facts_of
+from ablate.config.language_data import DocumentSettings
 from ablate.config.plugins import VariantName, without_digest
 from ablate.config.variants import (
     ACTIVATIONS,
@@ -44,7 +45,7 @@ EXPERTS = Facts(needs={"n_experts": (SET,), **OF_NETWORK}, per_layer=True)
 OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
 
 
-class ModelConfig(Section):
+class ModelConfig(DocumentSettings):
     """Sizes of the model and variants of its parts. Defaults are the paper's base model.
 
     Read a field of a layer from the configuration of a layer; here it may be a pattern.

@@ -222,6 +222,9 @@ class TrainingConfig(Section):
     ] = Field(
         0.1, ge=0.0, lt=1.0, description="eps_ls: label smoothing over the whole vocabulary (5.4)"
     )
+    loss_term: Annotated[str, VariantName(("none",))] = Field(
+        "none", description="a function of logits and targets that is added to the training loss"
+    )
     precision: Annotated[
         Literal["auto", "bf16", "tf32", "fp32"] | None, Facts(introduced="fp32")
     ] = Field(

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
+from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.data.corpus import (
     FORMAT,
     OFFSETS,
@@ -201,8 +202,9 @@ class CorpusBuilder:
                 noticed=[*self._checked("dev"), *self._checked("test"), *read.noticed],
             )
             read.write(self.folder / _READ)
-        for split in ("dev", "test"):
-            self._write(split)
+        for split in self.sources:
+            if split != "train":
+                self._write(split)
         left_out = self._write("train", read.pairs)
         sums = self._sums("train")
         counts = CorpusCounts(
@@ -231,7 +233,9 @@ class CorpusBuilder:
             )
         return warnings
 
-    # Reuse of a corpus that differs only in its test split
+    # Reuse of a corpus that differs only in what evaluations read
+
+    _of_evaluations: ClassVar = ("test", MINIMAL_PAIRS)
 
     def _similar(self) -> Corpus | None:
         """A prepared corpus that differs in its test split only."""
@@ -259,24 +263,27 @@ class CorpusBuilder:
         return settings == self.form.settings(self.data.model_dump(mode="json"), self.data.fields)
 
     def _reuse(self, similar: Corpus) -> None:
-        """Link or copy everything but the test split from a similar corpus."""
+        """Link or copy everything but the test split and pairs from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
             # Links share the blocks: a corpus of gigabytes is prepared for another test set in
             # almost no space.
-            if not name.startswith("test."):
+            if name.partition(".")[0] not in self._of_evaluations:
                 (self.folder / name).unlink(missing_ok=True)
                 try:
                     os.link(similar.folder / name, self.folder / name)
                 except OSError:  # the file system has no hard links
                     shutil.copyfile(similar.folder / name, self.folder / name)
         noticed = self._checked("test")
-        self._write("test")
+        written = [split for split in self.sources if split in self._of_evaluations]
+        for split in written:
+            self._write(split)
         before = similar.manifest
         repaired = {split: kinds for split, kinds in before.repaired.items() if split != "test"}
         of_others = [line for line in before.noticed if not line.startswith("test ")]
+        kept = {split: before.pairs[split] for split in ("train", "dev")}
         counts = CorpusCounts(
-            pairs={**before.pairs, "test": self._sums("test").records},
+            pairs={**kept, **{split: self._sums(split).records for split in written}},
             left_out=before.left_out,
             repaired={**repaired, **self._repaired({"test": self.sources["test"]})},
             noticed=[*noticed, *self.form.noticed, *of_others],

@@ -21,7 +21,7 @@ from ablate.data.builder import CorpusBuilder, Preparation, vocabulary_files
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
-from ablate.data.resolve_sources import SPLITS, of_kind, resolve_sources
+from ablate.data.resolve_sources import of_kind, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError
@@ -63,7 +63,7 @@ def prepare(
     content: Content = {}
     if corpus_id is None:  # the files are new or have changed: hash them
         content = {split: source.content() for split, source in sources.items()}
-        corpus_id = form.content_id([hash for split in SPLITS for hash in content[split]])
+        corpus_id = form.content_id([hash for hashes in content.values() for hash in hashes])
     path = corpora / corpus_id
     corpus = _open(path, log)
     if corpus is None:

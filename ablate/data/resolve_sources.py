@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablate.config.data import FILES, CorpusConfig, DataConfig, TextFields
-from ablate.config.language_data import BYTES, SAME_AS_DEV, LanguageData, share_of
+from ablate.config.language_data import (
+    BYTES,
+    MINIMAL_PAIRS,
+    SAME_AS_DEV,
+    LanguageData,
+    share_of,
+)
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
@@ -21,6 +27,7 @@ from ablate.data.sources import (
     Aligned,
     Generated,
     GeneratedText,
+    SentencePairs,
     Source,
     StreamPart,
     Tables,
@@ -159,6 +166,15 @@ class _Records:
         return sources
 
 
+def _pairs(path: str) -> SentencePairs:
+    """The file of minimal pairs."""
+    if not is_file(path):
+        raise missing(path)
+    if suffix_of(path) not in SUFFIXES:
+        raise DataError(f"{path}: minimal_pairs must end in {listed(SUFFIXES)}, or these with .gz")
+    return SentencePairs(Files((path,)))
+
+
 def _hub_prefix(data: CorpusConfig, name: str) -> str:
     """How the names of a split's files begin on the Hub."""
     assert data.hub is not None
@@ -233,7 +249,10 @@ class _Texts(_Records):
                 sources[split] = StreamPart(whole.location, whole, end, end + share, data.max_bytes)
                 end += share
         sources.setdefault("test", sources["dev"])
-        return {split: sources[split] for split in SPLITS}
+        ordered = {split: sources[split] for split in SPLITS}
+        if data.minimal_pairs is not None:
+            ordered[MINIMAL_PAIRS] = _pairs(path_of_split(self.folder, data.minimal_pairs))
+        return ordered
 
     def _refuse_unused(self, sources: Mapping[str, Source]) -> None:
         """Refuse settings of tables where every file is plain text."""

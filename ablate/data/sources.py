@@ -291,6 +291,28 @@ class TextFiles(Stream):
 
 
 @dataclass
+class SentencePairs(Stream):
+    """Pairs of sentences in a table, as BLiMP has them: the good and the bad one of each in turn,
+    each a document.
+    """
+
+    def documents(self) -> Iterator[Document]:
+        """The sentences.
+
+        Raises:
+            DataError: one is empty.
+        """
+        columns = ("sentence_good", "sentence_bad")
+        fields = TextFields(columns, columns, columns)
+        for path in self.location.paths():
+            for row, texts in read_rows(path, fields, Counter()):
+                for name, text in zip(columns, texts, strict=True):
+                    if not text:
+                        raise DataError(f"{path}:{row}: {name} is empty")
+                    yield Document((text,), (path,), row)
+
+
+@dataclass
 class StreamPart(Stream):
     """A part of another stream, by shares of its characters from `first` to `last`, each between 0
     and 1.

@@ -31,7 +31,9 @@ from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText
 
 # The hash of the text already identifies these settings.
-_BY_CONTENT = ("corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder")
+_BY_CONTENT = (
+    "corpus", "train", "dev", "test", "column", "rows", "max_bytes", "folder", "minimal_pairs",
+)  # fmt: skip
 _LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of longer lines
 
 

@@ -16,7 +16,7 @@ Gain: the loss and its gradient in 0.4 to 0.7 of the time of torch's softmax and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -29,6 +29,7 @@ from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.kernels.cpu_matmul import matmul_for
 from ablate.kernels.device import fused_on_gpu, on_gpu
 
+LossTerm = Callable[[Tensor, Tensor], Tensor]
 MULTIPLE = 8  # a bf16 product is fast on tensor cores if its dimensions are multiples of this
 
 
@@ -39,6 +40,7 @@ def smoothed_cross_entropy(
     smoothing: float,
     cap: float | None = None,
     z_loss: float = 0.0,
+    term: LossTerm | None = None,
 ) -> Tensor:
     """Cross-entropy in nats against (1 - eps) on the target + eps / V on every token, summed over
     tokens.
@@ -50,17 +52,18 @@ def smoothed_cross_entropy(
         smoothing: eps_ls.
         cap: soft cap of the logits; None for none.
         z_loss: weight of the squared logarithm of the softmax's sum.
+        term: what is added for logits (n, V) and targets (n), summed over tokens; None for nothing.
 
     Returns:
         A scalar.
     """
-    if cap is not None or z_loss:
+    if cap is not None or z_loss or term is not None:
         total = states.new_zeros((), dtype=embedding.dtype)
         for rows in _chunks(targets):
             # Made again in the backward pass, so that the logits of one chunk are kept at a time.
             total = total + checkpoint(
                 _loss_of_chunk, states[rows], embedding, targets[rows], smoothing, cap, z_loss,
-                use_reentrant=False,
+                term, use_reentrant=False,
             )  # fmt: skip
         return total
     bf16 = torch.is_autocast_enabled(states.device.type)
@@ -77,9 +80,12 @@ def _loss_of_chunk(
     smoothing: float,
     cap: float | None,
     z_loss: float,
+    term: LossTerm | None,
 ) -> Tensor:
     logits = soft_cap(F.linear(states, embedding).to(embedding.dtype), cap)
     loss = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="sum")
+    if term is not None:
+        loss = loss + term(logits, targets)
     return loss + z_loss * logits.logsumexp(1).square().sum()
 
 

@@ -79,6 +79,7 @@ class FullAttention(AttentionMechanism):
             # torch's `is_causal` takes the first query to be at the first key, so it holds for
             # whole sequences alone.
             causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
+            causal = causal and context.query_mask is None
             mask = None if causal else context.mask(self.window)
             return F.scaled_dot_product_attention(
                 Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale

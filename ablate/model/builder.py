@@ -143,6 +143,11 @@ class ModelBuilder:
         convolved = self.config.attention_convolution
         if convolved != "none":
             attention.add_convolution(convolved, convolved_width(self.config), self.init)
+        if self.config.document_masks and not attention.supports_query_masks:
+            raise StudyError(
+                f"attention={without_digest(self.config.attention)} cannot tell documents apart "
+                "(supports_query_masks is False), which document_masks needs"
+            )
         if self.config.value_embeddings != "none":
             values = ValueEmbedding(self.config, self.vocab_size, self.init)
             attention.value_parts.append(values)

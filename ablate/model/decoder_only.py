@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ablate.config.language_data import END_MARK
 from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext, Earlier
 from ablate.model.builder import ModelBuilder
@@ -173,7 +174,10 @@ class DecoderOnly(Transformer):
             (B, L, d_model), and the state of each layer's token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
-        x = self.opened(self.embedding_dropout(self._embed(sequence, positions)))
+        previous = query_mask = None
+        if self.config.document_masks:
+            positions, previous, query_mask = _documents(sequence)
+        x = self.opened(self.embedding_dropout(self._embed(sequence, positions, previous)))
         earlier = Earlier(x, sequence, [x])
         past = []
         for place, (i, layer) in enumerate(self.decoder.passes()):
@@ -181,6 +185,7 @@ class DecoderOnly(Transformer):
                 positions,
                 positions,
                 key_mask,
+                query_mask,
                 causal=True,
                 positional_encoding=self.positions.of_layer(i),
                 layer=i,
@@ -192,3 +197,20 @@ class DecoderOnly(Transformer):
             if self.layer_skips is not None:
                 x = self.layer_skips(place, x, earlier.states)
         return self.decoder_norm(self.closed(x)), past
+
+
+def _documents(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Where each token is in its document, whose first token is the mark before it.
+
+    Args:
+        tokens: ids (B, T).
+
+    Returns:
+        Positions in the document (B, T); the token before each one there, 0 for none (B, T); and
+        whether two tokens are of one document (B, 1, T, T).
+    """
+    begins = tokens == END_MARK
+    columns = torch.arange(tokens.shape[1], device=tokens.device)
+    first = torch.where(begins, columns, 0).cummax(dim=1).values  # (B, T): column of the mark
+    previous = previous_tokens(tokens).masked_fill(begins, 0)
+    return columns - first, previous, (first[:, :, None] == first[:, None, :])[:, None]

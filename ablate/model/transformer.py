@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config.parametrization import factors
-from ablate.kernels.cross_entropy import soft_cap
+from ablate.kernels.cross_entropy import LossTerm, soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.experts import MixtureOfExperts
@@ -37,6 +37,7 @@ class Transformer(nn.Module):
         self.output = builder.embedding() if builder.config.tied_embeddings == "none" else None
         has_bias = builder.config.output_bias
         self.output_bias = nn.Parameter(torch.zeros(builder.vocab_size)) if has_bias else None
+        self.loss_term: LossTerm | None = None  # of the user, in training
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Compute the decoder states of a batch (teacher forcing).

@@ -317,14 +317,14 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             for i in range(min(count, max(map(len, generated.values()))))
         ]
     task, total = table.study.task, table.study.task.n_predictions(corpus)
-    texts: dict[str, list[str]] = {}
+    texts: dict[str, Sequence[str]] = {}
     for row in table.rows:
-        lines = predictions_of(row.runs[0], results)
+        lines = task.of_items(predictions_of(row.runs[0], results))
         if len(lines) == total:
             texts[row.row.label] = lines
     # A set, because more samples than items may be asked for.
     picked = sorted({total * i // count for i in range(count)}) if total and texts else []
-    has_scores = picked and table.of_items.name in task.on_predictions
+    has_scores = picked and task.scores_items(table.of_items)
     scores = (
         [task.measure_items(table.of_items.name, lines, corpus) for lines in texts.values()]
         if has_scores

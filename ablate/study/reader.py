@@ -23,7 +23,7 @@ from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, Study
 from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
-from ablate.study.yaml_nodes import Node, Report, parse_yaml, read_file
+from ablate.study.yaml_nodes import Mark, Node, Report, parse_yaml, read_file
 from ablate.tasks import Task
 
 
@@ -104,7 +104,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         metrics = check_metrics(file.metrics, sections.get("metrics"), task, report)
         judge = check_judge(file.judge, sections.get("judge"), task, metrics, report)
         margins = check_margins(file.margin, sections.get("margin"), task, metrics, judge, report)
-    settings = SettingsReader(task, classes, report)
+    settings = SettingsReader(task, metrics, classes, report)
     before = len(errors)
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
@@ -112,7 +112,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     rows, dropped = reader.read(base)
     reader.check_overridden(overrides, rows)
     if task and data and base_is_valid:
-        _check_task(task, data, rows, reader.written, sections["data"], report)
+        _check_task(task, metrics, data, rows, reader.written, sections, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
     # Settings are resolved up to here although some are invalid, so that all errors are reported at
@@ -142,27 +142,32 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
 
 def _check_task(
     task: Task,
+    metrics: Sequence[str],
     data: CorpusConfig,
     rows: Sequence[Row],
     written: Mapping[str, Mapping[str, Node]],
-    section: Node,
+    sections: Mapping[str, Node],
     report: Report,
 ) -> None:
-    """Report the rows that do not fit the task and its data: at a field that the message names, if
-    it is written.
+    """Report the rows that do not fit the task, its data and the metrics: at a field that the
+    message names, if it is written.
 
     A row differs from base by the fields that it writes, so these come first; then those of base
     and of `data`.
     """
-    found: dict[
-        str, str
-    ] = {}  # message -> the first row with it: one setting of base concerns every row
+    # message -> the first row with it, and where no field has it: one setting of base concerns
+    # every row
+    faults: dict[str, tuple[str, Mark]] = {}
+    of_metrics = sections.get("metrics", sections["data"]).mark
     for row in rows:
         for message in task.check(data, row.config):
-            found.setdefault(message, row.label)
-    of_base, of_data = written[rows[0].label], {key: node for key, _, node in section.items()}
-    for message, label in found.items():
-        mark = named_mark(message, [written[label], of_base, of_data], section.mark)
+            faults.setdefault(message, (row.label, sections["data"].mark))
+        for message in task.check_metrics(metrics, data, row.config):
+            faults.setdefault(message, (row.label, of_metrics))
+    of_base = written[rows[0].label]
+    of_data = {key: node for key, _, node in sections["data"].items()}
+    for message, (label, section) in faults.items():
+        mark = named_mark(message, [written[label], of_base, of_data], section)
         report(mark, f'row "{label}": {message}')
 
 

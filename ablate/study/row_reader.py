@@ -222,7 +222,10 @@ class RowReader:
 
     @property
     def _test(self) -> str:
-        return self.data.test if self.data else ""
+        if self.data is None:
+            return ""
+        pairs = getattr(self.data, "minimal_pairs", None)
+        return self.data.test if pairs is None else f"{self.data.test}, pairs {pairs}"
 
     def _rule(self, spec: RowSpec) -> Match | None:
         of_group = "match" in spec.options.written

@@ -22,10 +22,16 @@ class SettingsReader:
     reported.
     """
 
-    def __init__(self, task: Task | None, classes: OwnClasses, report: Report) -> None:
+    def __init__(
+        self, task: Task | None, metrics: Sequence[str], classes: OwnClasses, report: Report
+    ) -> None:
         self.task, self.classes, self.report = task, classes, report
-        self.defaults: Mapping[str, Any] = task.defaults if task else {}
-        self.unused: Mapping[str, str] = task.unused_fields if task else {}
+        known = task.metrics if task else {}
+        probes = any(known[name].is_probe for name in metrics if name in known)
+        defaults = task.defaults if task else {}
+        self.defaults: Mapping[str, Any] = {**defaults, "probes": True} if probes else defaults
+        of_metrics = {"probes": "metrics, which name what is measured"}
+        self.unused: Mapping[str, str] = {**task.unused_fields, **of_metrics} if task else {}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
 
     def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:

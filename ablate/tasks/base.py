@@ -143,11 +143,19 @@ class Task(ABC):
                 f"architecture={config.architecture} does not work with task {self.name}; use "
                 f"{allowed}"
             )
+        if config.loss_term != "none" and type(self).loss_terms is not Task.loss_terms:
+            yield "loss_term has no effect with a task that has its own loss_terms; remove it"
         if isinstance(data, DataConfig) and data.max_length >= config.smallest_batch:
             yield (
                 f"data.max_length={data.max_length} allows sequences that do not fit in "
                 f"batch_tokens={config.smallest_batch}"
             )
+
+    def check_metrics(
+        self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
+    ) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+        yield from ()
 
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
@@ -231,8 +239,9 @@ class Task(ABC):
 
         c = model.config
         loss = smoothed_cross_entropy(
-            *self.output_terms(model, batch), label_smoothing, c.logit_cap, c.z_loss
-        )
+            *self.output_terms(model, batch), label_smoothing, c.logit_cap, c.z_loss,
+            model.loss_term,
+        )  # fmt: skip
         # A mean over tokens, as the balance of experts is; so it does not depend on their number.
         return loss + batch.tokens * model.balance_loss(), batch.tokens
 
@@ -296,6 +305,16 @@ class Task(ABC):
     def n_predictions(self, corpus: Corpus) -> int:
         """Number of items of the test split."""
         return len(corpus.split("test"))
+
+    def of_items(self, predictions: Sequence[str]) -> Sequence[str]:
+        """The predictions for the items of the test split, of all lines that `predict` returns."""
+        return predictions
+
+    def scores_items(self, metric: Metric) -> bool:
+        """Whether a metric is measured on the predictions for the items of the test split."""
+        if metric.name not in self.on_predictions:
+            return False
+        return metric.item == self.prediction_metrics[0].item
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """The texts of some items of the test split, as a report shows them beside the

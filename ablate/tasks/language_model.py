@@ -4,17 +4,25 @@ byte.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import (
+    FIELD,
+    MINIMAL_PAIRS,
     ContextSettings,
+    DocumentSettings,
     EvaluationContextSettings,
     GenerationSettings,
+    LanguageData,
+    ProbeSettings,
 )
-from ablate.config.metrics import BITS_PER_BYTE
+from ablate.config.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
+from ablate.config.plugins import parse_reference
+from ablate.errors import listed
+from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, contexts_of, defaults_of
 
 if TYPE_CHECKING:
@@ -26,6 +34,12 @@ if TYPE_CHECKING:
     from ablate.model import Transformer
 
 GENERATED = 3  # texts for the report
+# What keeps to a document where tokens see their own one alone.
+MASKED = {
+    "mixer": ("attention",),
+    "attention": ("full", "local", "differential"),
+    "attention_convolution": ("none",),
+}
 
 
 class LanguageModel(TextTask):
@@ -33,10 +47,16 @@ class LanguageModel(TextTask):
 
     name = "language-model"
     architectures = ("decoder-only",)
-    prediction_metrics = (BITS_PER_BYTE,)
+    prediction_metrics = (BITS_PER_BYTE, *PROBES)
     default_metrics = (BITS_PER_BYTE.name,)
     defaults = defaults_of("decoder-only")
-    settings = (ContextSettings, EvaluationContextSettings, GenerationSettings)
+    settings = (
+        ContextSettings,
+        DocumentSettings,
+        EvaluationContextSettings,
+        GenerationSettings,
+        ProbeSettings,
+    )
     counted = "tokens"
     used_by = "generate"
     exported_as = "causal"
@@ -44,6 +64,7 @@ class LanguageModel(TextTask):
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         yield from super().check(data, config)
+        assert isinstance(data, LanguageData)
         if config.context is None:
             return
         context, stride = _evaluation(config)
@@ -51,6 +72,32 @@ class LanguageModel(TextTask):
             yield (
                 f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
             )
+
+        for layer in config.all_layers if config.document_masks else ():
+            for name, allowed in MASKED.items():
+                value = getattr(layer, name)
+                if value not in allowed and not parse_reference(value):
+                    yield (
+                        f"document_masks has no effect on {name}={value}, which carries tokens "
+                        f"over the ends of documents: use {listed(allowed)}"
+                    )
+        if config.document_masks and data.documents == "separate":
+            yield "document_masks has no effect with data.documents=separate; remove it"
+
+    def check_metrics(
+        self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
+    ) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+        yield from super().check_metrics(metrics, data, config)
+        if config.context is None:
+            return
+        context, _ = _evaluation(config)
+        name = "eval_context" if config.eval_context else "context"
+        for metric in metrics:
+            # Of a sequence of one token, the repetition has nothing to predict.
+            needed = 4 if metric == INDUCTION_LOSS.name else LOSS_AFTER.get(metric, 0)
+            if needed > context:
+                yield f"{name}={context} is too short for metric {metric}, which needs {needed}"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The contexts that are trained on; of dev, those that score each token once."""
@@ -70,6 +117,58 @@ class LanguageModel(TextTask):
         from ablate.metrics.blocks import text_lines
 
         return text_lines(scores, blocks, evaluation)
+
+    def predict(
+        self,
+        model: Transformer,
+        corpus: Corpus,
+        config: RowConfig,
+        device: torch.device,
+        after_batch: Callable[[], None] = lambda: None,
+    ) -> list[str]:
+        """The scores of each block of the test split, as a line of text; then those of probes."""
+        from ablate.data.contexts import cut
+        from ablate.metrics import probes
+
+        def scored(contexts: Contexts) -> TokenScores:
+            return self.token_scores(model, contexts, device, after_batch)
+
+        contexts = self.evaluation_contexts(corpus, "test", config)
+        scores, blocks, evaluation = scored(contexts), self.blocks(corpus), self.evaluation(config)
+        lines = self.lines(scores, blocks, evaluation)
+        if not config.probes:
+            return lines
+        lines += probes.text_lines(scores, contexts, blocks, evaluation)
+        (context, stride), V = _evaluation(config), corpus.tokenizer.vocab_size
+        sequences, length = probes.repeated_sequences(V, context)
+        if length > 1:
+            lines += probes.sequence_lines(scored(sequences), length, V)
+        if MINIMAL_PAIRS in corpus.manifest.pairs:
+            sentences = corpus.split(MINIMAL_PAIRS)[FIELD]
+            of_pairs = cut(sentences, context, stride, joined=False, score_once=True)
+            lines += probes.pair_lines(scored(of_pairs), sentences, evaluation)
+        return lines
+
+    def of_items(self, predictions: Sequence[str]) -> list[str]:
+        """The lines of blocks, without those of probes."""
+        return [line for line in predictions if line.startswith("nats=")]
+
+    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
+        """Score the test split or a probe, also on resampled items."""
+        if not self.metrics[metric].is_probe:
+            return super().measure(metric, self.of_items(predictions), corpus)
+        from ablate.metrics.probes import measure
+
+        split = MINIMAL_PAIRS if metric == PAIRS_RIGHT.name else "test"
+        return measure(metric, predictions, str(corpus.manifest.data[split]))
+
+    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
+        """Score each block, or each item of a probe."""
+        if not self.metrics[metric].is_probe:
+            return super().measure_items(metric, self.of_items(predictions), corpus)
+        from ablate.metrics.probes import item_scores
+
+        return item_scores(metric, predictions)
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

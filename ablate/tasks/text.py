@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import BYTES, FIELD, LanguageData
-from ablate.config.metrics import PPL
+from ablate.config.metrics import PAIRS_RIGHT, PPL
 from ablate.store.records import Measurement, Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
@@ -70,6 +70,17 @@ class TextTask(Task):
                 f"remove it, or set data.tokenizer to bpe or unigram"
             )
 
+    def check_metrics(
+        self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
+    ) -> Iterator[str]:
+        """Yield a message for each reason why a row cannot be scored in a study's metrics."""
+        assert isinstance(data, LanguageData)
+        has_pairs, wanted = data.minimal_pairs is not None, PAIRS_RIGHT.name in metrics
+        if has_pairs and not wanted:
+            yield f"minimal_pairs has no effect: metrics do not name {PAIRS_RIGHT.name}"
+        if wanted and not has_pairs:
+            yield f"metric {PAIRS_RIGHT.name} needs data.minimal_pairs, a file of sentence pairs"
+
     # Data
 
     @abstractmethod
@@ -120,10 +131,21 @@ class TextTask(Task):
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str]:
         """The scores of each block of the test split, as a line of text."""
+        contexts = self.evaluation_contexts(corpus, "test", config)
+        scores = self.token_scores(model, contexts, device, after_batch)
+        return self.lines(scores, self.blocks(corpus), self.evaluation(config))
+
+    def token_scores(
+        self,
+        model: Transformer,
+        contexts: Contexts,
+        device: torch.device,
+        after_batch: Callable[[], None],
+    ) -> TokenScores:
+        """The scores of the tokens of contexts that count."""
         from ablate.data.batches import eval_batches
         from ablate.metrics.blocks import score_text
 
-        contexts = self.evaluation_contexts(corpus, "test", config)
         split = contexts.as_split()
 
         def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], ContextBatch]]:
@@ -135,8 +157,7 @@ class TextTask(Task):
             return self.output_terms(model, batch)
 
         model.eval()
-        scores = score_text(batches, output_terms, model.config.logit_cap, device, after_batch)
-        return self.lines(scores, self.blocks(corpus), self.evaluation(config))
+        return score_text(batches, output_terms, model.config.logit_cap, device, after_batch)
 
     # Scores
 

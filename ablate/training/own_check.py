@@ -1,4 +1,4 @@
-"""Check a user's own optimizer and schedule before anything is trained with them."""
+"""Check a user's own optimizer, schedule and loss term before anything is trained with them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from ablate.config import RowConfig
 from ablate.config.plugins import as_ablate_error, describe, is_own, parse_reference
 from ablate.errors import StudyError
+from ablate.training.loss_term import loss_term_of
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 
@@ -18,13 +19,19 @@ STEPS = 4
 
 
 def check_own_training(config: RowConfig, sources: Path) -> None:
-    """Take a few steps, also from a saved state; and ask the schedule for its rates.
+    """Take a few steps, also from a saved state; ask the schedule for its rates, and the loss term
+    for its sum over some tokens.
 
     Raises:
-        StudyError: a class or function fails, its resumed steps differ from uninterrupted ones, or
-            a rate is not a finite number from 0 on.
+        StudyError: a class or function fails, its resumed steps differ from uninterrupted ones, a
+            rate is not a finite number from 0 on, or the term is no sum over tokens.
     """
-    for field, check in (("optimizer", _check_optimizer), ("schedule", _check_schedule)):
+    checks = {
+        "optimizer": _check_optimizer,
+        "schedule": _check_schedule,
+        "loss_term": _check_loss_term,
+    }
+    for field, check in checks.items():
         value = getattr(config, field)
         if not is_own(value):
             continue
@@ -84,3 +91,29 @@ def _check_schedule(config: RowConfig, sources: Path) -> str | None:
         if not 0.0 <= rate < math.inf:
             return f"the share of the peak at step {step} of {last} gives the rate {rate}"
     return None
+
+
+def _check_loss_term(config: RowConfig, sources: Path) -> str | None:
+    term = loss_term_of(config, sources)
+    assert term is not None
+    logits = torch.linspace(-2.0, 3.0, 5 * 11).cos().view(5, 11).requires_grad_()
+    targets, given = torch.tensor([4, 10, 4, 6, 7]), logits.detach().clone()
+    parts: list[Tensor] = []
+    for rows in (slice(0, 5), slice(0, 2), slice(2, 5)):
+        value: object = term(logits[rows], targets[rows])
+        if not isinstance(value, Tensor) or value.shape != () or not value.isfinite():
+            shown = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            return f"returns {shown}, and not a finite number as a tensor without dimensions"
+        parts.append(value)
+    whole, first, second = parts
+    if not whole.requires_grad:
+        return "does not depend on the logits, or its gradient is cut off"
+    if not torch.allclose(whole, first + second, rtol=1e-4, atol=1e-5):
+        return (
+            f"{whole.item():.6g} for five tokens, and {first.item():.6g} + {second.item():.6g} for "
+            "two and three of them: return the sum over tokens, and no mean"
+        )
+    whole.backward()
+    if logits.grad is None or not logits.grad.isfinite().all():
+        return "has a gradient that is not finite"
+    return None if torch.equal(given, logits) else "changes the logits in place"

@@ -46,6 +46,7 @@ from ablate.training.context import (
 )
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
 from ablate.training.growing_batches import GrowingOrder
+from ablate.training.loss_term import loss_term_of
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import make_optimizer
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
@@ -109,6 +110,7 @@ class Trainer:
         if config.batch_growth > 1:
             self.order = GrowingOrder(self.order, self.train, config)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
+        self.model.loss_term = loss_term_of(config, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
         if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave

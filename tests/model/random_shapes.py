@@ -99,6 +99,7 @@ VALUES = {
 FIELDS = {name: st.sampled_from(values) for name, values in VALUES.items()}
 # Drawn in tests/model/test_encoder_only.py: the properties here are those of models with a decoder.
 OF_ENCODER_ONLY = {"embedding_norm", "token_types", "output_transform"}
+OF_LANGUAGE_MODELS = {"document_masks"}  # tests/model/test_documents.py
 
 
 def resolved(settings):

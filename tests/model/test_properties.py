@@ -18,7 +18,14 @@ from ablate.kernels.device import autocast
 from ablate.model import build
 from ablate.training.optimizer import Optimizer
 from ablate.training.schedule import learning_rate
-from tests.model.random_shapes import FIELDS, LONGEST, OF_ENCODER_ONLY, is_bounded, shapes
+from tests.model.random_shapes import (
+    FIELDS,
+    LONGEST,
+    OF_ENCODER_ONLY,
+    OF_LANGUAGE_MODELS,
+    is_bounded,
+    shapes,
+)
 from tests.model.small import drawn, sentences
 
 V = 31
@@ -41,7 +48,7 @@ def assert_close(states, expected):
 
 
 def test_every_field_of_the_model_is_drawn():
-    assert FIELDS.keys() | OF_ENCODER_ONLY == ModelConfig.model_fields.keys()
+    assert FIELDS.keys() | OF_ENCODER_ONLY | OF_LANGUAGE_MODELS == ModelConfig.model_fields.keys()
 
 
 @a_few_of_each

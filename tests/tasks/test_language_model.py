@@ -102,6 +102,73 @@ def test_rows_of_the_evaluation_train_nothing(folder):
     assert len({run.id for run in study.runs()}) == 4
 
 
+PROBES = "[bpb, loss_after_4, induction_loss, minimal_pairs]"
+
+
+def test_stored_models_are_probed_without_training(folder, trained, tmp_path):
+    study = STUDY.replace("study: lm", f"study: probed\nmetrics: {PROBES}")
+    study = study.replace("test: 5%", "test: 5%, minimal_pairs: pairs.tsv")
+    path, pairs = folder / "probed.yaml", folder / "pairs.tsv"
+    path.write_text(study)
+    pairs.write_text("sentence_good\tsentence_bad\nabcdabcd\tabcdabce\nffffffff\tfff\n")
+    runs = [run.id for run in read_study(path).runs()]
+    assert runs == [run.id for run in read_study(folder / "lm.yaml").runs()]
+    weights = [Results(trained).run(id).path / "checkpoints" for id in runs]
+    before = [sorted((file, file.stat().st_mtime_ns) for file in at.iterdir()) for at in weights]
+    bits = table_of_study(folder / "lm.yaml", trained)["base"]["bpb"]
+    done = inside("run", path, "--results", trained, "--device", "cpu")
+    assert done.code == 0, done.err
+    after = [sorted((file, file.stat().st_mtime_ns) for file in at.iterdir()) for at in weights]
+    assert before == after
+    rows = table_of_study(path, trained)
+    assert rows["base"]["bpb"] == bits
+    assert 0 < rows["base"]["loss_after_4"]["mean"] < math.log(260)
+    assert rows["base"]["minimal_pairs"]["mean"] in (0.0, 50.0, 100.0)
+    assert rows[GPT]["against_base"]["induction_loss"]["test_set"]["p"] <= 1
+    # A further probe is scored from the lines that are stored.
+    more = table_of_study(path, trained, PROBES, "[repeated_loss, minimal_pairs]")
+    assert 0 < more["base"]["repeated_loss"]["mean"] < math.log(260)
+    pairs.write_text("sentence_good\tsentence_bad\nabcdabcd\tabcdabce\n")
+    refused = inside("run", path, "--results", trained, "--device", "cpu")
+    assert (refused.code, "has changed since" in refused.err) == (2, True)
+
+
+def table_of_study(path, results, *renamed):
+    """The rows of a study's table, by label; `renamed`: a text in the study, and its replacement."""
+    if renamed:
+        path.write_text(path.read_text().replace(*renamed))
+    done = inside("table", path, "--results", results, "--format", "json")
+    assert done.code == 0, done.err
+    return {row["row"]: row for row in json.loads(done.out)["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("metrics: [loss_after_64]\nbase: {context: 32}", '5:17: row "base": context=32 is too'),
+        ("metrics: [induction_loss]\nbase: {eval_context: 3}", "eval_context=3 is too short for"),
+        ("metrics: [minimal_pairs]", '4:10: row "base": metric minimal_pairs needs data.minimal'),
+        ("base: {probes: true}", "probes: true has no effect with metrics, which name what is"),
+        ("metrics: [loss_after_2]", 'unknown metric "loss_after_2"'),
+    ],
+)
+def test_probes_that_measure_nothing_are_refused(tmp_path, text, message):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"{HEAD}{text}")
+    with pytest.raises(StudyError) as error:
+        read_study(path)
+    assert len(error.value.lines) == 1
+    assert message in error.value.lines[0]
+
+
+@pytest.mark.parametrize("task", ["language-model", "masked-lm"])
+def test_pairs_that_no_metric_reads_are_refused(tmp_path, task):
+    path = tmp_path / "s.yaml"
+    path.write_text(f"study: s\ntask: {task}\ndata: {{corpus: toy, minimal_pairs: p.tsv}}")
+    with pytest.raises(StudyError, match="minimal_pairs has no effect: metrics do not name"):
+        read_study(path)
+
+
 def test_the_trained_model_s_score_is_that_of_a_plain_loop(folder, trained):
     id, row = of_row(folder, "context eval_context=64")
     run = load_run(Results(trained).run(id), Results(trained))

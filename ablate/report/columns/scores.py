@@ -116,7 +116,7 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
 
 def _signature(table: Table, metric: Metric) -> str:
     signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
-    if metric.name in table.study.task.on_predictions:
+    if table.study.task.scores_items(metric):
         scorer = f"{metric.scorer} " if metric.scorer else ""
         signature = f"test={table.study.data.test}, {scorer}{signature}"
     return f"{metric.title}: {signature}."

@@ -1,0 +1,138 @@
+"""A user's own term of the loss: value and gradients against a plain expression, training with it,
+and what is refused.
+"""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from ablate.config import resolve_row
+from ablate.data.contexts import ContextBatch
+from ablate.errors import StudyError
+from ablate.store import Results
+from ablate.study import read_study
+from ablate.tasks import LanguageModel
+from ablate.training.loss_term import loss_term_of
+from ablate.training.own_check import check_own_training
+from tests.cli.inside import inside
+from tests.tasks.language import small
+
+PENALTY = """\
+def Mine(logits, targets):
+    \"\"\"A tenth of the negative entropy (Pereyra et al., 2017).\"\"\"
+    logs = logits.log_softmax(1)
+    return 0.1 * (logs.exp() * logs).sum()
+"""
+STUDY = """\
+study: s
+task: language-model
+data: {corpus: toy}
+base: {N: 1, d_model: 16, d_ff: 16, h: 2, context: 16, batch_tokens: 128, train_steps: 4,
+  warmup_steps: 2, generated_tokens: 1}
+rows: {A: {set: {loss_term: "mine:Mine"}}}
+"""
+
+
+def own(folder, source):
+    """A pinned reference to `Mine` of this source."""
+    from ablate.config.plugins import source_hash
+
+    digest = source_hash(source.encode())
+    (folder / f"{digest}.py").write_text(source)
+    return f"mine:Mine@{digest}"
+
+
+def losses(model, smoothing=0.1):
+    inputs = np.array([[2, 9, 8, 7, 9, 0], [5, 6, 7, 8, 9, 10]])
+    counts = inputs > 0
+    targets = np.roll(inputs, 3, 1)[counts] + 4
+    batch = ContextBatch.of(inputs, targets, counts, np.arange(counts.sum()))
+    loss, tokens = LanguageModel().loss_terms(model, batch, smoothing)
+    logits = model.logits(batch.at_targets(model.read(batch.inputs)))
+    assert tokens == 11
+    return loss, logits, batch.targets
+
+
+def gradients(model, loss):
+    return torch.autograd.grad(loss, list(model.parameters()), allow_unused=True)
+
+
+def test_the_loss_and_its_gradients_are_those_of_a_plain_expression(tmp_path):
+    model = small()[1].double().requires_grad_(True)
+    config = resolve_row({"loss_term": own(tmp_path, PENALTY)})
+    check_own_training(config, tmp_path)
+    model.loss_term = loss_term_of(config, tmp_path)
+    loss, logits, targets = losses(model)
+    logs = logits.log_softmax(1)
+    plain = F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
+    plain = plain + 0.1 * (logs.exp() * logs).sum()
+    assert loss.item() == pytest.approx(plain.item(), rel=1e-12)
+    for ours, theirs in zip(gradients(model, loss), gradients(model, plain), strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-11)
+
+
+def test_a_term_of_zero_leaves_the_gradients_as_they_are():
+    model = small()[1].double().requires_grad_(True)
+    before = gradients(model, losses(model)[0])
+    model.loss_term = lambda logits, targets: 0.0 * logits.sum()
+    after = gradients(model, losses(model)[0])
+    for ours, theirs in zip(after, before, strict=True):
+        assert torch.allclose(ours, theirs, atol=1e-11)
+
+
+def test_uniform_logits_have_the_closed_form(tmp_path):
+    model = small(norm_position="none", residual=False)[1]
+    for parameter in model.parameters():
+        parameter.zero_()
+    model.loss_term = loss_term_of(resolve_row({"loss_term": own(tmp_path, PENALTY)}), tmp_path)
+    loss = losses(model, smoothing=0.0)[0]
+    assert loss.item() == pytest.approx(0.9 * 11 * np.log(260), rel=1e-5)
+
+
+def test_a_run_trains_with_its_term_and_keeps_its_source(tmp_path):
+    (tmp_path / "mine.py").write_text(PENALTY)
+    (tmp_path / "s.yaml").write_text(STUDY)
+    done = inside("run", tmp_path / "s.yaml", "--results", tmp_path / "r", "--device", "cpu")
+    assert done.code == 0, done.err
+    study = read_study(tmp_path / "s.yaml")
+    base, row = (study.runs_of(row)[0].id for row in study.rows)
+    weights = [
+        next((Results(tmp_path / "r").run(id).checkpoints).glob("*.weights.safetensors"))
+        for id in (base, row)
+    ]
+    assert base != row
+    assert weights[0].read_bytes() != weights[1].read_bytes()
+    assert [file.read_text() for file in Results(tmp_path / "r").run(row).sources.iterdir()] == [
+        PENALTY
+    ]
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("def Mine(logits, targets):\n    return logits.logsumexp(1).mean()\n", "return the sum"),
+        ("def Mine(logits, targets):\n    return logits.sum().detach()\n", "gradient is cut off"),
+        ("def Mine(logits, targets):\n    return 0.0\n", "returns float, and not a finite number"),
+        ("def Mine(logits, targets):\n    return logits.sum(1)\n", "returns (5,), and not"),
+        ("def Mine(logits, targets):\n    return (logits * 0).log().sum()\n", "returns ()"),
+        ("def Mine(logits):\n    return logits.sum()\n", "TypeError"),
+        ("class Mine:\n    pass\n", "is not a function"),
+    ],
+)
+def test_a_term_that_does_not_fit_is_refused_before_training(tmp_path, source, message):
+    with pytest.raises(StudyError) as caught:
+        check_own_training(resolve_row({"loss_term": own(tmp_path, source)}), tmp_path)
+    (line,) = caught.value.lines
+    assert message in line
+
+
+def test_a_task_with_a_loss_of_its_own_refuses_a_term():
+    class Own(LanguageModel):
+        def loss_terms(self, model, batch, label_smoothing):
+            return super().loss_terms(model, batch, label_smoothing)
+
+    config = resolve_row({**LanguageModel.defaults, "loss_term": "mine:Mine@0123456789ab"})
+    data = Own().resolve_data({"corpus": "toy"})
+    assert any("loss_term has no effect" in line for line in Own().check(data, config))
+    assert not any("loss_term" in line for line in LanguageModel().check(data, config))
