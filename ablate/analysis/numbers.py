@@ -62,7 +62,7 @@ class _Elsewhere(LanguageModel):
     name, shown_fields = "elsewhere", ()
     units: ClassVar[Mapping[str, str]] = {}
     model_metrics = ()
-    prediction_metrics = ()  # type: ignore[assignment]
+    prediction_metrics = ()
     default_metrics = ()  # type: ignore[assignment]
 
     def __init__(self, metrics: Sequence[Metric]) -> None:

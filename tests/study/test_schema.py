@@ -133,7 +133,8 @@ def test_a_field_accepts_the_values_that_its_class_accepts(name):
         except ValidationError:
             allowed = False
         if (name in ("attention_scale", "embedding_scale", "batch_growth") and value is True) or (
-            name == "attention_bias" and type(value) in (int, float)
+            name in ("attention_bias", "embedding_norm", "output_transform")
+            and type(value) in (int, float)
         ):  # refused by a validator of the class itself
             allowed = False
         if field.is_required() and value is None:  # d_k and d_v follow from d_model / h
