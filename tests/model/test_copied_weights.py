@@ -373,8 +373,12 @@ def test_recurrent_gemma_alternates_rg_lru_and_local_attention():
             copy(mixer.W_O, block.o_proj)
             share_rotations(ours.positions.of_layer(2), block.rotary_emb)
         else:
-            for own, their in (("gate", "linear_y"), ("value", "linear_x"),
-                               ("output", "linear_out"), ("convolution", "conv_1d")):
+            for own, their in (
+                ("gate", "linear_y"),
+                ("value", "linear_x"),
+                ("output", "linear_out"),
+                ("convolution", "conv_1d"),
+            ):
                 copy(getattr(mixer, own), getattr(block, their))
             for own, their in (("input_gate", "input_gate"), ("decay_gate", "recurrent_gate")):
                 for part in ("weight", "bias"):
