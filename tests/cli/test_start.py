@@ -10,7 +10,7 @@ from tests.end_to_end.studies import command
 
 HEAVY = ("torch", "pandas", "sacrebleu", "sentencepiece", "numpy", "safetensors")
 VERBS = (
-    "init", "plan", "run", "status", "table", "compare", "report", "translate", "attention", "export", "verify",
+    "init", "plan", "run", "status", "table", "compare", "judge", "report", "translate", "attention", "export", "verify",
     "clean", "schema", "generate", "fill", "publish", "stop", "logs", "work",
 )  # fmt: skip
 
