@@ -52,12 +52,21 @@ STUDIES = {
         more="metrics: [bleu, chrf]\n",
     ),
     "language-model": STUDY.format(
-        task="language-model", data="corpus: toy", base="context: 16, generated_tokens: 4", more=""
+        task="language-model",
+        data="corpus: toy",
+        base="context: 16, generated_tokens: 4, norm_position: pre",
+        more="",
     ),
     "parsing": STUDY.format(
         task="parsing", data="corpus: toy, leaves: words", base=SEARCH, more=""
     ),
     "masked-lm": STUDY.format(task="masked-lm", data="corpus: toy", base="context: 16", more=""),
+    "synthetic": STUDY.format(
+        task="synthetic",
+        data="corpus: recall, train: 64, dev: 16, test: 16",
+        base="max_positions: 32",
+        more="",
+    ),
 }
 # Commands that read a run, by task.
 OF_RUN = {
@@ -65,8 +74,9 @@ OF_RUN = {
     "language-model": ("generate", "attention", "export"),
     "parsing": ("translate", "attention"),
     "masked-lm": ("fill", "attention"),
+    "synthetic": (),
 }
-PROMPTS = {"fill": b"a dog [MASK]\n"}
+PROMPTS = {"fill": b"a dog <mask>\n"}
 HANG = 60  # processor-independent seconds after which a command counts as hanging
 # Outcomes that must not be.
 TRACEBACK, SILENT, LOST, HANGS = "traceback", "silently wrong", "study lost", "hangs"
@@ -249,6 +259,8 @@ class Sweep:
         }
         for verb in CHANGING[1:]:
             self.expected[verb] = self._outcome(self._copy(), verb)
+        # A command that refuses the undamaged study would show nothing about damages.
+        assert {verb: done.err for verb, done in self.expected.items() if done.code} == {}
 
     def _copy(self) -> Path:
         copy = self.folder / "copy"
