@@ -152,8 +152,10 @@ def command(
         )
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _publish(end.settled, root, console)
+    from ablate.cluster.submission import close_finished
     from ablate.launch import outcome_of_launch
 
+    close_finished(root, content.name)
     outcome = outcome_of_launch(end.study, root)
     if failed := outcome.states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."

@@ -50,11 +50,9 @@ def command(
 
     folder = JobFolder(job.absolute())
     if close:
-        _close(folder)
-        return
+        raise typer.Exit(_close(folder))
     if pilots is not None:
-        _drive(folder, pilots)
-        return
+        raise typer.Exit(_drive(folder, pilots))
     from ablate.cluster.pilot import is_last_pilot, work
     from ablate.cluster.ray_cluster import leave_with_input
 
@@ -63,9 +61,9 @@ def command(
 
     code = work(folder, index, _log)
     if is_last_pilot(folder):
+        # Not its exit code: Kubernetes would start a pilot once more because a run has diverged.
         _close(folder)
-    if code:
-        raise typer.Exit(code)
+    raise typer.Exit(code)
 
 
 def _log(line: str) -> None:
@@ -73,20 +71,19 @@ def _log(line: str) -> None:
     echo(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}")
 
 
-def _drive(folder: JobFolder, pilots: int) -> None:
-    """Run pilots, and close the job unless somebody has ended this driver."""
+def _drive(folder: JobFolder, pilots: int) -> int:
+    """Run pilots, and close the job unless somebody has ended this driver; the exit code."""
     from ablate.cluster.profiles import engine_of
 
     job = folder.read_job()
     if engine_of(job).drive(folder, job.python, pilots, _log):
-        _close(folder)
-    else:
-        folder.close("the driver was ended by a signal")
-        raise typer.Exit(EXIT_INTERRUPTED)
+        return _close(folder)
+    folder.close("the driver was ended by a signal")
+    return EXIT_INTERRUPTED
 
 
-def _close(folder: JobFolder) -> None:
-    """Print the table, submit again if runs are missing, and publish the table.
+def _close(folder: JobFolder) -> int:
+    """Print the table, submit again if runs are missing, and publish the table; the exit code.
 
     The job is closed last, so that whoever waits for its end finds the table.
     """
@@ -111,5 +108,5 @@ def _close(folder: JobFolder) -> None:
             folder.close(reason)
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
-    if any(state != "done" for _, state in plan_of(table.study, folder.results).runs.values()):
-        raise typer.Exit(EXIT_RUN_FAILED)
+    runs = plan_of(table.study, folder.results).runs.values()
+    return EXIT_RUN_FAILED if any(state != "done" for _, state in runs) else 0

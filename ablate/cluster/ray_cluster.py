@@ -26,7 +26,7 @@ from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
 from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import UsageError
 from ablate.formatting import plural, size
-from ablate.store.jobs import ClusterJob, JobFolder, Submission
+from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
 from ablate.streams import echo
 from ablate.study import Study
@@ -191,9 +191,10 @@ def _drive(
             done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
             for task in done:
                 log(f"pilot {waiting.pop(task)}: {_outcome(ray, task)}")
-            if (signals or folder.stop_reason() is not None) and not is_cancelled:
+            reason = STOPPED if signals else folder.stop_reason()
+            if reason is not None and not is_cancelled:
                 is_cancelled = True
-                log("asked to stop: pilots save and leave")
+                log(f"{reason}: pilots save and leave")
                 for task in waiting:
                     ray.cancel(task)
             if not has_node and not is_cancelled:
@@ -318,7 +319,9 @@ def _submit(ray: Any, profile: Ray, folder: JobFolder, python: str, pilots: int)
 def _outcome(ray: Any, task: Any) -> str:
     try:
         code = ray.get(task)
-    except (ray.exceptions.RayError, KeyboardInterrupt) as error:
+    except (ray.exceptions.TaskCancelledError, KeyboardInterrupt):
+        return "left as asked"
+    except ray.exceptions.RayError as error:
         return f"ended by {type(error).__name__}"
     return "left" if code == 0 else f"left with exit code {code}"
 

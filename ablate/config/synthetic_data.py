@@ -203,11 +203,6 @@ class SyntheticData(CorpusConfig):
         """Items are generated."""
         return True
 
-    @property
-    def is_stream(self) -> bool:
-        """Items are read as they are: no length of sentences is assumed for them."""
-        return True
-
 
 class EvaluationSizeSettings(TaskSettings):
     """The size of the items of an evaluation, which is not part of a run's id."""

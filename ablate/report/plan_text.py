@@ -76,7 +76,8 @@ def _lines_below(plan: Plan) -> Iterator[str]:
             f"`where`."
         )
     if plan.lengths is None and not plan.study.data.is_stream:
-        yield f"The corpus is not prepared: sentences of {cost.ASSUMED_LENGTH} tokens are assumed."
+        item = plan.study.task.metrics[plan.study.metrics[0]].item
+        yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."
     custom = [row.row.label for row in plan.rows if references(row.row.config)]
     if custom:
         yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."

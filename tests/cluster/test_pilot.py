@@ -430,12 +430,14 @@ def test_the_last_pilot_of_a_manual_job_publishes_its_table_and_closes_it(
         JobFolder, "close", lambda *given: seen.append(published.exists()) or close(*given)
     )
     handlers = {number: signal.getsignal(number) for number in Pilot.signals}
-    inside("work", "--job", folder.path)
+    done = inside("work", "--job", folder.path)
     for number, handler in handlers.items():
         signal.signal(number, handler)
+    assert done.code == 0, done.err  # of a pod that is not to be started again
     assert published.exists()
     assert folder.is_closed is is_closed
     assert seen == [True] * is_closed  # whoever waits for the end of a job finds its table
+    assert inside("work", "--job", folder.path, "--close").code == 1
 
 
 @pytest.mark.parametrize("others", [0, 1])
@@ -476,6 +478,15 @@ def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
         assert module.work(folder, 0, lambda line: None) == 0
         cancelled = [command for command in asked if command[0] == "scancel"]
         assert cancelled == [("scancel", "--state=PENDING", "--", "1")] * (ended is runs)
+
+
+def test_a_run_here_closes_a_job_whose_runs_it_has_finished(job):
+    """Such as a job of Ray whose driver has died; nothing else would close it."""
+    orphan, study = job(engine="ray")
+    for run in study.runs():
+        a_result(id=run.id, outcome="diverged").write(orphan.results.run(run.id).result)
+    assert inside("run", study.path, "--results", orphan.results.root).code == 1
+    assert orphan.read_end().reason == "nothing is left to do"
 
 
 def test_the_end_of_a_job_closes_others_that_have_nothing_left_to_do(job, submissions):

@@ -107,7 +107,9 @@ def test_a_study_on_ray_gives_the_bytes_of_a_local_launch(on_cluster):
     wait(lambda: job.is_closed)
     end_of(int(driver))
     assert job.read_end().reason == "nothing is left to do"
+    # The first pilot that sees nothing left takes the other one along.
     assert "pilot 0: left" in (job.logs / "driver.log").read_text()
+    assert "asked to stop" not in (job.logs / "driver.log").read_text()
     ray, local = Results(here / "ray"), Results(here / "local")
     study = read_study(here / "dummy.yaml")
     assert {ray.run(run.id).read_execution().threads for run in study.runs()} == {
@@ -145,6 +147,29 @@ def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, ho
     assert job.is_closed == (how == "stop")
     assert list(results.run(id).checkpoints.glob("*.json"))
     assert not results.run(id).failure.exists()
+
+
+@pytest.mark.ray
+@needs_ray
+def test_a_job_whose_driver_has_died_is_closed_by_the_second_job_that_finishes_the_study(
+    on_cluster,
+):
+    here = on_cluster
+    results = Results(here / "results")
+    assert inside("run", "dummy.yaml", "--on", "lab", "--detach").code == 0
+    (orphan,) = jobs_of(results, "dummy")
+    wait(orphan.read_pilots)
+    driver = int(orphan.read_submissions()[0].ids[0])
+    os.kill(driver, signal.SIGKILL)
+    end_of(driver)
+    wait(lambda: not any(report.is_alive for report in orphan.read_pilots()))
+    assert not orphan.is_closed
+    done = inside("run", "dummy.yaml", "--on", "lab")
+    assert done.code == 0, done.err
+    _, second = jobs_of(results, "dummy")
+    end_of(int(second.read_submissions()[0].ids[0]))
+    for job in (orphan, second):
+        assert job.read_end().reason == "nothing is left to do"
 
 
 @needs_ray

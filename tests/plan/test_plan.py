@@ -252,6 +252,21 @@ def test_the_printed_plan_cuts_no_number(tmp_path, monkeypatch, capsys, name, wi
     assert "sentences of 30 tokens are assumed" in below
 
 
+@pytest.mark.parametrize(
+    ("name", "assumed"),
+    [("quickstart-recall", ["items of 30 tokens are assumed"]), ("quickstart-lm", [])],
+)
+def test_the_plan_says_which_lengths_it_assumes(tmp_path, capsys, name, assumed):
+    """Items of generated tasks have a length that only the prepared corpus tells; contexts of
+    texts have that of the study.
+    """
+    planned = plan_of(read_study(STUDIES / f"{name}.yaml"), Results(tmp_path))
+    print_plan(planned)
+    text = " ".join(capsys.readouterr().out.split())
+    assert re.findall(r"\w+ of \d+ tokens are assumed", text) == assumed
+    assert planned.as_json()["assumed_length"] == (cost.ASSUMED_LENGTH if assumed else None)
+
+
 def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys):
     print_plan(plan(fake(COSTS)))
     assert "3 combinations were dropped by `where`." in capsys.readouterr().out

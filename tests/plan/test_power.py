@@ -6,13 +6,27 @@ import re
 import numpy as np
 import pytest
 
+from ablate.cli.init import TEMPLATES
 from ablate.plan.power import power_of
 from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
+from ablate.store import Results
 from ablate.store.score_cache import source, write_scores
+from ablate.study import read_study
 from tests.cli.inside import inside
 from tests.records import a_measurement
 from tests.report.fakes import SMALL
+
+
+@pytest.mark.parametrize("template", sorted(TEMPLATES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_template_finds_differences_such_as_most_published_rows_show(template, tmp_path):
+    """The plan says so before any run."""
+    path = tmp_path / "study.yaml"
+    path.write_text(template.read_text().replace("<name>", "study"))
+    power, *_ = power_of(read_study(path), Results(tmp_path / "results"))
+    assert power.detectable_sds <= 3
+    assert power.warning is None
+    assert "the study finds" in power.text
 
 
 def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
