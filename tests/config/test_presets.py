@@ -56,4 +56,5 @@ def test_every_field_of_the_model_is_a_part_or_a_size_or_of_no_architecture():
     assert ModelConfig.model_fields.keys() - set(named) == {
         "architecture", "max_positions", "initialization", "initialization_std",
         "output_initialization", "parametrization", "base_width", "base_depth", "z_loss",
+        "document_masks",
     }  # fmt: skip
