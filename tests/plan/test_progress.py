@@ -103,9 +103,7 @@ def test_running_seeds_are_compared_at_the_last_step_that_all_of_them_have_evalu
     evaluated(flat, "base", 2, {20: 34.0})
     evaluated(flat, "D dropout=0.2", 1, {20: 31.0, 40: 22.0})
     evaluated(flat, "D dropout=0.2", 2, {20: 37.0, 40: 25.0})
-    assert row(read(flat), "D dropout=0.2").against_base == log_ratio(
-        20, 31 / 30, 37 / 34
-    )
+    assert row(read(flat), "D dropout=0.2").against_base == log_ratio(20, 31 / 30, 37 / 34)
 
 
 def test_final_perplexities_are_paired_by_seed_and_take_precedence(flat):
