@@ -15,11 +15,10 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.language_data import END_MARK
 from ablate.data.io import MAX_LINE_BYTES
 from ablate.errors import DataError
 
-PAD, UNK, BOS, EOS = 0, 1, 2, END_MARK
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # EOS is END_MARK of ablate.config, which workers do not load
 MASK = UNK  # of masked language models: lossless vocabularies have no unknown token
 
 Kind = Literal["bpe", "unigram", "word", "bytes", "symbols"]

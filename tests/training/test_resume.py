@@ -135,7 +135,7 @@ VARIANTS = {
     },
     "soap and rg_lru": {
         "optimizer": "soap", "preconditioning_frequency": 2, "weight_decay": 0.1, "mixer": "rg_lru",
-        "architecture": "decoder-only", **ROOMY,
+        "architecture": "decoder-only", **ROOMY, "d_k": 4, "d_v": 4,
     },
     "lion": {"optimizer": "lion", "weight_decay": 0.1, "vector_decay": 1.0},
     "growing batches": {"batch_growth": 4, "batch_growth_fraction": 0.8, "batch_tokens": 120},
