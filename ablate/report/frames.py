@@ -29,7 +29,8 @@ def load(
     """Load the results that a study has so far.
 
     Missing scores of finished runs are computed first and cached, as by `ablate table`. The numbers
-    of runs that are not finished are NaN or NA. A warning says if the results root does not exist.
+    of runs that are not finished are NaN or NA. A warning says if the results root does not exist,
+    or if a damaged corpus leaves `flops` to assumed lengths.
 
     Args:
         study: the study file.
@@ -98,6 +99,8 @@ def load(
     if per == "row":
         table = table_of(content, root)
         _refuse(faults, [run for row in table.rows for run in row.runs])
+        for fault in table.faults:  # such as a corpus whose lengths `flops` needs
+            warnings.warn(fault, stacklevel=2)
         frame = rows_frame(table, with_paper=against is not None)
         for name in _varied(content):
             if name not in frame:

@@ -12,6 +12,7 @@ import pytest
 import ablate
 from ablate.errors import StoreError
 from ablate.report.render import comma_separated
+from tests.records import CORPUS
 from tests.report.fakes import SIGNATURE, SMALL, Fake, study_from
 
 
@@ -88,6 +89,16 @@ def test_a_pipe_in_the_place_of_a_result_is_damage(results):
         load(results)
     (fault,) = results.table().faults
     assert str(path) in fault
+
+
+def test_load_warns_where_flops_are_those_of_assumed_lengths(results):
+    """The lengths of a corpus are lost with its manifest; a corpus that is not here is no fault."""
+    load(results)
+    manifest = results.results.corpora / CORPUS / "corpus.json"
+    manifest.parent.mkdir(parents=True)
+    manifest.write_text("{}")
+    with pytest.warns(UserWarning, match=r"corpus\.json: is missing or damaged; FLOPs assume"):
+        load(results)
 
 
 def test_load_by_row_has_the_numbers_of_the_table(results):
