@@ -79,6 +79,7 @@ def table_of_numbers(
     name: str,
     base: str | None = None,
     directions: Mapping[str, bool] | None = None,
+    margin: float | None = None,
 ) -> Table:
     """Judge scores as those of a study. Seeds that only base has are its further seeds.
 
@@ -87,6 +88,7 @@ def table_of_numbers(
         name: of the table.
         base: label of the row that others are compared with; None for one of BASES.
         directions: by metric, whether more is better, where its name does not tell it.
+        margin: of the first metric, within which a row is as good as base; None for none.
 
     Raises:
         UsageError: the rows cannot be compared, or the direction of a metric is not known.
@@ -118,6 +120,7 @@ def table_of_numbers(
         ),
         tuple(of_rows),
         metrics=tuple(names),
+        margins={} if margin is None else {names[0]: margin},
         task=_Elsewhere([metric_of(metric, numbers, directions) for metric in names]),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
     )

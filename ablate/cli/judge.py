@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated
 
@@ -41,6 +42,14 @@ def command(
     higher: Annotated[
         Names, typer.Option("--higher-is-better", metavar="NAME", help="Of a metric. Repeatable.")
     ] = None,
+    margin: Annotated[
+        float | None,
+        typer.Option(
+            "--margin",
+            metavar="NUMBER",
+            help="Within this difference in the verdicts' metric a row is as good as base.",
+        ),
+    ] = None,
     row: Annotated[
         Names, typer.Option("--row", metavar="COLUMN", help="A column that names rows. Repeatable.")
     ] = None,
@@ -59,8 +68,13 @@ def command(
     from ablate.report.exports import judged, read_lines, stream_lines
 
     refuse_wide(wide, format)
-    if stream and (out is not None or wide or format is not Format.rich or len(metric or ()) > 1):
-        raise UsageError("--stream has no effect with --out, --wide, --format or several --metric")
+    if margin is not None and not 0 < margin < math.inf:
+        raise UsageError(f"--margin {margin:g} is not allowed: must be above 0")
+    of_table = out is not None or wide or format is not Format.rich or margin is not None
+    if stream and (of_table or len(metric or ()) > 1):
+        raise UsageError(
+            "--stream has no effect with --out, --wide, --format, --margin or several --metric"
+        )
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower or (), False) | dict.fromkeys(higher or (), True)
     try:
@@ -75,6 +89,7 @@ def command(
             directions=directions,
             metrics=metric or (),
             by=row or (),
+            margin=margin,
         )
     except UsageError as error:
         raise UsageError(f"{where}: {error}") from None

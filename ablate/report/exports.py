@@ -84,13 +84,14 @@ def judged(
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),
     by: Sequence[str] = (),
+    margin: float | None = None,
 ) -> Table:
     """The table of the scores in lines, with the power that they had.
 
     Arguments and errors are those of `numbers_of` and `table_of_numbers`.
     """
     numbers, notes = numbers_of(lines, metrics, by)
-    table = table_of_numbers(numbers, name, base, directions)
+    table = table_of_numbers(numbers, name, base, directions, margin)
     power = power_of_runs(table.study, [run for row in table.rows for run in row.runs])
     found = [one.text for one in power if one.sd]
     return replace(table, remarks=(*notes, *found))

@@ -122,6 +122,7 @@ def judge(
     metrics: Sequence[str] = (),
     rows: Sequence[str] = (),
     more_is_better: Mapping[str, bool] | None = None,
+    margin: float | None = None,
 ) -> pd.DataFrame:
     """Judge scores that were measured elsewhere, as `ablate judge` does.
 
@@ -133,6 +134,7 @@ def judge(
         metrics: the metric of the verdicts, and others to show; may be empty if there is only one.
         rows: the columns that name a row; empty for `row` or one of its like.
         more_is_better: by metric, where its name does not tell it.
+        margin: within which a row is as good as base in the metric of the verdicts; None for none.
 
     Returns:
         The frame of `load` with `per="row"`, without settings and cost. `frame.attrs` has the
@@ -151,7 +153,15 @@ def judge(
     named = [name for name in frame.index.names if name is not None]
     lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")
     directions = more_is_better or {}
-    table = judged(lines, "scores", base=base, directions=directions, metrics=metrics, by=rows)
+    table = judged(
+        lines,
+        "scores",
+        base=base,
+        directions=directions,
+        metrics=metrics,
+        by=rows,
+        margin=margin,
+    )
     judgments = rows_frame(table)
     judgments.attrs = {"conclusion": conclusion(table), "remarks": list(table.remarks)}
     return judgments

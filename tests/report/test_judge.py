@@ -62,7 +62,12 @@ def test_the_scores_of_a_published_study_give_its_verdicts(name, tmp_path):
             writer.writerows(lines_of(rows))
         metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
         found = judged(
-            read_lines([file]), name, base=base.row.label, directions={}, metrics=metrics
+            read_lines([file]),
+            name,
+            base=base.row.label,
+            directions={},
+            metrics=metrics,
+            margin=study.margins.get(table.main.name),
         )
         for ours, expected in zip(found.rows, rows, strict=True):
             assert ours.row.label == expected.row.label
@@ -252,3 +257,11 @@ def test_judging_loads_neither_torch_nor_pandas(tmp_path):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_margin_says_which_rows_are_as_good_as_base(tmp_path):
+    words = judgments(csv_of(LONG), tmp_path, "--margin", "0.3")
+    assert words == {"wide": {"loss": "better"}, "deep": {"loss": "as good as base"}}
+    for options in (["--margin", "0"], ["--margin", "0.3", "--stream"]):
+        refused = inside("judge", tmp_path / "scores.csv", *options)
+        assert (refused.code, "--margin" in refused.err) == (2, True)
