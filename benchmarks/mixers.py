@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from ablate.config import resolve_row
 from ablate.config.variants import MIXERS
 from ablate.model import Transformer, build
-from benchmarks.workload import SIZES
+from workload import SIZES
 
 VOCABULARY = 256
 CAUSAL = {

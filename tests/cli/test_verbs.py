@@ -79,7 +79,7 @@ def test_init_writes_a_study_that_plans(tmp_path, monkeypatch):
     assert (done.code, done.out) == (0, "Wrote first.yaml. Next: ablate plan first.yaml\n")
     study = read_study(tmp_path / "first.yaml")
     assert study.name == "first"
-    assert {row.group for row in study.rows} == {"base", "A", "C", "D", "E"}
+    assert {row.group for row in study.rows} == {"base", "A", "C", "E", "F", "W"}
     assert len({run.id for run in study.runs()}) == len(study.rows) * len(study.seeds) >= 10
     assert study.dropped == 1
     assert inside("plan", "first.yaml").code == 0
