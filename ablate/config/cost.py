@@ -181,7 +181,7 @@ def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
         active: count only the experts that a token is sent to.
     """
     weights = _network_weights(c)
-    if c.n_experts is None:
+    if c.n_experts is None or c.feed_forward == "none":
         return weights
     routed = c.experts_per_token if active else c.n_experts
     gates = c.n_experts + (1 if c.shared_expert_gate and c.shared_experts else 0)
@@ -190,7 +190,7 @@ def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
 
 def _router_biases(c: ModelConfig) -> int:
     """Biases of the scores of experts, and of the choice of them."""
-    if c.n_experts is None:
+    if c.n_experts is None or c.feed_forward == "none":
         return 0
     return c.n_experts * (c.router_bias + (c.expert_balance_by == "bias"))
 
