@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from workload import SIZES
 
 from ablate.config import resolve_row
 from ablate.config.variants import MIXERS
 from ablate.model import Transformer, build
-from workload import SIZES
 
 VOCABULARY = 256
 CAUSAL = {
