@@ -65,7 +65,8 @@ def command(
     ] = None,
 ) -> None:
     """Judge anybody's scores: the verdicts, table and page of a study."""
-    from ablate.report.exports import judged, read_lines, stream_lines
+    from ablate.analysis.score_files import read_lines
+    from ablate.report.judge import judged, stream_lines
 
     refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:

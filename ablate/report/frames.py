@@ -148,7 +148,7 @@ def judge(
         >>> ablate.judge(scores, base="adamw")[["delta_loss_mean", "verdict_loss"]]
     """
     from ablate.report.conclusion import conclusion
-    from ablate.report.exports import judged
+    from ablate.report.judge import judged
 
     named = [name for name in frame.index.names if name is not None]
     lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")

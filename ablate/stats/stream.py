@@ -28,7 +28,7 @@ PROPOSALS = 100
 RUNS_OF_CHAIN = 24  # the chain's least number of runs, and at least that of a proposal
 MOST_RUNS = 200  # of a proposal, which is then dropped
 
-State = Literal["kept", "dropped", "open", "of an earlier chain"]
+State = Literal["kept", "dropped", "open", "of an earlier chain", "untested"]
 
 
 def level(kept: int) -> float:
@@ -70,7 +70,7 @@ class Stream:
     Attributes:
         chain: base, and what has been kept, in order.
         proposals: by name.
-        ignored: number of runs of proposals that had been decided.
+        ignored: number of runs of proposals that had been decided, or are not tested.
     """
 
     def __init__(self, base: str, more_is_better: bool) -> None:
@@ -89,6 +89,8 @@ class Stream:
         else:
             self._fresh = {}
             new = Proposal(row, level(len(self.chain) - 1))
+            if len(self.proposals) >= PROPOSALS:  # which have spent the level
+                new.state = "untested"
             proposal = self.proposals.setdefault(row, new)
             if proposal.state != "open":
                 self.ignored += 1
@@ -106,8 +108,7 @@ class Stream:
             chain = statistics.fmean(self._of_chain)
             difference = statistics.fmean(proposal.scores) - chain
             evidence = log_evidence(self._sign * difference / sd, n, len(self._of_chain))
-            place = list(self.proposals).index(proposal.name)
-            if evidence >= -math.log(proposal.level) and place < PROPOSALS:
+            if evidence >= -math.log(proposal.level):
                 self._keep(proposal)
             elif evidence <= math.log(DROP) or n >= MOST_RUNS:
                 proposal.state = "dropped"
@@ -161,6 +162,11 @@ class Stream:
                 missing = self.runs_missing(proposal)
                 what = f"{missing} times {self.chain[-1]}" if missing else proposal.name
                 steps.append(f"{proposal.name} is open: run {what} again.")
+        if any(proposal.state == "untested" for proposal in self.proposals.values()):
+            steps.append(
+                f"The level is spent over {PROPOSALS} proposals: for more, begin a new log with "
+                f"{self.chain[-1]} as base."
+            )
         short = [f"{count} times {row}" for row, count in self._fresh_missing().items()]
         if len(self.chain) > 1 and short:
             steps.append(

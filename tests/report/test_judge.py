@@ -12,10 +12,11 @@ import pytest
 
 import ablate
 from ablate.analysis.numbers import direction_of
+from ablate.analysis.score_files import read_lines
 from ablate.analysis.scores import verdict_json
 from ablate.analysis.settle import settle
 from ablate.analysis.table import table_of
-from ablate.report.exports import judged, read_lines
+from ablate.report.judge import judged
 from ablate.store import Results
 from ablate.study import read_study
 from docs import hooks
@@ -200,6 +201,9 @@ FAULTS = {
     "base": (csv_of(LONG), ["--base", "wode"], 'unknown row "wode"; did you mean "wide"?'),
     "no base": (csv_of(LONG).replace("base", "x"), [], "which row is base? --base ROW"),
     "several": (csv_of([{**line, "acc": 1} for line in WIDE]), [], "there are loss, acc"),
+    "text": (csv_of(LONG).replace("3.11", "oops"), [], 'loss "oops" is no number'),
+    "text of a run": (csv_of(WIDE).replace("3.11", "oops"), [], 'loss "oops" is no number'),
+    "resample": (csv_of([{**line, "resample": "x"} for line in LONG]), [], 'resample "x" is not'),
     "twice": (csv_of([*LONG, LONG[-1]]), [], "deep, seed 3: loss has two values"),
     "seeds": (csv_of([{**line, "seed": line["row"]} for line in LONG]), [], "no seed in common"),
     "json": ('{"row": "a"}\n[1]', [], ":2: is no JSON object"),

@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from ablate.stats.stream import RUNS_OF_CHAIN, SMALLEST, Stream, level, log_evidence
+from ablate.stats.stream import PROPOSALS, RUNS_OF_CHAIN, SMALLEST, Stream, level, log_evidence
 from benchmarks.streams import gate, greedy
 from tests.cli.inside import inside
 
@@ -85,6 +85,19 @@ def test_a_lower_score_can_be_better_and_a_diverged_proposal_is_dropped():
     assert stream.chain == ["base", "lower"]
     assert stream.proposals["burst"].state == "dropped"
     assert stream.ignored == 1
+
+
+def test_a_proposal_after_those_that_spend_the_level_is_not_tested():
+    stream = Stream("base", more_is_better=True)
+    for score in (0.1, -0.1) * RUNS_OF_CHAIN:
+        stream.add("base", score)
+    for number in range(PROPOSALS):
+        stream.add(f"worse {number}", -5.0)
+    stream.add("best", 9.0)
+    states = [proposal.state for proposal in stream.proposals.values()]
+    assert states == [*["dropped"] * PROPOSALS, "untested"]
+    (step,) = stream.next_steps
+    assert step.startswith("The level is spent over 100 proposals")
 
 
 def test_the_command_says_what_to_run_next(tmp_path):
