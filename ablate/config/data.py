@@ -94,6 +94,11 @@ class CorpusConfig(Section):
         "from the study's folder",
     )
 
+    @property
+    def evaluated(self) -> str:
+        """What a decoding evaluates, which is part of its id: the test split."""
+        return self.test
+
     @model_validator(mode="after")
     def _hub_name(self) -> CorpusConfig:
         if self.corpus.startswith(HUB) and not _HUB_NAME.fullmatch(self.corpus):

@@ -97,6 +97,12 @@ class LanguageData(CorpusConfig):
         "`sentence_bad` in JSON Lines, Parquet or TSV, as BLiMP has them",
     )
 
+    @property
+    def evaluated(self) -> str:
+        """The test split, and the minimal pairs where there are some."""
+        pairs = self.minimal_pairs
+        return self.test if pairs is None else f"{self.test}, pairs {pairs}"
+
     @model_validator(mode="after")
     def _shares_and_vocabulary(self) -> LanguageData:
         if self.tokenizer == BYTES and self.vocab_size != BYTE_VOCABULARY:

@@ -222,10 +222,7 @@ class RowReader:
 
     @property
     def _test(self) -> str:
-        if self.data is None:
-            return ""
-        pairs = getattr(self.data, "minimal_pairs", None)
-        return self.data.test if pairs is None else f"{self.data.test}, pairs {pairs}"
+        return self.data.evaluated if self.data else ""
 
     def _rule(self, spec: RowSpec) -> Match | None:
         of_group = "match" in spec.options.written

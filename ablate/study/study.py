@@ -28,7 +28,7 @@ class Row:
     label: stable and readable, such as `A h=1 d_k=512`; `base` for base.
     group: name of the group that makes the row.
     config: the resolved configuration.
-    test: test split to translate, as in `data.test`.
+    test: what is evaluated, as in `data.evaluated`.
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
     tuning: the candidates of `tune`; None without it.
