@@ -107,6 +107,7 @@ def table_context(
     legend = layout.legend_with("bold")
     groups = [list(group) for _, group in groupby(rows, key=lambda row: row["group"])]
     return {
+        "elsewhere": table.is_measured_elsewhere,
         "name": table.study.name,
         "columns": layout.columns,
         "groups": groups,

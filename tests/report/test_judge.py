@@ -243,7 +243,7 @@ def test_the_page_has_table_and_figure_and_nothing_of_a_study(tmp_path):
     assert "Better than base: wide" in text
     assert 'data-row="deep"' in text
     assert "<svg" in text
-    for part in ('id="settings"', 'id="provenance"', "params", "blank: as base"):
+    for part in ('id="settings"', 'id="provenance"', "params", "as base", "base configuration"):
         assert part not in text
 
 
