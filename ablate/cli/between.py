@@ -41,7 +41,7 @@ base:
   eval_every: 125
   checkpoint_every: 250
 
-seeds: [1, 2, 3, 4]
+seeds: {rows: 4, base: 8}
 
 rows:
   path:
@@ -66,10 +66,9 @@ def study_between(start: str, end: str) -> str:
         if name not in PRESETS:
             raise UsageError("--between: " + unknown_name("preset", name, PRESETS))
     first, last = ({"preset": name, **_small(PRESETS[name])} for name in (start, end))
+    first.update({name: value for name, value in SIZES.items() if name != "d_ff"})
     # A model without feed-forward networks has no d_ff.
     place = last if PRESETS[start].get("feed_forward") == "none" else first
-    sizes = {name: value for name, value in SIZES.items() if name != "d_ff"}
-    first = {**first, **sizes}
     place["d_ff"] = SIZES["d_ff"]
     try:
         steps = steps_between(first, last)

@@ -27,6 +27,8 @@ def test_it_leads_from_one_preset_to_the_other_both_ways(tmp_path, name):
         )
         rows = {row.label: row.config for row in study.rows}
         assert (rows["base"].n_layers, rows["base"].d_model) == (6, 64)
+        widths = {row.d_ff for row in rows.values() if row.feed_forward != "none"}
+        assert max(widths) <= 256
         for field in ("mixer", "norm", "qk_norm", "n_experts", "positional_encoding"):
             given = PRESETS[end].get(field)
             assert getattr(rows["path all"], field) in (given, 4 if field == "n_experts" else given)
