@@ -28,7 +28,7 @@ from ablate.analysis.results import (
 from ablate.analysis.scores import Scores
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
-from ablate.config.metrics import PPL, PPL_CHAR, Metric, Part
+from ablate.config.metrics import PPL, PPL_CHAR, Metric, ScorePart
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.stats.looks import Look
@@ -103,7 +103,7 @@ class TableRow:
         done = [run.steps for run in self.runs if run.decoding]
         return done[-1] if done else self.row.config.train_steps
 
-    def part(self, metric: Metric, part: Part) -> Scores:
+    def part(self, metric: Metric, part: ScorePart) -> Scores:
         """A part of the scores in a metric; empty where the results do not have it."""
         found = {}
         for run in self.runs:

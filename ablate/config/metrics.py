@@ -10,7 +10,7 @@ from ablate.formatting import interval_text, number, ratio, signed
 
 
 @dataclass(frozen=True)
-class Part:
+class ScorePart:
     """A number that a metric's score is made with, shown beside it with its `meaning`.
 
     least: a row with a smaller mean gets the remark, which names the remedy.
@@ -53,7 +53,7 @@ class Metric:
     scorer: str = ""
     item: str = "sentence"
     chance: float = 0.0
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ScorePart, ...] = ()
     scale: Literal["linear", "log"] = "linear"
     is_probe: bool = False
 
@@ -163,7 +163,7 @@ ANSWER_METRICS = (
 
 # exp(1 - reference length / length) of translations that are shorter in total; a factor of BLEU
 # (Papineni et al., 2002).
-BREVITY_PENALTY = Part(
+BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
     least=0.98,

@@ -15,7 +15,7 @@ NEVER = (PAD, MASK, BOS)
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Prediction:
     """A token that may be behind a mask, with its probability."""
 
     id: int
@@ -32,7 +32,7 @@ class FilledText:
     """
 
     text: str
-    masks: tuple[tuple[Candidate, ...], ...]
+    masks: tuple[tuple[Prediction, ...], ...]
 
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -69,7 +69,7 @@ def fill_masks(
     values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))
     masks = tuple(
         tuple(
-            Candidate(id, piece, value)
+            Prediction(id, piece, value)
             for id, piece, value in zip(row, tokenizer.pieces(row), some, strict=True)
         )
         for row, some in zip(indices.tolist(), values.tolist(), strict=True)

@@ -29,7 +29,7 @@ SEQUENCE_SEED = 20170612
 # Lines
 
 
-def text_lines(
+def probe_lines(
     scores: TokenScores, contexts: Contexts, blocks: Blocks, evaluation: str
 ) -> Iterator[str]:
     """A line for each block: of each probe the nats of its tokens, and their number.

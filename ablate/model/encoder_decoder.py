@@ -16,7 +16,7 @@ from ablate.model.transformer import Transformer
 
 
 @dataclass
-class Memory:
+class EncodedSource:
     """The encoded source, as attention over it takes it.
 
     Attributes:
@@ -27,10 +27,10 @@ class Memory:
     layers: list[KeyValues]
     key_mask: Tensor | None
 
-    def select(self, rows: Tensor) -> Memory:
+    def select(self, rows: Tensor) -> EncodedSource:
         """Rows (B') of the batch, in this order."""
         key_mask = None if self.key_mask is None else self.key_mask.index_select(0, rows)
-        return Memory([layer.select(rows) for layer in self.layers], key_mask)
+        return EncodedSource([layer.select(rows) for layer in self.layers], key_mask)
 
     def context(self, queries: int) -> AttentionContext:
         """Context of attention of so many queries over all tokens of the source."""
@@ -42,7 +42,9 @@ class Memory:
 class EncoderDecoderCache(DecodingCache):
     """Decoding cache with the encoded source."""
 
-    def __init__(self, stack: Stack[DecoderLayer], memory: Memory, source: Tensor, K: int) -> None:
+    def __init__(
+        self, stack: Stack[DecoderLayer], memory: EncodedSource, source: Tensor, K: int
+    ) -> None:
         super().__init__(stack, [None] * len(stack) * stack.loops, source, K)
         self.memory = memory
 
@@ -98,7 +100,7 @@ class EncoderDecoder(Transformer):
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)
 
-    def encode(self, source: Tensor) -> Memory:
+    def encode(self, source: Tensor) -> EncodedSource:
         """Encode token ids (B, S), padded with 0 at the end."""
         context = encoder_context(source, self.encoder)
         embedding = self.embedding if self.source_embedding is None else self.source_embedding
@@ -107,7 +109,7 @@ class EncoderDecoder(Transformer):
         )
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
         # Projected once for the whole sentence; decoding reads them in each step.
-        return Memory(
+        return EncodedSource(
             [layer.cross_attention.key_values(x, context) for layer in self.decoder],
             context.key_mask,
         )

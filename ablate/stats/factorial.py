@@ -26,7 +26,7 @@ MAX_FACTORS = 10
 
 
 @dataclass(frozen=True)
-class Generator:
+class DesignGenerator:
     """A factor whose level in each cell is a product of other factors' levels, times `sign`."""
 
     factor: str
@@ -42,7 +42,7 @@ class Fraction:
     """
 
     factors: tuple[str, ...]
-    generators: tuple[Generator, ...] = ()
+    generators: tuple[DesignGenerator, ...] = ()
 
     @property
     def basic(self) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
             for names in itertools.combinations(basic, size)
         ]
         for chosen in itertools.combinations(products, generated):
-            fraction = Fraction(factors, tuple(map(Generator, others, chosen)))
+            fraction = Fraction(factors, tuple(map(DesignGenerator, others, chosen)))
             if (fraction.resolution or 0) >= resolution:
                 return fraction
     return Fraction(factors)

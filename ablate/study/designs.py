@@ -15,7 +15,7 @@ from ablate.config import standard_name
 from ablate.config.steps import steps_between
 from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
-from ablate.stats.factorial import MAX_FACTORS, Fraction, Generator, smallest_fraction
+from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
 from ablate.study.settings import Fault, Settings, name_faults, reference, value_faults
 from ablate.study.typed import KEY, Misplaced, mapping_of
 from ablate.study.yaml_nodes import Mark, Node
@@ -310,7 +310,7 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
             if name in names[:index]:
                 message = f"{factor}: a factor is repeated{_product(basic)}"
                 raise Misplaced((("generators", factor), message))
-        read.append(Generator(factor, frozenset(names), -1 if text.startswith("-") else 1))
+        read.append(DesignGenerator(factor, frozenset(names), -1 if text.startswith("-") else 1))
     fraction = Fraction(factors, tuple(read))
     if read and (fraction.resolution or 0) < 3:
         words = ", ".join(fraction.text(word) for word in fraction.relation if len(word) < 3)

@@ -138,7 +138,7 @@ class LanguageModel(TextTask):
         lines = self.lines(scores, blocks, evaluation)
         if not config.probes:
             return lines
-        lines += probes.text_lines(scores, contexts, blocks, evaluation)
+        lines += probes.probe_lines(scores, contexts, blocks, evaluation)
         (context, stride), V = _evaluation(config), corpus.tokenizer.vocab_size
         sequences, length = probes.repeated_sequences(V, context)
         if length > 1:

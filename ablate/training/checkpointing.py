@@ -24,7 +24,7 @@ MAX_WAITING = 2
 RETRY_SECONDS = 30.0
 
 
-def intervals(config: TrainingConfig) -> tuple[int, ...]:
+def checkpoint_intervals(config: TrainingConfig) -> tuple[int, ...]:
     """Steps between checkpoints: `checkpoint_every`, and with patience also `eval_every`."""
     return (
         (config.checkpoint_every,)
@@ -35,7 +35,7 @@ def intervals(config: TrainingConfig) -> tuple[int, ...]:
 
 def is_due(config: TrainingConfig, step: int) -> bool:
     """Whether a checkpoint is due after a step. One is also saved after the last step."""
-    return any(step % every == 0 for every in intervals(config))
+    return any(step % every == 0 for every in checkpoint_intervals(config))
 
 
 def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
@@ -43,7 +43,7 @@ def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
     them.
     """
     due = {step}
-    for every in intervals(config):
+    for every in checkpoint_intervals(config):
         # Only the last `count` of each interval can be among the last `count` of all.
         due.update(range(step - step % every, max(0, step - count * every), -every))
     return sorted(due)[-count:]
@@ -51,9 +51,9 @@ def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
 
 def count_due(config: TrainingConfig, step: int) -> int:
     """Number of checkpoints that were due up to `step`, which is the last of them."""
-    due = sum(step // every for every in intervals(config))
+    due = sum(step // every for every in checkpoint_intervals(config))
     if config.patience is not None:
-        due -= step // lcm(*intervals(config))  # due for both reasons
+        due -= step // lcm(*checkpoint_intervals(config))  # due for both reasons
     return due if is_due(config, step) else due + 1
 
 

@@ -22,7 +22,7 @@ class Place(NamedTuple):
     parts: int
 
 
-def place_of(config: TrainingConfig, step: int) -> Place:
+def place_in_batch(config: TrainingConfig, step: int) -> Place:
     """The part of a whole batch that a step trains on, so that nothing is left out or repeated."""
     before = 0  # whole batches of the stages before
     for begin, end, count in config.batch_stages:
@@ -49,7 +49,7 @@ class GrowingOrder:
 
     def at(self, step: int) -> NDArray[np.int64]:
         """Indices of the records in the batch of a step, counted from 1."""
-        place = place_of(self.config, step)
+        place = place_in_batch(self.config, step)
         records = self.order.at(place.batch)
         # The last batch of an epoch may be too small to be divided: it is then used again.
         parts = [part for part in divide(self.split, records, place.parts) if len(part)]

@@ -55,7 +55,7 @@ class Recipe(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Group:
+class ParameterGroup:
     """Parameters by name that share a rule, a multiple of the rate, and a weight decay."""
 
     parameters: dict[str, nn.Parameter]
@@ -274,7 +274,7 @@ def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimi
     return Optimizer(model, config)
 
 
-def _groups(model: nn.Module, config: RowConfig) -> list[Group]:
+def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
     """Groups of a model's parameters: those that decay most first, with those of a rule for
     matrices before all others.
     """
@@ -290,7 +290,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[Group]:
     groups = []
     for recipe in sorted(by_recipe, key=lambda recipe: (not recipe.of_matrix, -recipe.decay)):
         rule = _rule(config, recipe.of_matrix)
-        groups.append(Group(by_recipe[recipe], rule, recipe.rate, recipe.decay))
+        groups.append(ParameterGroup(by_recipe[recipe], rule, recipe.rate, recipe.decay))
     return groups
 
 

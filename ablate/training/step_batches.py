@@ -15,7 +15,7 @@ from ablate.training.growing_batches import GrowingOrder
 
 
 @dataclass(frozen=True)
-class Part:
+class BatchPart:
     """A part of a batch, which one process works on: its index in the batch, and micro-batches to
     go through once.
     """
@@ -35,7 +35,7 @@ class StepBatch:
 
     items: NDArray[np.int64]
     n_tokens: int
-    parts: Sequence[Part]
+    parts: Sequence[BatchPart]
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class StepBatches:
         """
         items, split = self.order.at(step), self.task.at_step(self.split, self.order.seed, step)
         parts = divide(self.split, items, self.parts)
-        mine = [Part(index, self._micro_batches(split, parts[index], limit)) for index in self.mine]
+        mine = [
+            BatchPart(index, self._micro_batches(split, parts[index], limit)) for index in self.mine
+        ]
         return StepBatch(items, self.task.n_targets(split, items), mine)
 
     def _micro_batches(self, split: Split, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:

@@ -50,7 +50,7 @@ from ablate.training.loss_term import loss_term_of
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import make_optimizer
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
-from ablate.training.step_batches import Part, StepBatches
+from ablate.training.step_batches import BatchPart, StepBatches
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
 # A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of
@@ -231,7 +231,7 @@ class Trainer:
         self.context.on_out_of_memory(self.micro_batch_tokens)
         return None
 
-    def _add_part(self, part: Part, step: int, n_tokens: int) -> None:
+    def _add_part(self, part: BatchPart, step: int, n_tokens: int) -> None:
         """Add the gradients of a part of the batch, whose dropout masks depend on no other part."""
         if self.tree is None:
             for batch in part.micro_batches:

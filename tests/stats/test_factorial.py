@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from ablate.stats.factorial import Fraction, Generator, effects, smallest_fraction
+from ablate.stats.factorial import DesignGenerator, Fraction, effects, smallest_fraction
 
 NAMES = tuple("ABCDEFGHIJ")
 # Runs of the smallest two-level design of each resolution, by number of factors.
@@ -46,7 +46,7 @@ def fractions(draw):
     basic = NAMES[: k - p]
     products = st.sets(st.sampled_from(basic), min_size=2)
     generators = [
-        Generator(name, frozenset(draw(products)), draw(st.sampled_from([-1, 1])))
+        DesignGenerator(name, frozenset(draw(products)), draw(st.sampled_from([-1, 1])))
         for name in NAMES[k - p : k]
     ]
     return Fraction(NAMES[:k], tuple(generators))
@@ -73,7 +73,7 @@ def test_aliases_have_equal_columns_and_contrasts_orthogonal_ones(fraction):
 
 
 def test_the_signs_of_a_negative_generator():
-    fraction = Fraction(("A", "B", "C"), (Generator("C", frozenset("AB"), -1),))
+    fraction = Fraction(("A", "B", "C"), (DesignGenerator("C", frozenset("AB"), -1),))
     assert [tuple(cell.values()) for cell in fraction.cells()] == [
         (-1, -1, -1),
         (-1, 1, 1),

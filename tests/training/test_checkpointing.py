@@ -22,8 +22,8 @@ from ablate.training.checkpointing import (
     Snapshot,
     average,
     averaged_steps,
+    checkpoint_intervals,
     count_due,
-    intervals,
     is_due,
 )
 from ablate.training.metrics_log import MetricsLog
@@ -64,8 +64,8 @@ def test_due_checkpoints_are_those_found_by_looking_at_every_step(
 
 def test_evaluations_count_as_intervals_only_with_patience():
     settings = {"checkpoint_every": 6, "eval_every": 4}
-    assert intervals(resolve_row(settings)) == (6,)
-    assert intervals(resolve_row({**settings, "patience": 2})) == (6, 4)
+    assert checkpoint_intervals(resolve_row(settings)) == (6,)
+    assert checkpoint_intervals(resolve_row({**settings, "patience": 2})) == (6, 4)
 
 
 # Averaging
