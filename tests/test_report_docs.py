@@ -268,3 +268,17 @@ def test_the_table_of_power_is_that_of_the_plan():
     assert found.split(" | ") == [
         f"{detectable(int(seeds), 13, 1.0):.1f}" for seeds in head.split(" | ")
     ]
+
+
+@pytest.mark.parametrize(
+    ("page", "name"), [("README.md", "anatomy"), ("docs/index.md", "multi30k")]
+)
+def test_what_a_model_learns_nothing_without_is_said_of_the_study_that_shows_it(page, name):
+    parts = {"residual connections": {"residual": False}, "warm-up": {"warmup_steps": 1}}
+    text = " ".join((ROOT / page).read_text().split())
+    (sentence,) = (part for part in re.split(r"[.:] ", text) if "learns nothing" in part)
+    table = json.loads((ROOT / f"results/{name}/table.json").read_text())
+    learned_nothing = [row["changed"] for row in table["rows"] if row["bleu"]["mean"] < 1]
+    assert [change for words, change in parts.items() if words in sentence] == learned_nothing
+    base = read_study(ROOT / f"studies/{name}.yaml").base.config
+    assert ("post-norm" in sentence) == (base.norm_position == "post")

@@ -84,8 +84,8 @@ def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
     """
     try:
         result = folder.read_result()
-    except Damaged:
-        return None  # the next `ablate run` makes it again
+    except StoreError:
+        return None  # as a missing one, and told wherever runs are shown
     if result is not None and result.outcome == "diverged":
         return math.inf
     decoding = result.decodings.get(row.decoding) if result else None
@@ -121,8 +121,8 @@ def loss_of(folder: RunFolder) -> float | None:
     """
     try:
         result = folder.read_result()
-    except Damaged:
-        return None  # the next `ablate run` makes it again
+    except StoreError:
+        return None  # as a missing one, and told wherever runs are shown
     if result is None:
         return None
     if result.outcome == "diverged":

@@ -22,6 +22,7 @@ from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.settle import settle
 from ablate.formatting import plural
 from ablate.store import Results
+from ablate.store.status import damage_of
 from ablate.study import Run, Study
 
 
@@ -153,10 +154,10 @@ def next_stage(
         return Stage(**vars(step), part=study, runs=tuple(rows), at_once=len(rows))
     obstacle = ""
     if waiting:
-        obstacle = (
-            f"tuning runs have failed, and {plural(waiting, 'run')} cannot begin; "
-            f"see `ablate status`"
-        )
+        cause = "tuning runs have failed"
+        for run in tuning.runs() if tuning is not None else ():
+            cause = damage_of(results.run(run.id)) or cause
+        obstacle = f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"
     return Finished(**vars(step), obstacle=obstacle)
 
 

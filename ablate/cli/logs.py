@@ -29,13 +29,15 @@ def command(
     ] = 20,
 ) -> None:
     """Show the last lines of the logs of pilots, or of a row's runs."""
+    from ablate.analysis.settle import settle
     from ablate.store.jobs import jobs_of
     from ablate.store.status import last_lines
     from ablate.study.select import find_row
 
-    content, root = StudyOptions(results).open(study)
+    content, root = StudyOptions(results).read(study)
     logs: list[tuple[str, Path]] = []
     if row is not None:
+        content = settle(content, root)
         named = find_row(content, row)
         for run in content.runs_of(named):
             logs.append((f"{named.label} seed {run.seed}", root.run(run.id).log))

@@ -155,6 +155,19 @@ class StudyOptions:
         return [f"--{name}" for name in names if getattr(self, name) != getattr(type(self), name)]
 
     def open(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
+        """As `read`, with the choices that tuning runs have made so far.
+
+        Raises:
+            StudyError: a fault in the study or in --set.
+            UsageError: a fault in --rows or --seeds.
+            StoreError: the result of a tuning run cannot be read.
+        """
+        from ablate.analysis.settle import settle  # slow to import: `--help` does without
+
+        content, root = self.read(study, may_be_new=may_be_new)
+        return settle(content, root), root
+
+    def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
         """Read the study, select its rows and seeds, and open its results root.
 
         A note says if the results root does not exist; if it may be new, only where a folder has a
@@ -164,10 +177,10 @@ class StudyOptions:
             StudyError: a fault in the study or in --set.
             UsageError: a fault in --rows or --seeds.
         """
-        from ablate.analysis.settle import open_study  # slow to import: `--help` does without
+        from ablate.study import read_study  # slow to import: `--help` does without
 
         root = Results(self.results)
-        content = open_study(study, root, self.selection)
+        content = read_study(study, self.selection)
         if self.results != DEFAULT_RESULTS and not self.results.exists():
             near = did_you_mean_path(self.results, Path.is_dir)
             if near or not may_be_new:

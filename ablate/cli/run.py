@@ -100,7 +100,7 @@ def command(
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.analysis.missing import failed_before
-    from ablate.analysis.stages import next_stage
+    from ablate.analysis.stages import Finished, next_stage
     from ablate.loggers import select_loggers
     from ablate.plan.budget import Budget, WithinBudget, base_alone
     from ablate.plan.plan import plan_of
@@ -160,7 +160,10 @@ def command(
     if failed := outcome.states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
-    if not outcome.complete:
+    obstacle = end.obstacle if isinstance(end, Finished) else ""
+    if obstacle:
+        console.print(obstacle, soft_wrap=True)
+    if obstacle or not outcome.complete:
         raise typer.Exit(EXIT_RUN_FAILED)
 
 

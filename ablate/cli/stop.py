@@ -25,7 +25,7 @@ def command(
     from ablate.cluster.profiles import engine_of
     from ablate.store.jobs import STOPPED, open_jobs
 
-    content, root = StudyOptions(results).open(study)
+    content, root = StudyOptions(results).read(study)  # its runs may be unreadable
     jobs = open_jobs(root, content.name)
     if not jobs:
         echo(f"{content.name}: no job is open under {root.root}")

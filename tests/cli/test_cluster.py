@@ -290,6 +290,23 @@ def test_a_job_that_is_stopped_says_who_was_asked(here):
     assert "asked to stop" in inside("status", "small.yaml").out
 
 
+def test_a_tuned_study_is_stopped_and_its_logs_are_shown_though_a_result_is_unreadable(here):
+    results = Results(here / "results")
+    tune = "tune: {grid: {learning_rate: [0.1, 0.2]}, seeds: [9]}\n"
+    (here / "small.yaml").write_text(STUDY + tune)
+    trials = read_study(here / "small.yaml").tuning
+    for run in trials.runs():
+        write_json(results.run(run.id).result, {"format": 99})  # of a later version
+    job = new_job(results, "small")
+    a_job(job)
+    (job.logs / "a.log").write_text("a line\n")
+    assert "a line" in inside("logs", "small.yaml").out
+    assert (inside("stop", "small.yaml").code, job.stop.exists()) == (0, True)
+    done = inside("run", "small.yaml")  # which names the file in the place of a table alone
+    assert (done.code, "written by another version of ablate" in done.out) == (1, True)
+    assert "result.json: written by another version" in inside("status", "small.yaml").out
+
+
 def test_a_log_that_leads_nowhere_keeps_the_others_from_no_one(here):
     job = new_job(Results(here / "results"), "small")
     a_job(job)
