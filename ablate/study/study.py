@@ -11,6 +11,7 @@ from typing import Any, Literal
 from ablate.config import RowConfig, decoding_id, run_id
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import DEFAULT_TASK, fold_vocab_size
+from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
@@ -342,7 +343,10 @@ class Study:
 
 
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
-    """The fields that differ from base, with the values of `config`."""
-    return {
-        name: value for name, value in config.model_dump().items() if value != getattr(base, name)
-    }
+    """The fields that differ from base and have an effect in `config`, with its values."""
+    inactive = dict(inactive_fields(config, config))
+    changed = {}
+    for name, value in config.model_dump().items():
+        if value != getattr(base, name) and name not in inactive:
+            changed[name] = value
+    return changed

@@ -105,6 +105,13 @@ base: {preset: gpt2, N: 6, d_model: 64, d_ff: 256, h: 4, train_steps: 300, conte
 """
 
 
+def test_fields_without_effect_in_a_row_are_no_changes_of_it(read):
+    """Mamba 2 has no feed-forward network, so the table shows no inner width of it."""
+    changed = read(f"{LM}rows:\n  A: {{set: {{preset: mamba2}}}}\n").rows[1].changed
+    assert changed["feed_forward"] == "none"
+    assert not {"d_ff", "activation", "attention_bias"} & changed.keys()
+
+
 def test_a_preset_is_the_end_of_a_path(read):
     """With a step for each part in which it differs from base, whatever base's own settings."""
     end = "{preset: qwen3, n_kv_heads: 2}"
