@@ -4,19 +4,21 @@ nothing of them.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.metrics import PPL
+from ablate.errors import StoreError
 from ablate.formatting import ellipsis
 from ablate.loggers.dashboards import Dashboard, LoggedRun, Point, RunLogger
 from ablate.plan.progress import run_labels
 from ablate.store import Results
-from ablate.store.records import Result
+from ablate.store.files import read_bytes
+from ablate.store.records import Result, parse_metrics
 from ablate.study import Study
 
 EVERY_SECONDS = 2.0
@@ -119,7 +121,9 @@ class Mirror:
     def _send(self, dashboard: Dashboard, copy: _Copy) -> None:
         """Send the new lines of a run, and end its record when the run is finished."""
         folder = self.results.run(copy.run.id)
-        result = folder.read_result()  # read before the log, which is then complete
+        result = None
+        with suppress(StoreError):  # of one run: it is named wherever runs are shown
+            result = folder.read_result()  # read before the log, which is then complete
         points = _new_points(folder.metrics, copy)
         if copy.logger is None and (points or result):
             copy.logger = dashboard.start(copy.run)
@@ -153,15 +157,14 @@ def _suffix(config: RowConfig) -> str:
 def _new_points(file: Path, copy: _Copy) -> list[Point]:
     """The points of the lines after those that were sent."""
     try:
-        content = file.read_bytes() if file.stat().st_size != copy.size else b""
-    except FileNotFoundError:
+        content = read_bytes(file) if file.stat().st_size != copy.size else None
+    except (OSError, StoreError):
         return []
+    content = content or b""
     points: list[Point] = []
     # Whole lines only: a worker may be writing the last one.
-    for line in content[: content.rfind(b"\n") + 1].splitlines()[copy.lines :]:
-        values = json.loads(line)
-        del values["tokens"]
-        points.append((values.pop("step"), values))
+    for line in parse_metrics(content[: content.rfind(b"\n") + 1])[copy.lines :]:
+        points.append((line.step, line.model_dump(exclude={"step", "tokens"}, exclude_none=True)))
     copy.lines += len(points)
     copy.size = len(content) or copy.size
     return points

@@ -25,6 +25,7 @@ class MLflow:
         if not uri:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             uri = (folder / "mlflow").absolute().as_uri()
+            _cut_partial_lines(folder / "mlflow")
         self.client = MlflowClient(tracking_uri=uri)
 
     def start(self, run: LoggedRun) -> _TrackedRun | None:
@@ -43,6 +44,19 @@ class MLflow:
             self.client.log_batch(tracked.info.run_id, params=settings)
         self.client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
         return _TrackedRun(self.client, tracked.info.run_id)
+
+
+def _cut_partial_lines(folder: Path) -> None:
+    """Leave whole lines in MLflow's files of values: a full disk cuts one, and with it MLflow can
+    read none of the runs.
+    """
+    for file in folder.glob("*/*/metrics/*"):
+        content = file.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if not whole:
+            file.unlink()
+        elif whole != content:
+            file.write_bytes(whole)
 
 
 class _TrackedRun:

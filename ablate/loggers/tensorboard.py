@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
-from tensorboard.summary.writer.event_file_writer import EventFileWriter
+from tensorboard.summary.writer.record_writer import RecordWriter
 
 from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
 
@@ -26,22 +27,32 @@ class TensorBoard:
 
 
 class _EventFile:
+    """Written by this thread: TensorBoard's own writer has one more, whose failure is a traceback
+    in the terminal.
+    """
+
     def __init__(self, record: RecordFolder) -> None:
         self.record, self.last = record, 0
-        self.writer = EventFileWriter(record.clear())
+        name = f"events.out.tfevents.{int(time.time()):010}.{socket.gethostname()}"
+        self.file = (Path(record.clear()) / name).open("xb")
+        self.records = RecordWriter(self.file)
+        self._add(file_version="brain.Event:2")
 
     def log(self, points: Sequence[Point]) -> None:
         for step, values in points:
             summary = Summary()
             for name, value in values.items():
                 summary.value.add(tag=name, simple_value=value)
-            self.writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+            self._add(step=step, summary=summary)
             self.last = step
-        self.writer.flush()
+        self.file.flush()
 
     def finish(self, scores: Mapping[str, float] | None) -> None:
         if scores is not None:
             self.log([(self.last, scores)])
-        self.writer.close()
+        self.file.close()
         if scores is not None:
             self.record.complete()
+
+    def _add(self, **content: object) -> None:
+        self.records.write(Event(wall_time=time.time(), **content).SerializeToString())

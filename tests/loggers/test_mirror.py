@@ -92,6 +92,17 @@ def test_a_run_is_opened_with_its_first_line_and_its_settings(logged, kept):
     assert kept.scores == {"A h=1": None}  # closed, but not as finished
 
 
+@pytest.mark.parametrize("damaged", ["result", "metrics"])
+def test_a_damaged_file_of_one_run_does_not_end_the_logging_of_others(logged, kept, damaged):
+    for label in ("base", "A h=1"):
+        logged.write(label, 20)
+        logged.fake.done(label, 1, 5.0, 25.0)
+    getattr(logged.fake.folder("base", 1), damaged).write_text('{"step": 10}\n[1, 2]\nx\n')
+    follow(logged, kept)
+    assert kept.scores["A h=1"] == {"final_ppl": 5.0, "final_bleu": 25.0}
+    assert logged.printed == []
+
+
 def test_a_run_that_has_diverged_is_closed_without_scores(logged, kept):
     logged.write("base", 20)
     logged.fake.diverged("base", 1, 20, "the loss exploded")
