@@ -378,7 +378,7 @@ def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[In
 
 def _verified_source(plugin: Reference, folder: Path) -> tuple[Path, bytes]:
     path = folder / plugin.file
-    source = path.read_bytes() if path.exists() else b""
+    source = path.read_bytes() if path.is_file() else b""
     # The id of the run covers the hash: another source would continue another model under its name.
     if source_hash(source) != plugin.digest:
         raise StoreError(f"{path}: is not the source of {plugin}; remove the run to train it again")

@@ -132,8 +132,9 @@ def publish(
             )
     if folder != own:  # which `claim` has given to this study
         _refuse_files_of_others(folder, files, study)
-    for name, content in files.items():
-        write_bytes(folder / name, content, durable=name in texts)
+    # First the two by which the next publication knows this one, which may be interrupted.
+    for name in dict.fromkeys(("study.yaml", "table.json", *files)):
+        write_bytes(folder / name, files[name], durable=name in texts)
     return list(files)
 
 

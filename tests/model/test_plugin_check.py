@@ -699,14 +699,19 @@ def test_of_several_classes_the_one_at_fault_is_named(tmp_path, kept):
 # The source of the class
 
 
-@pytest.mark.parametrize("change", ["tampered", "removed"])
+@pytest.mark.parametrize("change", ["tampered", "removed", "folder", "pipe"])
 def test_a_source_with_another_hash_than_pinned_is_refused(tmp_path, kept, change):
     """A module that is already loaded changes nothing about it."""
     pinned = kept(GOOD["attention"])
     (path,) = tmp_path.iterdir()
     config = shape(attention=pinned)
     build(config, V, 1, sources=tmp_path)
-    path.write_bytes(path.read_bytes() + b"#") if change == "tampered" else path.unlink()
+    source = path.read_bytes()
+    path.unlink()
+    if change == "tampered":
+        path.write_bytes(source + b"#")
+    elif change in ("folder", "pipe"):
+        {"folder": os.mkdir, "pipe": os.mkfifo}[change](path)
     with pytest.raises(StoreError) as caught:
         check_plugins(config, tmp_path)
     expected = f"{path}: is not the source of {pinned}; remove the run to train it again"

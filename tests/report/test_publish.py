@@ -10,6 +10,7 @@ from ablate.errors import StoreError, StudyError
 from ablate.report.publish import claim, publish
 from ablate.report.render import as_json, comma_separated, markdown
 from ablate.store import Results
+from ablate.store.files import write_bytes
 from ablate.store.records import Provenance
 from ablate.study import read_study
 from tests.cli.inside import inside
@@ -39,6 +40,26 @@ def test_the_files_are_the_table_in_three_formats_the_study_and_its_provenance(f
     assert (folder / "table.csv").read_text() == comma_separated(table, timed=False)
     assert (folder / "table.json").read_text() == as_json(table, timed=False)
     assert (folder / "study.yaml").read_text() == results.study.path.read_text()
+
+
+@pytest.mark.parametrize("written", range(5))
+def test_an_interrupted_publication_is_made_by_the_next_one(fake, tmp_path, monkeypatch, written):
+    results = fake(seeds="1").all_done()
+    given = (results.table(), results.results, tmp_path / "to")
+    calls = []
+
+    def stop(path, content, **options):
+        if len(calls) == written:
+            raise KeyboardInterrupt
+        calls.append(path)
+        write_bytes(path, content, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("ablate.report.publish.write_bytes", stop)
+        with pytest.raises(KeyboardInterrupt):
+            publish(*given)
+    assert len(list(tmp_path.glob("to/*"))) == written
+    assert len(publish(*given)) == len(list(tmp_path.glob("to/*"))) == 5
 
 
 def test_provenance_lists_every_run_and_each_setting_once(fake):
