@@ -19,13 +19,9 @@ from ablate.config.variants import (
     CONVOLUTION_WIDTH,
     LAYER_SKIPS,
     MIXERS,
+    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
-    Activation,
-    Attention,
-    Norm,
-    PositionalEncoding,
-    norm_position,
     rotated_entries,
 )
 
@@ -82,35 +78,31 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     """Exact number of trained parameters, without those that custom classes add."""
     c, d = config, config.d_model
     total = (_embedding_matrices(c) * vocab_size + c.token_types) * d
-    total += (c.bigram_embeddings or 0) * d + (d + 1 if c.smear else 0)
+    total += (c.bigram_embeddings or 0) * d + c.smear * (d + 1)
     total += LAYER_SKIPS[c.layer_skips].count(c.passes)
     for depth, causal in zip(c.depths, (False, True), strict=True):
         for layer in c.layers(depth):
             total += _layer_parameters(layer, causal) + _value_parameters(layer, vocab_size)
         for layer in c.encodings(depth):
-            total += _positions(layer).parameters(layer, depth, causal)
-        if depth and norm_position(c.last_layer(depth).norm_position).at_end:
+            encoding = POSITIONAL_ENCODINGS[layer.positional_encoding]
+            total += encoding.parameters(layer, depth, causal)
+        if depth and NORM_POSITIONS[c.last_layer(depth).norm_position].at_end:
             total += _norm_parameters(c.last_layer(depth))
     if c.embedding_norm is True:
         total += _norm_parameters(c.all_layers[0])
     if c.output_transform:
-        total += d * d + _norm_parameters(c.all_layers[-1])
-        total += d * (c.output_transform is True)
+        total += d * (d + (c.output_transform is True)) + _norm_parameters(c.all_layers[-1])
     if c.output_bias:
         total += vocab_size
     return total
 
 
 def _layer_parameters(c: ModelConfig, causal: bool) -> int:
-    around = norm_position(c.norm_position).norms * _norm_parameters(c)
-    around += (
-        {"layerscale": c.d_model, "rezero": 1, "scalar": 1}.get(c.residual_scale, 0)
-        if c.residual
-        else 0
-    )
+    around = NORM_POSITIONS[c.norm_position].norms * _norm_parameters(c)
+    if c.residual:
+        around += {"layerscale": c.d_model, "rezero": 1, "scalar": 1}.get(c.residual_scale, 0)
     around += _hyper_vectors(c) + _hyper_weights(c)
-    total = _mixer_parameters(c, causal) + _feed_forward_parameters(c)
-    total += around if c.feed_forward == "none" else 2 * around
+    total = _mixer_parameters(c, causal) + _feed_forward_parameters(c) + sublayers(c) * around
     if c.embedding_skip and not c.has_both_stacks:
         total += 2
     total += c.stream_scale
@@ -121,38 +113,32 @@ def _layer_parameters(c: ModelConfig, causal: bool) -> int:
     return total
 
 
+def sublayers(c: ModelConfig) -> int:
+    """Sub-layers of a layer, without attention over the source."""
+    return 1 + (c.feed_forward != "none")
+
+
 def _hyper_vectors(c: ModelConfig) -> int:
     """Trained numbers of hyper-connections around one sub-layer, without matrices."""
-    scales = 2 if c.hyper_connections == "dynamic" else 0
-    return c.streams * (c.streams + 2) + scales if c.streams else 0
+    return c.streams * (c.streams + 2) + 2 * c.has_dynamic_streams
 
 
 def _hyper_weights(c: ModelConfig) -> int:
     """Weights of the matrix of dynamic hyper-connections around one sub-layer."""
-    is_dynamic = c.streams and c.hyper_connections == "dynamic"
-    return c.d_model * (c.streams + 2) if is_dynamic else 0
+    return c.has_dynamic_streams * c.d_model * (c.streams + 2)
 
 
 def _hyper_multiplications(c: ModelConfig) -> int:
     """Those of hyper-connections in one layer for each token."""
     mixing = c.streams * (c.streams + 2) * c.d_model
-    sublayers = 1 if c.feed_forward == "none" else 2
-    return sublayers * (mixing + c.streams * _hyper_weights(c))
-
-
-def _positions(c: ModelConfig) -> PositionalEncoding:
-    return POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
-
-
-def _attention(c: ModelConfig) -> Attention:
-    return ATTENTIONS.get(c.attention, Attention())
+    return sublayers(c) * (mixing + c.streams * _hyper_weights(c))
 
 
 def _input_projections(c: ModelConfig) -> int:
     """Projections into the inner layer of the feed-forward network: two with a gated activation,
     else one.
     """
-    return 2 if ACTIVATIONS.get(c.activation, Activation()).gated else 1
+    return 1 + ACTIVATIONS[c.activation].gated
 
 
 def inner_width(c: ModelConfig) -> int:
@@ -184,7 +170,7 @@ def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
     if c.n_experts is None or c.feed_forward == "none":
         return weights
     routed = c.experts_per_token if active else c.n_experts
-    gates = c.n_experts + (1 if c.shared_expert_gate and c.shared_experts else 0)
+    gates = c.n_experts + (c.shared_expert_gate and c.shared_experts > 0)
     return (routed + c.shared_experts) * weights + gates * c.d_model
 
 
@@ -214,7 +200,7 @@ def idle_parameters(config: RowConfig) -> int:
 def _norm_parameters(c: ModelConfig) -> int:
     if c.norm_position == "none":
         return 0
-    norm = NORMS.get(c.norm, Norm())
+    norm = NORMS[c.norm]
     return norm.vectors * c.d_model + norm.numbers
 
 
@@ -223,15 +209,15 @@ def _embedding_matrices(c: ModelConfig) -> int:
     tying.
     """
     if c.tied_embeddings == "none":
-        return 3 if c.has_both_stacks else 2
-    return 2 if c.tied_embeddings == "decoder" else 1
+        return 2 + c.has_both_stacks
+    return 1 + (c.tied_embeddings == "decoder")
 
 
 def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     mixer = MIXERS[c.mixer]
     if mixer.parameters:
         return mixer.parameters(c, causal)
-    attention = _attention(c)
+    attention = ATTENTIONS[c.attention]
     total = attention.parameters(c) + CONVOLUTION_WIDTH * convolved_width(c)
     total += _attention_parameters(c, c.n_heads, attention.forms_scores)
     if c.kv_rank is None:
@@ -246,7 +232,7 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
 
 def shared_entries(c: ModelConfig) -> int:
     """Entries of a key that all heads share in latent attention: those that are rotated."""
-    return rotated_entries(c) if c.positional_encoding == "rope" else 0
+    return (c.positional_encoding == "rope") * rotated_entries(c)
 
 
 def _latent_weights(c: ModelConfig) -> int:
@@ -255,7 +241,10 @@ def _latent_weights(c: ModelConfig) -> int:
     d, h, shared = c.d_model, c.n_heads, shared_entries(c)
     weights = d * (c.kv_rank + shared) + c.kv_rank * h * (c.d_k - shared + c.d_v)
     width = h * c.d_k
-    weights += d * width if c.query_rank is None else c.query_rank * (d + width)
+    if c.query_rank is None:
+        weights += d * width
+    else:
+        weights += c.query_rank * (d + width)
     return weights + d * (h * c.d_v + gate_width(c, h))
 
 
@@ -283,7 +272,7 @@ def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int
 
 def value_width(c: ModelConfig) -> int:
     """Numbers in the values of one token in self-attention."""
-    return (c.n_kv_heads or c.n_heads) * c.d_v
+    return c.kv_heads * c.d_v
 
 
 def _value_parameters(c: ModelConfig, vocab_size: int) -> int:
@@ -301,16 +290,15 @@ def value_weights(c: ModelConfig) -> int:
         return 0
     weights = (c.value_embedding_rank or 0) * value_width(c)
     if c.value_embeddings == "gated":
-        weights += c.d_model * (c.n_kv_heads or c.n_heads)
+        weights += c.d_model * c.kv_heads
     return weights
 
 
 def convolved_width(c: ModelConfig) -> int:
     """Channels of the convolution in self-attention."""
     if c.attention_convolution == "qkv":
-        keys = c.n_kv_heads or c.n_heads
-        return c.n_heads * c.d_k + keys * (c.d_k + c.d_v)
-    return c.d_model if c.attention_convolution == "input" else 0
+        return c.n_heads * c.d_k + c.kv_heads * (c.d_k + c.d_v)
+    return (c.attention_convolution == "input") * c.d_model
 
 
 def gate_width(c: ModelConfig, heads: int) -> int:
@@ -377,10 +365,8 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
             stacks += c.loops * of_token * tokens
             if causal and c.has_both_stacks:
                 stacks += _cross_multiplications(layer, n)
-    return 2 * (
-        stacks
-        + (vocab_size + (d if c.output_transform else 0)) * d * predicted_tokens(c, n.target_tokens)
-    )
+    output = (vocab_size + bool(c.output_transform) * d) * d
+    return 2 * (stacks + output * predicted_tokens(c, n.target_tokens))
 
 
 def predicted_tokens(c: RowConfig, tokens: float) -> float:
@@ -394,14 +380,15 @@ def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: i
     """Multiplications of one layer's mixer over sequences with this sum of lengths and of squared
     lengths.
     """
-    mixer, attention = MIXERS[c.mixer], _attention(c)
+    mixer, attention = MIXERS[c.mixer], ATTENTIONS[c.attention]
     if mixer.multiplications:
         return mixer.multiplications(c, causal) * tokens
     weights = self_attention_weights(c)
     projections = (weights + CONVOLUTION_WIDTH * convolved_width(c)) * tokens
     if attention.multiplications:
         return projections + attention.multiplications(c, causal, tokens, squares)
-    return projections + _positions(c).score_factor * _score_multiplications(c, c.n_heads) * squares
+    factor = POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
+    return projections + factor * _score_multiplications(c, c.n_heads) * squares
 
 
 def _cross_multiplications(c: ModelConfig, n: Lengths) -> int:
@@ -434,22 +421,21 @@ def optimizer_values(config: RowConfig, count: int) -> int:
     Two each in Adam and as assumed in a class of one's own, one in Muon and Lion, one or none in
     SGD, three in schedule-free AdamW, six in SOAP; and one in an average of the weights.
     """
-    each = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
-    values = each.get(config.optimizer, 2) * count
+    copies = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
+    values = (copies.get(config.optimizer, 2) + (config.ema_decay is not None)) * count
     if config.optimizer in ("muon", "normuon"):
         values -= hidden_matrices(config)
     if config.optimizer == "soap":  # m^2 + n^2 of a matrix is 2 m n or more
         values += 4 * hidden_matrices(config)
-    return values + (count if config.ema_decay is not None else 0)
+    return values
 
 
 def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
-    total = c.d_model**2 if c.output_transform else 0
+    total = bool(c.output_transform) * c.d_model**2
     for depth, causal in zip(c.depths, (False, True), strict=True):
         for layer in c.layers(depth):
-            total += feed_forward_weights(layer)
-            total += (1 if layer.feed_forward == "none" else 2) * _hyper_weights(layer)
+            total += feed_forward_weights(layer) + sublayers(layer) * _hyper_weights(layer)
             matrices = MIXERS[layer.mixer].matrices
             if matrices is None:
                 total += self_attention_weights(layer)
@@ -465,23 +451,20 @@ def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
     average.
     """
     # Those that can be resumed have their weights already.
-    averaged, count = (
-        max(0, config.average_checkpoints - generations),
-        parameters(config, vocab_size),
-    )
-    return BYTES * (generations * (count + optimizer_values(config, count)) + averaged * count)
+    averaged = max(0, config.average_checkpoints - generations)
+    weights = BYTES * parameters(config, vocab_size)
+    return generations * checkpoint_bytes(config, vocab_size) + averaged * weights
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
     """Most optimizer steps of a run; None if it depends on a corpus that is not prepared, or only
     on patience.
     """
-    ends = [config.train_steps] if config.train_steps is not None else []
-    if config.epochs is not None and lengths is not None:
-        lengths = _trained(config, lengths)
-        # Approximate: the pairs of the share differ in length.
-        tokens = round(config.train_fraction * lengths.longer_tokens)
-        ends.append(config.epochs * -(-tokens // config.batch_tokens))
-    if not ends or (config.epochs is not None and lengths is None):
+    if config.epochs is None:
+        return config.train_steps
+    if lengths is None:
         return None
-    return min(ends)
+    # Approximate: the pairs of the share differ in length.
+    tokens = round(config.train_fraction * _trained(config, lengths).longer_tokens)
+    of_epochs = config.epochs * -(-tokens // config.batch_tokens)
+    return min(of_epochs, config.train_steps or of_epochs)

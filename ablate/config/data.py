@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
-from ablate.config.fields import Section
+from ablate.config.fields import Amount, Section, TextLength, VocabularySize
 from ablate.errors import did_you_mean, listed
 
 FILES = "files"  # the corpus given as files beside the study
@@ -78,9 +78,7 @@ class CorpusConfig(Section):
     located_by: ClassVar[tuple[str, ...]] = ("folder", "train", "dev", "test")
 
     corpus: str = Field(description="files, or hf:OWNER/NAME@REVISION")
-    vocab_size: int = Field(
-        37_000, ge=8, le=1_000_000, description="size of the SentencePiece vocabulary"
-    )
+    vocab_size: VocabularySize = Field(37_000, description="size of the SentencePiece vocabulary")
     train: str = Field(
         min_length=1, description="training split: PREFIX, a file with columns, or a folder"
     )
@@ -135,14 +133,15 @@ class CorpusConfig(Section):
         if isinstance(corpus, str) and corpus.startswith(HUB):
             return dict(HUB_SPLITS) if cls.is_on_hub else {}
         names = cls.corpora()
-        known = listed((*names, "hf:OWNER/NAME") if cls.is_on_hub else names)
+        known = listed((*names, *["hf:OWNER/NAME"] * cls.is_on_hub))
         if cls.catalogue and corpus is None:
             raise ValueError(f"data needs a corpus: {known}")
         if cls.catalogue and corpus not in names:
             near = did_you_mean(str(corpus), names)
             raise ValueError(f'corpus "{corpus}" is not known: {known}{near}')
-        named = cls.catalogue.get(str(corpus))
-        return named.settings if named else {}
+        if corpus in cls.catalogue:
+            return cls.catalogue[str(corpus)].settings
+        return {}
 
     @classmethod
     def corpora(cls) -> tuple[str, ...]:
@@ -206,10 +205,8 @@ class CorpusConfig(Section):
 class DataConfig(CorpusConfig):
     """Records of texts, and how they become tokens. A task's data settings extend this section."""
 
-    max_length: int = Field(
+    max_length: TextLength = Field(
         256,
-        ge=1,
-        le=60_000,
         description="maximum number of tokens per text field; longer training records are dropped",
     )
     drop_duplicates: bool = Field(False, description="drop repeated training records")
@@ -219,10 +216,8 @@ class DataConfig(CorpusConfig):
         "spaces, any other is unknown",
     )
     byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
-    tokenizer_pairs: int = Field(
+    tokenizer_pairs: Amount = Field(
         250_000,
-        ge=1,
-        le=100_000_000,
         description="maximum number of training records to learn the vocabulary on; of more, a "
         "sample is used",
     )

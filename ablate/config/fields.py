@@ -7,9 +7,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ablate.errors import did_you_mean
 from ablate.formatting import ellipsis, setting_text
@@ -30,6 +30,16 @@ class Section(BaseModel):
 class TaskSettings(Section):
     """Fields of a row that only some tasks use. A task names the classes whose fields it uses."""
 
+
+# Numbers within bounds that several fields share. With the upper ones, a typing mistake is an error
+# in a study, and does not exhaust the memory.
+Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+PositiveShare = Annotated[float, Field(gt=0.0, le=1.0)]
+ProperShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Amount = Annotated[int, Field(ge=1, le=100_000_000)]  # of tokens or of records
+VocabularySize = Annotated[int, Field(ge=8, le=1_000_000)]
+TextLength = Annotated[int, Field(ge=1, le=60_000)]  # in tokens
 
 UNSET: Any = object()
 SET: Any = object()
@@ -81,13 +91,20 @@ PER_LAYER = Facts(per_layer=True)
 NOT_IN_ID = Facts(in_id=False)
 
 
+def entries_of(value: Any) -> Any:
+    """The entries of a pattern over the layers; of any other value, itself alone."""
+    return value if isinstance(value, (list, tuple)) else (value,)
+
+
 @cache
 def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
     """The facts of each field of a section, by name."""
     facts = {}
     for name, info in section.model_fields.items():
-        declared = [item for item in info.metadata if isinstance(item, Facts)]
-        facts[name] = declared[0] if declared else Facts()
+        facts[name] = Facts()
+        for item in info.metadata:
+            if isinstance(item, Facts):
+                facts[name] = item
     return facts
 
 
@@ -103,28 +120,26 @@ def field_errors(
     """
     errors = []
     for details in error.errors():
-        name = str(details["loc"][0]) if details["loc"] else ""
-        field = section.model_fields.get(name) if section else None
-        errors.append((name, error_message(details, field.description if field else None)))
+        name = str((*details["loc"], "")[0])
+        meaning = None
+        if section and name in section.model_fields:
+            meaning = section.model_fields[name].description
+        errors.append((name, error_message(details, meaning)))
     return errors
 
 
 def error_message(error: Any, description: str | None = None) -> str:
     """One line for an error of pydantic: the value given and the values allowed."""
-    if (
-        error["type"] == "value_error"
-    ):  # raised by a validator of this package, with a complete message
+    if error["type"] == "value_error":  # of a validator of this package, with a complete message
         return str(error["ctx"]["error"])
     if error["type"] == "missing":
         return f"must be given ({description})" if description else "must be given"
     value = value_text(error["input"])
     if error["type"] == "literal_error":
-        names = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-        nearest = did_you_mean(error["input"], names) if isinstance(error["input"], str) else ""
-        return (
-            f"{value} is not allowed: must be "
-            f"{error['ctx']['expected'].replace(chr(39), '')}{nearest}"
-        )
+        expected, nearest = error["ctx"]["expected"], ""
+        if isinstance(error["input"], str):
+            nearest = did_you_mean(error["input"], re.findall(r"'([^']*)'", expected))
+        return f"{value} is not allowed: must be {expected.replace(chr(39), '')}{nearest}"
     if error["type"] == "too_short":
         return f"{value} is not allowed: needs {error['ctx']['min_length']} or more entries"
     if error["type"] == "too_long":
@@ -139,33 +154,33 @@ def _hint(kind: str, given: str) -> str:
     """`; write 100000` for a value such as 100_000, 100k, 10% or yes, whose meaning is plain; else
     "".
     """
-    if kind.startswith("bool"):
-        return f"; write {_BOOLEANS[given.lower()]}" if given.lower() in _BOOLEANS else ""
+    if kind.startswith("bool") and given.lower() in _BOOLEANS:
+        return f"; write {_BOOLEANS[given.lower()]}"
     is_int = kind in ("int_type", "int_parsing", "int_from_float")
     if not (is_int or kind.startswith("float")):
         return ""
     if is_int and _GROUPED.fullmatch(given):
         return f"; write {given.replace(',', '')}"
-    unit = _UNITS.get(given[-1:].lower(), 1.0)
+    digits, unit = given, 1.0
+    if given[-1:].lower() in _UNITS:
+        digits, unit = given[:-1], _UNITS[given[-1].lower()]
+    if not is_int:
+        digits = digits.replace(",", ".")
     try:
-        # float() takes underscores between digits.
-        digits = given[:-1] if unit != 1 else given
-        number = float(digits if is_int else digits.replace(",", ".")) * unit
+        number = float(digits) * unit  # float() takes underscores between digits
     except ValueError:
         return ""
-    if is_int:
-        # Larger floats are not exact integers: the hint would have other digits than the file.
-        return f"; write {int(number)}" if number.is_integer() and abs(number) <= 2**53 else ""
-    return f"; write {number:.12g}" if math.isfinite(number) else ""
+    # Larger floats are not exact integers: the hint would have other digits than the file.
+    if is_int and number.is_integer() and abs(number) <= 2**53:
+        return f"; write {int(number)}"
+    if not is_int and math.isfinite(number):
+        return f"; write {number:.12g}"
+    return ""
 
 
 _BOOLEANS = {
-    "yes": "true",
-    "on": "true",
-    "true": "true",
-    "no": "false",
-    "off": "false",
-    "false": "false",
+    **dict.fromkeys(("yes", "on", "true"), "true"),
+    **dict.fromkeys(("no", "off", "false"), "false"),
 }
 _UNITS = {"k": 1e3, "m": 1e6, "%": 0.01}
 

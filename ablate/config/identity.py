@@ -30,10 +30,14 @@ def _introduced(section: type[Section]) -> dict[str, Any]:
     introduced = {}
     for name, facts in facts_of(section).items():
         field = section.model_fields[name]
-        if facts.in_id and facts.introduced is not UNSET:
+        if not facts.in_id:
+            continue
+        if facts.introduced is not UNSET:
             introduced[name] = facts.introduced
-        elif facts.in_id:
-            introduced[name] = REQUIRED if field.is_required() else field.default
+        elif field.is_required():
+            introduced[name] = REQUIRED
+        else:
+            introduced[name] = field.default
     return introduced
 
 
@@ -75,22 +79,25 @@ _NOT_TRAINING = {*NOT_IDENTITY_DATA, MINIMAL_PAIRS}
 def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT_TASK) -> str:
     """Id of a run, 12 hexadecimal digits. Decoding fields and the test split do not change it."""
     data, config = fold_vocab_size(data, config)
-    return _digest({
+    content = {
         "format": FORMAT,
         "data": _training_data(data),
         "config": _significant(_canonical_model(config), INTRODUCED),
         "seed": seed,
-        # added after runs of the default task existed
-        **({} if task == DEFAULT_TASK else {"task": task}),
-    })  # fmt: skip
+    }
+    if task != DEFAULT_TASK:  # added after runs of the default task existed
+        content["task"] = task
+    return _digest(content)
 
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:
     """The data settings that training depends on. A field of another task's data without an entry
     is always part.
     """
-    of_decoding = set() if data.test_changes_training_text else {OF_DECODING}
-    values = data.model_dump(exclude=_NOT_TRAINING | of_decoding)
+    excluded = set(_NOT_TRAINING)
+    if not data.test_changes_training_text:
+        excluded.add(OF_DECODING)
+    values = data.model_dump(exclude=excluded)
     introduced = {**INTRODUCED_DATA, **data.introduced}
     return {
         name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)
@@ -124,7 +131,9 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     # precision.
     values["precision"] = values["precision"] or "fp32"
     values["n_layers"], values["encoder_layers"] = encoder or decoder, None
-    values["decoder_layers"] = decoder if config.has_both_stacks and decoder != encoder else None
+    values["decoder_layers"] = None
+    if config.has_both_stacks and decoder != encoder:
+        values["decoder_layers"] = decoder
     if config.mixer != "attention" and config.has_both_stacks:
         # The only heads are those of attention over the source.
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None

@@ -79,13 +79,12 @@ def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tup
     if c.has_both_stacks:  # cross-attention uses the fields of attention
         return
     left_out = f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention"
-    attention = ATTENTIONS.get(c.attention)
     for name, facts in _FACTS.items():
         if facts.acts_in == "heads" and MIXERS[c.mixer].has_heads:
             continue
         if facts.acts_in and c.mixer != "attention":
             yield name, left_out
-        elif facts.acts_in == "attention scores" and attention and not attention.forms_scores:
+        elif facts.acts_in == "attention scores" and not ATTENTIONS[c.attention].forms_scores:
             yield name, f"attention={c.attention} with architecture={c.architecture}"
 
 

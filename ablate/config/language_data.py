@@ -10,7 +10,15 @@ from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import Facts, TaskSettings
+from ablate.config.fields import (
+    Amount,
+    Count,
+    Facts,
+    ProperShare,
+    TaskSettings,
+    TextLength,
+    VocabularySize,
+)
 
 FIELD = "text"  # of a corpus that is a stream of text
 BYTES: Literal["bytes"] = "bytes"
@@ -40,11 +48,8 @@ class LanguageData(CorpusConfig):
     located_by: ClassVar = (*CorpusConfig.located_by, "column", "rows")
 
     corpus: str = Field(description="toy, a corpus known by name, files, or hf:OWNER/NAME@REVISION")
-    vocab_size: int = Field(
-        BYTE_VOCABULARY,
-        ge=8,
-        le=1_000_000,
-        description="size of the vocabulary: 260 with tokenizer=bytes, else 8192",
+    vocab_size: VocabularySize = Field(
+        BYTE_VOCABULARY, description="size of the vocabulary: 260 with tokenizer=bytes, else 8192"
     )
     train: str = Field(
         min_length=1,
@@ -84,10 +89,8 @@ class LanguageData(CorpusConfig):
         ge=1,
         description="read at most this number of bytes from the beginning of the training text",
     )
-    tokenizer_lines: int = Field(
+    tokenizer_lines: Amount = Field(
         250_000,
-        ge=1,
-        le=100_000_000,
         description="maximum number of lines to learn the vocabulary on; of more, a sample is used",
     )
     minimal_pairs: str | None = Field(
@@ -100,8 +103,9 @@ class LanguageData(CorpusConfig):
     @property
     def evaluated(self) -> str:
         """The test split, and the minimal pairs where there are some."""
-        pairs = self.minimal_pairs
-        return self.test if pairs is None else f"{self.test}, pairs {pairs}"
+        if self.minimal_pairs is None:
+            return self.test
+        return f"{self.test}, pairs {self.minimal_pairs}"
 
     @model_validator(mode="after")
     def _shares_and_vocabulary(self) -> LanguageData:
@@ -178,11 +182,8 @@ class ContextSettings(TaskSettings):
         le=MAX_CONTEXT,
         description="number of tokens in a context of training, and by default of the evaluation",
     )
-    stride: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_CONTEXT,
-        description="tokens between the beginnings of two training contexts; unset: context",
+    stride: TextLength | None = Field(
+        None, description="tokens between the beginnings of two training contexts; unset: context"
     )
 
 
@@ -199,11 +200,8 @@ class DocumentSettings(TaskSettings):
 class MaskSettings(TaskSettings):
     """The masks of training."""
 
-    mask_rate: float = Field(
-        0.15,
-        gt=0.0,
-        lt=1.0,
-        description="share of the tokens that are predicted in training",
+    mask_rate: ProperShare = Field(
+        0.15, description="share of the tokens that are predicted in training"
     )
     mask_split: str = Field(
         "80/10/10",
@@ -243,18 +241,13 @@ class EvaluationContextSettings(TaskSettings):
 class GenerationSettings(TaskSettings):
     """The evaluation of a model that predicts the next token, and text that it generates."""
 
-    eval_stride: int | None = Field(
-        None,
-        ge=1,
-        le=MAX_CONTEXT,
-        description="tokens scored in each context of the evaluation; unset: eval_context",
+    eval_stride: TextLength | None = Field(
+        None, description="tokens scored in each context of the evaluation; unset: eval_context"
     )
     temperature: float = Field(
         1.0, ge=0.0, le=100.0, description="divides the logits of generated text; 0 is greedy"
     )
-    top_k: int | None = Field(
-        None, ge=1, le=1_000_000, description="generated tokens are among the k most likely"
-    )
+    top_k: Count | None = Field(None, description="generated tokens are among the k most likely")
     generated_tokens: int = Field(
         200, ge=1, le=100_000, description="length of each sample of generated text"
     )
@@ -271,8 +264,8 @@ class ProbeSettings(TaskSettings):
 class EvaluationMaskSettings(TaskSettings):
     """The masks of an evaluation."""
 
-    eval_mask_rate: float = Field(
-        0.15, gt=0.0, lt=1.0, description="share of the tokens that are masked and scored"
+    eval_mask_rate: ProperShare = Field(
+        0.15, description="share of the tokens that are masked and scored"
     )
     eval_whole_word: bool = Field(
         False, description="choose words for the evaluation, with all of their tokens"

@@ -21,6 +21,7 @@ from ablate.config.cost import (
     optimizer_values,
     parameters,
     predicted_tokens,
+    sublayers,
     value_width,
 )
 from ablate.config.resolve import RowConfig
@@ -31,13 +32,10 @@ from ablate.config.variants import (
     CONVOLUTION_WIDTH,
     LAYER_SKIPS,
     MIXERS,
+    NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
-    Activation,
-    Attention,
-    Norm,
     PositionalEncoding,
-    norm_position,
 )
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
@@ -104,14 +102,10 @@ def activation_memory(
     bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
     kept = _Kept(c, bf16, device == "cuda", n, _sides(c) * (length or c.context or ASSUMED_LENGTH))
     matrix, predicted = BYTES * vocab_size * c.d_model, round(predicted_tokens(c, n))
-    chunk = (
-        min(LOGIT_CHUNK_TOKENS[device], predicted)
-        * LOGIT_BYTES[f"{device} bf16" if bf16 else "fp32"]
-        * vocab_size
-    )
-    loss = (
-        matrix + chunk + (matrix // 2 if bf16 else 0)
-    )  # the gradient of the output matrix, and its copy in bf16
+    logits = min(LOGIT_CHUNK_TOKENS[device], predicted) * vocab_size
+    loss = matrix + logits * LOGIT_BYTES["fp32"]  # with the gradient of the output matrix
+    if bf16:  # and a copy of the matrix
+        loss = matrix + logits * LOGIT_BYTES[f"{device} bf16"] + matrix // 2
     # Gradients of the widest inner layer, before and after the activation.
     network = 2 * n * max(map(inner_width, c.all_layers)) * kept.operand_bytes
     states = 2 * BYTES * predicted * c.d_model  # and their gradients
@@ -120,7 +114,7 @@ def activation_memory(
 
 def _sides(c: RowConfig) -> int:
     """Sequences of a pair that one stack reads: 2 in a decoder-only model of pairs, else 1."""
-    return 1 if c.has_encoder or c.context is not None else 2
+    return 2 - (c.has_encoder or c.context is not None)
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ class _Kept:
     @property
     def operand_bytes(self) -> int:
         """Bytes of a number in an operand of a product."""
-        return BYTES // 2 if self.bf16 else BYTES
+        return BYTES // (1 + self.bf16)
 
     def total(self) -> int:
         """Activations of the whole model, and the copies of weights that they refer to."""
@@ -157,9 +151,9 @@ class _Kept:
         kept = c.loops * (kept + sum(layer._layer(causal=True) for layer in decoder))
         if c.has_both_stacks:
             # In bf16 each layer converts the output of the encoder anew.
-            conversions = len(decoder) * self.operand_bytes if self.bf16 else BYTES
-            kept += c.loops * sum(layer._cross() for layer in decoder) + conversions * c.d_model
-            return kept + 2 * self._ends()
+            copies = len(decoder) if self.bf16 else 1
+            kept += c.loops * sum(layer._cross() for layer in decoder)
+            return kept + copies * self.operand_bytes * c.d_model + 2 * self._ends()
         return _sides(c) * (kept + self._ends())
 
     def _of_layers(self) -> tuple[list[_Kept], list[_Kept]]:
@@ -196,34 +190,31 @@ class _Kept:
         c = self.c.all_layers[-1]
         if not c.output_transform:
             return 0
-        before = (self.operand_bytes if self.gpu else BYTES) * int(c.activation != "relu")
-        return round(
-            predicted_tokens(c, self.tokens)
-            * ((self.operand_bytes + before) * c.d_model + self._norm())
-        )
+        before = self._head_bytes * (c.activation != "relu")
+        kept = (self.operand_bytes + before) * c.d_model + self._norm()
+        return round(predicted_tokens(c, self.tokens) * kept)
 
     def _ends(self) -> int:
         """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end
         of a stack.
         """
         c = self.c.all_layers[-1]
-        norms = norm_position(c.norm_position).at_end + (c.embedding_norm is True)
+        norms = NORM_POSITIONS[c.norm_position].at_end + (c.embedding_norm is True)
         skip = LAYER_SKIPS[c.layer_skips]
         states = {source for i in range(c.passes) for source in skip.sources(i, c.passes)}
         # Beside the states that are added again: of a smear both embeddings, and the gated one.
         beside = BYTES * c.d_model * (len(states) + 3 * c.smear)
-        beside += TOKEN_ID if c.bigram_embeddings is not None else 0
-        return beside + TOKEN_ID + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
+        ids = TOKEN_ID * (1 + (c.bigram_embeddings is not None))
+        return beside + ids + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
 
     def _layer(self, causal: bool) -> int:
         mixer = MIXERS[self.c.mixer].kept
         mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
         width = self.c.d_model * max(1, self.c.streams)
-        skip = BYTES * width * (self.c.embedding_skip + self.c.stream_scale)
-        kept = mixed + self._around() + skip
-        if self.c.feed_forward == "none":
-            return kept
-        return kept + self._feed_forward() + self._around()
+        kept = mixed + BYTES * width * (self.c.embedding_skip + self.c.stream_scale)
+        if self.c.feed_forward != "none":
+            kept += self._feed_forward()
+        return kept + sublayers(self.c) * self._around()
 
     def _around(self) -> int:
         """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the
@@ -234,30 +225,29 @@ class _Kept:
         kept = self._mask(c.d_model, bytes_each, c.dropout)
         if c.streams:  # the streams, a copy of them, and what is added
             kept += BYTES * c.d_model * (2 * c.streams + 1)
-        if c.streams and c.hyper_connections == "dynamic":  # their norm, and the weights
+        if c.has_dynamic_streams:  # their norm, and the weights
             kept += BYTES * c.streams * (c.d_model + 4 * (c.streams + 2) + 2)
         if c.residual_scale in ("rezero", "scalar", "layerscale") and c.residual:
             kept += BYTES * c.d_model
-        return kept + norm_position(c.norm_position).norms * self._norm()
+        return kept + NORM_POSITIONS[c.norm_position].norms * self._norm()
 
     def _norm(self) -> int:
-        return BYTES * NORMS.get(self.c.norm, Norm()).kept(self.c)
+        return BYTES * NORMS[self.c.norm].kept(self.c)
 
     def _feed_forward(self) -> int:
         c, inner = self.c, inner_width(self.c)
-        gated = ACTIVATIONS.get(c.activation, Activation()).gated
+        gated = ACTIVATIONS[c.activation].gated
         # Numbers that are kept besides the operand of the second product, which is also the output
         # of ReLU.
-        before = 3 if gated else int(c.activation != "relu" or c.activation_dropout > 0)
+        before = int(c.activation != "relu" or c.activation_dropout > 0)
+        if gated:
+            before = 3
         is_packed = not self.gpu and c.activation in ACTIVATIONS and c.activation_dropout == 0
-        inputs = (
-            2 if gated and self.bf16 and not is_packed else 1
-        )  # each projection converts the input
+        # Each projection converts the input.
+        inputs = 1 + (gated and self.bf16 and not is_packed)
         bytes_each = self.operand_bytes if self.gpu or is_packed else BYTES
-        mask = self._mask(inner, bytes_each, c.activation_dropout)
-        kept = (
-            self.operand_bytes * (inputs * c.d_model + inner) + before * bytes_each * inner + mask
-        )
+        kept = self.operand_bytes * (inputs * c.d_model + inner) + before * bytes_each * inner
+        kept += self._mask(inner, bytes_each, c.activation_dropout)
         if c.n_experts is None:
             return kept
         # A token's rows and what comes out, for each of its experts, and the router's scores.
@@ -271,20 +261,23 @@ class _Kept:
         if c.kv_rank is not None:
             # Latent vectors before and after their norms; keys and values are made from them.
             operand += 3 * BYTES * (c.kv_rank + (c.query_rank or 0))
-        attention = ATTENTIONS.get(c.attention, Attention())
+        attention = ATTENTIONS[c.attention]
         if attention.kept:
             between = attention.kept(c, causal, self.length)
             if self.gpu and not self.bf16:
-                between += (c.n_kv_heads or c.n_heads) * c.d_v  # V, see _pinned_by_views
+                between += value_width(c)  # V, see _pinned_by_views
             return operand + BYTES * between + self.operand_bytes * c.n_heads * c.d_v
-        positions = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
+        positions = POSITIONAL_ENCODINGS[c.positional_encoding]
         if not self._is_fused(causal, positions):
             return operand + self._scores(c.n_heads) + BYTES * positions.kept(c)
         rotates = c.positional_encoding == "rope"
-        shared = self.operand_bytes * self._pinned_by_views(rotates) if self.gpu else 0
-        window = self._head_bytes * self.length if c.attention == "local" else 0
-        mask = 0 if causal else window or self._head_bytes
-        return operand + shared + self._fused(c.n_heads, is_copied=rotates) + mask
+        kept = operand + self._fused(c.n_heads, is_copied=rotates)
+        if self.gpu:
+            kept += self.operand_bytes * self._pinned_by_views(rotates)
+        if causal:
+            return kept
+        # The mask of padding, or of a window for each token.
+        return kept + self._head_bytes * (self.length if c.attention == "local" else 1)
 
     def _convolved(self) -> int:
         """The inputs of a convolution with those before them, and queries and keys, which lie in
@@ -300,22 +293,20 @@ class _Kept:
     def _values(self) -> int:
         """The difference to the first values, and the vectors of tokens with their gates."""
         c, width = self.c, value_width(self.c)
-        gated = width + 2 * (c.n_kv_heads or c.n_heads) if c.value_embeddings == "gated" else 0
-        own = c.n_heads * (c.d_v + 2) if c.exclude_own_value else 0  # the directions of the values
-        rank = c.value_embedding_rank or 0
-        return BYTES * (width * c.value_residual + gated + rank + own)
+        kept = width * c.value_residual + (c.value_embedding_rank or 0)
+        kept += (c.value_embeddings == "gated") * (width + 2 * c.kv_heads)
+        kept += c.exclude_own_value * c.n_heads * (c.d_v + 2)  # the directions of the values
+        return BYTES * kept
 
     def _pinned_by_views(self, rotates: bool) -> int:
         """Numbers that stay because Q or V is a view of the one tensor with all projections."""
         c = self.c
-        heads = c.n_kv_heads or c.n_heads
         if c.value_residual or c.value_embeddings != "none":
             return 0  # V is no view
-        if (
-            heads < c.n_heads
-        ):  # K and V are repeated, so that Q alone keeps the tensor, unless it is rotated
-            return 0 if rotates else heads * (c.d_k + c.d_v)
-        return 2 * heads * c.d_k if rotates else 0
+        if c.kv_heads == c.n_heads:
+            return rotates * 2 * c.n_heads * c.d_k
+        # K and V are repeated, so that Q alone keeps the tensor, unless it is rotated.
+        return (not rotates) * c.kv_heads * (c.d_k + c.d_v)
 
     def _cross(self) -> int:
         """Attention over the source, with its residual; keys and values are those of a source
@@ -333,9 +324,9 @@ class _Kept:
         """
         c = self.c
         width = gate_width(c, heads)
-        kept = BYTES * (heads * c.d_v + width) if width else 0
+        kept = (width > 0) * BYTES * (heads * c.d_v + width)
         if c.qk_norm != "none":
-            copies = 1 if c.qk_norm == "unit" else 2  # the gain multiplies what is normalized
+            copies = 1 + (c.qk_norm != "unit")  # the gain multiplies what is normalized
             kept += BYTES * (heads + (c.n_kv_heads or heads)) * (copies * c.d_k + 1)
         return kept
 
@@ -360,19 +351,21 @@ class _Kept:
         where one is made.
         """
         c = self.c
-        copied = is_copied or (self.bf16 and not self.gpu)
-        output = self.operand_bytes * heads * c.d_v if copied else 0
-        return self._head_bytes * 2 * heads * (c.d_k + c.d_v) + BYTES * heads + output
+        kept = self._head_bytes * 2 * heads * (c.d_k + c.d_v) + BYTES * heads
+        if is_copied or (self.bf16 and not self.gpu):
+            kept += self.operand_bytes * heads * c.d_v
+        return kept
 
     def _scores(self, heads: int) -> int:
         """Q, K, V, the weights of all keys, with dropout also its mask and its result, and the
         heads for W^O.
         """
         c = self.c
-        tensors = 3 if c.attention_dropout else 1  # with the mask and the result of dropout
-        tensors += c.score_cap is not None  # the cap's tanh
+        tensors = 1 + (c.score_cap is not None)  # the cap's tanh
+        if c.attention_dropout:
+            tensors += 2  # its mask and its result
         weights = heads * (tensors * self.length + c.attention_sinks)
         return BYTES * (heads * (2 * c.d_k + c.d_v) + weights) + self.operand_bytes * heads * c.d_v
 
     def _mask(self, numbers: int, bytes_each: int, rate: float) -> int:
-        return numbers * bytes_each if rate else 0
+        return (rate > 0) * numbers * bytes_each

@@ -21,7 +21,16 @@ from pydantic import (
     model_validator,
 )
 
-from ablate.config.fields import EXPORTED, PER_LAYER, SET, Facts, facts_of
+from ablate.config.fields import (
+    EXPORTED,
+    PER_LAYER,
+    SET,
+    Facts,
+    PositiveShare,
+    Share,
+    entries_of,
+    facts_of,
+)
 from ablate.config.language_data import DocumentSettings
 from ablate.config.plugins import VariantName, without_digest
 from ablate.config.variants import (
@@ -31,18 +40,23 @@ from ablate.config.variants import (
     NORMS,
     POSITIONAL_ENCODINGS,
     VARIANTS,
-    Attention,
-    PositionalEncoding,
 )
 from ablate.formatting import plural, setting_text
 
-# Upper bound of sizes, so that a typing mistake is an error here and does not exhaust the memory.
 MAX_SIZE = 65_536
+Size = Annotated[int, Field(ge=1, le=MAX_SIZE)]
+Depth = Annotated[int, Field(ge=1, le=256)]
+Heads = Annotated[int, Field(ge=1, le=1024)]
+Cap = Annotated[float, Field(gt=0.0, le=1e6)]
 
 ROPE = Facts(needs={"positional_encoding": ("rope",)}, per_layer=True)
 OF_NETWORK = {"feed_forward": ("network",)}
 EXPERTS = Facts(needs={"n_experts": (SET,), **OF_NETWORK}, per_layer=True)
 OF_ONE_STACK = {"architecture": ("decoder-only", "encoder-only")}
+OF_MIXER = Facts(needs={"mixer": ("attention",)}, per_layer=True)
+OF_ATTENTION = Facts(acts_in="attention", per_layer=True)
+OF_SCORES = Facts(acts_in="attention scores", per_layer=True)
+OF_VALUES = Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True)
 
 
 class ModelConfig(DocumentSettings):
@@ -59,16 +73,16 @@ class ModelConfig(DocumentSettings):
         "sequence; or the encoder alone",
     )
     n_layers: Annotated[
-        int, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
-    ] = Field(6, ge=1, le=256, description="N: number of layers in the encoder and in the decoder")
+        Depth, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
+    ] = Field(6, description="N: number of layers in the encoder and in the decoder")
     encoder_layers: Annotated[
-        int | None,
+        Depth | None,
         Facts(needs={"architecture": ("encoder-decoder", "encoder-only")}, is_exported=True),
-    ] = Field(None, ge=1, le=256, description="number of encoder layers; unset: N")
+    ] = Field(None, description="number of encoder layers; unset: N")
     decoder_layers: Annotated[
-        int | None,
+        Depth | None,
         Facts(needs={"architecture": ("encoder-decoder", "decoder-only")}, is_exported=True),
-    ] = Field(None, ge=1, le=256, description="number of decoder layers; unset: N")
+    ] = Field(None, description="number of decoder layers; unset: N")
     loops: int = Field(
         1,
         ge=1,
@@ -82,7 +96,7 @@ class ModelConfig(DocumentSettings):
         )
     )
     d_ff: Annotated[
-        int,
+        Size,
         Facts(
             column=3,
             latex=r"$d_{\mathrm{ff}}$",
@@ -90,9 +104,9 @@ class ModelConfig(DocumentSettings):
             per_layer=True,
             needs=OF_NETWORK,
         ),
-    ] = Field(2048, ge=1, le=MAX_SIZE, description="inner size of the feed-forward network (3.3)")
+    ] = Field(2048, description="inner size of the feed-forward network (3.3)")
     n_heads: Annotated[
-        int,
+        Heads,
         Facts(
             symbol="h",
             column=4,
@@ -102,72 +116,54 @@ class ModelConfig(DocumentSettings):
             is_reset=False,
             per_layer=True,
         ),
-    ] = Field(8, ge=1, le=1024, description="h: number of attention heads (3.2.2)")
+    ] = Field(8, description="h: number of attention heads (3.2.2)")
     n_kv_heads: Annotated[
-        int | None, Facts(acts_in="attention", is_exported=True, per_layer=True)
+        Heads | None, Facts(acts_in="attention", is_exported=True, per_layer=True)
     ] = Field(
         None,
-        ge=1,
-        le=1024,
         description="number of key and value heads, each shared by a group of query heads "
         "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h",
     )
-    kv_rank: Annotated[int | None, Facts(needs={"mixer": ("attention",)}, per_layer=True)] = Field(
+    kv_rank: Annotated[Size | None, OF_MIXER] = Field(
         None,
-        ge=1,
-        le=MAX_SIZE,
         description="entries of the latent vector that keys and values are made from, beside those "
         "that `rope` rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none",
     )
     query_rank: Annotated[
-        int | None, Facts(needs={"mixer": ("attention",), "kv_rank": (SET,)}, per_layer=True)
+        Size | None, Facts(needs={"mixer": ("attention",), "kv_rank": (SET,)}, per_layer=True)
     ] = Field(
-        None,
-        ge=1,
-        le=MAX_SIZE,
-        description="entries of the latent vector that queries are made from; unset: none",
+        None, description="entries of the latent vector that queries are made from; unset: none"
     )
     n_cross_heads: Annotated[
-        int | None,
+        Heads | None,
         Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True, per_layer=True),
     ] = Field(
-        None,
-        ge=1,
-        le=1024,
-        description="number of heads in cross-attention, with unchanged d_k and d_v; unset: h",
+        None, description="number of heads in cross-attention, with unchanged d_k and d_v; unset: h"
     )
     d_k: Annotated[
-        int,
+        Size,
         Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True, per_layer=True),
-    ] = Field(ge=1, le=MAX_SIZE, description="query and key size of a head; unset: d_model / h")
+    ] = Field(description="query and key size of a head; unset: d_model / h")
     d_v: Annotated[
-        int,
+        Size,
         Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True, per_layer=True),
-    ] = Field(ge=1, le=MAX_SIZE, description="value size of a head; unset: d_model / h")
+    ] = Field(description="value size of a head; unset: d_model / h")
     dropout: Annotated[
-        float, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
-    ] = Field(
-        0.1,
-        ge=0.0,
-        lt=1.0,
-        description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)",
-    )
+        Share, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
+    ] = Field(0.1, description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)")
     attention_dropout: Annotated[
-        float, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
-    ] = Field(0.0, ge=0.0, lt=1.0, description="dropout of attention weights")
+        Share, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
+    ] = Field(0.0, description="dropout of attention weights")
     activation_dropout: Annotated[
-        float, Facts(needs=OF_NETWORK, is_exported=True, per_layer=True)
-    ] = Field(0.0, ge=0.0, lt=1.0, description="dropout after the feed-forward activation")
+        Share, Facts(needs=OF_NETWORK, is_exported=True, per_layer=True)
+    ] = Field(0.0, description="dropout after the feed-forward activation")
     positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS)), PER_LAYER] = (
         Field("sinusoidal", description="positional encoding (3.5; row E of Table 3)")
     )
     relative_clip: Annotated[
-        int, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
+        Size, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
     ] = Field(
-        16,
-        ge=1,
-        le=MAX_SIZE,
-        description="distance at which `relative` positions are clipped (Shaw et al., 2018)",
+        16, description="distance at which `relative` positions are clipped (Shaw et al., 2018)"
     )
     rope_base: Annotated[float, ROPE] = Field(
         10_000.0,
@@ -175,10 +171,8 @@ class ModelConfig(DocumentSettings):
         le=1e12,
         description="base of the wavelengths of `rope`: larger ones reach further",
     )
-    rope_fraction: Annotated[float, ROPE] = Field(
+    rope_fraction: Annotated[PositiveShare, ROPE] = Field(
         1.0,
-        gt=0.0,
-        le=1.0,
         description="share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX",
     )
     rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE] = Field(
@@ -224,31 +218,21 @@ class ModelConfig(DocumentSettings):
         description="self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix "
         "as its state, or a convolution",
     )
-    attention: Annotated[
-        str, VariantName(tuple(ATTENTIONS)), Facts(needs={"mixer": ("attention",)}, per_layer=True)
-    ] = Field("full", description="kind of self-attention; cross-attention is always full")
-    attention_window: Annotated[
-        int, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
-    ] = Field(
-        16,
-        ge=1,
-        le=MAX_SIZE,
-        description="number of tokens on either side that `local` attention reaches",
+    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_MIXER] = Field(
+        "full", description="kind of self-attention; cross-attention is always full"
     )
-    attention_scale: Annotated[
-        Literal["1/sqrt(d_k)", 1], Facts(acts_in="attention scores", per_layer=True)
-    ] = Field("1/sqrt(d_k)", description="factor of the attention scores (3.2.1)")
-    attention_bias: Annotated[
-        Literal[False, True, "inputs", "output"],
-        Facts(acts_in="attention", per_layer=True),
-    ] = Field(
+    attention_window: Annotated[
+        Size, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
+    ] = Field(16, description="number of tokens on either side that `local` attention reaches")
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], OF_SCORES] = Field(
+        "1/sqrt(d_k)", description="factor of the attention scores (3.2.1)"
+    )
+    attention_bias: Annotated[Literal[False, True, "inputs", "output"], OF_ATTENTION] = Field(
         False,
         description="biases in the attention projections; `inputs`: of queries, keys and values "
         "only, as in Qwen2; `output`: of the output only, as in RecurrentGemma",
     )
-    attention_gate: Annotated[
-        Literal["none", "head", "element"], Facts(acts_in="attention", per_layer=True)
-    ] = Field(
+    attention_gate: Annotated[Literal["none", "head", "element"], OF_ATTENTION] = Field(
         "none",
         description="sigmoid of a projection of the sub-layer's input, which multiplies what "
         "attention puts out: one number for each `head`, or one for each `element` (Qiu et al., "
@@ -264,14 +248,14 @@ class ModelConfig(DocumentSettings):
     )
     value_embeddings: Annotated[
         Literal["none", "added", "gated"],
-        Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True),
+        OF_VALUES,
     ] = Field(
         "none",
         description="a vector for each token of the vocabulary, `added` to the values of attention "
         "(modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)",
     )
     value_embedding_rank: Annotated[
-        int | None,
+        Size | None,
         Facts(
             needs={"value_embeddings": ("added", "gated"), **OF_ONE_STACK},
             acts_in="attention",
@@ -279,40 +263,30 @@ class ModelConfig(DocumentSettings):
         ),
     ] = Field(
         None,
-        ge=1,
-        le=MAX_SIZE,
         description="entries of these vectors, which a matrix brings to the width of the values; "
         "unset: that width, without a matrix",
     )
-    value_residual: Annotated[
-        bool, Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True)
-    ] = Field(
+    value_residual: Annotated[bool, OF_VALUES] = Field(
         False,
         description="values of attention that are mixed with those of the first layer that has "
         "this, by a trained share that begins at 1/2 (ResFormer; Zhou et al., 2024)",
     )
-    exclude_own_value: Annotated[bool, Facts(needs={"mixer": ("attention",)}, per_layer=True)] = (
-        Field(
-            False,
-            description="remove from what self-attention puts out its share along the token's own "
-            "value (exclusive self-attention; nanochat)",
-        )
+    exclude_own_value: Annotated[bool, OF_MIXER] = Field(
+        False,
+        description="remove from what self-attention puts out its share along the token's own "
+        "value (exclusive self-attention; nanochat)",
     )
-    attention_sinks: Annotated[bool, Facts(acts_in="attention scores", per_layer=True)] = Field(
+    attention_sinks: Annotated[bool, OF_SCORES] = Field(
         False,
         description="a learned score for each head in the sum of its softmax, for attention to "
         "nothing, as in gpt-oss",
     )
-    score_cap: Annotated[float | None, Facts(acts_in="attention scores", per_layer=True)] = Field(
+    score_cap: Annotated[Cap | None, OF_SCORES] = Field(
         None,
-        gt=0.0,
-        le=1e6,
         description="soft cap of attention scores, which become cap * tanh(score / cap), as in "
         "Gemma 2; unset: none",
     )
-    qk_norm: Annotated[
-        Literal["none", "head", "width", "unit"], Facts(acts_in="attention", per_layer=True)
-    ] = Field(
+    qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = Field(
         "none",
         description="normalization of queries and keys before their positions: RMSNorm of each "
         "`head` with a gain for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), "
@@ -400,7 +374,7 @@ class ModelConfig(DocumentSettings):
     )
     sublayers: Annotated[
         Literal["sequential", "parallel", "parallel_shared_norm"],
-        Facts(needs={"architecture": ("decoder-only", "encoder-only")}, per_layer=True),
+        Facts(needs=OF_ONE_STACK, per_layer=True),
     ] = Field(
         "sequential",
         description="whether the feed-forward network reads what attention has added, or both read "
@@ -503,11 +477,11 @@ class ModelConfig(DocumentSettings):
         "(Yang et al., 2021), or with the depth by CompleteP (Dey et al., 2025), so that the best "
         "rate stays",
     )
-    base_width: Annotated[int, Facts(needs={"parametrization": ("mup", "completep")})] = Field(
-        128, ge=1, le=MAX_SIZE, description="width at which muP is the standard parametrization"
+    base_width: Annotated[Size, Facts(needs={"parametrization": ("mup", "completep")})] = Field(
+        128, description="width at which muP is the standard parametrization"
     )
-    base_depth: Annotated[int, Facts(needs={"parametrization": ("completep",)})] = Field(
-        2, ge=1, le=256, description="depth at which CompleteP is muP"
+    base_depth: Annotated[Depth, Facts(needs={"parametrization": ("completep",)})] = Field(
+        2, description="depth at which CompleteP is muP"
     )
     token_types: Annotated[
         int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
@@ -526,10 +500,8 @@ class ModelConfig(DocumentSettings):
         "as in BERT; `without_bias`: of the linear layer, as in ModernBERT",
     )
     output_bias: bool = Field(False, description="bias of the logits, as in BERT, GPT-J and Phi")
-    logit_cap: float | None = Field(
+    logit_cap: Cap | None = Field(
         None,
-        gt=0.0,
-        le=1e6,
         description="soft cap of the logits, which become cap * tanh(logit / cap), as in Gemma 2; "
         "unset: none",
     )
@@ -566,7 +538,7 @@ class ModelConfig(DocumentSettings):
     @field_validator("attention_bias", "embedding_norm", "output_transform", mode="before")
     @classmethod
     def _not_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        for entry in value if isinstance(value, (list, tuple)) else (value,):
+        for entry in entries_of(value):
             if type(entry) in (int, float):  # 1 == True in Python, so Literal accepts it
                 names = get_args(cls.model_fields[str(info.field_name)].annotation)[2:]
                 allowed = f"true, {', '.join(['false', *names[:-1]])} or {names[-1]}"
@@ -632,7 +604,7 @@ class ModelConfig(DocumentSettings):
     @property
     def encoding_key(self) -> tuple[Any, ...]:
         """In the configuration of a layer: equal in layers that share a positional encoding."""
-        names = POSITIONAL_ENCODINGS.get(self.positional_encoding, PositionalEncoding()).depends_on
+        names = POSITIONAL_ENCODINGS[self.positional_encoding].depends_on
         return (self.positional_encoding, *(getattr(self, name) for name in names))
 
     def encodings(self, depth: int) -> list[Self]:
@@ -647,11 +619,8 @@ class ModelConfig(DocumentSettings):
         """Number of layers of the encoder (0 in a decoder-only model) and of the decoder (0 in an
         encoder-only one).
         """
-        encoder, decoder = (
-            self.encoder_layers or self.n_layers,
-            self.decoder_layers or self.n_layers,
-        )
-        return (encoder if self.has_encoder else 0), (decoder if self.has_decoder else 0)
+        encoder = self.has_encoder * (self.encoder_layers or self.n_layers)
+        return encoder, self.has_decoder * (self.decoder_layers or self.n_layers)
 
     @property
     def passes(self) -> int:
@@ -695,7 +664,17 @@ class ModelConfig(DocumentSettings):
     def streams(self) -> int:
         """Number of residual streams of hyper-connections; 0 without them."""
         has_many = self.hyper_connections != "none" and not self.has_both_stacks
-        return self.expansion_rate if has_many else 0
+        return has_many * self.expansion_rate
+
+    @property
+    def has_dynamic_streams(self) -> bool:
+        """Whether the weights of hyper-connections depend on the streams."""
+        return self.streams > 0 and self.hyper_connections == "dynamic"
+
+    @property
+    def kv_heads(self) -> int:
+        """Number of key and value heads of self-attention."""
+        return self.n_kv_heads or self.n_heads
 
     @property
     def cross_heads(self) -> int:
@@ -708,10 +687,12 @@ LAYER_FIELDS = tuple(name for name, facts in facts_of(ModelConfig).items() if fa
 
 def shortest_pattern(values: tuple[Any, ...]) -> Any:
     """The shortest pattern that repeats to these values; a single value where all are equal."""
-    for length in range(1, len(values)):
+    if values.count(values[0]) == len(values):
+        return values[0]
+    for length in range(2, len(values)):
         if len(values) % length == 0 and values == values[:length] * (len(values) // length):
-            return values[0] if length == 1 else values[:length]
-    return values[0] if len(values) == 1 else values
+            return values[:length]
+    return values
 
 
 def _bad_patterns(c: ModelConfig) -> Iterator[str]:
@@ -723,9 +704,9 @@ def _bad_patterns(c: ModelConfig) -> Iterator[str]:
                 f"{plural(max(c.depths), 'layer')}"
             )
     encodings = c.encodings(max(c.depths))
-    for layer in encodings if len(encodings) > 1 else ():
+    for layer in encodings:
         name = layer.positional_encoding
-        if not POSITIONAL_ENCODINGS.get(name, PositionalEncoding()).may_alternate:
+        if len(encodings) > 1 and not POSITIONAL_ENCODINGS[name].may_alternate:
             yield (
                 f"positional_encoding={name} is one for all layers of a stack: nothing that it "
                 "depends on can alternate"
@@ -734,11 +715,10 @@ def _bad_patterns(c: ModelConfig) -> Iterator[str]:
 
 def _unequal_values(c: ModelConfig) -> Iterator[str]:
     """Yield why layers cannot mix their values with those of the first one."""
-    widths = {
-        (layer.n_kv_heads or layer.n_heads) * layer.d_v
-        for layer in c.all_layers
-        if layer.value_residual and layer.mixer == "attention"
-    }
+    widths = set()
+    for layer in c.all_layers:
+        if layer.value_residual and layer.mixer == "attention":
+            widths.add(layer.kv_heads * layer.d_v)
     if len(widths) > 1:
         yield (
             "value_residual=true needs values of one width in all layers; it is "
@@ -766,7 +746,7 @@ def _without_attention(c: ModelConfig) -> Iterator[str]:
     for layer in c.all_layers:
         mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)
     for name, beside in mixers.items():
-        encoding = POSITIONAL_ENCODINGS.get(name, PositionalEncoding())
+        encoding = POSITIONAL_ENCODINGS[name]
         if encoding.in_attention and "attention" not in beside:
             yield (
                 f"positional_encoding={name} acts inside self-attention, which "
@@ -777,11 +757,9 @@ def _without_attention(c: ModelConfig) -> Iterator[str]:
 def _incompatible(c: ModelConfig) -> Iterator[str]:
     """Yield the reasons why settings of a layer cannot be combined."""
     for field, variants in VARIANTS.items():
-        variant = variants.get(
-            getattr(c, field)
-        )  # None for a custom class, which checks its requirements itself
-        error = variant.error(c) if variant else None
-        if error:
+        variant = variants.get(getattr(c, field))
+        # A custom class, which is no entry, checks its requirements itself.
+        if variant and (error := variant.error(c)):
             yield error
     uses_all_heads = c.mixer == "attention" or (c.has_both_stacks and c.n_cross_heads is None)
     if c.n_kv_heads is not None and uses_all_heads and c.n_heads % c.n_kv_heads:
@@ -789,12 +767,8 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
             f"n_kv_heads={c.n_kv_heads} does not divide h={c.n_heads}: groups of query heads must "
             f"be equal"
         )
-    if (
-        c.n_kv_heads is not None
-        and c.n_cross_heads is not None
-        and c.has_both_stacks
-        and c.n_cross_heads % c.n_kv_heads
-    ):
+    has_own_cross_heads = c.n_cross_heads is not None and c.has_both_stacks
+    if c.n_kv_heads is not None and has_own_cross_heads and c.cross_heads % c.n_kv_heads:
         cross = f"n_cross_heads={c.n_cross_heads}"
         yield f"n_kv_heads={c.n_kv_heads} does not divide {cross}: groups of heads must be equal"
     if c.kv_rank is not None and c.n_kv_heads is not None and c.mixer == "attention":
@@ -845,8 +819,8 @@ def _incompatible(c: ModelConfig) -> Iterator[str]:
             f"parametrization=completep scales the branches by depth; residual_scale="
             f"{c.residual_scale} does so, too"
         )
-    encoding = POSITIONAL_ENCODINGS.get(c.positional_encoding, PositionalEncoding())
-    forms_scores = ATTENTIONS.get(c.attention, Attention()).forms_scores
+    encoding = POSITIONAL_ENCODINGS[c.positional_encoding]
+    forms_scores = ATTENTIONS[c.attention].forms_scores
     if encoding.in_attention and not forms_scores and c.mixer == "attention":
         yield (
             f"positional_encoding={c.positional_encoding} acts on attention scores, which "

@@ -47,10 +47,15 @@ def factors(c: ModelConfig) -> Factors:
     if c.parametrization == "standard":
         return Factors()
     width = c.d_model / c.base_width
-    looked_up = 1.0 if c.embedding_scale == 1 else width**0.5  # the scale of embeddings
+    looked_up = falls = width**0.5
+    if c.embedding_scale == 1:
+        looked_up = 1.0  # the scale of embeddings
     # Normal initial weights have one deviation at every width; Xavier's fall by its root.
-    falls = 1.0 if c.initialization == "normal" else width**0.5
-    depth = max(c.depths) / c.base_depth if c.parametrization == "completep" else 1.0
+    if c.initialization == "normal":
+        falls = 1.0
+    depth = 1.0
+    if c.parametrization == "completep":
+        depth = max(c.depths) / c.base_depth
     return Factors(
         matrix_rate=1 / width,
         orthogonal_rate=width**-0.5,

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ablate.config.catalogue import TREEBANKS
 from ablate.config.data import HUB, DataConfig
-from ablate.config.fields import CHOSEN_ON_DEV, TaskSettings
+from ablate.config.fields import CHOSEN_ON_DEV, TaskSettings, TextLength, VocabularySize
 
 SENTENCE, TREE = "sentence", "tree"
 # The symbol of every word, in place of its part-of-speech tag; with its tag: `XX/NN`
@@ -28,11 +28,8 @@ class ParsingData(DataConfig):
     is_on_hub: ClassVar = False
 
     corpus: str = Field(description="toy, wsj, or files")
-    vocab_size: int = Field(
-        16_000,
-        ge=8,
-        le=1_000_000,
-        description="size of the vocabulary: symbols of trees, and pieces of words",
+    vocab_size: VocabularySize = Field(
+        16_000, description="size of the vocabulary: symbols of trees, and pieces of words"
     )
     train: str = Field(
         min_length=1,
@@ -44,18 +41,17 @@ class ParsingData(DataConfig):
         description="symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as "
         "XX/NN, or the word itself (Choe and Charniak, 2016)",
     )
-    max_length: int = Field(
+    max_length: TextLength = Field(
         500,
-        ge=1,
-        le=60_000,
         description="maximum number of tokens per text field; longer training trees are dropped",
     )
 
     @model_validator(mode="after")
     def _sections_and_no_hub(self) -> ParsingData:
         for split in (self.train, self.dev, self.test):
-            sections = WSJ_SECTIONS.fullmatch(split) if self.corpus == WSJ else None
-            if sections and sections[2] and sections[2] < sections[1]:
+            sections = WSJ_SECTIONS.fullmatch(split)
+            is_range = self.corpus == WSJ and sections and sections[2]
+            if sections and is_range and sections[2] < sections[1]:
                 raise ValueError(f'sections "{split}" are not in ascending order')
         if self.corpus.startswith(HUB):
             raise ValueError(
@@ -107,10 +103,10 @@ def is_word_symbol(part: str) -> bool:
 def with_leaves(tree: str, sentence: str, leaves: Leaves = "XX") -> str:
     """Replace the tags of a linearized tree by the symbols that `leaves` asks for."""
     words = iter(sentence.split())
-    return " ".join(
-        part if part[0] in "()" else _leaf(part, next(words), leaves) for part in tree.split()
-    )
-
-
-def _leaf(tag: str, word: str, leaves: Leaves) -> str:
-    return {"XX": WORD_SYMBOL, "tags": f"{WORD_SYMBOL}/{tag}", "words": word}[leaves]
+    parts = []
+    for part in tree.split():
+        if part[0] not in "()":
+            word = next(words)
+            part = {"XX": WORD_SYMBOL, "tags": f"{WORD_SYMBOL}/{part}", "words": word}[leaves]
+        parts.append(part)
+    return " ".join(parts)

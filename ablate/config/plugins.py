@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, GetCoreSchemaHandler
 from pydantic_core import core_schema
 
-from ablate.config.fields import value_text
+from ablate.config.fields import entries_of, value_text
 from ablate.errors import AblateError, StoreError, StudyError, did_you_mean, listed
 from ablate.formatting import setting_text
 
@@ -156,7 +156,7 @@ def references(config: BaseModel) -> tuple[Reference, ...]:
     for name, value in config:
         if name not in of_classes:
             continue
-        for entry in value if isinstance(value, tuple) else (value,):  # a pattern over the layers
+        for entry in entries_of(value):
             reference = parse_reference(entry)
             if reference is not None:
                 named[reference] = None

@@ -10,7 +10,14 @@ from typing import Any, NamedTuple
 from pydantic import Field, model_validator
 
 from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import Section, TaskSettings, facts_of
+from ablate.config.fields import (
+    PositiveShare,
+    Section,
+    TaskSettings,
+    VocabularySize,
+    entries_of,
+    facts_of,
+)
 from ablate.config.inactive import (
     canonical_values,
     check_active,
@@ -27,11 +34,9 @@ from ablate.config.training import TrainingConfig
 class SubsetSettings(Section):
     """The size of the vocabulary, and the share of the training data."""
 
-    vocab_size: int | None = Field(None, ge=8, le=1_000_000, description="unset: data.vocab_size")
-    train_fraction: float = Field(
+    vocab_size: VocabularySize | None = Field(None, description="unset: data.vocab_size")
+    train_fraction: PositiveShare = Field(
         1.0,
-        gt=0,
-        le=1,
         description="share of the training records; a smaller share is a subset of a larger one",
     )
 
@@ -146,9 +151,8 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in ("d_k", "d_v")
     }
     values = {**defaults, **merged(settings)}
-    heads = values["n_heads"]
     widths = []
-    for number in heads if isinstance(heads, (list, tuple)) else [heads]:
+    for number in entries_of(values["n_heads"]):
         # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
         exact = values["d_model"] / number
         widths.append(int(exact) if exact.is_integer() else exact)

@@ -7,17 +7,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.data import CorpusConfig
-from ablate.config.fields import TaskSettings
+from ablate.config.fields import ProperShare, TaskSettings
 from ablate.errors import did_you_mean, listed
 
 DRAWN = "drawn"  # the training split without end
 SETTINGS = ("length", "pairs", "symbols", "gap", "depth")
 MARKS = 4  # <pad>, <unk>, <s> and </s>
+ItemSize = Annotated[int, Field(ge=1, le=10_000)]
 _MOST_ITEMS = 1_000_000
 _MOST_PERMUTED = 6  # 720 permutations
 _NUMBER: dict[str, Any] = {"type": ["integer", "string"]}  # as a study writes a number of items
@@ -104,26 +105,18 @@ class SyntheticData(CorpusConfig):
         description="number of items on which the final scores are measured",
         json_schema_extra=_NUMBER,
     )
-    length: int | None = Field(
-        None, ge=1, le=10_000, description="size of an item, such as the tokens to copy"
-    )
-    pairs: int | None = Field(
-        None, ge=1, le=10_000, description="recall: number of pairs of a key and a value"
-    )
-    shortest: int | None = Field(
+    length: ItemSize | None = Field(None, description="size of an item, such as the tokens to copy")
+    pairs: ItemSize | None = Field(None, description="recall: number of pairs of a key and a value")
+    shortest: ItemSize | None = Field(
         None,
-        ge=1,
-        le=10_000,
         description="smallest length, or number of pairs, of items of training and dev, which then "
         "have all sizes from it to the largest; unset: all items have the largest",
     )
     symbols: int | None = Field(None, ge=2, le=10_000, description="number of different symbols")
     gap: int | None = Field(None, ge=0, le=10_000, description="number of tokens without meaning")
     depth: int | None = Field(None, ge=1, le=100, description="dyck: deepest nesting of brackets")
-    held_out: float = Field(
+    held_out: ProperShare = Field(
         0.1,
-        gt=0,
-        lt=1,
         description="share of all possible items that dev and test are drawn from, and training "
         "never",
     )
@@ -132,8 +125,9 @@ class SyntheticData(CorpusConfig):
     @classmethod
     def _items(cls, value: Any) -> Any:
         """A number of items, as the text that names a split."""
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        return str(value) if is_number else value
+        if isinstance(value, int) and not isinstance(value, bool):
+            return str(value)
+        return value
 
     @model_validator(mode="after")
     def _splits(self) -> SyntheticData:
@@ -207,15 +201,9 @@ class SyntheticData(CorpusConfig):
 class EvaluationSizeSettings(TaskSettings):
     """The size of the items of an evaluation, which is not part of a run's id."""
 
-    eval_length: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description="length of every test item; unset: those of training",
+    eval_length: ItemSize | None = Field(
+        None, description="length of every test item; unset: those of training"
     )
-    eval_pairs: int | None = Field(
-        None,
-        ge=1,
-        le=10_000,
-        description="number of pairs of every test item of recall; unset: those of training",
+    eval_pairs: ItemSize | None = Field(
+        None, description="number of pairs of every test item of recall; unset: those of training"
     )

@@ -6,10 +6,23 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 
-from ablate.config.fields import NOT_IN_ID, SET, Facts, Section
+from ablate.config.fields import (
+    NOT_IN_ID,
+    SET,
+    Amount,
+    Count,
+    Facts,
+    PositiveShare,
+    ProperShare,
+    Section,
+    Share,
+)
 from ablate.config.plugins import VariantName, is_own, parse_import, without_digest
 
 MAX_STEPS = 100_000_000
+Steps = Annotated[int, Field(ge=1, le=MAX_STEPS)]
+Factor = Annotated[float, Field(gt=0.0, le=1e4)]
+FactorOrZero = Annotated[float, Field(ge=0.0, le=1e4)]
 MAX_SEEDS = 1000  # of a study
 
 # Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to
@@ -70,28 +83,19 @@ OF_DECAY = Facts(needs={"weight_decay": (SET,)})
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
 
-    train_steps: Annotated[int | None, Facts(column=9, head="steps", latex="steps")] = Field(
+    train_steps: Annotated[Steps | None, Facts(column=9, head="steps", latex="steps")] = Field(
         100_000,
-        ge=1,
-        le=MAX_STEPS,
         description="number of optimizer steps; with epochs or patience, the first limit reached "
         "counts",
     )
-    epochs: int | None = Field(
-        None, ge=1, le=1_000_000, description="number of passes over the training data"
-    )
-    patience: int | None = Field(
+    epochs: Count | None = Field(None, description="number of passes over the training data")
+    patience: Count | None = Field(
         None,
-        ge=1,
-        le=1_000_000,
         description="stop after this number of evaluations without a better dev perplexity, and "
         "use the best weights",
     )
-    batch_tokens: int = Field(
-        25_000,
-        ge=1,
-        le=100_000_000,
-        description="tokens per step, counted on the longer side (5.1)",
+    batch_tokens: Amount = Field(
+        25_000, description="tokens per step, counted on the longer side (5.1)"
     )
     batch_growth: Literal[1, 2, 4, 8, 16, 32, 64] = Field(
         1,
@@ -99,24 +103,19 @@ class TrainingConfig(Section):
         "intervals (Smith et al., 2018); 1: all batches are equal",
     )
     batch_growth_fraction: Annotated[
-        float, Facts(needs={"batch_growth": (2, 4, 8, 16, 32, 64)})
-    ] = Field(0.5, gt=0.0, le=1.0, description="share of the steps with smaller batches")
-    warmup_steps: int = Field(
-        4000, ge=1, le=MAX_STEPS, description="steps of linear learning-rate warm-up (5.3)"
-    )
+        PositiveShare, Facts(needs={"batch_growth": (2, 4, 8, 16, 32, 64)})
+    ] = Field(0.5, description="share of the steps with smaller batches")
+    warmup_steps: Steps = Field(4000, description="steps of linear learning-rate warm-up (5.3)")
     schedule: Annotated[str, VariantName(SCHEDULES)] = Field(
         "inverse_sqrt",
         description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 "
         "at the end, in `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)",
     )
-    decay_fraction: Annotated[float, Facts(needs={"schedule": ("wsd",)})] = Field(
-        0.2, gt=0.0, le=1.0, description="share of the steps in which `wsd` falls"
+    decay_fraction: Annotated[PositiveShare, Facts(needs={"schedule": ("wsd",)})] = Field(
+        0.2, description="share of the steps in which `wsd` falls"
     )
-    final_rate: Annotated[float, Facts(needs={"schedule": ("linear", "cosine", "wsd")})] = Field(
-        0.0,
-        ge=0.0,
-        lt=1.0,
-        description="share of the peak that a falling learning rate ends at",
+    final_rate: Annotated[Share, Facts(needs={"schedule": ("linear", "cosine", "wsd")})] = Field(
+        0.0, description="share of the peak that a falling learning rate ends at"
     )
     learning_rate: float | None = Field(
         None,
@@ -132,11 +131,8 @@ class TrainingConfig(Section):
         "(Defazio et al., 2024); or the import path of any `torch.optim.Optimizer`, such as "
         "`torch.optim.NAdam`",
     )
-    momentum: Annotated[float | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = Field(
-        None,
-        ge=0.0,
-        lt=1.0,
-        description="momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95",
+    momentum: Annotated[Share | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = Field(
+        None, description="momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"
     )
     preconditioning_frequency: Annotated[int, Facts(needs={"optimizer": ("soap",)})] = Field(
         10,
@@ -144,21 +140,17 @@ class TrainingConfig(Section):
         le=100_000,
         description="steps after which soap turns the axes of a matrix again, in which it is Adam",
     )
-    adam_beta1: Annotated[float, OF_ADAM_OR_LION] = Field(
+    adam_beta1: Annotated[Share, OF_ADAM_OR_LION] = Field(
         0.9,
-        ge=0.0,
-        lt=1.0,
         description="decay rate of Adam's first moment (5.3); of the momentum whose sign is Lion's "
         "update; the share of the average in the weights of schedule_free",
     )
-    adam_beta2: Annotated[float, OF_ADAM_OR_LION] = Field(
+    adam_beta2: Annotated[Share, OF_ADAM_OR_LION] = Field(
         0.98,
-        ge=0.0,
-        lt=1.0,
         description="decay rate of Adam's second moment (5.3); of the momentum that Lion keeps",
     )
-    adam_eps: Annotated[float, OF_ADAM] = Field(
-        1e-9, gt=0.0, le=1.0, description="epsilon of Adam, added to the denominator (5.3)"
+    adam_eps: Annotated[PositiveShare, OF_ADAM] = Field(
+        1e-9, description="epsilon of Adam, added to the denominator (5.3)"
     )
     weight_decay: float = Field(
         0.0,
@@ -167,33 +159,26 @@ class TrainingConfig(Section):
         description="weight decay of matrices, not of gains and biases; in adam and sgd it is "
         "added to the gradient",
     )
-    embedding_rate: float = Field(
+    embedding_rate: Factor = Field(
         1.0,
-        gt=0.0,
-        le=1e4,
         description="learning rate of embeddings (of tokens, learned positions, token types), as a "
         "multiple of that of matrices",
     )
-    output_rate: Annotated[float, OF_UNTIED] = Field(
-        1.0, gt=0.0, le=1e4, description="the same, of the output matrix; tied, it is an embedding"
+    output_rate: Annotated[Factor, OF_UNTIED] = Field(
+        1.0, description="the same, of the output matrix; tied, it is an embedding"
     )
-    vector_rate: float = Field(
-        1.0, gt=0.0, le=1e4, description="the same, of gains, biases and other vectors"
+    vector_rate: Factor = Field(1.0, description="the same, of gains, biases and other vectors")
+    feed_forward_rate: Factor = Field(
+        1.0, description="the same, of the matrices of feed-forward networks"
     )
-    feed_forward_rate: float = Field(
-        1.0, gt=0.0, le=1e4, description="the same, of the matrices of feed-forward networks"
-    )
-    embedding_decay: Annotated[float, OF_DECAY] = Field(
-        1.0,
-        ge=0.0,
-        le=1e4,
-        description="weight decay of embeddings, as a multiple of that of matrices",
+    embedding_decay: Annotated[FactorOrZero, OF_DECAY] = Field(
+        1.0, description="weight decay of embeddings, as a multiple of that of matrices"
     )
     output_decay: Annotated[
-        float, Facts(needs={"weight_decay": (SET,), "tied_embeddings": ("none",)})
-    ] = Field(1.0, ge=0.0, le=1e4, description="the same, of the output matrix")
-    vector_decay: Annotated[float, OF_DECAY] = Field(
-        0.0, ge=0.0, le=1e4, description="the same, of gains, biases and other vectors"
+        FactorOrZero, Facts(needs={"weight_decay": (SET,), "tied_embeddings": ("none",)})
+    ] = Field(1.0, description="the same, of the output matrix")
+    vector_decay: Annotated[FactorOrZero, OF_DECAY] = Field(
+        0.0, description="the same, of gains, biases and other vectors"
     )
     decay_schedule: Annotated[Literal["constant", "linear", "cosine"], OF_DECAY] = Field(
         "constant", description="weight decay over the training: constant, or falling to 0"
@@ -207,10 +192,8 @@ class TrainingConfig(Section):
         False,
         description="shrink only the weights that the update moves towards 0 (Chen et al., 2025)",
     )
-    ema_decay: float | None = Field(
+    ema_decay: ProperShare | None = Field(
         None,
-        gt=0.0,
-        lt=1.0,
         description="decay of an exponential moving average of the weights, which is evaluated, "
         "saved and decoded with in their place; unset: none",
     )
@@ -218,10 +201,8 @@ class TrainingConfig(Section):
         None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
     )
     label_smoothing: Annotated[
-        float, Facts(symbol="eps_ls", column=8, latex=r"$\epsilon_{ls}$")
-    ] = Field(
-        0.1, ge=0.0, lt=1.0, description="eps_ls: label smoothing over the whole vocabulary (5.4)"
-    )
+        Share, Facts(symbol="eps_ls", column=8, latex=r"$\epsilon_{ls}$")
+    ] = Field(0.1, description="eps_ls: label smoothing over the whole vocabulary (5.4)")
     loss_term: Annotated[str, VariantName(("none",))] = Field(
         "none", description="a function of logits and targets that is added to the training loss"
     )
@@ -237,12 +218,8 @@ class TrainingConfig(Section):
         description="sum in a fixed order on a GPU, so that a resumed run has the bits of an "
         "uninterrupted one; slower",
     )
-    eval_every: int = Field(
-        1000, ge=1, le=MAX_STEPS, description="steps between two evaluations on dev"
-    )
-    checkpoint_every: int = Field(
-        1000, ge=1, le=MAX_STEPS, description="steps between two checkpoints"
-    )
+    eval_every: Steps = Field(1000, description="steps between two evaluations on dev")
+    checkpoint_every: Steps = Field(1000, description="steps between two checkpoints")
     checkpoint_minutes: Annotated[float, NOT_IN_ID] = Field(
         10.0,
         gt=0.0,
@@ -250,10 +227,8 @@ class TrainingConfig(Section):
         description="also save a checkpoint after so many minutes, to resume from; averaging does "
         "not use it",
     )
-    micro_batch_tokens: Annotated[int | None, NOT_IN_ID] = Field(
+    micro_batch_tokens: Annotated[Amount | None, NOT_IN_ID] = Field(
         None,
-        ge=1,
-        le=100_000_000,
         description="tokens per forward pass; larger batches are accumulated. Unset: chosen by "
         "available memory",
     )

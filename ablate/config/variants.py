@@ -3,15 +3,14 @@
 A new variant is a class in model/ and an entry here; `VARIANTS` lists the tables by the field that
 selects a variant. Validation, inactive settings, parameters, FLOPs, memory and export all read
 these tables. A custom class (plugins.py)
-has no entry and is counted with the defaults of its kind: `PositionalEncoding()`, `Attention()` and
-so on.
+has no entry, and each table gives it the facts of a plain variant of its kind.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from ablate.formatting import plural
 
@@ -67,6 +66,20 @@ class Sizes(Protocol):
     @property
     def has_both_stacks(self) -> bool:
         """Whether the model has an encoder and a decoder."""
+
+
+Facts = TypeVar("Facts")
+
+
+class Table(dict[str, Facts]):
+    """Facts by name; for the name of a custom class, those of a plain variant."""
+
+    def __init__(self, plain: Facts, **named: Facts) -> None:
+        super().__init__(named)
+        self.plain = plain
+
+    def __missing__(self, name: str) -> Facts:
+        return self.plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,18 +148,14 @@ class NormPosition:
     at_end: bool = True
 
 
-NORM_POSITIONS = {
-    "post": NormPosition(norms=1, at_end=False),
-    "pre": NormPosition(norms=1, at_end=True),
-    "sandwich": NormPosition(norms=2, at_end=True),
-    "output": NormPosition(norms=1, at_end=True),
-    "none": NormPosition(norms=0, at_end=False),
-}
-
-
-def norm_position(name: str) -> NormPosition:
-    """The facts by name; a custom class has one norm, and a stack of such layers one more."""
-    return NORM_POSITIONS.get(name, NormPosition())
+NORM_POSITIONS = Table(
+    NormPosition(),
+    post=NormPosition(at_end=False),
+    pre=NormPosition(),
+    sandwich=NormPosition(norms=2),
+    output=NormPosition(),
+    none=NormPosition(norms=0, at_end=False),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +204,7 @@ def _relative_parameters(s: Sizes, depth: int, causal: bool) -> int:
     """In each layer a vector of d_k and one of d_v for each clipped distance: clip + 1 if causal,
     else 2 clip + 1.
     """
-    return depth * ((1 if causal else 2) * s.relative_clip + 1) * (s.d_k + s.d_v)
+    return depth * ((2 - causal) * s.relative_clip + 1) * (s.d_k + s.d_v)
 
 
 def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -> int:
@@ -203,17 +212,17 @@ def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -
     LINEAR_CHUNK tokens.
     """
     sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
-    chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1) if causal else 0
-    return sums + chunks
+    chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1)
+    return sums + causal * chunks
 
 
 def _linear_kept(s: Sizes, causal: bool, length: int) -> int:
     """Inputs and outputs of phi, V and the sums with their divisors; if causal, also Q by chunks
     and their scores.
     """
-    chunks, scores = (
-        (-(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k) if causal else (1, 0)
-    )
+    chunks, scores = 1, 0
+    if causal:
+        chunks, scores = -(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k
     sums = chunks * s.d_k * (s.d_v + 1) // length
     return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
@@ -222,7 +231,8 @@ def _recurrent_weights(s: Sizes, causal: bool, gates: int, biases: int = 0) -> i
     """Gates over input and state: one direction of d_model if causal, else two directions of half
     of it.
     """
-    width, directions = (s.d_model, 1) if causal else (s.d_model // 2, 2)
+    directions = 2 - causal
+    width = s.d_model // directions
     return directions * gates * width * (s.d_model + width + biases)
 
 
@@ -246,11 +256,9 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> Mixer:
 
 
 def _odd_d_model(s: Sizes) -> str | None:
-    return (
-        f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
-        if s.d_model % 2
-        else None
-    )
+    if s.d_model % 2:
+        return f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
+    return None
 
 
 def _odd_d_k(s: Sizes) -> str | None:
@@ -339,24 +347,24 @@ def _recurrence(
         return s.d_k if shared else s.n_heads * s.d_k
 
     def matrices(s: Sizes, causal: bool) -> int:
-        values = (3 if gated else 2) * s.n_heads * s.d_v
+        values = (2 + gated) * s.n_heads * s.d_v
         projections = s.d_model * (2 * key_width(s) + values + per_head * s.n_heads)
         return projections + rank * (s.d_model + key_width(s))
 
     def convolutions(s: Sizes) -> int:
         channels = 2 * key_width(s) + s.n_heads * s.d_v
-        return CONVOLUTION_WIDTH * channels if convolved else 0
+        return convolved * CONVOLUTION_WIDTH * channels
 
     def multiplications(s: Sizes, causal: bool) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
-        products = 4 if delta else 2  # of a token with the others of its chunk
-        state = 3 if delta else 2  # products with the state: read, write, and what it holds
+        products = 2 + 2 * delta  # of a token with the others of its chunk
+        state = 2 + delta  # products with the state: read, write, and what it holds
         pairs = chunk * (s.d_k + s.d_v) * products // 2
         return matrices(s, causal) + convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
 
     def kept(s: Sizes, causal: bool) -> int:
         chunk = VECTOR_CHUNK * s.d_k if rank else RECURRENCE_CHUNK
-        heads = 12 * s.d_k + (10 if gated else 7) * s.d_v + (4 if delta else 2) * chunk
+        heads = 12 * s.d_k + (7 + 3 * gated) * s.d_v + (2 + 2 * delta) * chunk
         return 2 * s.d_model + s.n_heads * heads
 
     return Mixer(
@@ -369,24 +377,25 @@ def _recurrence(
     )
 
 
-POSITIONAL_ENCODINGS = {
-    "sinusoidal": PositionalEncoding(
+POSITIONAL_ENCODINGS = Table(
+    PositionalEncoding(),
+    sinusoidal=PositionalEncoding(
         error=_odd_d_model,
         depends_on=(),
         may_alternate=False,
     ),
-    "learned": PositionalEncoding(
+    learned=PositionalEncoding(
         depends_on=(),
         may_alternate=False,
         parameters=lambda s, depth, causal: s.max_positions * s.d_model,
     ),
-    "none": PositionalEncoding(depends_on=()),
-    "rope": PositionalEncoding(
+    none=PositionalEncoding(depends_on=()),
+    rope=PositionalEncoding(
         in_attention=True,
         depends_on=("d_k", "rope_base", "rope_fraction", "rope_scaling", "rope_factor"),
         error=_odd_rotation,
     ),
-    "relative": PositionalEncoding(
+    relative=PositionalEncoding(
         depends_on=("d_k", "d_v", "mixer"),
         may_alternate=False,
         in_attention=True,
@@ -395,22 +404,23 @@ POSITIONAL_ENCODINGS = {
         score_factor=2,  # its vectors are multiplied as keys and values are
         kept=lambda s: s.n_heads * s.d_k,  # Q in another order
     ),
-    "t5": PositionalEncoding(
+    t5=PositionalEncoding(
         in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
         parameters=lambda s, depth, causal: T5_BUCKETS * s.n_heads,
     ),
-    "alibi": PositionalEncoding(
+    alibi=PositionalEncoding(
         in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
     ),
-}
-ATTENTIONS = {
-    "full": Attention(),
-    "local": Attention(),
-    "differential": Attention(
+)
+ATTENTIONS = Table(
+    Attention(),
+    full=Attention(),
+    local=Attention(),
+    differential=Attention(
         error=_odd_heads,
         parameters=lambda s: 4 * s.d_k,
         # Each of two heads has the values of both.
@@ -419,32 +429,34 @@ ATTENTIONS = {
         ),
         kept=lambda s, causal, length: s.n_heads * (2 * s.d_k + 5 * s.d_v + length),
     ),
-    "linear": Attention(
+    linear=Attention(
         forms_scores=False,
         multiplications=_linear_multiplications,
         kept=_linear_kept,
     ),
-}
-ACTIVATIONS = {
-    "relu": Activation(),
-    "gelu": Activation(),
-    "gelu_tanh": Activation(),
-    "silu": Activation(),
-    "relu2": Activation(),
-    "leaky_relu2": Activation(),
-    "swiglu": Activation(gated=True),
-    "swiglu_clamped": Activation(gated=True),
-    "geglu": Activation(gated=True),
-    "geglu_tanh": Activation(gated=True),
-    "reglu": Activation(gated=True),
-}
-NORMS = {
-    "layernorm": Norm(vectors=2),
-    "layernorm_no_bias": Norm(vectors=1),
-    "rmsnorm": Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1),
-    "unit": Norm(kept=lambda s: s.d_model + 1),
-    "dyt": Norm(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
-}
+)
+ACTIVATIONS = Table(
+    Activation(),
+    relu=Activation(),
+    gelu=Activation(),
+    gelu_tanh=Activation(),
+    silu=Activation(),
+    relu2=Activation(),
+    leaky_relu2=Activation(),
+    swiglu=Activation(gated=True),
+    swiglu_clamped=Activation(gated=True),
+    geglu=Activation(gated=True),
+    geglu_tanh=Activation(gated=True),
+    reglu=Activation(gated=True),
+)
+NORMS = Table(
+    Norm(),
+    layernorm=Norm(vectors=2),
+    layernorm_no_bias=Norm(vectors=1),
+    rmsnorm=Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1),
+    unit=Norm(kept=lambda s: s.d_model + 1),
+    dyt=Norm(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
+)
 MIXERS = {
     "attention": Mixer(),
     "lstm": _recurrent_network(gates=4, kept=8, kept_causal=19),

@@ -13,7 +13,7 @@ from ablate.config import ModelConfig
 from ablate.config.cost import convolved_width
 from ablate.config.parametrization import factors
 from ablate.config.plugins import load, parse_reference, without_digest
-from ablate.config.variants import LAYER_SKIPS, norm_position
+from ablate.config.variants import LAYER_SKIPS, NORM_POSITIONS
 from ablate.errors import StudyError
 from ablate.model.attention import (
     MECHANISMS,
@@ -230,7 +230,7 @@ class ModelBuilder:
     def final_norm(self, depth: int) -> nn.Module:
         """The norm at the end of a stack, where its last layer needs one; else the identity."""
         last = self.of_layer(self.config.last_layer(depth))
-        return last.norm() if norm_position(last.config.norm_position).at_end else nn.Identity()
+        return last.norm() if NORM_POSITIONS[last.config.norm_position].at_end else nn.Identity()
 
     def _variant(
         self,
