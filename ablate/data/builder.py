@@ -14,10 +14,10 @@ import os
 import shutil
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
@@ -34,7 +34,9 @@ from ablate.data.corpus import (
 )
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
+from ablate.data.tokenizer import ReservoirSample
 from ablate.errors import StoreError
+from ablate.formatting import plural
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.records import (
@@ -47,6 +49,7 @@ from ablate.store.records import (
 )
 
 _READ, _STATE = "read.json", "state.json"  # progress, in the working folder
+T = TypeVar("T")
 _SUMMED = 1_000_000  # sequences whose lengths are summed at once
 
 
@@ -74,9 +77,13 @@ class Preparation(ABC):
     compared: ClassVar[tuple[str, ...]]
     commit_every: ClassVar[int] = 50  # of 10,000 records, or of about a megabyte of a stream
 
-    def __init__(self, sources: Mapping[str, Source], log: Callable[[str], None]) -> None:
-        """Store the sources by split, and what receives a line at the start of each phase."""
-        self.sources, self.log = sources, log
+    def __init__(
+        self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
+    ) -> None:
+        """Store the data settings of the form's kind, the sources by split, and what receives a
+        line at the start of each phase.
+        """
+        self.data, self.sources, self.log = data, sources, log
         self.noticed: list[str] = []
 
     def check(self) -> None:  # noqa: B027
@@ -110,6 +117,18 @@ class Preparation(ABC):
             left_out: counts training records that are left out, by reason.
         """
 
+    def sampled(self, items: Iterable[T], most: int, unit: str) -> ReservoirSample[T]:
+        """The items that the vocabulary is learned on, at most so many; logs their number."""
+        sample = ReservoirSample[T](most)
+        for item in items:
+            sample.add(item)
+        basis = plural(sample.added, unit)
+        if sample.added > most:
+            basis = f"a sample of {most:,} of {basis}"
+        if sample.added:
+            self.log(f"learning a vocabulary of {self.data.vocab_size:,} on {basis}")
+        return sample
+
     def texts(self, split: str) -> Mapping[str, str]:
         """The text of dev or test to store, by field."""
         return {}
@@ -141,8 +160,8 @@ def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
     """The file of each field's vocabulary in a corpus' folder."""
     files = []
     for field in data.fields:
-        is_separate = field in data.separate_vocabularies
-        files.append(folder / (f"{field}.{TOKENIZER}" if is_separate else TOKENIZER))
+        own = f"{field}." * (field in data.separate_vocabularies)
+        files.append(folder / f"{own}{TOKENIZER}")
     return files
 
 
@@ -279,13 +298,17 @@ class CorpusBuilder:
         for split in written:
             self._write(split)
         before = similar.manifest
-        repaired = {split: kinds for split, kinds in before.repaired.items() if split != "test"}
+        repaired = {**before.repaired}
+        repaired.pop("test", None)
+        repaired.update(self._repaired({"test": self.sources["test"]}))
         of_others = [line for line in before.noticed if not line.startswith("test ")]
-        kept = {split: before.pairs[split] for split in ("train", "dev")}
+        pairs = {split: before.pairs[split] for split in ("train", "dev")}
+        for split in written:
+            pairs[split] = self._sums(split).records
         counts = CorpusCounts(
-            pairs={**kept, **{split: self._sums(split).records for split in written}},
+            pairs=pairs,
             left_out=before.left_out,
-            repaired={**repaired, **self._repaired({"test": self.sources["test"]})},
+            repaired=repaired,
             noticed=[*noticed, *self.form.noticed, *of_others],
             longest=before.longest,
             lengths=before.lengths,
@@ -301,8 +324,9 @@ class CorpusBuilder:
             The number of records left out for their length, by reason.
         """
         fields = self.data.fields
-        state = EncodingState.read(self.folder / _STATE) if split == "train" else None
-        state = state or EncodingState(ends=(None,) * len(fields))
+        state = EncodingState(ends=(None,) * len(fields))
+        if split == "train":
+            state = EncodingState.read(self.folder / _STATE) or state
         read, left_out = state.done, Counter[str](state.left_out)
         with ExitStack() as stack:
             writers = []
@@ -315,13 +339,13 @@ class CorpusBuilder:
                     writer.add(ids)
                 read += chunk.read
                 if split == "train" and number % self.form.commit_every == 0:
-                    ends = tuple(writer.commit() for writer in writers)
+                    ends = tuple(map(SequenceWriter.commit, writers))
                     state = EncodingState(done=read, ends=ends, left_out=dict(left_out))
                     state.write(self.folder / _STATE)
         if split != "train":
             for field, text in self.form.texts(split).items():
                 write_bytes(self.folder / f"{split}.{field}.txt", text.encode())
-        return Counter({reason: count for reason, count in left_out.items() if count})
+        return +left_out  # without reasons that no record has
 
     def _sums(self, split: str) -> LengthSums:
         """Sums of the lengths of a split's sequences on disk."""

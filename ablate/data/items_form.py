@@ -59,7 +59,7 @@ class DrawnSource(Source):
 class ItemStream(DocumentStream):
     """Items, each a sequence."""
 
-    data: SyntheticData  # type: ignore[assignment]
+    data: SyntheticData
 
     def _vocabulary(self) -> Tokenizer:
         return SymbolTokenizer.of(self.data.generator.tokens(self.data))

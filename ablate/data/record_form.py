@@ -26,7 +26,7 @@ from ablate.data.filters import (
     within_limits,
 )
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import UNK, ReservoirSample, train_tokenizer
+from ablate.data.tokenizer import UNK, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry
@@ -54,8 +54,7 @@ class Records(Preparation):
     def __init__(
         self, data: DataConfig, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        super().__init__(sources, log)
-        self.data = data
+        super().__init__(data, sources, log)
         self._held_out: dict[str, list[Document]] = {}
 
     def check(self) -> None:
@@ -69,24 +68,23 @@ class Records(Preparation):
 
     def _markup(self, split: str, records: list[Document]) -> list[str]:
         """Warnings about text that is not plain, unless it is expected."""
-        return [] if self.data.is_tokenized else markup(split, records, self.data.labels)
+        if self.data.is_tokenized:
+            return []
+        return markup(split, records, self.data.labels)
 
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
         data, left_out = self.data, Counter[str]()
-        sample = ReservoirSample[Document](data.tokenizer_pairs)
         self.log("reading the training split")
-        for record in training_records(self.sources["train"], data, left_out):
-            sample.add(record)
+        read = training_records(self.sources["train"], data, left_out)
+        sample = self.sampled(read, data.tokenizer_pairs, "record")
         if not sample.added:
-            reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
-            why = f"every record is left out ({reasons})" if reasons else "contains no records"
+            why = "contains no records"
+            if left_out:
+                reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
+                why = f"every record is left out ({reasons})"
             raise DataError(f"{self.sources['train'].location}: {why}")
         records = sample.items()
-        basis = plural(len(records), "record")
-        if len(records) < sample.added:
-            basis = f"a sample of {len(records):,} of {plural(sample.added, 'record')}"
-        self.log(f"learning a vocabulary of {data.vocab_size:,} on {basis}")
         for path in dict.fromkeys(models):
             fields = [field for field, model in enumerate(models) if model == path]
             trained = train_tokenizer(
@@ -133,7 +131,9 @@ class Records(Preparation):
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
         # What is left decides, since a resumed build may have few records to go.
-        processes = cores() if total - start >= PARALLEL_FROM else 1
+        processes = 1
+        if total - start >= PARALLEL_FROM:
+            processes = cores()
         read, kept_records = start, start - sum(left_out.values())
         with EncoderPool(models, processes) as encode:
             for number, fields in enumerate(encode(chunks), 1):
@@ -168,10 +168,10 @@ class Records(Preparation):
         """The texts of each field of so many records, as they are encoded."""
         remaining = iter(records)
         while chunk := list(islice(remaining, size or CHUNK)):
-            texts = [record.texts for record in chunk]
+            texts: list[Sequence[str]] = [record.texts for record in chunk]
             if self.data.symbol_field is not None:
-                texts = [tuple(self.data.as_encoded(of_record)) for of_record in texts]
-            yield [list(field) for field in zip(*texts, strict=True)]
+                texts = list(map(self.data.as_encoded, texts))
+            yield list(map(list, zip(*texts, strict=True)))
 
     def _limits(self) -> str:
         """The limits on length, for an error message."""

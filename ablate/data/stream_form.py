@@ -20,13 +20,11 @@ from ablate.data.sources import Source
 from ablate.data.tokenizer import (
     EOS,
     ByteTokenizer,
-    ReservoirSample,
     Tokenizer,
     load_tokenizer,
     train_tokenizer,
 )
 from ablate.errors import DataError
-from ablate.formatting import plural
 from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText
 
@@ -46,8 +44,7 @@ class DocumentStream(Preparation):
     def __init__(
         self, data: LanguageData, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        super().__init__(sources, log)
-        self.data = data
+        super().__init__(data, sources, log)
 
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Write the vocabulary: that of bytes, or one learned on a sample of lines."""
@@ -57,15 +54,7 @@ class DocumentStream(Preparation):
     def _vocabulary(self) -> Tokenizer:
         if self.data.tokenizer == BYTES:
             return ByteTokenizer()
-        sample = ReservoirSample[str](self.data.tokenizer_lines)
-        for line in self._lines():
-            sample.add(line)
-        lines = sample.items()
-        part = "" if len(lines) == sample.added else f"a sample of {len(lines):,} of "
-        self.log(
-            f"learning a vocabulary of {self.data.vocab_size:,} on "
-            f"{part}{plural(sample.added, 'line')}"
-        )
+        lines = self.sampled(self._lines(), self.data.tokenizer_lines, "line").items()
         return train_tokenizer(lines, self.data.vocab_size, self.data.tokenizer, lossless=True)
 
     def _lines(self) -> Iterator[str]:
@@ -122,6 +111,8 @@ def _encode(text: str, tokenizer: Tokenizer) -> list[int]:
     """The ids of a text, line by line: a line end is a token of its own."""
     if isinstance(tokenizer, ByteTokenizer):
         return tokenizer.encode([text])[0]
-    lines = text.split("\n")  # only LF ends a line
-    with_ends = [*(f"{line}\n" for line in lines[:-1]), *lines[-1:]]
-    return [id for line in tokenizer.encode(with_ends) for id in line]
+    *lines, last = text.split("\n")  # only LF ends a line
+    ids: list[int] = []
+    for of_line in tokenizer.encode([*(f"{line}\n" for line in lines), last]):
+        ids += of_line
+    return ids

@@ -106,23 +106,18 @@ class Tokenizer:
 
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of UTF-8 that each id stands for: 0 for marks."""
-        pieces = self.pieces(list(range(self.vocab_size)))
-        return np.array([self._bytes_of(id, piece) for id, piece in enumerate(pieces)])
+        return np.array([len(text.encode()) for text in self.texts()])
 
     def texts(self) -> list[str]:
         """The text of each id: empty for a mark, a letter for a byte of a character."""
-        pieces = self.pieces(list(range(self.vocab_size)))
-        return [self._text_of(id, piece) for id, piece in enumerate(pieces)]
+        return list(map(self._text_of, range(self.vocab_size)))
 
-    def _text_of(self, id: int, piece: str) -> str:
+    def _text_of(self, id: int) -> str:
         if self._processor.is_byte(id):
             return "x"
-        return "" if self._is_special(id) else piece.replace(SPACE, " ")
-
-    def _bytes_of(self, id: int, piece: str) -> int:
-        if self._processor.is_byte(id):
-            return 1
-        return 0 if self._is_special(id) else len(piece.replace(SPACE, " ").encode())
+        if self._is_special(id):
+            return ""
+        return str(self._processor.id_to_piece(id)).replace(SPACE, " ")
 
 
 class ByteTokenizer(Tokenizer):
@@ -145,7 +140,7 @@ class ByteTokenizer(Tokenizer):
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """The bytes of each text in UTF-8, as ids."""
-        return [[byte + len(_MARKS) for byte in text.encode()] for text in sentences]
+        return [[FIRST_TOKEN + byte for byte in text.encode()] for text in sentences]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of each list of ids, without marks; bytes that are not UTF-8 become U+FFFD."""
@@ -157,22 +152,18 @@ class ByteTokenizer(Tokenizer):
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The character of each ASCII byte, `<0x..>` for any other."""
-        return [self._piece(id) for id in ids]
+        return list(map(self._piece, ids))
 
-    def byte_lengths(self) -> NDArray[np.int64]:
-        """Bytes of text that each id stands for: 0 for marks."""
-        return np.array([0] * len(_MARKS) + [1] * 256)
-
-    def _text_of(self, id: int, piece: str) -> str:
-        byte = id - len(_MARKS)
-        if byte < 0:
+    def _text_of(self, id: int) -> str:
+        if id < FIRST_TOKEN:
             return ""
+        byte = id - FIRST_TOKEN
         return chr(byte) if byte < 128 else "x"
 
     def _piece(self, id: int) -> str:
-        byte = id - len(_MARKS)
-        if byte < 0:
+        if id < FIRST_TOKEN:
             return _MARKS[id]
+        byte = id - FIRST_TOKEN
         return chr(byte) if 32 <= byte < 127 else f"<0x{byte:02X}>"
 
 
@@ -202,15 +193,14 @@ class SymbolTokenizer(Tokenizer):
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """The ids of the names in each text; any other word is unknown."""
-        ids = {name: id for id, name in enumerate(self.names)}
+        ids = dict(zip(self.names, range(self.vocab_size), strict=True))
         return [[ids.get(word, UNK) for word in text.split()] for text in sentences]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The names of each list of ids, without marks."""
         texts = []
         for sequence in ids:
-            names = [self.names[id] for id in sequence if id >= FIRST_TOKEN]
-            texts.append(" ".join(names))
+            texts.append(" ".join(self.pieces([id for id in sequence if id >= FIRST_TOKEN])))
         return texts
 
     def pieces(self, ids: list[int]) -> list[str]:
@@ -222,7 +212,9 @@ def load_tokenizer(model: bytes) -> Tokenizer:
     """The vocabulary of a file's content: a model of SentencePiece, that of bytes, or names."""
     if model.startswith(SymbolTokenizer.HEAD):
         return SymbolTokenizer(model)
-    return ByteTokenizer() if model == ByteTokenizer.MODEL else Tokenizer(model)
+    if model == ByteTokenizer.MODEL:
+        return ByteTokenizer()
+    return Tokenizer(model)
 
 
 class ReservoirSample(Generic[T]):
@@ -245,7 +237,8 @@ class ReservoirSample(Generic[T]):
 
     def items(self) -> list[T]:
         """The sample."""
-        return [item for _, item in sorted(self._kept, key=lambda entry: entry[0])]
+        self._kept.sort(key=lambda entry: entry[0])
+        return [item for _, item in self._kept]
 
 
 def train_tokenizer(
@@ -282,8 +275,10 @@ def train_tokenizer(
     unused: list[str] = []
     if kind == "word":
         sentences = list(sentences)
-        words = {word for sentence in sentences for word in sentence.split(" ")} - {"", *symbols}
-        missing = vocab_size - FIRST_TOKEN - len(symbols) - len(words)
+        words = set[str]()
+        for sentence in sentences:
+            words.update(sentence.split(" "))
+        missing = vocab_size - FIRST_TOKEN - len(symbols) - len(words - {"", *symbols})
         unused = [f"<unused{number}>" for number in range(missing)]
     model = io.BytesIO()
     settings: dict[str, Any] = {

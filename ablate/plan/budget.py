@@ -38,7 +38,9 @@ class Budget:
             UsageError: another text, or no time at all.
         """
         hours = _GPU_HOURS.fullmatch(text.strip())
-        seconds = 3600.0 * float(hours[1]) if hours else seconds_of(text)
+        seconds = seconds_of(text)
+        if hours:
+            seconds = 3600.0 * float(hours[1])
         if seconds is None:
             raise UsageError(
                 f'--budget: "{text[:60]}" is not a time such as 2h, 90min, 1d12h or 8gpu-hours'
@@ -58,7 +60,9 @@ class Budget:
             raise UsageError(
                 f"--budget {self.text}: this machine has no GPU; give hours, such as 2h"
             )
-        return self.seconds if self.of_one_gpu else self.seconds * max(1, gpus)
+        if self.of_one_gpu:
+            return self.seconds
+        return self.seconds * max(1, gpus)
 
 
 @dataclass(frozen=True)
@@ -87,21 +91,21 @@ class Fit:
 
     def summary(self, budget: Budget) -> str:
         """One line for the terminal."""
-        time = f"about {duration(self.seconds)}"
+        time, what = f"about {duration(self.seconds)}", f"--budget {budget.text}:"
         if not self.seeds_left and not self.rows_left and not self.base_waits:
-            return f"--budget {budget.text}: the whole study fits, {time}."
+            return f"{what} the whole study fits, {time}."
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
-            return f"--budget {budget.text}: nothing new fits; {self.runs_left} {remain}."
+            return f"{what} nothing new fits; {self.runs_left} {remain}."
         kept, whole = len(self.study.seeds), len(self.study.seeds) + len(self.seeds_left)
-        seeds = f"{kept} of {plural(whole, 'seed')} {'fits' if kept == 1 else 'fit'}"
+        what += f" {kept} of {plural(whole, 'seed')} {'fits' if kept == 1 else 'fit'}"
         if not self.rows_left:
-            waits = ", the further seeds of base later" if self.base_waits else ""
-            return f"--budget {budget.text}: {seeds} for every row{waits}, {time}."
+            waits = ", the further seeds of base later" * self.base_waits
+            return f"{what} for every row{waits}, {time}."
         rows = len(self.study.rows)
         return (
-            f"--budget {budget.text}: {seeds}, for {rows} of {rows + len(self.rows_left)} rows, "
-            f"{time}; rows for later: {', '.join(self.rows_left)}."
+            f"{what}, for {rows} of {rows + len(self.rows_left)} rows, {time}; rows for later: "
+            f"{', '.join(self.rows_left)}."
         )
 
 
@@ -121,11 +125,10 @@ def fit(plan: Plan, available: float) -> Fit | None:
     Raises:
         UsageError: base with one seed does not fit.
     """
-    if plan.seconds_of is None:
+    seconds = plan.seconds_of
+    if seconds is None:
         return None
-    return _fit_seeds(plan, plan.seconds_of, available) or _fit_rows(
-        plan, plan.seconds_of, available
-    )
+    return _fit_seeds(plan, seconds, available) or _fit_rows(plan, seconds, available)
 
 
 def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit | None:
@@ -134,18 +137,19 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     """
     study = plan.study
     # Whole seeds, because the rows' differences from base are paired by seed.
-    parts = [(study, len(study.seeds))] if study.further_seeds else []
+    parts = []
+    if study.further_seeds:
+        parts.append(study)
     for count in _counts(study):
-        part = replace(study, seeds=study.seeds[:count], further_seeds=())
-        parts.append((part, count))
-    for part, count in parts:
+        parts.append(replace(study, seeds=study.seeds[:count], further_seeds=()))
+    for part in parts:
         # A run without an estimate is done, or lacks only a decoding.
         of_part = _runs(study, study.rows, (*part.seeds, *part.further_seeds))
         needed = sum(seconds.get(id, 0.0) for id in of_part)
         if needed <= available:
-            left = _missing(plan) - _missing(plan, part)
-            waits = part.further_seeds != study.further_seeds
-            return Fit(part, needed, study.seeds[count:], runs_left=left, base_waits=waits)
+            left, waits = _left(seconds, part), part.further_seeds != study.further_seeds
+            seeds_left = study.seeds[len(part.seeds) :]
+            return Fit(part, needed, seeds_left, runs_left=left, base_waits=waits)
     return None
 
 
@@ -160,9 +164,8 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     counted: set[str] = set()
     spent = 0.0
     for row in study.rows:
-        runs = (
-            _runs(study, [row], study.seeds[:1]) - counted
-        )  # count a run that several rows share once
+        # A run that several rows share counts once.
+        runs = _runs(study, [row], study.seeds[:1]) - counted
         needed = sum(seconds.get(id, 0.0) for id in runs)
         if row is study.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
@@ -174,7 +177,7 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
             spent += needed
     left = tuple(row.label for row in study.rows if row.label not in kept)
     part = replace(study, seeds=study.seeds[:1], further_seeds=(), rows=tuple(kept.values()))
-    return Fit(part, spent, study.seeds[1:], left, _missing(plan) - _missing(plan, part))
+    return Fit(part, spent, study.seeds[1:], left, _left(seconds, part))
 
 
 def _counts(study: Study) -> Sequence[int]:
@@ -186,15 +189,10 @@ def _counts(study: Study) -> Sequence[int]:
     return [count for count in reversed(study.looks.plan) if count <= len(study.seeds)]
 
 
-def _missing(plan: Plan, part: Study | None = None) -> int:
-    """Number of runs that are not trained yet, of the whole plan or of a part."""
-    assert plan.seconds_of is not None
-    runs = (
-        plan.seconds_of.keys()
-        if part is None
-        else {run.id for run in part.all_runs()} & plan.seconds_of.keys()
-    )
-    return sum(plan.seconds_of[id] > 0 for id in runs)
+def _left(seconds: Mapping[str, float], part: Study) -> int:
+    """Number of runs that are not trained yet and not in a part."""
+    left = seconds.keys() - {run.id for run in part.all_runs()}
+    return sum(seconds[id] > 0 for id in left)
 
 
 def base_alone(study: Study) -> Study:
@@ -208,25 +206,25 @@ def base_alone(study: Study) -> Study:
 
 
 def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
-    trials = study.tuning
-    tuning = (
-        {run.id for row in rows for trial in study.trials_of(row) for run in trials.runs_of(trial)}
-        if trials
-        else set()
-    )
-    return tuning | {run.id for row in rows for run in study.runs_of(row) if run.seed in seeds}
+    """Ids of the runs of these rows with these seeds, and of the rows' tuning runs."""
+    ids = set[str]()
+    for row in rows:
+        ids.update(run.id for run in study.runs_of(row) if run.seed in seeds)
+        for trial in study.trials_of(row):
+            if study.tuning:
+                ids.update(run.id for run in study.tuning.runs_of(trial))
+    return ids
 
 
 def unknown_rows(plan: Plan) -> list[str]:
     """Rows whose time cannot be estimated from base: without a last step, or in another
     precision.
     """
-    base = plan.precision(plan.study.base.config)
-    return [
-        row.row.label
-        for row in plan.rows
-        if row.flops is None or plan.precision(row.row.config) != base
-    ]
+    base, unknown = plan.precision(plan.study.base.config), []
+    for row in plan.rows:
+        if row.flops is None or plan.precision(row.row.config) != base:
+            unknown.append(row.row.label)
+    return unknown
 
 
 class WithinBudget:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -14,7 +14,7 @@ from ablate.config.cost import Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
-from ablate.store import Results, State, state_of
+from ablate.store import Results, RunFolder, State, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
@@ -60,8 +60,9 @@ class PlanRow:
 
     def completed_share(self, report: Progress | None) -> float:
         """The completed share of an unfinished run's steps by its last report, 0 to 1."""
-        step = report.step if report else None
-        return min(1.0, step / self.steps) if step and self.steps else 0.0
+        if report is None or not report.step or not self.steps:
+            return 0.0
+        return min(1.0, report.step / self.steps)
 
 
 @dataclass(frozen=True)
@@ -147,59 +148,89 @@ class Plan:
                     runs[run.id] = (row, state)
         return runs
 
+    @property
+    def missing(self) -> dict[str, PlanRow]:
+        """The rows of the runs that are neither done nor diverged, by id."""
+        missing = {}
+        for id, (row, state) in self.runs.items():
+            if state not in ("done", "diverged"):
+                missing[id] = row
+        return missing
+
+    @property
+    def untrained(self) -> dict[str, PlanRow]:
+        """Those of them that do not lack a decoding alone, which takes little beside a training."""
+        return {id: row for id, row in self.missing.items() if id not in self.trained}
+
     def totals(self) -> Totals:
         """Sums over the runs."""
-        runs = self.runs.values()
-        flops = [row.flops for row, _ in runs]
-        written = RESUMABLE + 1  # the oldest checkpoint is deleted after the newest is complete
+        flops: float | None = 0.0
+        disk_bytes = 0
+        for row, _ in self.runs.values():
+            # The oldest checkpoint is deleted after the newest is complete.
+            disk_bytes += cost.run_bytes(row.row.config, row.V, RESUMABLE + 1)
+            if flops is not None and row.flops is not None:
+                flops += row.flops
+            else:
+                flops = None
         return Totals(
             rows=len(self.rows),
             runs=len(self.runs),
-            missing=sum(state not in ("done", "diverged") for _, state in runs),
+            missing=len(self.missing),
             only_decoding=len(self.trained),
-            flops=sum(f for f in flops if f is not None) if None not in flops else None,
-            disk_bytes=sum(cost.run_bytes(row.row.config, row.V, written) for row, _ in runs),
+            flops=flops,
+            disk_bytes=disk_bytes,
             seconds=self.seconds,
         )
 
     def as_json(self) -> dict[str, Any]:
-        """The plan for scripts."""
-        designs = [one for one in self.study.designs if isinstance(one, FactorialDesign)]
-        choice = self.study.base.decoding_choice
-        return {
+        """The plan for scripts; what the study does not have is left out."""
+        choice, designs = self.study.base.decoding_choice, []
+        for design in self.study.designs:
+            if isinstance(design, FactorialDesign):
+                designs.append(_design_json(design))
+        length = None
+        if self.lengths is None and not self.study.data.is_stream:
+            length = cost.ASSUMED_LENGTH
+        content: dict[str, Any] = {
             "study": self.study.name,
-            **({"decoding": choice.as_json()} if choice else {}),
-            "rows": [self._row_json(row) for row in self.rows],
-            **({"tuning": [self._row_json(row) for row in self.tuning]} if self.tuning else {}),
-            **({"designs": [_design_json(one) for one in designs]} if designs else {}),
+            "decoding": choice and choice.as_json(),
+            "rows": list(map(self._row_json, self.rows)),
+            "tuning": list(map(self._row_json, self.tuning)),
+            "designs": designs,
+        }
+        return {
+            **{key: part for key, part in content.items() if part},
             "dropped": self.study.dropped,
             "totals": asdict(self.totals()),
-            "assumed_length": None
-            if self.lengths or self.study.data.is_stream
-            else cost.ASSUMED_LENGTH,
+            "assumed_length": length,
         }
 
-    def _row_json(self, row: PlanRow) -> dict[str, Any]:
-        idle = cost.idle_parameters(row.row.config)
+    def _row_json(self, planned: PlanRow) -> dict[str, Any]:
+        row, params = planned.row, planned.params
+        idle = cost.idle_parameters(row.config)
+        runs = []
+        for run, state in planned.runs:
+            id = None if run.awaits_tuning else run.id
+            runs.append({"id": id, "seed": run.seed, "state": state})
+        of_some = {
+            "matched": row.matched and row.matched.as_json(),
+            "tuning": row.tuning and row.tuning.as_json(),
+            "active_params": idle and params - idle,  # of experts, those that a token meets
+        }
         return {
-            "row": row.row.label,
-            "group": row.row.group,
-            "changed": row.row.changed,
-            **({"matched": row.row.matched.as_json()} if row.row.matched else {}),
-            **({"tuning": row.row.tuning.as_json()} if row.row.tuning else {}),
-            "config": row.row.config.model_dump(),
-            "params": row.params,
-            # Of a mixture of experts, those that a token meets.
-            **({"active_params": row.params - idle} if idle else {}),
-            "flops_per_step": row.flops_per_step,
-            "steps": row.steps,
-            "precision": self.precision(row.row.config),
-            "checkpoint_bytes": row.checkpoint_bytes,
-            "peak_memory_bytes": row.peak_memory,
-            "runs": [
-                {"id": None if run.awaits_tuning else run.id, "seed": run.seed, "state": state}
-                for run, state in row.runs
-            ],
+            "row": row.label,
+            "group": row.group,
+            "changed": row.changed,
+            **{key: part for key, part in of_some.items() if part},
+            "config": row.config.model_dump(),
+            "params": params,
+            "flops_per_step": planned.flops_per_step,
+            "steps": planned.steps,
+            "precision": self.precision(row.config),
+            "checkpoint_bytes": planned.checkpoint_bytes,
+            "peak_memory_bytes": planned.peak_memory,
+            "runs": runs,
         }
 
 
@@ -230,17 +261,19 @@ def plan_of(
         return _plan_row(of, row, results, known[of.data_of(row)], kind, processes)
 
     rows = tuple(planned(study, row) for row in study.rows)
-    lengths = known[study.data_of(study.base)] if None not in known.values() else None
-    trials = study.tuning
-    tuning = tuple(planned(trials, row) for row in trials.rows) if trials else ()
+    lengths = None
+    if None not in known.values():
+        lengths = known[study.data_of(study.base)]
+    tuning: tuple[PlanRow, ...] = ()
+    if study.tuning:
+        tuning = tuple(planned(study.tuning, row) for row in study.tuning.rows)
     plan = Plan(study, rows, lengths, None, tuning=tuning, device=kind, processes=processes)
-    missing = {id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")}
-    trained = frozenset(id for id in missing if results.run(id).result.exists())
-    # A trained run lacks only a decoding, which takes little beside a training.
-    untrained = set(missing - trained)
-    rates = measured_rates(results, list(plan.runs), None, kind) if untrained else {}
-    seconds = seconds_left(plan, untrained, results, rates)
-    return replace(plan, trained=trained, seconds_of=seconds)
+    trained = frozenset(id for id in plan.missing if results.run(id).result.exists())
+    plan = replace(plan, trained=trained)
+    rates = {}
+    if plan.untrained:
+        rates = measured_rates(results, plan.runs, None, kind)
+    return replace(plan, seconds_of=seconds_left(plan, plan.untrained, results, rates))
 
 
 def _plan_row(
@@ -252,10 +285,10 @@ def _plan_row(
     processes: int,
 ) -> PlanRow:
     V = study.data_of(row).vocab_size
-    part = -(-row.config.batch_tokens // processes)
-    tokens = min(
-        part, row.config.micro_batch_tokens or (CPU_MICRO_BATCH if device == "cpu" else part)
-    )
+    most = part = -(-row.config.batch_tokens // processes)
+    if device == "cpu":
+        most = CPU_MICRO_BATCH
+    tokens = min(part, row.config.micro_batch_tokens or most)
     length = None
     if lengths is not None and row.config.context is None:
         length = lengths.target_squares // lengths.target_tokens
@@ -280,7 +313,7 @@ def _plan_row(
 
 def seconds_left(
     plan: Plan,
-    untrained: set[str],
+    untrained: Collection[str],
     results: Results,
     rates: Mapping[str, float],
     default: float | None = None,
@@ -315,28 +348,35 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     The node is the machine, other than this one, that has finished most runs; else this machine.
     None if the rate of neither is known.
     """
-    untrained = {
-        id for id, (_, state) in plan.runs.items() if state not in ("done", "diverged")
-    } - plan.trained
-    finished = [
-        id
-        for id in dict.fromkeys([*plan.runs, *results.run_ids()])
-        if results.run(id).result.exists()
-    ]
-    marks = [read_provenance(results.run(id)) for id in finished[:RATE_SAMPLES]]
-    found = Counter(
-        mark.machine for mark in marks if mark is not None and mark.machine != machine()
-    )
-    node = found.most_common(1)[0][0] if found else machine()
-    rates = measured_rates(results, list(plan.runs), node, None)
-    default = next(iter(rates.values())) if len(rates) == 1 else None
-    seconds = seconds_left(plan, untrained, results, rates, default)
-    return None if seconds is None else (sum(seconds.values()), node.processor or "this machine")
+    here = machine()
+    nodes: Counter[Machine] = Counter()
+    for folder in _finished(results, plan.runs):
+        provenance = read_provenance(folder)
+        if provenance is not None and provenance.machine != here:
+            nodes[provenance.machine] += 1
+    node = next((node for node, _ in nodes.most_common(1)), here)
+    rates = measured_rates(results, plan.runs, node)
+    default = None
+    if len(rates) == 1:
+        (default,) = rates.values()
+    seconds = seconds_left(plan, plan.untrained, results, rates, default)
+    if seconds is None:
+        return None
+    return sum(seconds.values()), node.processor or "this machine"
+
+
+def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
+    """Finished runs, at most RATE_SAMPLES. The study's come `first`: they are the most similar to
+    those that are left.
+    """
+    folders = map(results.run, dict.fromkeys([*first, *results.run_ids()]))
+    finished = (folder for folder in folders if folder.result.exists())
+    return itertools.islice(finished, RATE_SAMPLES)
 
 
 def measured_rates(
     results: Results,
-    first: list[str],
+    first: Iterable[str],
     node: Machine | None = None,
     device: PlannedDevice | None = None,
 ) -> dict[str, float]:
@@ -351,26 +391,21 @@ def measured_rates(
         node: the machine; None for this one.
         device: of the runs; None for any.
     """
-    found: dict[str, list[float]] = defaultdict(list)
+    measured: dict[str, list[float]] = defaultdict(list)
     node = node or machine()
-    # The study's runs first: they are the most similar to those that are left.
-    finished = (
-        id for id in dict.fromkeys([*first, *results.run_ids()]) if results.run(id).result.exists()
-    )
-    for id in itertools.islice(finished, RATE_SAMPLES):
-        rate = _rate(results, id, node, device)
+    for folder in _finished(results, first):
+        rate = _rate(results, folder, node, device)
         if rate is not None:
-            found[rate[0]].append(rate[1])
-    return {precision: statistics.median(rates) for precision, rates in found.items()}
+            measured[rate[0]].append(rate[1])
+    return {precision: statistics.median(rates) for precision, rates in measured.items()}
 
 
 def _rate(
-    results: Results, id: str, node: Machine, device: PlannedDevice | None
+    results: Results, folder: RunFolder, node: Machine, device: PlannedDevice | None
 ) -> tuple[str, float] | None:
     """(precision, FLOPs per second) of a finished run; None if another machine or another kind of
     device trained it, or its files are damaged.
     """
-    folder = results.run(id)
     try:
         result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
         execution = folder.read_execution()
@@ -387,7 +422,9 @@ def _rate(
         return None
     flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
     # Runs on a GPU do not share it; one that was trained on several counts for each of them.
-    at_once = max(1, node.cores // (provenance.threads * processes)) if on_cpu else 1 / processes
+    at_once = 1 / processes
+    if on_cpu:
+        at_once = max(1, node.cores // (provenance.threads * processes))
     return precision, at_once * flops / result.seconds
 
 
@@ -407,17 +444,19 @@ def precision_lines(plan: Plan) -> list[str]:
     by_device = ""
     if plan.device == "cpu" and None in settings:
         by_device = " on this CPU; bf16 on a GPU that has it"
-    notes = (precision_note(setting, plan.device, plan.has_bf16) for setting in settings)
-    return [
-        f"Precision: {', '.join(chosen)}{by_device}.",
-        *(f"{note}." for note in notes if note is not None),
-    ]
+    lines = [f"Precision: {', '.join(chosen)}{by_device}."]
+    for setting in settings:
+        note = precision_note(setting, plan.device, plan.has_bf16)
+        if note is not None:
+            lines.append(f"{note}.")
+    return lines
 
 
 def memory_line(plan: Plan) -> str:
     """The device and the batch that the memory of the rows is estimated for."""
-    on = "a GPU"
-    batch = "a whole batch" if plan.processes == 1 else f"one of {plan.processes} parts of a batch"
+    on, batch = "a GPU", "a whole batch"
+    if plan.processes > 1:
+        batch = f"one of {plan.processes} parts of a batch"
     if plan.device == "cpu":
         on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
     return (

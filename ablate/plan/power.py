@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -71,7 +72,7 @@ class Power:
         if seeds < 2 or not self.sd:
             return None
         if further is None:
-            further = self.further if seeds == self.seeds else 0
+            further = (seeds == self.seeds) * self.further
         level *= self.share
         return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
 
@@ -82,8 +83,12 @@ class Power:
         """
         if self.seeds < 2:
             return None
-        level = (self.looks[-1].level if self.looks else LEVEL) * self.share
-        return detectable(self.seeds, self.rows, 1.0, level=level, further=self.further)
+        level = LEVEL
+        if self.looks:
+            level = self.looks[-1].level
+        return detectable(
+            self.seeds, self.rows, 1.0, level=level * self.share, further=self.further
+        )
 
     def seeds_to_see(self, difference: float) -> int | None:
         """Number of seeds that find this difference with 80 % probability; None if 1000 are not
@@ -92,8 +97,8 @@ class Power:
         In a study with looks, the seeds of the first look that finds it; None if none does.
         """
         for look in self.looks:
-            found = self.detectable(look.seeds, look.level)
-            if found is not None and found <= difference:
+            smallest = self.detectable(look.seeds, look.level)
+            if smallest is not None and smallest <= difference:
                 return look.seeds
         if self.looks:
             return None
@@ -105,29 +110,23 @@ class Power:
         are None.
         """
         is_known = self.source != "unknown"
+        by_seeds = {}
+        for seeds in sorted({self.seeds, *OTHER_SEEDS}):
+            by_seeds[str(seeds)] = self.detectable(seeds) if is_known else None
         content: dict[str, Any] = {
             "sd": self.sd if is_known else None,
             "sentences": self.sentences,
             "stated": self.source == "stated",
             "source": self.source,
             "published": [spread.study for spread in self.published],
-            "detectable": {
-                str(seeds): self.detectable(seeds) if is_known else None
-                for seeds in sorted({self.seeds, *OTHER_SEEDS})
-            },
+            "detectable": by_seeds,
             "detectable_sds": self.detectable_sds,
             "warning": self.warning,
         }
-        if self.looks:
-            content["looks"] = [
-                {
-                    "seeds": look.seeds,
-                    "level": look.level,
-                    "spent": look.spent,
-                    "detectable": self.detectable(look.seeds, look.level) if is_known else None,
-                }
-                for look in self.looks
-            ]
+        for look in self.looks:
+            smallest = self.detectable(look.seeds, look.level) if is_known else None
+            of_look = {"seeds": look.seeds, "level": look.level, "spent": look.spent}
+            content.setdefault("looks", []).append({**of_look, "detectable": smallest})
         return content
 
     @property
@@ -146,8 +145,9 @@ class Power:
                 f"over seeds, as {larger} of the {rows} rows of the published studies do"
             )
         remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
-        found = self.detectable(ENOUGH_SEEDS)
-        would = "shows more" if found is None else f"would find {self._amount(found)}"
+        smallest, would = self.detectable(ENOUGH_SEEDS), "shows more"
+        if smallest is not None:
+            would = f"would find {self._amount(smallest)}"
         return f"Too few seeds: {reason}. {remedy} {would}."
 
     @property
@@ -163,26 +163,27 @@ class Power:
             )
         rows = plural(self.rows, "row")
         if self.looks:
-            found = "; ".join(
-                f"look {look.number} ({look.seeds} seeds, level {look.level:.3g}) "
-                f"{self._amount(self.detectable(look.seeds, look.level))}"
-                for look in self.looks
-            )
-            return f"With {rows}, found with {POWER:.0%} probability: {found}; {self._noise}."
-        others = [
-            f"{seeds} seeds {self._number(self.detectable(seeds, further=0))}"
-            for seeds in OTHER_SEEDS
-            if seeds != self.seeds or self.further
-        ]
+            at_looks = []
+            for look in self.looks:
+                amount = self._amount(self.detectable(look.seeds, look.level))
+                at = f"look {look.number} ({look.seeds} seeds, level {look.level:.3g})"
+                at_looks.append(f"{at} {amount}")
+            known = f"{'; '.join(at_looks)}; {self._noise}"
+            return f"With {rows}, found with {POWER:.0%} probability: {known}."
+        others = []
+        for number in OTHER_SEEDS:
+            if number != self.seeds or self.further:
+                smallest = self._number(self.detectable(number, further=0))
+                others.append(f"{number} seeds {smallest}")
         seeds = plural(self.seeds, "seed")
         if self.further:
             seeds += f", {self.seeds + self.further} of base,"
         elif self.seeds > 1:
             more = self._number(self.detectable(self.seeds, further=self.seeds))
             others.append(f"{self.seeds} seeds and {2 * self.seeds} of base {more}")
-        found = self._amount(self.detectable(self.seeds))
+        amount = self._amount(self.detectable(self.seeds))
         return (
-            f"With {seeds} and {rows} the study finds {found} with {POWER:.0%} probability "
+            f"With {seeds} and {rows} the study finds {amount} with {POWER:.0%} probability "
             f"({', '.join(others)}); {self._noise}."
         )
 
@@ -195,37 +196,41 @@ class Power:
         return self.metric.size_text(difference) if self.metric.is_log else f"{difference:g}"
 
     def _amount(self, difference: float | None) -> str:
-        unit = "" if difference is None else f" {self.metric.title}"
-        return f"{self._number(difference)}{unit}"
+        if difference is None:
+            return self._number(difference)
+        return f"{self._number(difference)} {self.metric.title}"
 
     @property
     def _noise(self) -> str:
         if self.source == "unknown":
             return "the spread of the main metric is unknown, and --spread SD states it"
-        origin = "stated" if self.source == "stated" else "in the runs that exist"
-        if self.published:
-            names = ", ".join(spread.study for spread in self.published)
-            low = min(spread.sd for spread in self.published)
-            high = max(spread.sd for spread in self.published)
-            between = f" ({self._number(low)} to {self._number(high)})" if low < high else ""
-            origin = f"typical of the published studies {names}{between}"
-        sentences = f", over test {self.metric.item}s {self._number(self.sentences)}" * bool(
-            self.sentences
-        )
-        return f"sd over seeds {self._number(self.sd)}{sentences}, {origin}"
+        noise = f"sd over seeds {self._number(self.sd)}"
+        if self.sentences:
+            noise += f", over test {self.metric.item}s {self._number(self.sentences)}"
+        if not self.published:
+            origins = {"stated": "stated", "runs": "in the runs that exist"}
+            return f"{noise}, {origins[self.source]}"
+        names = ", ".join(spread.study for spread in self.published)
+        sds = [spread.sd for spread in self.published]
+        low, high = min(sds), max(sds)
+        noise += f", typical of the published studies {names}"
+        if low < high:
+            noise += f" ({self._number(low)} to {self._number(high)})"
+        return noise
 
     def seeds_text(self, difference: float) -> str:
         """Number of seeds needed to find a difference."""
         what = f"A difference of {self._stated(difference)} {self.metric.title}"
         needed = self.seeds_to_see(difference)
+        if self.looks and needed is None:
+            return f"{what}: no look finds it with {POWER:.0%} probability."
         if self.looks:
-            seen = (
-                "no look finds it" if needed is None else f"found at the look with {needed} seeds"
-            )
+            seen = f"found at the look with {needed} seeds"
             return f"{what}: {seen} with {POWER:.0%} probability."
+        if needed is None and self.sentences:
+            return f"{what}: 1000 seeds are not enough, because of the test {self.metric.item}s."
         if needed is None:
-            why = f", because of the test {self.metric.item}s" if self.sentences else ""
-            return f"{what}: 1000 seeds are not enough{why}."
+            return f"{what}: 1000 seeds are not enough."
         return f"{what} takes {plural(needed, 'seed')}."
 
 
@@ -244,63 +249,68 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     Raises:
         StoreError: a result is damaged.
     """
-    rows = study.family(study.base)
     judged = [study.task.metrics[name] for name in study.judged]
-    main = judged[0]
-    if not rows:
+    if not study.family(study.base):
         return []
-    looks = looks_of(study.looks.plan) if study.looks else ()
-    size = len(study.seeds), rows, looks
-    further = len(study.further_seeds)
-    shares = {metric: study.share_of_level(metric.name) for metric in study.task.metrics.values()}
     if spread is not None:
-        share = shares[main]
-        return [Power(main, spread, 0.0, "stated", *size, further=further, share=share)]
-    found = power_of_runs(study, read_runs(study, results))
-    return found or [_typical_power(study, metric, *size, shares[metric]) for metric in judged]
+        return [_power(study, judged[0], spread, 0.0, "stated")]
+    of_runs = power_of_runs(study, read_runs(study, results))
+    return of_runs or [_typical_power(study, metric) for metric in judged]
 
 
 def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
     """Power with the spread of the study's runs, as `power_of`; none if no row has two seeds."""
     judged = [study.task.metrics[name] for name in study.judged]
-    shares = {metric: study.share_of_level(metric.name) for metric in study.task.metrics.values()}
-    looks = looks_of(study.looks.plan) if study.looks else ()
-    size = len(study.seeds), study.family(study.base), looks
-    further = len(study.further_seeds)
-    metrics = dict.fromkeys((*judged, *study.task.model_metrics[:1]))
-    sds = {metric: _sd_over_seeds(study, runs, metric) for metric in metrics}
-    if all(sd is None for sd in sds.values()):
-        return []
-    return [
-        Power(
-            metric,
-            sd or 0.0,
-            _sd_over_sentences(study, runs, metric),
-            "runs",
-            *size,
-            further=further,
-            share=shares[metric],
-        )
-        for metric, sd in sds.items()
-        if sd or metric in judged
-    ]
+    powers = []
+    is_known = False
+    for metric in dict.fromkeys((*judged, *study.task.model_metrics[:1])):
+        sd = _sd_over_seeds(study, runs, metric)
+        is_known |= sd is not None
+        if sd or metric in judged:
+            sentences = _sd_over_sentences(study, runs, metric)
+            powers.append(_power(study, metric, sd or 0.0, sentences, "runs"))
+    return powers if is_known else []
 
 
-def _typical_power(
-    study: Study, metric: Metric, seeds: int, rows: int, looks: tuple[Look, ...], share: float
+def _power(
+    study: Study,
+    metric: Metric,
+    sd: float,
+    sentences: float,
+    source: Source,
+    published: tuple[PublishedSpread, ...] = (),
 ) -> Power:
+    """Power with this spread, and the seeds, rows and looks of the study."""
+    looks: tuple[Look, ...] = ()
+    if study.looks:
+        looks = looks_of(study.looks.plan)
+    return Power(
+        metric,
+        sd,
+        sentences,
+        source,
+        seeds=len(study.seeds),
+        rows=study.family(study.base),
+        looks=looks,
+        published=published,
+        further=len(study.further_seeds),
+        share=study.share_of_level(metric.name),
+    )
+
+
+def _typical_power(study: Study, metric: Metric) -> Power:
     """Power with the median spread of the published studies, or in standard deviations."""
-    further = len(study.further_seeds)
     published = tuple(typical_spreads(study.task_name, metric.name, study.data.corpus))
-    if not published:
+    if published:
+        sd = statistics.median(spread.sd for spread in published)
+        sentences = statistics.median(spread.sentences for spread in published)
+        return _power(study, metric, sd, sentences, "typical", published)
+    power = _power(study, metric, 1.0, 0.0, "unknown")
+    title = "standard deviations over seeds"
+    if len(study.judged) > 1:
         title = f"standard deviations of {metric.title} over seeds"
-        if len(study.judged) == 1:
-            title = "standard deviations over seeds"
-        in_sds = replace(metric, title=title, digits=1, of_100=False, scale="linear")
-        return Power(in_sds, 1.0, 0.0, "unknown", seeds, rows, looks, (), further, share)
-    sd = statistics.median(spread.sd for spread in published)
-    sentences = statistics.median(spread.sentences for spread in published)
-    return Power(metric, sd, sentences, "typical", seeds, rows, looks, published, further, share)
+    in_sds = replace(metric, title=title, digits=1, of_100=False, scale="linear")
+    return replace(power, metric=in_sds)
 
 
 def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: Metric) -> float | None:
@@ -309,11 +319,14 @@ def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: Metric) -> f
     """
     scores = _scores(study, runs, metric)
     base = scores[study.base.label]
-    compared = [scores[row.label] for row in _compared(study)]
-    differences = [
-        {s: value - base[s] for s, value in row.items() if s in base} for row in compared
-    ]
-    several = [row for row in differences if len(row) > 1 and any(row.values())]
+    several = []
+    for row in _compared(study):
+        differences = {}
+        for seed, score in scores[row.label].items():
+            if seed in base:
+                differences[seed] = score - base[seed]
+        if len(differences) > 1 and any(differences.values()):
+            several.append(differences)
     if several:
         return math.sqrt(seed_noise(several).pooled.value)
     return statistics.stdev(base.values()) if len(base) > 1 else None
@@ -324,32 +337,26 @@ def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: Metric) 
     unknown.
 
     Until a row has scores, it is that of a row without an effect, which differs from base as base's
-    seeds from each
-    other: the root mean square over pairs of seeds, divided by the root of the number of seeds.
+    seeds from each other: the root mean square over pairs of seeds, divided by the root of the
+    number of seeds.
     """
-    resamples = {
-        (run.row.label, run.run.seed): list(map(metric.on_scale, run.resamples[metric.name]))
-        for run in runs
-        if run.resamples.get(metric.name)
-    }
-    of_base = {
-        seed: resamples[label, seed] for label, seed in resamples if label == study.base.label
-    }
-    found = []
+    resamples: dict[str, dict[int, list[float]]] = defaultdict(dict)  # by row and seed
+    for run in runs:
+        if run.resamples.get(metric.name):
+            scores = list(map(metric.on_scale, run.resamples[metric.name]))
+            resamples[run.row.label][run.run.seed] = scores
+    of_base = resamples[study.base.label]
+    of_rows = []
     for row in _compared(study):
-        pairs = [
-            (ours, theirs)
-            for seed, theirs in of_base.items()
-            if (ours := resamples.get((row.label, seed)))
-        ]
+        of_row = resamples[row.label]
+        pairs = [(of_row[seed], of_base[seed]) for seed in of_base if seed in of_row]
         if pairs:
-            found.append(paired_bootstrap(0.0, pairs).std)
-    if found:
-        return statistics.median(found)
-    variances = [
-        paired_bootstrap(0.0, [pair]).std ** 2
-        for pair in itertools.combinations(of_base.values(), 2)
-    ]
+            of_rows.append(paired_bootstrap(0.0, pairs).std)
+    if of_rows:
+        return statistics.median(of_rows)
+    variances = []
+    for pair in itertools.combinations(of_base.values(), 2):
+        variances.append(paired_bootstrap(0.0, [pair]).std ** 2)
     return math.sqrt(statistics.fmean(variances) / len(of_base)) if variances else 0.0
 
 

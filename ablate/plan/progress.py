@@ -66,9 +66,9 @@ class RowProgress:
 
     def step_of(self, seed: int) -> int | None:
         """The last known step of an unfinished or diverged run."""
-        if seed in self.diverged:
-            return self.diverged[seed]
-        return self.reports[seed].step if seed in self.reports else None
+        if seed in self.reports:
+            return self.reports[seed].step
+        return self.diverged.get(seed)
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,8 @@ class ProgressReader:
         self.study, self.results = study, results
         self.plan: Plan = plan_of(study, results)
         self.rates = measured_rates(results, list(self.plan.runs))
-        self.finished: dict[
-            tuple[str, str], tuple[State, Result | None]
-        ] = {}  # (run, decoding) -> state, result
+        # (run, decoding) -> state, result
+        self.finished: dict[tuple[str, str], tuple[State, Result | None]] = {}
         self.evaluations: dict[str, _Evaluations] = {}
         # When work was first seen, and the share done by then
         self.first: tuple[float, float] | None = None
@@ -153,14 +152,13 @@ class ProgressReader:
         """
         if self.plan.lengths is None:  # the corpus may be prepared by now
             self.plan = plan_of(self.study, self.results)
-        found = [self._row(row) for row in self.study.rows]
-        base_of = {row.row.label: row for row in found if row.row.is_base}
-        rows = tuple(
-            row
-            if row.row.is_base
-            else replace(row, against_base=self._against(row, base_of[row.row.base]))
-            for row in found
-        )
+        read: dict[str, RowProgress] = {}
+        for row in self.study.rows:
+            read[row.label] = progress = self._row(row)
+            if not row.is_base:  # its base comes before it
+                against = self._against(progress, read[row.base])
+                read[row.label] = replace(progress, against_base=against)
+        rows = tuple(read.values())
         states, reports = _by_run(self.study, rows)
         share, left = self._estimate(states, reports)
         starting = starting_pilots(self.results, self.study.name)
@@ -197,7 +195,7 @@ class ProgressReader:
         if row.is_decoded:
             return result.decodings[row.decoding].scores
         perplexity = evaluation_at(self.results.run(id).metrics, result.chosen_step)
-        return {"ppl": Score(value=math.nan if perplexity is None else perplexity)}
+        return {"ppl": Score(value=perplexity or math.nan)}
 
     def _state(self, id: str, decoding: str) -> tuple[State, Result | None]:
         known = self.finished.get((id, decoding))
@@ -217,26 +215,25 @@ class ProgressReader:
         """
         # Once a seed has ended, final values are compared; before, those at a common step.
         final = row.ppl.minus(base.ppl).mean
-        if final is not None or row.ppl.n:
-            return None if final is None else PerplexityDifference(final, None)
-        ours = {run.seed: run.id for run in self.study.runs_of(row.row)}
-        theirs = {run.seed: run.id for run in self.study.runs_of(base.row)}
-        # A row that shares base's training, because only decoding differs, has no difference to
-        # show.
-        begun = [seed for seed in (*row.reports, *row.diverged) if ours[seed] != theirs[seed]]
-        pairs = [(self._evaluated(ours[seed]), self._evaluated(theirs[seed])) for seed in begun]
-        pairs = [(one, other) for one, other in pairs if one and other]
-        common = (
-            set.intersection(*(one.keys() & other.keys() for one, other in pairs))
-            if pairs
-            else set()
-        )
-        if not common:
+        if final is not None:
+            return PerplexityDifference(final, None)
+        if row.ppl.n:
             return None
-        step = max(common)
-        return PerplexityDifference(
-            statistics.fmean(math.log(one[step] / other[step]) for one, other in pairs), step
-        )
+        of_base = {run.seed: run.id for run in self.study.runs_of(base.row)}
+        ratios: list[dict[int, float]] = []  # of each seed, by step
+        for run in self.study.runs_of(row.row):
+            # A row that shares base's training, because only decoding differs, has no difference to
+            # show.
+            if run.seed not in {*row.reports, *row.diverged} or run.id == of_base[run.seed]:
+                continue
+            ours, theirs = self._evaluated(run.id), self._evaluated(of_base[run.seed])
+            if ours and theirs:
+                ratios.append({step: ours[step] / theirs[step] for step in ours if step in theirs})
+        if not ratios or not set.intersection(*map(set, ratios)):
+            return None
+        step = max(set.intersection(*map(set, ratios)))
+        logarithms = [math.log(of_seed[step]) for of_seed in ratios]
+        return PerplexityDifference(statistics.fmean(logarithms), step)
 
     def _evaluated(self, id: str) -> dict[int, float]:
         return self.evaluations.setdefault(id, _Evaluations()).update(self.results.run(id))
@@ -246,19 +243,24 @@ class ProgressReader:
     ) -> tuple[float, float | None]:
         """(Share of the work that is done, seconds until the end)."""
         rows = {id: row for id, (row, _) in self.plan.runs.items() if id in states}
+        work = {id: row.flops or 1.0 for id, row in rows.items()}
         # Without a last step a run has no total of FLOPs, and every run then counts the same.
-        known = all(row.flops is not None for row in rows.values())
-        work = {id: (row.flops or 1.0) if known else 1.0 for id, row in rows.items()}
-        done = dict(work)
-        for id in work:
+        if any(row.flops is None for row in rows.values()):
+            work = dict.fromkeys(rows, 1.0)
+        completed, unfinished = 0.0, set()
+        for id, row in rows.items():
+            share = 1.0
             # A failed or diverged run needs no more work, and one that lacks a decoding little.
             if states[id] not in ENDED and not self.results.run(id).result.exists():
-                done[id] *= rows[id].completed_share(reports.get(id))
-        total, completed = sum(work.values()), sum(done.values())
-        running = [report for id, report in reports.items() if states[id] == "running"]
+                share = row.completed_share(reports.get(id))
+            completed += share * work[id]
+            if share < 1.0:
+                unfinished.add(id)
+        total = sum(work.values())
         if "running" not in states.values():
             self.first = None
             return completed / total, None
+        running = [report for id, report in reports.items() if states[id] == "running"]
         now = time.monotonic()
         # Starting workers takes seconds that say nothing about their pace.
         if self.first is None and any(report.step for report in running):
@@ -267,7 +269,6 @@ class ProgressReader:
             seconds, made = now - self.first[0], completed - self.first[1]
             if seconds >= PACE_SECONDS and made > PACE_SHARE * total / len(work):
                 return completed / total, (total - completed) * seconds / made
-        unfinished = {id for id in work if done[id] < work[id]}
         planned = seconds_left(self.plan, unfinished, self.results, self.rates)
         if planned is None:
             return completed / total, None
@@ -301,10 +302,8 @@ def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str,
     for id, report in reports.items():
         if states[id] == "running" and report.memory is not None:
             held, before = report.memory.held, memory.get(report.device, (0, 0))[0]
-            memory[report.device] = (
-                (before + held if report.device == "cpu" else max(before, held)),
-                report.memory.total,
-            )
+            together = before + held if report.device == "cpu" else max(before, held)
+            memory[report.device] = together, report.memory.total
     return dict(sorted(memory.items()))
 
 
@@ -313,9 +312,8 @@ def run_labels(study: Study) -> dict[str, str]:
     labels: dict[str, str] = {}
     for row in study.rows:
         for run in study.runs_of(row):
-            labels.setdefault(
-                run.id, f"{row.label} seed {run.seed}" if len(study.seeds) > 1 else row.label
-            )
+            of_seed = f" seed {run.seed}" * (len(study.seeds) > 1)
+            labels.setdefault(run.id, f"{row.label}{of_seed}")
     return labels
 
 
@@ -328,16 +326,16 @@ def counts_text(progress: StudyProgress) -> str:
     """`3 of 10 runs, 1 failed, about 2 min left`."""
     counts = progress.counts
     phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
-    phrases += [
-        f"{counts[state]} {state}"
-        for state in STATES
-        if state not in ("done", "pending") and counts[state]
-    ]
+    for state in STATES:
+        if state not in ("done", "pending") and counts[state]:
+            phrases.append(f"{counts[state]} {state}")
     if progress.seconds_left is not None:
         phrases.append(f"about {duration(progress.seconds_left)} left")
     elif progress.ended < len(progress.states) and not counts["running"]:
-        waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"
-        phrases.append(waiting if progress.starting else "no process is running this study")
+        waiting = "no process is running this study"
+        if progress.starting:
+            waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"
+        phrases.append(waiting)
     return ", ".join(phrases)
 
 
@@ -345,23 +343,21 @@ def saved_line(study: Study, results: Results) -> str:
     """The runs that are done, and the step from which each unfinished one resumes; runs of
     others go on.
     """
-    labels, states = (
-        run_labels(study),
-        {run.id: run_state(run, results) for run in study.runs()},
-    )
-    stopped = [id for id, state in states.items() if state not in (*ENDED, "running")]
-    saved = {id: saved_step(results.run(id)) for id in stopped}
-    steps = [f"{labels[id]} at step {step}" for id, step in saved.items() if step]
-    text = (
-        f"{sum(state in ENDED for state in states.values())} of {plural(len(states), 'run')} done"
-    )
+    labels, steps = run_labels(study), []
+    done = 0
+    for run in study.runs():
+        state = run_state(run, results)
+        done += state in ENDED
+        if state not in (*ENDED, "running") and (step := saved_step(results.run(run.id))):
+            steps.append(f"{labels[run.id]} at step {step}")
+    text = f"{done} of {plural(len(labels), 'run')} done"
     return f"{text}; saved: {first_few(steps)}" if steps else text
 
 
 def saved_step(folder: RunFolder) -> int | None:
     """The step of the last valid checkpoint, from which a run resumes; None if there is none."""
     try:
-        found = checkpoints.valid(folder.checkpoints)
+        saved = checkpoints.valid(folder.checkpoints)
     except StoreError:
         return None
-    return found[-1].step if found else None
+    return saved[-1].step if saved else None

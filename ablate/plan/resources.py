@@ -51,18 +51,18 @@ def memory_faults(plan: Plan) -> tuple[str, ...]:
         where, together, own, available = "a GPU of this machine", 1, CUDA_CONTEXT, gpu_memory()
     else:
         where, together, own, available = "this machine", plan.processes, 0, memory()
-    needed = {
-        row.row.label: together * row.least_memory + own
-        for id, (row, state) in plan.runs.items()
-        if state not in ("done", "diverged") and id not in plan.trained
-    }
-    largest = max(needed, key=needed.__getitem__, default=None)
-    if available is None or largest is None or needed[largest] <= available:
+    largest = max(plan.untrained.values(), key=lambda row: row.least_memory, default=None)
+    if available is None or largest is None:
         return ()
-    remedy = "" if largest == plan.study.base.label else ", or leave the row out with --rows"
+    label, needed = largest.row.label, together * largest.least_memory + own
+    if needed <= available:
+        return ()
+    remedy = "make the model smaller"
+    if label != plan.study.base.label:
+        remedy += ", or leave the row out with --rows"
     return (
-        f"memory: {largest} needs {size(needed[largest])} even with the smallest micro-batches, "
-        f"and {where} has {size(available)}; make the model smaller{remedy}",
+        f"memory: {label} needs {size(needed)} even with the smallest micro-batches, and {where} "
+        f"has {size(available)}; {remedy}",
     )
 
 

@@ -43,16 +43,23 @@ def typical_spreads(task: str, metric: str, corpus: str) -> list[PublishedSpread
     """The spreads of the published studies with this task and metric: those on the same corpus, or
     else, for natural text, those on other natural text.
     """
-    alike = [one for one in published_spreads() if (one.task, one.metric) == (task, metric)]
-    on_same_corpus = [one for one in alike if one.corpus == corpus]
-    if on_same_corpus or corpus == GENERATED:
-        return on_same_corpus
-    return [one for one in alike if one.corpus != GENERATED]
+    on_same_corpus, on_natural_text = [], []
+    for spread in published_spreads():
+        if (spread.task, spread.metric) != (task, metric):
+            continue
+        if spread.corpus == corpus:
+            on_same_corpus.append(spread)
+        if GENERATED not in (corpus, spread.corpus):
+            on_natural_text.append(spread)
+    return on_same_corpus or on_natural_text
 
 
 def published_differences(sds: float) -> tuple[int, int]:
     """How many rows of the published studies differ from base by at least this many standard
     deviations over seeds, and the number of all these rows.
     """
-    in_sds = [value / one.sd for one in published_spreads() for value in one.differences]
-    return sum(value >= sds for value in in_sds), len(in_sds)
+    larger = rows = 0
+    for spread in published_spreads():
+        rows += len(spread.differences)
+        larger += sum(difference / spread.sd >= sds for difference in spread.differences)
+    return larger, rows
