@@ -62,17 +62,21 @@ class FactorialDesign:
         fraction = self.fraction
         if not fraction.generators:
             return []
-        words = (fraction.signed_text(word, sign) for word, sign in fraction.relation.items())
-        shown = [effect for effect in fraction.contrasts() if len(effect) <= 2]
-        return [f"I = {' = '.join(words)}", *(self.alias_line(effect) for effect in shown)]
+        words = ["I"]
+        for word, sign in fraction.relation.items():
+            words.append(fraction.signed_text(word, sign))
+        lines = [" = ".join(words)]
+        for effect in fraction.contrasts():
+            if len(effect) <= 2:
+                lines.append(self.alias_line(effect))
+        return lines
 
     def alias_line(self, effect: frozenset[str]) -> str:
         """`dropout = norm × activation`: an effect with its aliases."""
-        texts = (
-            self.fraction.signed_text(other, sign)
-            for other, sign in self.fraction.aliases(effect).items()
-        )
-        return " = ".join([self.fraction.text(effect), *texts])
+        texts = [self.fraction.text(effect)]
+        for alias, sign in self.fraction.aliases(effect).items():
+            texts.append(self.fraction.signed_text(alias, sign))
+        return " = ".join(texts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +102,7 @@ class PathDesign:
 
 
 def _at(size: str, name: str) -> str:
-    return f"{size} {name}" if size else name
+    return f"{size} {name}".strip()
 
 
 Design = FactorialDesign | PathDesign
@@ -133,7 +137,7 @@ def factorial(
         settings, titles = Settings(), []
         for part in parts:
             is_high = levels[part.name] > 0
-            settings.update(part.high if is_high else part.low)
+            settings.update((part.low, part.high)[is_high])
             titles.append(f"{part.name}={part.texts[is_high]}")
         cells.append(Cell(" ".join(titles), settings, parts[0].mark))
     rows = tuple(f"{group} {cell.title}" for cell in cells)
@@ -180,12 +184,14 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
         if not 2 <= len(value) <= most:
             needs = f"needs 2 to {most} fields or named groups of fields; got {len(value)}"
             raise Misplaced(((), f"{way} {needs}"))
-        parts, faults = [], []
+        parts: list[Part] = []
+        faults: list[Fault] = []
         owner: dict[str, str] = {}
         for name, mark, node in value.node.items():
-            in_part = list(_part_faults(way, name, node))
-            faults += [((name, *inside), message) for inside, message in in_part]
-            if in_part:
+            before = len(faults)
+            for inside, message in _part_faults(way, name, node):
+                faults.append(((name, *inside), message))
+            if len(faults) > before:
                 continue
             parts.append(_part(way, name, mark, node))
             for key in parts[-1].high:
@@ -201,7 +207,9 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
     branches = [field, reference("settings")]
     schema: dict[str, Any] = {"type": "object", "additionalProperties": {"anyOf": branches}}
     least: dict[str, Any] = {"minProperties": 2}
-    schema |= {"anyOf": [least, {"required": ["preset"]}]} if way in PATHS else least
+    if way in PATHS:
+        least = {"anyOf": [least, {"required": ["preset"]}]}
+    schema |= least
     return Annotated[Any, PlainValidator(check), WithJsonSchema(schema)]
 
 
@@ -213,12 +221,13 @@ def parts_to(way: str, mark: Mark, base: Mapping[str, Any], end: Mapping[str, An
     """
     steps = steps_between(base, end)
     if len(steps) < 2:
-        parts = listed(steps) if steps else "nothing"
-        differ = f"base and preset {end['preset']} differ in {parts}"
+        differ = f"base and preset {end['preset']} differ in {listed(steps or ['nothing'])}"
         raise ValueError(f"{way} needs two parts or more; {differ}")
     made = []
     for name, fields in steps.items():
-        high = Settings((field, _node(value, mark)) for field, value in fields.items())
+        high = Settings()
+        for field, value in fields.items():
+            high[field] = _node(value, mark)
         made.append(Part(name, mark, Settings(), high, ("off", "on")))
     return made
 
@@ -259,7 +268,9 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
     elif way != "factorial":
         yield from value_faults(name, node)
     elif not isinstance(node.value, list) or len(node.value) != 2:
-        got = plural(len(node.value), "level") if isinstance(node.value, list) else node.kind
+        got = node.kind
+        if isinstance(node.value, list):
+            got = plural(len(node.value), "level")
         yield (), f'"{name}" needs two levels, such as [low, high]; got {got}'
     else:
         for index, level in enumerate(node.value):
@@ -310,7 +321,8 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
             if name in names[:index]:
                 message = f"{factor}: a factor is repeated{_product(basic)}"
                 raise Misplaced((("generators", factor), message))
-        read.append(DesignGenerator(factor, frozenset(names), -1 if text.startswith("-") else 1))
+        sign = 1 - 2 * text.startswith("-")
+        read.append(DesignGenerator(factor, frozenset(names), sign))
     fraction = Fraction(factors, tuple(read))
     if read and (fraction.resolution or 0) < 3:
         words = ", ".join(fraction.text(word) for word in fraction.relation if len(word) < 3)

@@ -46,13 +46,13 @@ def _free(cost: Cost) -> Any:
     allowed = FREE_FIELDS[cost]
 
     def check(value: Any) -> Any:
-        field = standard_name(value) if isinstance(value, str) else None
+        if isinstance(value, (dict, list)):
+            raise ValueError(f"takes a single free field: {listed(allowed)}")
+        field = standard_name(str(value))
         if field in allowed:
             return field
         if field in RANGES:
             raise ValueError(f'"{value}" does not change {cost}; use {listed(allowed)}')
-        if isinstance(value, (dict, list)):
-            raise ValueError(f"takes a single free field: {listed(allowed)}")
         raise ValueError(unknown_name("free field", str(value), allowed))
 
     names = [*allowed, *(symbol for symbol, name in SYMBOLS.items() if name in allowed)]
@@ -147,7 +147,9 @@ class Matched:
 
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
-        return f"{cost:,} parameters" if self.cost == "params" else scaled(cost, "FLOP")
+        if self.cost == "params":
+            return f"{cost:,} parameters"
+        return scaled(cost, "FLOP")
 
     def as_json(self) -> dict[str, Any]:
         """The match for scripts."""
@@ -159,7 +161,7 @@ class Matched:
 def signed_percent(share: float) -> str:
     """A signed share in percent, with one digit: `+0.1 %`, and `0.0 %` where it would be a zero."""
     text = f"{100 * share:+.1f} %"
-    return text[1:] if text[1:] == "0.0 %" else text
+    return text.replace("+0.0 %", "0.0 %").replace("-0.0 %", "0.0 %")
 
 
 class NoMatch(ValueError):  # noqa: N818
@@ -236,7 +238,9 @@ class _Search:
         if self.match.field != "d_model" or not derived:
             return 1
         config = _try({**self.settings, "d_k": 2, "d_v": 2})
-        return math.lcm(*(layer.n_heads for layer in config.all_layers)) if config else 1
+        if config is None:
+            return 1
+        return math.lcm(*(layer.n_heads for layer in config.all_layers))
 
     @property
     def ends(self) -> tuple[int, int]:
@@ -259,8 +263,7 @@ class _Search:
                 high = middle
             else:
                 low = middle + 1
-        below, above = self.valid(low - 1, -1), self.valid(low, 1)
-        candidates = [candidate for candidate in (below, above) if candidate is not None]
+        candidates = list(filter(None, (self.valid(low - 1, -1), self.valid(low, 1))))
         smallest = self.valid(self.ends[0], 1)
         if smallest and candidates:
             value, config = candidates[-1]

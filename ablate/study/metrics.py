@@ -4,7 +4,7 @@ and their margins of equivalence.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ablate.config.metrics import PPL
 from ablate.errors import unknown_name
@@ -20,43 +20,44 @@ def check_metrics(
         return task.default_metrics
     measured = _always_measured(task)
     allowed = [name for name in task.metrics if name not in measured]
-    metrics: list[str] = []
-    for name, entry in zip(written, _entries(node), strict=True):
-        if name in measured:
-            report(entry.mark, f"{name} is always measured; list only other metrics")
-        elif name not in allowed:
-            report(entry.mark, unknown_name("metric", name, allowed))
-        elif name in metrics:
-            report(entry.mark, f'duplicate metric "{name}"')
-        metrics.append(name)
-    return tuple(metrics)
+    return _each_once(written, node, allowed, measured, report)
 
 
 def check_judge(
-    written: Sequence[str],
-    node: Node | None,
-    task: Task,
-    metrics: Sequence[str],
-    report: Report,
+    written: Sequence[str], node: Node | None, task: Task, metrics: Sequence[str], report: Report
 ) -> tuple[str, ...]:
     """The metrics that verdicts are by; none for the first of `metrics`. Unknown ones are
     reported.
     """
     if node is None:
         return ()
-    allowed = dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
-    judged: list[str] = []
-    for name, entry in zip(written, _entries(node), strict=True):
-        if name not in allowed:
+    return _each_once(written, node, _with_scores(task, metrics), (), report)
+
+
+def _with_scores(task: Task, metrics: Sequence[str]) -> Collection[str]:
+    """The metrics that a study has scores of."""
+    return dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
+
+
+def _each_once(
+    written: Sequence[str],
+    node: Node,
+    allowed: Collection[str],
+    measured: Collection[str],
+    report: Report,
+) -> tuple[str, ...]:
+    """The metrics as written; reports those that are unknown, repeated, or measured in any case."""
+    entries = [node]
+    if isinstance(node.value, list):
+        entries = node.value
+    for index, (name, entry) in enumerate(zip(written, entries, strict=True)):
+        if name in measured:
+            report(entry.mark, f"{name} is always measured; list only other metrics")
+        elif name not in allowed:
             report(entry.mark, unknown_name("metric", name, allowed))
-        elif name in judged:
+        elif name in written[:index]:
             report(entry.mark, f'duplicate metric "{name}"')
-        judged.append(name)
-    return tuple(judged)
-
-
-def _entries(node: Node) -> list[Node]:
-    return node.value if isinstance(node.value, list) else [node]
+    return tuple(written)
 
 
 def check_margins(
@@ -74,10 +75,10 @@ def check_margins(
         return {}
     if not isinstance(written, Mapping):
         if len(judged) > 1:
-            each = ", ".join(f"{name}: {written:g}" for name in judged)
-            report(node.mark, f"margin: verdicts are by {len(judged)} metrics; write {{{each}}}")
+            margins = ", ".join(f"{name}: {written:g}" for name in judged)
+            report(node.mark, f"margin: verdicts are by {len(judged)} metrics; write {{{margins}}}")
         return {(*judged, *metrics, *task.default_metrics)[0]: float(written)}
-    measured = dict.fromkeys((*(metrics or task.default_metrics), *_always_measured(task)))
+    measured = _with_scores(task, metrics)
     for name, mark, _ in node.items():
         if name not in measured:
             report(mark, unknown_name("metric", name, measured))

@@ -33,21 +33,20 @@ class OwnClasses:
         """Pin every `module:Class` in the settings; report and leave out those that are not
         found.
         """
-        pinned = {}
+        pinned: dict[str, Node | None] = {}
         for name, node in settings.items():
-            value = self.pin(node) if name in _PLUGIN_FIELDS else node
-            if value is not None:
-                pinned[name] = value
-        return pinned
+            pinned[name] = node
+            if name in _PLUGIN_FIELDS:
+                pinned[name] = self.pin(node)
+        return {name: node for name, node in pinned.items() if node is not None}
 
     def pin(self, node: Node) -> Node | None:
         """A reference with the hash of its source; None if it is not found, which is reported.
         Other values stay.
         """
         if isinstance(node.value, list):  # a pattern over the layers
-            entries = [self.pin(entry) for entry in node.value]
-            pinned_entries = [entry for entry in entries if entry is not None]
-            return Node(pinned_entries, node.mark) if len(pinned_entries) == len(entries) else None
+            entries = list(map(self.pin, node.value))
+            return None if None in entries else Node(entries, node.mark)
         written = parse_reference(node.value)
         if written is None:
             return self._imported(node)

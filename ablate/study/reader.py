@@ -54,7 +54,9 @@ def _blame_overrides(
     have the error.
     """
     overrides, folder = selection.overrides, selection.data_folder
-    before = _error_lines(path, root, (), folder) if overrides else lines
+    before = lines
+    if overrides:
+        before = _error_lines(path, root, (), folder)
     alone = {text: _error_lines(path, root, [text], folder) for text in overrides}
     blamed = []
     for line in lines:
@@ -177,11 +179,11 @@ def _check_seeds(
     """Report looks or further seeds of base without a row to judge, and too many runs."""
     bases = sum(row.is_base for row in rows)
     if bases == len(rows) and (file.looks or file.further_seeds):
-        mark = file.looks.node("looks").mark if file.looks else sections["seeds"].mark
-        what = "looks" if file.looks else "more seeds for base"
-        report(
-            mark, f"{what}: the study has no row to judge; list the seeds instead, as in [1, 2, 3]"
-        )
+        mark, what = sections["seeds"].mark, "more seeds for base"
+        if file.looks:
+            mark, what = file.looks.node("looks").mark, "looks"
+        remedy = "list the seeds instead, as in [1, 2, 3]"
+        report(mark, f"{what}: the study has no row to judge; {remedy}")
     runs = len(rows) * len(file.seeds_of_rows) + bases * len(file.further_seeds)
     if runs > MAX_RUNS:
         report(

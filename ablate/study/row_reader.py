@@ -76,12 +76,11 @@ class RowReader:
             of_size, left_out = self._read_size(settings, size)
             read += of_size
             dropped += left_out
-        rows = read[:1]
-        for row in read[1:]:
-            # The base of a further size shows its changes from the first base.
-            changed = changes(row.config, read[0].config) if row.is_base else row.changed
-            rows.append(replace(row, changed=changed))
-        return rows, dropped
+        for index, row in enumerate(read):
+            if row.is_base:  # that of a further size shows its changes from the first base
+                changed = changes(row.config, read[0].config)
+                read[index] = replace(row, changed=changed)
+        return read, dropped
 
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
@@ -113,7 +112,7 @@ class RowReader:
         for rows, kind in kinds:
             if rows:
                 named = ", ".join(list(rows)[:MAX_NAMED])
-                more = ", ..." if len(rows) > MAX_NAMED else ""
+                more = ", ..." * (len(rows) > MAX_NAMED)
                 yield next(iter(rows.values())).error_line(f"{kind}: {named}{more}")
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
@@ -225,8 +224,9 @@ class RowReader:
         return self.data.evaluated if self.data else ""
 
     def _rule(self, spec: RowSpec) -> Match | None:
-        of_group = "match" in spec.options.written
-        return (spec.options.match if of_group else self.file.match) or None
+        if "match" in spec.options.written:
+            return spec.options.match or None
+        return self.file.match or None
 
     def _configure(self, draft: _Draft, base: RowConfig) -> tuple[RowConfig | None, Matched | None]:
         """Resolve a row, whose free field is chosen by `match` if it has a rule; (None, None) after
@@ -340,7 +340,9 @@ def _prefix(size: str) -> str:
 
 def _of_preset(settings: Mapping[str, Node]) -> frozenset[str]:
     """The fields that a preset among the settings sets."""
-    return frozenset(PRESETS.get(settings["preset"].value, {}) if "preset" in settings else ())
+    if "preset" not in settings:
+        return frozenset()
+    return frozenset(PRESETS.get(settings["preset"].value, {}))
 
 
 def _with_symbols(values: dict[str, Any]) -> dict[str, Any]:

@@ -54,7 +54,9 @@ _LABEL = r'^[^\s*?\[\],"|<>]([^*?\[\],"|<>]*[^\s*?\[\],"|<>])?$'
 
 
 def _condition(value: Any) -> Expression:
-    condition = Expression("" if isinstance(value, (dict, list)) else str(value))
+    if isinstance(value, (dict, list)):
+        value = ""  # which is no condition
+    condition = Expression(str(value))
     condition.check_names((*field_names(), *SYMBOLS))
     return condition
 
@@ -175,7 +177,7 @@ class Group(Placed):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Group:
-        ways = [WAY for WAY in WAYS if WAY.replace("-", "_") in self.model_fields_set]
+        ways = [way for way in WAYS if way.replace("-", "_") in self.model_fields_set]
         if len(ways) != 1:
             needs = f"exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}"
             raise Misplaced(((), f"a group needs {needs}"))
@@ -284,15 +286,13 @@ def _count(options: Group) -> int:
         case "zip":
             return min(len(node.value) for node in options.zip.values())
         case "grid":
-            lengths: list[int] = [len(node.value) for node in options.grid.values()]
-            return math.prod(lengths)
+            return math.prod(len(node.value) for node in options.grid.values())
         case "factorial":
             return 1 << len(options.fraction().basic)  # 2^(k - p)
     return 1
 
 
 def _expand(way: str, fields: Mapping[str, Any]) -> Iterator[Settings]:
-    lists = [node.value for node in fields.values()]
     if way == "set":
         yield Settings(fields)
     elif way == "each":
@@ -300,6 +300,6 @@ def _expand(way: str, fields: Mapping[str, Any]) -> Iterator[Settings]:
             for value in node.value:
                 yield Settings({name: value})
     else:
-        combine = zip if way == "zip" else itertools.product
-        for values in combine(*lists):
+        combine: Any = {"zip": zip, "grid": itertools.product}[way]
+        for values in combine(*(node.value for node in fields.values())):
             yield Settings(zip(fields, values, strict=True))

@@ -70,9 +70,8 @@ def _fields() -> Schema:
     fields = whole["properties"]
     for name, field in fields.items():
         field["description"] = meaning_of(name)
-    for name in whole[
-        "required"
-    ]:  # a study may leave them out or set them to null: they are derived
+    # A study may leave them out or set them to null: they are derived.
+    for name in whole["required"]:
         description = fields[name].pop("description")
         fields[name] = {"description": description, "anyOf": [fields[name], {"type": "null"}]}
     for name in LAYER_FIELDS:
@@ -90,12 +89,13 @@ def _fields() -> Schema:
 
 def _settings(schema_of: Callable[[str], Schema]) -> Schema:
     """Schema of a mapping of fields, each by its name or by the paper's letter, but not by both."""
-    names = [*RowConfig.model_fields, "preset"]
-    letters = {letter: schema_of(name) for letter, name in SYMBOLS.items()}
+    properties = {letter: schema_of(name) for letter, name in SYMBOLS.items()}
+    for name in (*RowConfig.model_fields, "preset"):
+        properties[name] = schema_of(name)
     return {
         "type": "object",
         "additionalProperties": False,
-        "properties": {**letters, **{name: schema_of(name) for name in names}},
+        "properties": properties,
         # A field must not be given by its letter and by its name.
         "not": {"anyOf": [{"required": [letter, name]} for letter, name in SYMBOLS.items()]},
     }
@@ -119,8 +119,14 @@ def _data(section: type[CorpusConfig]) -> Schema:
         if named.is_generated:
             absent = [{"required": [setting]} for setting in section.located_by]
             rules.append(_if_corpus(name, {"not": {"anyOf": absent}}))
-    schema = {"additionalProperties": False, "required": ["corpus"], "properties": properties}
-    return {**schema, "allOf": rules} if rules else schema
+    schema: Schema = {
+        "additionalProperties": False,
+        "required": ["corpus"],
+        "properties": properties,
+    }
+    if rules:
+        schema["allOf"] = rules
+    return schema
 
 
 def _of_task(task: Task) -> Schema:

@@ -109,9 +109,9 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
     if not isinstance(name, str) or parse_reference(name) is None:
         report(node.mark, unknown_name("task", str(node.to_python()), TASKS))
         # The rest of the file is read for the task that is probably meant.
-        return next(
-            ((TASKS[near], near) for near in get_close_matches(str(name), TASKS, n=1)), (None, "")
-        )
+        for near in get_close_matches(str(name), TASKS, n=1):
+            return TASKS[near], near
+        return None, ""
     pinned = classes.pin(node)
     plugin = parse_reference(pinned.value) if pinned else None
     if plugin is None:
@@ -134,11 +134,11 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
     """
     settings = {}
     for key, mark, node in section.items():
-        faults = [message for _, message in value_faults(key, node)]
+        fault = next(value_faults(key, node), None)
         if key not in task.data_config.model_fields:
             report(mark, unknown_name("data field", key, task.data_config.model_fields))
-        elif faults:
-            report(node.mark, faults[0])
+        elif fault:
+            report(node.mark, fault[1])
         else:
             settings[key] = node
     try:
@@ -151,7 +151,7 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
         errors = field_errors(error, task.data_config)
         report_fields(errors, settings, section.mark, report, settings)
     except ValueError as error:
-        where = settings["corpus"].mark if "corpus" in settings else section.mark
+        where = settings.get("corpus", section).mark
         report(named_mark(str(error), [settings], where), str(error))
     return None
 

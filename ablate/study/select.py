@@ -71,7 +71,7 @@ def _wrong(option: str, message: str) -> UsageError:
 
 
 def _patterns(texts: Sequence[str]) -> list[str]:
-    patterns = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+    patterns = list(filter(None, map(str.strip, ",".join(texts).split(","))))
     if not patterns:  # such as an unset variable of a script, which is not to mean base alone
         raise _wrong("--rows", "names no row; leave it out for all rows, or name base")
     return patterns
@@ -119,8 +119,8 @@ def _labels_and_groups(study: Study) -> tuple[list[str], list[str]]:
 
 
 def _names(row: Row) -> set[str]:
-    names = {row.label, row.group, row.name, row.group.removeprefix(f"{row.size} ")}
-    return names | ({row.size} if row.size else set())
+    names = {row.label, row.group, row.name, row.group.removeprefix(f"{row.size} "), row.size}
+    return names - {""}
 
 
 def _parse_seeds(text: str) -> tuple[int, ...]:

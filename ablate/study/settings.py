@@ -113,7 +113,7 @@ class Settings(dict[str, Node]):
         value = mapping_of(value, "fields, such as {d_model: 64}")
         # Nearest names take time, and a file may have more of them than are reported.
         faults = list(islice(name_faults(value.node), MAX_ERRORS))
-        misnamed = {key for (key, *_), _ in faults}
+        misnamed = {path[0] for path, _ in faults}
         for key, _, node in value.node.items():
             if key in misnamed:
                 continue
@@ -178,10 +178,10 @@ def _unknown_field(key: str) -> str:
     if nearest:
         return text + nearest
     text += "; `ablate schema` lists the fields"
-    of_class = next((_OF_CLASSES[word] for word in key.split("_") if word in _OF_CLASSES), None)
-    if of_class is None:
-        return text
-    return f"{text}; a class of your own could have it: {of_class}: module:Class"
+    for word in key.split("_"):
+        if word in _OF_CLASSES:
+            return f"{text}; a class of your own could have it: {_OF_CLASSES[word]}: module:Class"
+    return text
 
 
 def value_faults(key: str, node: Node) -> Iterator[Fault]:
@@ -216,7 +216,8 @@ def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, No
     """Base's settings followed by the row's, so that a preset in the row overrides what base
     sets.
     """
-    return {**{name: node for name, node in base.items() if name not in written}, **written}
+    inherited = {name: node for name, node in base.items() if name not in written}
+    return {**inherited, **written}
 
 
 def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -> Mark:
@@ -229,12 +230,14 @@ def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -
             in the next.
         mark: position if the study writes none of the fields.
     """
-    words = [first or later for first, later in _FIELD_NAMES.findall(message)]
-    names = [standard_name(word) or word for word in words]
-    found = (place[name].mark for place in places for name in names if name in place)
-    return next(
-        (position for position in found if position.line), mark
-    )  # that of --set has no line
+    names = []
+    for first, later in _FIELD_NAMES.findall(message):
+        names.append(standard_name(first or later) or first or later)
+    for place in places:
+        for name in names:
+            if name in place and place[name].mark.line:  # that of --set has none
+                return place[name].mark
+    return mark
 
 
 def report_fields(

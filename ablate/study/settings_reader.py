@@ -26,12 +26,14 @@ class SettingsReader:
         self, task: Task | None, metrics: Sequence[str], classes: OwnClasses, report: Report
     ) -> None:
         self.task, self.classes, self.report = task, classes, report
-        known = task.metrics if task else {}
-        probes = any(known[name].is_probe for name in metrics if name in known)
-        defaults = task.defaults if task else {}
-        self.defaults: Mapping[str, Any] = {**defaults, "probes": True} if probes else defaults
-        of_metrics = {"probes": "metrics, which name what is measured"}
-        self.unused: Mapping[str, str] = {**task.unused_fields, **of_metrics} if task else {}
+        self.defaults: dict[str, Any] = {}
+        self.unused: dict[str, str] = {}
+        if task:
+            self.defaults = dict(task.defaults)
+            if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
+                self.defaults["probes"] = True
+            of_metrics = "metrics, which name what is measured"
+            self.unused = {**task.unused_fields, "probes": of_metrics}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
 
     def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -60,8 +60,8 @@ class Row:
         """
         if not self.is_decoded:
             return NO_DECODING
-        test = f"{self.test} after tuning" if self.awaits_decoding else self.test
-        return decoding_id(self.config, test)
+        after = " after tuning" * self.awaits_decoding
+        return decoding_id(self.config, f"{self.test}{after}")
 
     @property
     def is_base(self) -> bool:
@@ -71,7 +71,7 @@ class Row:
     @property
     def name(self) -> str:
         """The label without the size."""
-        return self.label.removeprefix(f"{self.size} ") if self.size else self.label
+        return self.label.removeprefix(f"{self.size} ")
 
     @property
     def awaits_tuning(self) -> bool:
@@ -172,40 +172,42 @@ class Study:
 
     def base_of(self, row: Row) -> Row:
         """The row that a row is compared with."""
-        return self.rows[self._index[row.base]] if row.base in self._index else self.base
+        return self._by_label.get(row.base, self.base)
 
     @property
     def data_folder(self) -> Path:
         """Folder of the splits: `data.folder`, or the folder of the study file."""
-        return Path(self.data.folder) if self.data.folder else self.path.parent
+        if self.data.folder:
+            return Path(self.data.folder)
+        return self.path.parent
 
     @cached_property
-    def _ids(self) -> dict[tuple[int, int], str]:
-        """Run ids by (index of the row, seed)."""
-        # By index, since a Row holds a dict and cannot be a key.
-        return {
-            (index, seed): run_id(self.data, row.config, seed, self._task_of(row))
-            for index, row in enumerate(self.rows)
-            for seed in self.seeds_of(row)
-        }
-
-    def _task_of(self, row: Row) -> str:
-        # The configuration of a row that awaits tuning is not known: its provisional ids must
-        # belong to no training.
-        return f"{self.task_name} after tuning {row.label}" if row.awaits_values else self.task_name
+    def _ids(self) -> dict[tuple[str, int], str]:
+        """Run ids by (label of the row, seed)."""
+        ids = {}
+        for row in self.rows:
+            task = self.task_name
+            # The configuration of a row that awaits tuning is not known: its provisional ids must
+            # belong to no training.
+            if row.awaits_values:
+                task += f" after tuning {row.label}"
+            for seed in self.seeds_of(row):
+                ids[row.label, seed] = run_id(self.data, row.config, seed, task)
+        return ids
 
     @cached_property
-    def _index(self) -> dict[str, int]:
-        return {row.label: index for index, row in enumerate(self.rows)}
+    def _by_label(self) -> dict[str, Row]:
+        return {row.label: row for row in self.rows}
 
     def runs_of(self, row: Row) -> list[Run]:
         """The row's runs in the order of the seeds."""
-        index = self._index[row.label]
-        return [self._run(index, row, seed) for seed in self.seeds_of(row)]
+        return [self._run(row, seed) for seed in self.seeds_of(row)]
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
         """The seeds with which a row is trained."""
-        return (*self.seeds, *self.further_seeds) if row.is_base else self.seeds
+        if row.is_base:
+            return *self.seeds, *self.further_seeds
+        return self.seeds
 
     @property
     def judged(self) -> tuple[str, ...]:
@@ -216,7 +218,9 @@ class Study:
         """The part of the level at which a metric is tested: an equal one for each that verdicts
         are by, so that their sum is the level (Bonferroni); all of it for any other.
         """
-        return 1 / len(self.judged) if metric in self.judged else 1.0
+        if metric in self.judged:
+            return 1 / len(self.judged)
+        return 1.0
 
     def with_first_seeds(self, count: int) -> Study:
         """The study with its first seeds only."""
@@ -230,19 +234,24 @@ class Study:
 
     def plugins_of(self, run: Run) -> tuple[Reference, ...]:
         """Every plug-in of a run: those of its configuration, and the task."""
-        task = parse_reference(self.task_name)
-        return (*references(run.config), *([task] if task else []))
+        return self._with_task(references(run.config))
 
     @property
     def custom_classes(self) -> tuple[Reference, ...]:
         """Every custom class of the study: those of its rows, and the task."""
-        found = [plugin for row in self.rows for plugin in references(row.config)]
-        task = parse_reference(self.task_name)
-        return tuple(dict.fromkeys([*found, *([task] if task else [])]))
+        of_rows: list[Reference] = []
+        for row in self.rows:
+            of_rows += references(row.config)
+        return self._with_task(of_rows)
 
-    def _run(self, index: int, row: Row, seed: int) -> Run:
+    def _with_task(self, plugins: Iterable[Reference]) -> tuple[Reference, ...]:
+        """Each plug-in once, and the task, if that is one."""
+        task = parse_reference(self.task_name)
+        return tuple(filter(None, dict.fromkeys((*plugins, task))))
+
+    def _run(self, row: Row, seed: int) -> Run:
         data, config = fold_vocab_size(self.data, row.config)
-        id = self._ids[index, seed]
+        id = self._ids[row.label, seed]
         decodings = self._decodings[id]
         return Run(id, seed, config, data, row.awaits_tuning, decodings, self.split)
 
@@ -251,7 +260,9 @@ class Study:
         """The tuning runs as a study of their own, with a row for each candidate of each row; None
         without any.
         """
-        rows = tuple(trial for row in self.rows for trial in self.trials_of(row))
+        rows: list[Row] = []
+        for row in self.rows:
+            rows += self.trials_of(row)
         if self.tune is None or not rows:
             return None
         return self._first(rows, tuple(self.tune.seeds))
@@ -280,7 +291,9 @@ class Study:
         base, choice = self.base, self.base.decoding_choice
         if choice is None or base.awaits_values:
             return None
-        seeds = self.seeds[: self.looks.plan[0]] if self.looks else self.seeds
+        seeds = self.seeds
+        if self.looks:
+            seeds = seeds[: self.looks.plan[0]]
         rows = []
         for row in self.trials_of(replace(base, tuning=choice)):
             config = base.config.model_copy(update=row.changed)
@@ -298,24 +311,22 @@ class Study:
     def trials_of(row: Row) -> list[Row]:
         """The rows of `tuning` that belong to a row: one for each candidate."""
         trials: list[Row] = []
-        for candidate in row.tuning.candidates if row.tuning else ():
-            label = f"{row.label}: {candidate.label}"
-            base = trials[0].label if trials else label
-            values = dict(candidate.values)
-            trial = Row(
-                label, row.label, candidate.trial, row.test, values, is_decoded=False, base=base
-            )
-            trials.append(trial)
+        if row.tuning is None:
+            return trials
+        base = f"{row.label}: {row.tuning.candidates[0].label}"
+        for candidate in row.tuning.candidates:
+            label, values = f"{row.label}: {candidate.label}", dict(candidate.values)
+            trial = Row(label, row.label, candidate.trial, row.test, values, base=base)
+            trials.append(replace(trial, is_decoded=False))
         return trials
 
     def all_runs(self) -> Iterator[Run]:
         """Yield every run once: those of the tuning, then those of the rows."""
-        seen: set[str] = set()
-        for study in (self.tuning, self.on_dev, self):
-            for run in study.runs() if study else ():
-                if run.id not in seen:
-                    seen.add(run.id)
-                    yield run
+        runs: dict[str, Run] = {}
+        for study in filter(None, (self.tuning, self.on_dev, self)):
+            for run in study.runs():
+                runs.setdefault(run.id, run)
+        yield from runs.values()
 
     def runs(self) -> Iterator[Run]:
         """Yield every run once: base and then each row with the first seed, then with the next
@@ -325,18 +336,18 @@ class Study:
         for seed in (*self.seeds, *self.further_seeds):
             # All rows with the first seed come first, so that an interrupted study has a complete
             # table.
-            for index, row in enumerate(self.rows):
-                id = self._ids.get((index, seed))
+            for row in self.rows:
+                id = self._ids.get((row.label, seed))
                 if id is not None and id not in seen:
                     seen.add(id)
-                    yield self._run(index, row, seed)
+                    yield self._run(row, seed)
 
     @cached_property
     def _decodings(self) -> dict[str, dict[str, RowConfig]]:
         decodings: dict[str, dict[str, RowConfig]] = {}
-        for index, row in enumerate(self.rows):
+        for row in self.rows:
             for seed in self.seeds_of(row):
-                of_run = decodings.setdefault(self._ids[index, seed], {})
+                of_run = decodings.setdefault(self._ids[row.label, seed], {})
                 if row.is_decoded and not row.awaits_decoding:
                     of_run[row.decoding] = row.config
         return decodings

@@ -29,11 +29,13 @@ MAX_SIZES = 10
 
 def _no_key_of_a_group(value: Any) -> Any:
     """Refuse a key of a group in the place of the group's name."""
-    for name, group in value.items() if isinstance(value, dict) else ():
+    if not isinstance(value, dict):
+        return {} if value is None else value
+    for name, group in value.items():
         if name in WAYS and not (isinstance(group, dict) and group.keys() & {*WAYS}):
             write = f"write rows: {{GROUP: {{{name}: ...}}}}"
             raise Misplaced(((name, KEY), f'"{name}" is a key of a group; {write}'))
-    return {} if value is None else value
+    return value
 
 
 def _data(value: Any) -> Any:
@@ -147,10 +149,12 @@ class StudyFile(Placed):
 
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
-        seeds = (*self.seeds_of_rows, *self.further_seeds)
-        faults = list(self.tune.faults(seeds)) if self.tune else []
+        faults = []
+        if self.tune:
+            for path, message in self.tune.faults((*self.seeds_of_rows, *self.further_seeds)):
+                faults.append((("tune", *path), message))
         if faults:
-            raise Misplaced(*((("tune", *path), message) for path, message in faults))
+            raise Misplaced(*faults)
         return self
 
     @property

@@ -53,7 +53,9 @@ def _tunable(key: str) -> str | None:
     name = standard_name(key)
     if name is None:
         return unknown_name("field", key, TUNED)
-    return f"{key} cannot be tuned: {_UNTUNED[name]}" if name in _UNTUNED else None
+    if name in _UNTUNED:
+        return f"{key} cannot be tuned: {_UNTUNED[name]}"
+    return None
 
 
 def _of_decoding(key: str) -> str | None:
@@ -209,7 +211,9 @@ class Tuning:
         """The candidate with the smallest loss, the first of several; None until the losses are
         known.
         """
-        return self.candidates[self.losses.index(min(self.losses))] if self.losses else None
+        if not self.losses:
+            return None
+        return self.candidates[self.losses.index(min(self.losses))]
 
     @property
     def edges(self) -> tuple[str, ...]:
@@ -217,11 +221,12 @@ class Tuning:
 
         A better value may then be outside of the grid.
         """
-        chosen = self.chosen
-        edges = []
-        for name, value in chosen.values.items() if chosen else ():
+        edges: list[str] = []
+        if self.chosen is None:
+            return ()
+        for name, value in self.chosen.values.items():
             values = [candidate.values[name] for candidate in self.candidates]
-            numbers = {number for number in values if _is_number(number)}
+            numbers = set(filter(_is_number, values))
             if _is_number(value) and len(numbers) > 1 and value in (min(numbers), max(numbers)):
                 edges.append(name)
         return tuple(edges)
@@ -257,25 +262,27 @@ class Tuning:
             notes = ["all diverged"]
         elif notes and len(chosen.values) == 1:
             notes = ["edge"]
-        return f"{chosen.label} ({', '.join(notes)})" if notes else chosen.label
+        if notes:
+            return f"{chosen.label} ({', '.join(notes)})"
+        return chosen.label
 
     def as_json(self) -> dict[str, Any]:
         """The tuning for scripts; losses that are infinite are null."""
         chosen = self.chosen
         losses = self.losses or (math.inf,) * len(self.candidates)
         kind, sign = "loss", 1
-        content: dict[str, Any] = {"chosen": dict(chosen.values) if chosen else None}
+        content: dict[str, Any] = {"chosen": chosen and dict(chosen.values)}
         content["edges"] = list(self.edges)
         if self.metric is None:
             content["sensitivity"] = self.sensitivity
         else:
-            kind, sign = "score", -1 if self.metric.more_is_better else 1
+            kind, sign = "score", 1 - 2 * self.metric.more_is_better
             content |= {"metric": self.metric.name, "split": "dev"}
-        grid = [
-            {"values": dict(one.values), kind: sign * loss if math.isfinite(loss) else None}
-            for one, loss in zip(self.candidates, losses, strict=True)
-        ]
-        return {**content, "grid": grid}
+        content["grid"] = []
+        for candidate, loss in zip(self.candidates, losses, strict=True):
+            shown = sign * loss if math.isfinite(loss) else None
+            content["grid"].append({"values": dict(candidate.values), kind: shown})
+        return content
 
 
 def _is_number(value: object) -> bool:

@@ -230,15 +230,19 @@ def _without(node: Node, paths: Iterable[Path], incomplete: list[Node]) -> Node:
     inside: dict[str | int, list[Path]] = {}
     for step, *rest in paths:
         inside.setdefault(step, []).append(tuple(rest))
-    kept: Any = {} if isinstance(node.value, dict) else []
-    for step in node.value if isinstance(node.value, dict) else range(len(node.value)):
+    is_mapping = isinstance(node.value, dict)
+    kept: Any = {}
+    for step in node.value if is_mapping else range(len(node.value)):
         below, entry = inside.get(step, []), node.value[step]
         if () in below:
             continue
-        if isinstance(kept, list):
-            kept.append(_without(entry, below, incomplete) if below else entry)
-        else:
-            kept[step] = (entry[0], _without(entry[1], below, incomplete) if below else entry[1])
+        kept[step] = entry
+        if below and is_mapping:
+            kept[step] = entry[0], _without(entry[1], below, incomplete)
+        elif below:
+            kept[step] = _without(entry, below, incomplete)
+    if not is_mapping:
+        kept = list(kept.values())
     rest_of_it = Node(kept, node.mark)
     if len(kept) < len(node.value) or any(node is known for known in incomplete):
         incomplete.append(rest_of_it)

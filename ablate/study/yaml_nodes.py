@@ -75,10 +75,12 @@ class Node:
     @property
     def kind(self) -> str:
         """The value as error messages name it: `a list`, `nothing`, `"0.1"`."""
+        if self.value in ({}, []):
+            return "an empty mapping" if self.value == {} else "an empty list"
         if isinstance(self.value, dict):
-            return "a mapping" if self.value else "an empty mapping"
+            return "a mapping"
         if isinstance(self.value, list):
-            return "a list" if self.value else "an empty list"
+            return "a list"
         return "nothing" if self.value is None else f'"{setting_text(self.value)}"'
 
     def items(self) -> Iterator[tuple[str, Mark, Node]]:
@@ -174,9 +176,8 @@ def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> str:
     if start and error.problem == "could not find expected ':'":
         where = Mark(mark.source, start.line + 1, start.column + 1)
         return where.error_line("not valid YAML: a key without a colon; write KEY: VALUE")
-    if (
-        start and error.context == "while parsing a block mapping"
-    ):  # each of PyYAML's loaders words the rest otherwise
+    # Each of PyYAML's loaders words the rest otherwise.
+    if start and error.context == "while parsing a block mapping":
         keys = (
             f"the mapping begins on line {start.line + 1}, and all of its keys in column "
             f"{start.column + 1}"
