@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_800
+LINES = 53_900
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
