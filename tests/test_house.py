@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_900
+LINES = 53_500
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -135,8 +135,7 @@ TEXTS = {
     "text8": NamedCorpus(
         _ON_THE_HUB,
         HubData(
-            "afmck/text8",
-            files={"train": "train", "validation": "validation", "test": "test"},
+            "afmck/text8", files={"train": "train", "validation": "validation", "test": "test"}
         ),
     ),
     # The first 90 million bytes are for training, as in the literature.

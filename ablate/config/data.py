@@ -77,20 +77,19 @@ class CorpusConfig(Section):
     is_on_hub: ClassVar[bool] = True
     located_by: ClassVar[tuple[str, ...]] = ("folder", "train", "dev", "test")
 
-    corpus: str = Field(description="files, or hf:OWNER/NAME@REVISION")
-    vocab_size: VocabularySize = Field(37_000, description="size of the SentencePiece vocabulary")
-    train: str = Field(
-        min_length=1, description="training split: PREFIX, a file with columns, or a folder"
-    )
-    dev: str = Field(min_length=1, description="development split, on which perplexity is measured")
-    test: str = Field(
-        min_length=1, description="test split, on which the final scores are measured"
-    )
-    folder: str | None = Field(
-        None,
-        description="folder of the splits; unset: named corpora are downloaded, files are read "
-        "from the study's folder",
-    )
+    corpus: str
+    """files, or hf:OWNER/NAME@REVISION"""
+    vocab_size: VocabularySize = 37_000
+    """size of the SentencePiece vocabulary"""
+    train: str = Field(min_length=1)
+    """training split: PREFIX, a file with columns, or a folder"""
+    dev: str = Field(min_length=1)
+    """development split, on which perplexity is measured"""
+    test: str = Field(min_length=1)
+    """test split, on which the final scores are measured"""
+    folder: str | None = None
+    """folder of the splits; unset: named corpora are downloaded, files are read from the study's
+    folder"""
 
     @property
     def evaluated(self) -> str:
@@ -205,22 +204,17 @@ class CorpusConfig(Section):
 class DataConfig(CorpusConfig):
     """Records of texts, and how they become tokens. A task's data settings extend this section."""
 
-    max_length: TextLength = Field(
-        256,
-        description="maximum number of tokens per text field; longer training records are dropped",
-    )
-    drop_duplicates: bool = Field(False, description="drop repeated training records")
-    tokenizer: Literal["bpe", "unigram", "word"] = Field(
-        "bpe",
-        description="kind of SentencePiece vocabulary; word: the most frequent words between "
-        "spaces, any other is unknown",
-    )
-    byte_fallback: bool = Field(False, description="encode unknown characters as bytes")
-    tokenizer_pairs: Amount = Field(
-        250_000,
-        description="maximum number of training records to learn the vocabulary on; of more, a "
-        "sample is used",
-    )
+    max_length: TextLength = 256
+    """maximum number of tokens per text field; longer training records are dropped"""
+    drop_duplicates: bool = False
+    """drop repeated training records"""
+    tokenizer: Literal["bpe", "unigram", "word"] = "bpe"
+    """kind of SentencePiece vocabulary; word: the most frequent words between spaces, any other is
+    unknown"""
+    byte_fallback: bool = False
+    """encode unknown characters as bytes"""
+    tokenizer_pairs: Amount = 250_000
+    """maximum number of training records to learn the vocabulary on; of more, a sample is used"""
 
     @property
     def pair_rules(self) -> PairRules | None:

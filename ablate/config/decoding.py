@@ -24,40 +24,25 @@ LengthPenalty = Literal["gnmt", "length"]
 class SearchSettings(TaskSettings):
     """Beam search. Defaults are those of the paper's Table 3."""
 
-    beam: Annotated[int, CHOSEN_ON_DEV] = Field(
-        4, ge=1, le=1024, description="beam size; 1 is greedy search"
-    )
-    alpha: Annotated[float, CHOSEN_ON_DEV] = Field(
-        0.6,
-        ge=0.0,
-        le=10.0,
-        description="exponent of the length penalty, by which the log-probability of a translation "
-        "Y is divided",
-    )
-    length_penalty: Annotated[LengthPenalty, CHOSEN_ON_DEV] = Field(
-        "gnmt",
-        description="form of the length penalty: ((5+|Y|)/6)^alpha (Wu et al., 2016), or |Y|^alpha "
-        "as in fairseq and transformers; the end mark counts",
-    )
-    max_extra_length: Annotated[int, CHOSEN_ON_DEV] = Field(
-        50,
-        ge=0,
-        le=10_000,
-        description="maximum number of tokens by which a translation exceeds its source",
-    )
-    early_stopping: Annotated[bool, CHOSEN_ON_DEV] = Field(
-        True,
-        description="stop a search when the number of finished hypotheses reaches the beam size; "
-        "false: only when no unfinished one can become better",
-    )
+    beam: Annotated[int, CHOSEN_ON_DEV] = Field(4, ge=1, le=1024)
+    """beam size; 1 is greedy search"""
+    alpha: Annotated[float, CHOSEN_ON_DEV] = Field(0.6, ge=0.0, le=10.0)
+    """exponent of the length penalty, by which the log-probability of a translation Y is divided"""
+    length_penalty: Annotated[LengthPenalty, CHOSEN_ON_DEV] = "gnmt"
+    """form of the length penalty: ((5+|Y|)/6)^alpha (Wu et al., 2016), or |Y|^alpha as in fairseq
+    and transformers; the end mark counts"""
+    max_extra_length: Annotated[int, CHOSEN_ON_DEV] = Field(50, ge=0, le=10_000)
+    """maximum number of tokens by which a translation exceeds its source"""
+    early_stopping: Annotated[bool, CHOSEN_ON_DEV] = True
+    """stop a search when the number of finished hypotheses reaches the beam size; false: only when
+    no unfinished one can become better"""
 
 
 class AveragingSettings(Section):
     """The weights that predict."""
 
-    average_checkpoints: Annotated[int, CHOSEN_ON_DEV] = Field(
-        1, ge=1, le=1000, description="number of last checkpoints whose weights are averaged"
-    )
+    average_checkpoints: Annotated[int, CHOSEN_ON_DEV] = Field(1, ge=1, le=1000)
+    """number of last checkpoints whose weights are averaged"""
 
 
 # The fields of the last base come first, in tables too.

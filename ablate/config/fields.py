@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic_core import core_schema
 
 from ablate.errors import did_you_mean
 from ablate.formatting import ellipsis, setting_text
@@ -19,12 +20,23 @@ _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also m
 
 class Section(BaseModel):
     """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing
-    is converted.
+    is converted. The text below a field is its description.
     """
 
     # Strict, because YAML tells numbers, strings and booleans apart: `dropout: "0.1"` is a mistake,
     # and not 0.1.
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+    @classmethod
+    def __get_pydantic_core_schema__(
+        cls, source: Any, handler: GetCoreSchemaHandler
+    ) -> core_schema.CoreSchema:
+        for info in cls.model_fields.values():
+            if info.description:  # whose text may have several lines
+                info.description = " ".join(info.description.split())
+        return handler(source)
 
 
 class TaskSettings(Section):
@@ -49,10 +61,10 @@ SET: Any = object()
 class Facts:
     """What ablate knows of a field of a run, beside its type, default, bounds and meaning.
 
-    A field is declared once, in config/: `name: Annotated[type, Facts(...)] = Field(default, ...)`.
-    Identity, settings without effect, tasks, symbols and exports read these facts. Without them, a
-    field is part of a run's id, has an effect in every model and with every task, and is exported
-    at its default only.
+    A field is declared once, in config/: `name: Annotated[type, Facts(...)] = default`, with its
+    meaning below. Identity, settings without effect, tasks, symbols and exports read these facts.
+    Without them, a field is part of a run's id, has an effect in every model and with every task,
+    and is exported at its default only.
 
     symbol: the paper's letter, which a study may write for the name.
     column: number of its column in the paper's Table 3; 0 for none. latex: its head in LaTeX;

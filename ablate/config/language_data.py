@@ -47,58 +47,34 @@ class LanguageData(CorpusConfig):
     catalogue: ClassVar = TEXTS
     located_by: ClassVar = (*CorpusConfig.located_by, "column", "rows")
 
-    corpus: str = Field(description="toy, a corpus known by name, files, or hf:OWNER/NAME@REVISION")
-    vocab_size: VocabularySize = Field(
-        BYTE_VOCABULARY, description="size of the vocabulary: 260 with tokenizer=bytes, else 8192"
-    )
-    train: str = Field(
-        min_length=1,
-        description="training split: a file (.txt, .jsonl, .parquet, or these with .gz), or a "
-        "folder",
-    )
-    dev: str = Field(
-        min_length=1,
-        description="development split: a file or a folder, or a share of the training text such "
-        "as 5%",
-    )
-    test: str = Field(
-        SAME_AS_DEV,
-        min_length=1,
-        description="test split, on which bits per byte are measured: a file, a share of the "
-        "training text, or `dev`",
-    )
-    tokenizer: Literal["bytes", "bpe", "unigram"] = Field(
-        BYTES,
-        description="bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every "
-        "byte of the text",
-    )
-    column: str = Field(
-        "text", min_length=1, description="column of the text in JSON Lines and Parquet"
-    )
-    rows: Literal["documents", "pieces"] = Field(
-        "documents",
-        description="rows of JSON Lines or Parquet are documents, or pieces of the one document of "
-        "the file; a .txt file is one document",
-    )
-    documents: Literal["joined", "separate"] = Field(
-        "joined",
-        description="contexts run over the ends of documents, or each document begins a context",
-    )
-    max_bytes: int | None = Field(
-        None,
-        ge=1,
-        description="read at most this number of bytes from the beginning of the training text",
-    )
-    tokenizer_lines: Amount = Field(
-        250_000,
-        description="maximum number of lines to learn the vocabulary on; of more, a sample is used",
-    )
-    minimal_pairs: str | None = Field(
-        None,
-        min_length=1,
-        description="file of pairs for the metric `minimal_pairs`: columns `sentence_good` and "
-        "`sentence_bad` in JSON Lines, Parquet or TSV, as BLiMP has them",
-    )
+    corpus: str
+    """toy, a corpus known by name, files, or hf:OWNER/NAME@REVISION"""
+    vocab_size: VocabularySize = BYTE_VOCABULARY
+    """size of the vocabulary: 260 with tokenizer=bytes, else 8192"""
+    train: str = Field(min_length=1)
+    """training split: a file (.txt, .jsonl, .parquet, or these with .gz), or a folder"""
+    dev: str = Field(min_length=1)
+    """development split: a file or a folder, or a share of the training text such as 5%"""
+    test: str = Field(SAME_AS_DEV, min_length=1)
+    """test split, on which bits per byte are measured: a file, a share of the training text, or
+    `dev`"""
+    tokenizer: Literal["bytes", "bpe", "unigram"] = BYTES
+    """bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every byte of the
+    text"""
+    column: str = Field("text", min_length=1)
+    """column of the text in JSON Lines and Parquet"""
+    rows: Literal["documents", "pieces"] = "documents"
+    """rows of JSON Lines or Parquet are documents, or pieces of the one document of the file; a
+    .txt file is one document"""
+    documents: Literal["joined", "separate"] = "joined"
+    """contexts run over the ends of documents, or each document begins a context"""
+    max_bytes: int | None = Field(None, ge=1)
+    """read at most this number of bytes from the beginning of the training text"""
+    tokenizer_lines: Amount = 250_000
+    """maximum number of lines to learn the vocabulary on; of more, a sample is used"""
+    minimal_pairs: str | None = Field(None, min_length=1)
+    """file of pairs for the metric `minimal_pairs`: columns `sentence_good` and `sentence_bad` in
+    JSON Lines, Parquet or TSV, as BLiMP has them"""
 
     @property
     def evaluated(self) -> str:
@@ -176,41 +152,30 @@ def share_of(split: str) -> float | None:
 class ContextSettings(TaskSettings):
     """How the training text is cut."""
 
-    context: int | None = Field(
-        None,
-        ge=2,
-        le=MAX_CONTEXT,
-        description="number of tokens in a context of training, and by default of the evaluation",
-    )
-    stride: TextLength | None = Field(
-        None, description="tokens between the beginnings of two training contexts; unset: context"
-    )
+    context: int | None = Field(None, ge=2, le=MAX_CONTEXT)
+    """number of tokens in a context of training, and by default of the evaluation"""
+    stride: TextLength | None = None
+    """tokens between the beginnings of two training contexts; unset: context"""
 
 
 class DocumentSettings(TaskSettings):
     """What a language model sees of the documents that share a context."""
 
-    document_masks: Annotated[bool, Facts(needs={"architecture": ("decoder-only",)})] = Field(
-        False,
-        description="a token sees only its own document, whose first token is the mark before it; "
-        "positions begin anew with each document (Llama 3)",
-    )
+    document_masks: Annotated[bool, Facts(needs={"architecture": ("decoder-only",)})] = False
+    """a token sees only its own document, whose first token is the mark before it; positions begin
+    anew with each document (Llama 3)"""
 
 
 class MaskSettings(TaskSettings):
     """The masks of training."""
 
-    mask_rate: ProperShare = Field(
-        0.15, description="share of the tokens that are predicted in training"
-    )
-    mask_split: str = Field(
-        "80/10/10",
-        description="percentages of the predicted tokens that the model reads as the mask, as a "
-        "random token, and unchanged",
-    )
-    whole_word: bool = Field(
-        False, description="choose words in training, with all of their tokens"
-    )
+    mask_rate: ProperShare = 0.15
+    """share of the tokens that are predicted in training"""
+    mask_split: str = "80/10/10"
+    """percentages of the predicted tokens that the model reads as the mask, as a random token, and
+    unchanged"""
+    whole_word: bool = False
+    """choose words in training, with all of their tokens"""
 
     @field_validator("mask_split")
     @classmethod
@@ -229,47 +194,36 @@ class MaskSettings(TaskSettings):
 class EvaluationContextSettings(TaskSettings):
     """How the text of an evaluation is cut."""
 
-    eval_context: int | None = Field(
-        None,
-        ge=2,
-        le=MAX_CONTEXT,
-        description="number of tokens from which a token of the test split is predicted; unset: "
-        "context",
-    )
+    eval_context: int | None = Field(None, ge=2, le=MAX_CONTEXT)
+    """number of tokens from which a token of the test split is predicted; unset: context"""
 
 
 class GenerationSettings(TaskSettings):
     """The evaluation of a model that predicts the next token, and text that it generates."""
 
-    eval_stride: TextLength | None = Field(
-        None, description="tokens scored in each context of the evaluation; unset: eval_context"
-    )
-    temperature: float = Field(
-        1.0, ge=0.0, le=100.0, description="divides the logits of generated text; 0 is greedy"
-    )
-    top_k: Count | None = Field(None, description="generated tokens are among the k most likely")
-    generated_tokens: int = Field(
-        200, ge=1, le=100_000, description="length of each sample of generated text"
-    )
+    eval_stride: TextLength | None = None
+    """tokens scored in each context of the evaluation; unset: eval_context"""
+    temperature: float = Field(1.0, ge=0.0, le=100.0)
+    """divides the logits of generated text; 0 is greedy"""
+    top_k: Count | None = None
+    """generated tokens are among the k most likely"""
+    generated_tokens: int = Field(200, ge=1, le=100_000)
+    """length of each sample of generated text"""
 
 
 class ProbeSettings(TaskSettings):
     """What an evaluation measures beside the test text."""
 
-    probes: bool = Field(
-        False, description="measure all probes; follows from `metrics`, and is never written"
-    )
+    probes: bool = False
+    """measure all probes; follows from `metrics`, and is never written"""
 
 
 class EvaluationMaskSettings(TaskSettings):
     """The masks of an evaluation."""
 
-    eval_mask_rate: ProperShare = Field(
-        0.15, description="share of the tokens that are masked and scored"
-    )
-    eval_whole_word: bool = Field(
-        False, description="choose words for the evaluation, with all of their tokens"
-    )
-    eval_mask_seed: int = Field(
-        1, ge=0, le=1_000_000, description="seed of the masks of the evaluation"
-    )
+    eval_mask_rate: ProperShare = 0.15
+    """share of the tokens that are masked and scored"""
+    eval_whole_word: bool = False
+    """choose words for the evaluation, with all of their tokens"""
+    eval_mask_seed: int = Field(1, ge=0, le=1_000_000)
+    """seed of the masks of the evaluation"""

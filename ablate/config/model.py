@@ -67,44 +67,36 @@ class ModelConfig(DocumentSettings):
 
     architecture: Annotated[
         Literal["encoder-decoder", "decoder-only", "encoder-only"], EXPORTED
-    ] = Field(
-        "encoder-decoder",
-        description="encoder and decoder (3.1); one causal stack, over source and target as one "
-        "sequence; or the encoder alone",
-    )
+    ] = "encoder-decoder"
+    """encoder and decoder (3.1); one causal stack, over source and target as one sequence; or the
+    encoder alone"""
     n_layers: Annotated[
         Depth, Facts(symbol="N", column=1, latex="$N$", is_exported=True, is_reset=False)
-    ] = Field(6, description="N: number of layers in the encoder and in the decoder")
+    ] = 6
+    """N: number of layers in the encoder and in the decoder"""
     encoder_layers: Annotated[
         Depth | None,
         Facts(needs={"architecture": ("encoder-decoder", "encoder-only")}, is_exported=True),
-    ] = Field(None, description="number of encoder layers; unset: N")
+    ] = None
+    """number of encoder layers; unset: N"""
     decoder_layers: Annotated[
         Depth | None,
         Facts(needs={"architecture": ("encoder-decoder", "decoder-only")}, is_exported=True),
-    ] = Field(None, description="number of decoder layers; unset: N")
-    loops: int = Field(
-        1,
-        ge=1,
-        le=64,
-        description="how often the layers of a stack are passed, with the same weights (Dehghani "
-        "et al., 2019)",
-    )
+    ] = None
+    """number of decoder layers; unset: N"""
+    loops: int = Field(1, ge=1, le=64)
+    """how often the layers of a stack are passed, with the same weights (Dehghani et al., 2019)"""
     d_model: Annotated[int, Facts(column=2, latex=r"$d_{\mathrm{model}}$", is_exported=True)] = (
-        Field(
-            512, ge=2, le=MAX_SIZE, description="size of embeddings and of sub-layer outputs (3.1)"
-        )
+        Field(512, ge=2, le=MAX_SIZE)
     )
+    """size of embeddings and of sub-layer outputs (3.1)"""
     d_ff: Annotated[
         Size,
         Facts(
-            column=3,
-            latex=r"$d_{\mathrm{ff}}$",
-            is_exported=True,
-            per_layer=True,
-            needs=OF_NETWORK,
+            column=3, latex=r"$d_{\mathrm{ff}}$", is_exported=True, per_layer=True, needs=OF_NETWORK
         ),
-    ] = Field(2048, description="inner size of the feed-forward network (3.3)")
+    ] = 2048
+    """inner size of the feed-forward network (3.3)"""
     n_heads: Annotated[
         Heads,
         Facts(
@@ -116,89 +108,71 @@ class ModelConfig(DocumentSettings):
             is_reset=False,
             per_layer=True,
         ),
-    ] = Field(8, description="h: number of attention heads (3.2.2)")
+    ] = 8
+    """h: number of attention heads (3.2.2)"""
     n_kv_heads: Annotated[
         Heads | None, Facts(acts_in="attention", is_exported=True, per_layer=True)
-    ] = Field(
-        None,
-        description="number of key and value heads, each shared by a group of query heads "
-        "(Ainslie et al., 2023); 1 is multi-query attention (Shazeer, 2019); unset: h",
-    )
-    kv_rank: Annotated[Size | None, OF_MIXER] = Field(
-        None,
-        description="entries of the latent vector that keys and values are made from, beside those "
-        "that `rope` rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none",
-    )
+    ] = None
+    """number of key and value heads, each shared by a group of query heads (Ainslie et al., 2023);
+    1 is multi-query attention (Shazeer, 2019); unset: h"""
+    kv_rank: Annotated[Size | None, OF_MIXER] = None
+    """entries of the latent vector that keys and values are made from, beside those that `rope`
+    rotates, which all heads share (MLA; DeepSeek-V2, 2024); unset: none"""
     query_rank: Annotated[
         Size | None, Facts(needs={"mixer": ("attention",), "kv_rank": (SET,)}, per_layer=True)
-    ] = Field(
-        None, description="entries of the latent vector that queries are made from; unset: none"
-    )
+    ] = None
+    """entries of the latent vector that queries are made from; unset: none"""
     n_cross_heads: Annotated[
         Heads | None,
         Facts(needs={"architecture": ("encoder-decoder",)}, is_exported=True, per_layer=True),
-    ] = Field(
-        None, description="number of heads in cross-attention, with unchanged d_k and d_v; unset: h"
-    )
+    ] = None
+    """number of heads in cross-attention, with unchanged d_k and d_v; unset: h"""
     d_k: Annotated[
-        Size,
-        Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True, per_layer=True),
-    ] = Field(description="query and key size of a head; unset: d_model / h")
+        Size, Facts(column=5, latex="$d_k$", acts_in="heads", is_exported=True, per_layer=True)
+    ]
+    """query and key size of a head; unset: d_model / h"""
     d_v: Annotated[
-        Size,
-        Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True, per_layer=True),
-    ] = Field(description="value size of a head; unset: d_model / h")
+        Size, Facts(column=6, latex="$d_v$", acts_in="heads", is_exported=True, per_layer=True)
+    ]
+    """value size of a head; unset: d_model / h"""
     dropout: Annotated[
         Share, Facts(symbol="P_drop", column=7, latex="$P_{drop}$", is_exported=True)
-    ] = Field(0.1, description="P_drop: dropout of sub-layer outputs and of embedding sums (5.4)")
+    ] = 0.1
+    """P_drop: dropout of sub-layer outputs and of embedding sums (5.4)"""
     attention_dropout: Annotated[
         Share, Facts(acts_in="attention scores", is_exported=True, per_layer=True)
-    ] = Field(0.0, description="dropout of attention weights")
+    ] = 0.0
+    """dropout of attention weights"""
     activation_dropout: Annotated[
         Share, Facts(needs=OF_NETWORK, is_exported=True, per_layer=True)
-    ] = Field(0.0, description="dropout after the feed-forward activation")
+    ] = 0.0
+    """dropout after the feed-forward activation"""
     positional_encoding: Annotated[str, VariantName(tuple(POSITIONAL_ENCODINGS)), PER_LAYER] = (
-        Field("sinusoidal", description="positional encoding (3.5; row E of Table 3)")
+        "sinusoidal"
     )
+    """positional encoding (3.5; row E of Table 3)"""
     relative_clip: Annotated[
         Size, Facts(needs={"positional_encoding": ("relative",)}, is_exported=True)
-    ] = Field(
-        16, description="distance at which `relative` positions are clipped (Shaw et al., 2018)"
-    )
-    rope_base: Annotated[float, ROPE] = Field(
-        10_000.0,
-        gt=1.0,
-        le=1e12,
-        description="base of the wavelengths of `rope`: larger ones reach further",
-    )
-    rope_fraction: Annotated[PositiveShare, ROPE] = Field(
-        1.0,
-        description="share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX",
-    )
-    rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE] = Field(
-        "none",
-        description="how `rope` is stretched by `rope_factor` beyond the lengths that it was made "
-        "for: all positions (`linear`; Chen et al., 2023), or long wavelengths alone (`yarn`; "
-        "Peng et al., 2024)",
-    )
+    ] = 16
+    """distance at which `relative` positions are clipped (Shaw et al., 2018)"""
+    rope_base: Annotated[float, ROPE] = Field(10_000.0, gt=1.0, le=1e12)
+    """base of the wavelengths of `rope`: larger ones reach further"""
+    rope_fraction: Annotated[PositiveShare, ROPE] = 1.0
+    """share of a head's entries that `rope` rotates, the first ones, as in GPT-NeoX"""
+    rope_scaling: Annotated[Literal["none", "linear", "yarn"], ROPE] = "none"
+    """how `rope` is stretched by `rope_factor` beyond the lengths that it was made for: all
+    positions (`linear`; Chen et al., 2023), or long wavelengths alone (`yarn`; Peng et al.,
+    2024)"""
     rope_factor: Annotated[
         float,
         Facts(
             needs={"positional_encoding": ("rope",), "rope_scaling": ("linear", "yarn")},
             per_layer=True,
         ),
-    ] = Field(
-        2.0,
-        gt=1.0,
-        le=1024.0,
-        description="max_positions, divided by the length that the unscaled `rope` was made for",
-    )
-    max_positions: Annotated[int, EXPORTED] = Field(
-        1024,
-        ge=8,
-        le=MAX_SIZE,
-        description="maximum sequence length in tokens; size of a learned position table",
-    )
+    ] = Field(2.0, gt=1.0, le=1024.0)
+    """max_positions, divided by the length that the unscaled `rope` was made for"""
+    max_positions: Annotated[int, EXPORTED] = Field(1024, ge=8, le=MAX_SIZE)
+    """maximum sequence length in tokens; size of a learned position table"""
     mixer: Annotated[
         Literal[
             "attention",
@@ -213,47 +187,32 @@ class ModelConfig(DocumentSettings):
             "rg_lru",
         ],
         PER_LAYER,
-    ] = Field(
-        "attention",
-        description="self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix "
-        "as its state, or a convolution",
-    )
-    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_MIXER] = Field(
-        "full", description="kind of self-attention; cross-attention is always full"
-    )
+    ] = "attention"
+    """self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its state, or
+    a convolution"""
+    attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_MIXER] = "full"
+    """kind of self-attention; cross-attention is always full"""
     attention_window: Annotated[
         Size, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
-    ] = Field(16, description="number of tokens on either side that `local` attention reaches")
-    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], OF_SCORES] = Field(
-        "1/sqrt(d_k)", description="factor of the attention scores (3.2.1)"
-    )
-    attention_bias: Annotated[Literal[False, True, "inputs", "output"], OF_ATTENTION] = Field(
-        False,
-        description="biases in the attention projections; `inputs`: of queries, keys and values "
-        "only, as in Qwen2; `output`: of the output only, as in RecurrentGemma",
-    )
-    attention_gate: Annotated[Literal["none", "head", "element"], OF_ATTENTION] = Field(
-        "none",
-        description="sigmoid of a projection of the sub-layer's input, which multiplies what "
-        "attention puts out: one number for each `head`, or one for each `element` (Qiu et al., "
-        "2025)",
-    )
+    ] = 16
+    """number of tokens on either side that `local` attention reaches"""
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], OF_SCORES] = "1/sqrt(d_k)"
+    """factor of the attention scores (3.2.1)"""
+    attention_bias: Annotated[Literal[False, True, "inputs", "output"], OF_ATTENTION] = False
+    """biases in the attention projections; `inputs`: of queries, keys and values only, as in Qwen2;
+    `output`: of the output only, as in RecurrentGemma"""
+    attention_gate: Annotated[Literal["none", "head", "element"], OF_ATTENTION] = "none"
+    """sigmoid of a projection of the sub-layer's input, which multiplies what attention puts out:
+    one number for each `head`, or one for each `element` (Qiu et al., 2025)"""
     attention_convolution: Annotated[
         Literal["none", "input", "qkv"],
         Facts(needs={"architecture": ("decoder-only",)}, acts_in="attention", per_layer=True),
-    ] = Field(
-        "none",
-        description="a convolution over the last 4 tokens, added to the `input` of attention or to "
-        "queries, keys and values (`qkv`; Canon layers; Allen-Zhu, 2025)",
-    )
-    value_embeddings: Annotated[
-        Literal["none", "added", "gated"],
-        OF_VALUES,
-    ] = Field(
-        "none",
-        description="a vector for each token of the vocabulary, `added` to the values of attention "
-        "(modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)",
-    )
+    ] = "none"
+    """a convolution over the last 4 tokens, added to the `input` of attention or to queries, keys
+    and values (`qkv`; Canon layers; Allen-Zhu, 2025)"""
+    value_embeddings: Annotated[Literal["none", "added", "gated"], OF_VALUES] = "none"
+    """a vector for each token of the vocabulary, `added` to the values of attention
+    (modded-nanogpt), or times a gate of each head that depends on x (`gated`; nanochat)"""
     value_embedding_rank: Annotated[
         Size | None,
         Facts(
@@ -261,176 +220,118 @@ class ModelConfig(DocumentSettings):
             acts_in="attention",
             per_layer=True,
         ),
-    ] = Field(
-        None,
-        description="entries of these vectors, which a matrix brings to the width of the values; "
-        "unset: that width, without a matrix",
-    )
-    value_residual: Annotated[bool, OF_VALUES] = Field(
-        False,
-        description="values of attention that are mixed with those of the first layer that has "
-        "this, by a trained share that begins at 1/2 (ResFormer; Zhou et al., 2024)",
-    )
-    exclude_own_value: Annotated[bool, OF_MIXER] = Field(
-        False,
-        description="remove from what self-attention puts out its share along the token's own "
-        "value (exclusive self-attention; nanochat)",
-    )
-    attention_sinks: Annotated[bool, OF_SCORES] = Field(
-        False,
-        description="a learned score for each head in the sum of its softmax, for attention to "
-        "nothing, as in gpt-oss",
-    )
-    score_cap: Annotated[Cap | None, OF_SCORES] = Field(
-        None,
-        description="soft cap of attention scores, which become cap * tanh(score / cap), as in "
-        "Gemma 2; unset: none",
-    )
-    qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = Field(
-        "none",
-        description="normalization of queries and keys before their positions: RMSNorm of each "
-        "`head` with a gain for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), "
-        "or of each head without a gain (`unit`)",
-    )
-    feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = Field(
-        "network",
-        description="feed-forward sub-layer: a network of two linear layers (3.3), gated or a "
-        "mixture of experts by the fields below, or none, as in Mamba 2",
-    )
+    ] = None
+    """entries of these vectors, which a matrix brings to the width of the values; unset: that
+    width, without a matrix"""
+    value_residual: Annotated[bool, OF_VALUES] = False
+    """values of attention that are mixed with those of the first layer that has this, by a trained
+    share that begins at 1/2 (ResFormer; Zhou et al., 2024)"""
+    exclude_own_value: Annotated[bool, OF_MIXER] = False
+    """remove from what self-attention puts out its share along the token's own value (exclusive
+    self-attention; nanochat)"""
+    attention_sinks: Annotated[bool, OF_SCORES] = False
+    """a learned score for each head in the sum of its softmax, for attention to nothing, as in
+    gpt-oss"""
+    score_cap: Annotated[Cap | None, OF_SCORES] = None
+    """soft cap of attention scores, which become cap * tanh(score / cap), as in Gemma 2; unset:
+    none"""
+    qk_norm: Annotated[Literal["none", "head", "width", "unit"], OF_ATTENTION] = "none"
+    """normalization of queries and keys before their positions: RMSNorm of each `head` with a gain
+    for its entries (Qwen3), of the whole `width` of all heads (OLMo 2), or of each head without
+    a gain (`unit`)"""
+    feed_forward: Annotated[str, VariantName(("network", "none")), PER_LAYER] = "network"
+    """feed-forward sub-layer: a network of two linear layers (3.3), gated or a mixture of experts
+    by the fields below, or none, as in Mamba 2"""
     activation: Annotated[
         str, VariantName(tuple(ACTIVATIONS)), Facts(needs=OF_NETWORK, per_layer=True)
-    ] = Field(
-        "relu",
-        description="activation of the feed-forward network; a gated one uses an inner size of 2/3 "
-        "d_ff",
-    )
+    ] = "relu"
+    """activation of the feed-forward network; a gated one uses an inner size of 2/3 d_ff"""
     n_experts: Annotated[int | None, Facts(needs=OF_NETWORK, per_layer=True)] = Field(
-        None,
-        ge=2,
-        le=1024,
-        description="experts of a mixture, each a feed-forward network of d_ff, in the place of "
-        "one network (Shazeer et al., 2017); unset: none",
+        None, ge=2, le=1024
     )
-    experts_per_token: Annotated[int, EXPERTS] = Field(
-        2, ge=1, le=1024, description="experts that each token is sent to"
+    """experts of a mixture, each a feed-forward network of d_ff, in the place of one network
+    (Shazeer et al., 2017); unset: none"""
+    experts_per_token: Annotated[int, EXPERTS] = Field(2, ge=1, le=1024)
+    """experts that each token is sent to"""
+    shared_experts: Annotated[int, EXPERTS] = Field(0, ge=0, le=64)
+    """further experts that every token passes (DeepSeek-V3)"""
+    shared_expert_gate: Annotated[bool, EXPERTS] = False
+    """a sigmoid of x as the factor of shared experts, as in Qwen3-Next"""
+    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = (
+        "softmax_of_chosen"
     )
-    shared_experts: Annotated[int, EXPERTS] = Field(
-        0, ge=0, le=64, description="further experts that every token passes (DeepSeek-V3)"
-    )
-    shared_expert_gate: Annotated[bool, EXPERTS] = Field(
-        False, description="a sigmoid of x as the factor of shared experts, as in Qwen3-Next"
-    )
-    expert_weights: Annotated[Literal["softmax", "softmax_of_chosen", "sigmoid"], EXPERTS] = Field(
-        "softmax_of_chosen",
-        description="weights of a token's experts: their share of the softmax over all "
-        "(OLMoE), the softmax over the chosen ones (Mixtral), or sigmoids that are scaled to "
-        "a sum of 1 (DeepSeek-V3)",
-    )
-    expert_scale: Annotated[float, EXPERTS] = Field(
-        1.0,
-        gt=0.0,
-        le=1000.0,
-        description="factor of the weights of a token's experts (DeepSeek-V3)",
-    )
-    router_bias: Annotated[bool, EXPERTS] = Field(
-        False, description="bias of the scores of experts, as in gpt-oss"
-    )
-    expert_balance_by: Annotated[Literal["loss", "bias"], EXPERTS] = Field(
-        "loss",
-        description="whether uneven experts are part of the training loss, or a bias of each, "
-        "which acts on the choice alone, is trained against them (DeepSeek-V3)",
-    )
-    expert_balance: Annotated[float, EXPERTS] = Field(
-        0.01,
-        ge=0.0,
-        le=10.0,
-        description="weight in the training loss of how unevenly tokens are sent to experts "
-        "(Switch Transformer; Fedus et al., 2022)",
-    )
-    feed_forward_bias: Annotated[bool, Facts(needs=OF_NETWORK, per_layer=True)] = Field(
-        True, description="biases in the feed-forward network (3.3, eq. 2)"
-    )
+    """weights of a token's experts: their share of the softmax over all (OLMoE), the softmax over
+    the chosen ones (Mixtral), or sigmoids that are scaled to a sum of 1 (DeepSeek-V3)"""
+    expert_scale: Annotated[float, EXPERTS] = Field(1.0, gt=0.0, le=1000.0)
+    """factor of the weights of a token's experts (DeepSeek-V3)"""
+    router_bias: Annotated[bool, EXPERTS] = False
+    """bias of the scores of experts, as in gpt-oss"""
+    expert_balance_by: Annotated[Literal["loss", "bias"], EXPERTS] = "loss"
+    """whether uneven experts are part of the training loss, or a bias of each, which acts on the
+    choice alone, is trained against them (DeepSeek-V3)"""
+    expert_balance: Annotated[float, EXPERTS] = Field(0.01, ge=0.0, le=10.0)
+    """weight in the training loss of how unevenly tokens are sent to experts (Switch Transformer;
+    Fedus et al., 2022)"""
+    feed_forward_bias: Annotated[bool, Facts(needs=OF_NETWORK, per_layer=True)] = True
+    """biases in the feed-forward network (3.3, eq. 2)"""
     norm: Annotated[
         str,
         VariantName(tuple(NORMS)),
         Facts(needs={"norm_position": ("post", "pre", "sandwich", "output")}, per_layer=True),
-    ] = Field(
-        "layernorm",
-        description="normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm "
-        "without a gain, and `dyt` a scaled tanh (Zhu et al., 2025)",
-    )
-    norm_position: Annotated[str, VariantName(tuple(NORM_POSITIONS)), PER_LAYER] = Field(
-        "post",
-        description="normalization after the residual sum (3.1), before the sub-layer, before "
-        "and after it (`sandwich`, Gemma 2), of its output (OLMo 2), or none",
-    )
+    ] = "layernorm"
+    """normalization (Ba et al., 2016; Zhang and Sennrich, 2019); `unit` is RMSNorm without a gain,
+    and `dyt` a scaled tanh (Zhu et al., 2025)"""
+    norm_position: Annotated[str, VariantName(tuple(NORM_POSITIONS)), PER_LAYER] = "post"
+    """normalization after the residual sum (3.1), before the sub-layer, before and after it
+    (`sandwich`, Gemma 2), of its output (OLMo 2), or none"""
     norm_scale: Annotated[
         Literal["none", "depth"],
         Facts(needs={"norm_position": ("pre", "sandwich")}, per_layer=True),
-    ] = Field(
-        "none",
-        description="factor of the norm before a sub-layer: 1 / sqrt(i) in layer i by `depth` "
-        "(LayerNorm Scaling; Sun et al., 2025)",
-    )
+    ] = "none"
+    """factor of the norm before a sub-layer: 1 / sqrt(i) in layer i by `depth` (LayerNorm Scaling;
+    Sun et al., 2025)"""
     sublayers: Annotated[
         Literal["sequential", "parallel", "parallel_shared_norm"],
         Facts(needs=OF_ONE_STACK, per_layer=True),
-    ] = Field(
-        "sequential",
-        description="whether the feed-forward network reads what attention has added, or both read "
-        "the same stream, each with its norm (GPT-NeoX) or with a shared one (GPT-J)",
-    )
-    residual: Annotated[bool, PER_LAYER] = Field(
-        True, description="residual connections around sub-layers (3.1)"
-    )
+    ] = "sequential"
+    """whether the feed-forward network reads what attention has added, or both read the same
+    stream, each with its norm (GPT-NeoX) or with a shared one (GPT-J)"""
+    residual: Annotated[bool, PER_LAYER] = True
+    """residual connections around sub-layers (3.1)"""
     residual_scale: Annotated[
         Literal["none", "depth", "scalar", "rezero", "layerscale"],
         Facts(needs={"residual": (True,)}, per_layer=True),
-    ] = Field(
-        "none",
-        description="factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number "
-        "that begins at 1 (`scalar`) or at 0 (ReZero; Bachlechner et al., 2021), or a trained "
-        "vector that begins at 0.1 (LayerScale; Touvron et al., 2021)",
-    )
-    stream_scale: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = Field(
-        False,
-        description="a trained number that begins at 1, which multiplies the residual stream "
-        "before the layer (nanochat)",
-    )
+    ] = "none"
+    """factor of what a sub-layer adds: 1 / sqrt(2 N) by `depth`, a trained number that begins at 1
+    (`scalar`) or at 0 (ReZero; Bachlechner et al., 2021), or a trained vector that begins at 0.1
+    (LayerScale; Touvron et al., 2021)"""
+    stream_scale: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = False
+    """a trained number that begins at 1, which multiplies the residual stream before the layer
+    (nanochat)"""
     layer_skips: Annotated[
         Literal["none", "unet", "dense", "middle"], Facts(needs=OF_ONE_STACK)
-    ] = Field(
-        "none",
-        description="states of earlier layers, added to the stream by trained weights: in the "
-        "second half of the layers those of the first half in reverse (`unet`, from 1), after each "
-        "layer all before it (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last "
-        "layer the middle one (nanochat's backout)",
-    )
+    ] = "none"
+    """states of earlier layers, added to the stream by trained weights: in the second half of the
+    layers those of the first half in reverse (`unet`, from 1), after each layer all before it
+    (`dense`; DenseFormer; Pagliardini et al., 2024), or after the last layer the middle one
+    (nanochat's backout)"""
     hyper_connections: Annotated[
         Literal["none", "static", "dynamic"], Facts(needs=OF_ONE_STACK)
-    ] = Field(
-        "none",
-        description="several residual streams in the place of one, which each sub-layer reads, "
-        "mixes and adds to by trained weights (`static`), or by weights that also depend on the "
-        "streams (`dynamic`; Zhu et al., 2024)",
-    )
+    ] = "none"
+    """several residual streams in the place of one, which each sub-layer reads, mixes and adds to
+    by trained weights (`static`), or by weights that also depend on the streams (`dynamic`; Zhu
+    et al., 2024)"""
     expansion_rate: Annotated[
         int, Facts(needs={"hyper_connections": ("static", "dynamic"), **OF_ONE_STACK})
-    ] = Field(4, ge=1, le=64, description="number of residual streams of hyper-connections")
-    embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = Field(
-        False,
-        description="the embeddings, added again before the layer: x becomes a x + b x0, with two "
-        "trained numbers that begin at 1 and 0 (modded-nanogpt, nanochat)",
-    )
-    embedding_scale: Annotated[Literal["sqrt(d_model)", 1], EXPORTED] = Field(
-        "sqrt(d_model)",
-        description="factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1",
-    )
-    tied_embeddings: Annotated[Literal["all", "decoder", "none"], EXPORTED] = Field(
-        "all",
-        description="shared weights: source, target and output embedding (3.4), target and output "
-        "only, or none",
-    )
+    ] = Field(4, ge=1, le=64)
+    """number of residual streams of hyper-connections"""
+    embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = False
+    """the embeddings, added again before the layer: x becomes a x + b x0, with two trained numbers
+    that begin at 1 and 0 (modded-nanogpt, nanochat)"""
+    embedding_scale: Annotated[Literal["sqrt(d_model)", 1], EXPORTED] = "sqrt(d_model)"
+    """factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1"""
+    tied_embeddings: Annotated[Literal["all", "decoder", "none"], EXPORTED] = "all"
+    """shared weights: source, target and output embedding (3.4), target and output only, or none"""
     embedding_norm: Annotated[
         Literal[False, True, "first"],
         Facts(
@@ -439,79 +340,53 @@ class ModelConfig(DocumentSettings):
                 "norm_position": ("post", "pre", "sandwich", "output"),
             }
         ),
-    ] = Field(
-        False,
-        description="normalization of the sum of embeddings and positions in a model of one stack "
-        "(Devlin et al., 2019; nanochat); `first`: in the place of the norm before the first "
-        "sub-layer, as in ModernBERT",
-    )
-    smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = Field(
-        False,
-        description="the embedding of the token before, added to each embedding by a gate and a "
-        "trained number that begins at 0 (modded-nanogpt, nanochat)",
-    )
+    ] = False
+    """normalization of the sum of embeddings and positions in a model of one stack (Devlin et al.,
+    2019; nanochat); `first`: in the place of the norm before the first sub-layer, as in
+    ModernBERT"""
+    smear: Annotated[bool, Facts(needs=OF_ONE_STACK)] = False
+    """the embedding of the token before, added to each embedding by a gate and a trained number
+    that begins at 0 (modded-nanogpt, nanochat)"""
     bigram_embeddings: Annotated[int | None, Facts(needs=OF_ONE_STACK)] = Field(
-        None,
-        ge=2,
-        le=100_000_000,
-        description="rows of a second table of embeddings, which a hash of each token and the one "
-        "before selects (modded-nanogpt, nanochat); unset: none",
+        None, ge=2, le=100_000_000
     )
-    initialization: Annotated[Literal["xavier", "normal", "orthogonal"], EXPORTED] = Field(
-        "xavier",
-        description="initial weights of matrices: uniform by their sizes (Glorot and Bengio, 2010) "
-        "with embeddings from N(0, 1/d_model), all from one normal distribution, as in GPT-2, or "
-        "orthogonal (Saxe et al., 2014), with embeddings as in `xavier`",
-    )
+    """rows of a second table of embeddings, which a hash of each token and the one before selects
+    (modded-nanogpt, nanochat); unset: none"""
+    initialization: Annotated[Literal["xavier", "normal", "orthogonal"], EXPORTED] = "xavier"
+    """initial weights of matrices: uniform by their sizes (Glorot and Bengio, 2010) with embeddings
+    from N(0, 1/d_model), all from one normal distribution, as in GPT-2, or orthogonal (Saxe et
+    al., 2014), with embeddings as in `xavier`"""
     initialization_std: Annotated[
         float, Facts(needs={"initialization": ("normal",)}, is_exported=True)
-    ] = Field(0.02, gt=0.0, le=10.0, description="deviation of normal initial weights")
-    output_initialization: Annotated[Literal["same", "depth", "zero"], EXPORTED] = Field(
-        "same",
-        description="initial weights of the projections that add to the residual stream: as all "
-        "others, divided by sqrt(2 N) (GPT-2), or zero",
-    )
-    parametrization: Literal["standard", "mup", "completep"] = Field(
-        "standard",
-        description="how initial weights, rates and logits follow the width: not at all, by muP "
-        "(Yang et al., 2021), or with the depth by CompleteP (Dey et al., 2025), so that the best "
-        "rate stays",
-    )
-    base_width: Annotated[Size, Facts(needs={"parametrization": ("mup", "completep")})] = Field(
-        128, description="width at which muP is the standard parametrization"
-    )
-    base_depth: Annotated[Depth, Facts(needs={"parametrization": ("completep",)})] = Field(
-        2, description="depth at which CompleteP is muP"
-    )
+    ] = Field(0.02, gt=0.0, le=10.0)
+    """deviation of normal initial weights"""
+    output_initialization: Annotated[Literal["same", "depth", "zero"], EXPORTED] = "same"
+    """initial weights of the projections that add to the residual stream: as all others, divided by
+    sqrt(2 N) (GPT-2), or zero"""
+    parametrization: Literal["standard", "mup", "completep"] = "standard"
+    """how initial weights, rates and logits follow the width: not at all, by muP (Yang et al.,
+    2021), or with the depth by CompleteP (Dey et al., 2025), so that the best rate stays"""
+    base_width: Annotated[Size, Facts(needs={"parametrization": ("mup", "completep")})] = 128
+    """width at which muP is the standard parametrization"""
+    base_depth: Annotated[Depth, Facts(needs={"parametrization": ("completep",)})] = 2
+    """depth at which CompleteP is muP"""
     token_types: Annotated[
         int, Facts(needs={"architecture": ("encoder-only",)}, is_exported=True)
-    ] = Field(
-        0,
-        ge=0,
-        le=16,
-        description="number of token types of `encoder-only`; the vector of the first one is added "
-        "to every embedding, as in BERT for a single text",
-    )
+    ] = Field(0, ge=0, le=16)
+    """number of token types of `encoder-only`; the vector of the first one is added to every
+    embedding, as in BERT for a single text"""
     output_transform: Annotated[
         Literal[False, True, "without_bias"], Facts(needs={"architecture": ("encoder-only",)})
-    ] = Field(
-        False,
-        description="linear layer, activation and norm before the output matrix of `encoder-only`, "
-        "as in BERT; `without_bias`: of the linear layer, as in ModernBERT",
-    )
-    output_bias: bool = Field(False, description="bias of the logits, as in BERT, GPT-J and Phi")
-    logit_cap: Cap | None = Field(
-        None,
-        description="soft cap of the logits, which become cap * tanh(logit / cap), as in Gemma 2; "
-        "unset: none",
-    )
-    z_loss: Annotated[float, EXPORTED] = Field(
-        0.0,
-        ge=0.0,
-        le=1.0,
-        description="weight in the training loss of the squared logarithm of the softmax's sum, "
-        "which keeps logits small (PaLM; Chowdhery et al., 2022)",
-    )
+    ] = False
+    """linear layer, activation and norm before the output matrix of `encoder-only`, as in BERT;
+    `without_bias`: of the linear layer, as in ModernBERT"""
+    output_bias: bool = False
+    """bias of the logits, as in BERT, GPT-J and Phi"""
+    logit_cap: Cap | None = None
+    """soft cap of the logits, which become cap * tanh(logit / cap), as in Gemma 2; unset: none"""
+    z_loss: Annotated[float, EXPORTED] = Field(0.0, ge=0.0, le=1.0)
+    """weight in the training loss of the squared logarithm of the softmax's sum, which keeps logits
+    small (PaLM; Chowdhery et al., 2022)"""
 
     @field_validator("*", mode="wrap")
     @classmethod

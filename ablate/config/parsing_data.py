@@ -27,24 +27,19 @@ class ParsingData(DataConfig):
     catalogue: ClassVar = TREEBANKS
     is_on_hub: ClassVar = False
 
-    corpus: str = Field(description="toy, wsj, or files")
-    vocab_size: VocabularySize = Field(
-        16_000, description="size of the vocabulary: symbols of trees, and pieces of words"
-    )
-    train: str = Field(
-        min_length=1,
-        description="training split: a file of trees in brackets (or .gz), or a folder",
-    )
-    test: str = Field(min_length=1, description="test split, on which F1 is measured")
-    leaves: Leaves = Field(
-        "XX",
-        description="symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as "
-        "XX/NN, or the word itself (Choe and Charniak, 2016)",
-    )
-    max_length: TextLength = Field(
-        500,
-        description="maximum number of tokens per text field; longer training trees are dropped",
-    )
+    corpus: str
+    """toy, wsj, or files"""
+    vocab_size: VocabularySize = 16_000
+    """size of the vocabulary: symbols of trees, and pieces of words"""
+    train: str = Field(min_length=1)
+    """training split: a file of trees in brackets (or .gz), or a folder"""
+    test: str = Field(min_length=1)
+    """test split, on which F1 is measured"""
+    leaves: Leaves = "XX"
+    """symbols of words in trees: XX (Vinyals et al., 2015), XX with the tag such as XX/NN, or the
+    word itself (Choe and Charniak, 2016)"""
+    max_length: TextLength = 500
+    """maximum number of tokens per text field; longer training trees are dropped"""
 
     @model_validator(mode="after")
     def _sections_and_no_hub(self) -> ParsingData:
@@ -82,10 +77,8 @@ class ParsingData(DataConfig):
 class TreeSearchSettings(TaskSettings):
     """The beam search of trees."""
 
-    constrained: Annotated[bool, CHOSEN_ON_DEV] = Field(
-        False,
-        description="search only among well-formed trees with as many words as the sentence",
-    )
+    constrained: Annotated[bool, CHOSEN_ON_DEV] = False
+    """search only among well-formed trees with as many words as the sentence"""
 
 
 def is_symbol(part: str) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import Field, model_validator
+from pydantic import model_validator
 
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import (
@@ -18,12 +18,7 @@ from ablate.config.fields import (
     entries_of,
     facts_of,
 )
-from ablate.config.inactive import (
-    canonical_values,
-    check_active,
-    idle_entries,
-    inactive_fields,
-)
+from ablate.config.inactive import canonical_values, check_active, idle_entries, inactive_fields
 from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
 from ablate.config.plugins import is_own, without_digest
@@ -34,11 +29,10 @@ from ablate.config.training import TrainingConfig
 class SubsetSettings(Section):
     """The size of the vocabulary, and the share of the training data."""
 
-    vocab_size: VocabularySize | None = Field(None, description="unset: data.vocab_size")
-    train_fraction: PositiveShare = Field(
-        1.0,
-        description="share of the training records; a smaller share is a subset of a larger one",
-    )
+    vocab_size: VocabularySize | None = None
+    """unset: data.vocab_size"""
+    train_fraction: PositiveShare = 1.0
+    """share of the training records; a smaller share is a subset of a larger one"""
 
 
 class RowDataConfig(MaskSettings, ContextSettings, SubsetSettings):

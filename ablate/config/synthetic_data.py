@@ -87,39 +87,31 @@ class SyntheticData(CorpusConfig):
     generators: ClassVar[Mapping[str, Generator]] = GENERATORS
     is_on_hub: ClassVar = False
 
-    corpus: str = Field(description="the generator")
-    vocab_size: int = Field(MARKS, description="size of the vocabulary; follows from the others")
-    train: str = Field(
-        DRAWN,
-        description="drawn: every step has new items; or a number: so many items, the same for all "
-        "runs",
-        json_schema_extra=_NUMBER,
-    )
-    dev: str = Field(
-        "500",
-        description="number of items on which perplexity is measured",
-        json_schema_extra=_NUMBER,
-    )
-    test: str = Field(
-        "1000",
-        description="number of items on which the final scores are measured",
-        json_schema_extra=_NUMBER,
-    )
-    length: ItemSize | None = Field(None, description="size of an item, such as the tokens to copy")
-    pairs: ItemSize | None = Field(None, description="recall: number of pairs of a key and a value")
-    shortest: ItemSize | None = Field(
-        None,
-        description="smallest length, or number of pairs, of items of training and dev, which then "
-        "have all sizes from it to the largest; unset: all items have the largest",
-    )
-    symbols: int | None = Field(None, ge=2, le=10_000, description="number of different symbols")
-    gap: int | None = Field(None, ge=0, le=10_000, description="number of tokens without meaning")
-    depth: int | None = Field(None, ge=1, le=100, description="dyck: deepest nesting of brackets")
-    held_out: ProperShare = Field(
-        0.1,
-        description="share of all possible items that dev and test are drawn from, and training "
-        "never",
-    )
+    corpus: str
+    """the generator"""
+    vocab_size: int = MARKS
+    """size of the vocabulary; follows from the others"""
+    train: str = Field(DRAWN, json_schema_extra=_NUMBER)
+    """drawn: every step has new items; or a number: so many items, the same for all runs"""
+    dev: str = Field("500", json_schema_extra=_NUMBER)
+    """number of items on which perplexity is measured"""
+    test: str = Field("1000", json_schema_extra=_NUMBER)
+    """number of items on which the final scores are measured"""
+    length: ItemSize | None = None
+    """size of an item, such as the tokens to copy"""
+    pairs: ItemSize | None = None
+    """recall: number of pairs of a key and a value"""
+    shortest: ItemSize | None = None
+    """smallest length, or number of pairs, of items of training and dev, which then have all sizes
+    from it to the largest; unset: all items have the largest"""
+    symbols: int | None = Field(None, ge=2, le=10_000)
+    """number of different symbols"""
+    gap: int | None = Field(None, ge=0, le=10_000)
+    """number of tokens without meaning"""
+    depth: int | None = Field(None, ge=1, le=100)
+    """dyck: deepest nesting of brackets"""
+    held_out: ProperShare = 0.1
+    """share of all possible items that dev and test are drawn from, and training never"""
 
     @field_validator("train", "dev", "test", mode="before")
     @classmethod
@@ -201,9 +193,7 @@ class SyntheticData(CorpusConfig):
 class EvaluationSizeSettings(TaskSettings):
     """The size of the items of an evaluation, which is not part of a run's id."""
 
-    eval_length: ItemSize | None = Field(
-        None, description="length of every test item; unset: those of training"
-    )
-    eval_pairs: ItemSize | None = Field(
-        None, description="number of pairs of every test item of recall; unset: those of training"
-    )
+    eval_length: ItemSize | None = None
+    """length of every test item; unset: those of training"""
+    eval_pairs: ItemSize | None = None
+    """number of pairs of every test item of recall; unset: those of training"""

@@ -83,155 +83,106 @@ OF_DECAY = Facts(needs={"weight_decay": (SET,)})
 class TrainingConfig(Section):
     """The recipe and the budget. Defaults are the paper's."""
 
-    train_steps: Annotated[Steps | None, Facts(column=9, head="steps", latex="steps")] = Field(
-        100_000,
-        description="number of optimizer steps; with epochs or patience, the first limit reached "
-        "counts",
-    )
-    epochs: Count | None = Field(None, description="number of passes over the training data")
-    patience: Count | None = Field(
-        None,
-        description="stop after this number of evaluations without a better dev perplexity, and "
-        "use the best weights",
-    )
-    batch_tokens: Amount = Field(
-        25_000, description="tokens per step, counted on the longer side (5.1)"
-    )
-    batch_growth: Literal[1, 2, 4, 8, 16, 32, 64] = Field(
-        1,
-        description="factor by which the batch grows to `batch_tokens`, doubling at equal "
-        "intervals (Smith et al., 2018); 1: all batches are equal",
-    )
+    train_steps: Annotated[Steps | None, Facts(column=9, head="steps", latex="steps")] = 100_000
+    """number of optimizer steps; with epochs or patience, the first limit reached counts"""
+    epochs: Count | None = None
+    """number of passes over the training data"""
+    patience: Count | None = None
+    """stop after this number of evaluations without a better dev perplexity, and use the best
+    weights"""
+    batch_tokens: Amount = 25_000
+    """tokens per step, counted on the longer side (5.1)"""
+    batch_growth: Literal[1, 2, 4, 8, 16, 32, 64] = 1
+    """factor by which the batch grows to `batch_tokens`, doubling at equal intervals (Smith et al.,
+    2018); 1: all batches are equal"""
     batch_growth_fraction: Annotated[
         PositiveShare, Facts(needs={"batch_growth": (2, 4, 8, 16, 32, 64)})
-    ] = Field(0.5, description="share of the steps with smaller batches")
-    warmup_steps: Steps = Field(4000, description="steps of linear learning-rate warm-up (5.3)")
-    schedule: Annotated[str, VariantName(SCHEDULES)] = Field(
-        "inverse_sqrt",
-        description="learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 "
-        "at the end, in `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)",
-    )
-    decay_fraction: Annotated[PositiveShare, Facts(needs={"schedule": ("wsd",)})] = Field(
-        0.2, description="share of the steps in which `wsd` falls"
-    )
-    final_rate: Annotated[Share, Facts(needs={"schedule": ("linear", "cosine", "wsd")})] = Field(
-        0.0, description="share of the peak that a falling learning rate ends at"
-    )
-    learning_rate: float | None = Field(
-        None,
-        gt=0.0,
-        le=100.0,
-        description="peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper",
-    )
-    optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = Field(
-        "adam",
-        description="Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, "
-        "NorMuon (Li et al., 2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers "
-        "and AdamW for the other parameters; Lion (Chen et al., 2023); schedule-free AdamW "
-        "(Defazio et al., 2024); or the import path of any `torch.optim.Optimizer`, such as "
-        "`torch.optim.NAdam`",
-    )
-    momentum: Annotated[Share | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = Field(
-        None, description="momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"
-    )
+    ] = 0.5
+    """share of the steps with smaller batches"""
+    warmup_steps: Steps = 4000
+    """steps of linear learning-rate warm-up (5.3)"""
+    schedule: Annotated[str, VariantName(SCHEDULES)] = "inverse_sqrt"
+    """learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end, in
+    `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)"""
+    decay_fraction: Annotated[PositiveShare, Facts(needs={"schedule": ("wsd",)})] = 0.2
+    """share of the steps in which `wsd` falls"""
+    final_rate: Annotated[Share, Facts(needs={"schedule": ("linear", "cosine", "wsd")})] = 0.0
+    """share of the peak that a falling learning rate ends at"""
+    learning_rate: float | None = Field(None, gt=0.0, le=100.0)
+    """peak learning rate; unset: (d_model * warmup_steps)^-0.5, as in the paper"""
+    optimizer: Annotated[str, VariantName(OPTIMIZERS, "torch.optim.NAdam")] = "adam"
+    """Adam (5.3); AdamW (Loshchilov and Hutter, 2019); SGD with momentum; Muon, NorMuon (Li et al.,
+    2025) or SOAP (Vyas et al., 2024) for the matrices of hidden layers and AdamW for the other
+    parameters; Lion (Chen et al., 2023); schedule-free AdamW (Defazio et al., 2024); or the
+    import path of any `torch.optim.Optimizer`, such as `torch.optim.NAdam`"""
+    momentum: Annotated[Share | None, Facts(needs={"optimizer": tuple(DEFAULT_MOMENTUM)})] = None
+    """momentum of sgd, muon and normuon; unset: 0.9 in sgd, else 0.95"""
     preconditioning_frequency: Annotated[int, Facts(needs={"optimizer": ("soap",)})] = Field(
-        10,
-        ge=1,
-        le=100_000,
-        description="steps after which soap turns the axes of a matrix again, in which it is Adam",
+        10, ge=1, le=100_000
     )
-    adam_beta1: Annotated[Share, OF_ADAM_OR_LION] = Field(
-        0.9,
-        description="decay rate of Adam's first moment (5.3); of the momentum whose sign is Lion's "
-        "update; the share of the average in the weights of schedule_free",
-    )
-    adam_beta2: Annotated[Share, OF_ADAM_OR_LION] = Field(
-        0.98,
-        description="decay rate of Adam's second moment (5.3); of the momentum that Lion keeps",
-    )
-    adam_eps: Annotated[PositiveShare, OF_ADAM] = Field(
-        1e-9, description="epsilon of Adam, added to the denominator (5.3)"
-    )
-    weight_decay: float = Field(
-        0.0,
-        ge=0.0,
-        le=10.0,
-        description="weight decay of matrices, not of gains and biases; in adam and sgd it is "
-        "added to the gradient",
-    )
-    embedding_rate: Factor = Field(
-        1.0,
-        description="learning rate of embeddings (of tokens, learned positions, token types), as a "
-        "multiple of that of matrices",
-    )
-    output_rate: Annotated[Factor, OF_UNTIED] = Field(
-        1.0, description="the same, of the output matrix; tied, it is an embedding"
-    )
-    vector_rate: Factor = Field(1.0, description="the same, of gains, biases and other vectors")
-    feed_forward_rate: Factor = Field(
-        1.0, description="the same, of the matrices of feed-forward networks"
-    )
-    embedding_decay: Annotated[FactorOrZero, OF_DECAY] = Field(
-        1.0, description="weight decay of embeddings, as a multiple of that of matrices"
-    )
+    """steps after which soap turns the axes of a matrix again, in which it is Adam"""
+    adam_beta1: Annotated[Share, OF_ADAM_OR_LION] = 0.9
+    """decay rate of Adam's first moment (5.3); of the momentum whose sign is Lion's update; the
+    share of the average in the weights of schedule_free"""
+    adam_beta2: Annotated[Share, OF_ADAM_OR_LION] = 0.98
+    """decay rate of Adam's second moment (5.3); of the momentum that Lion keeps"""
+    adam_eps: Annotated[PositiveShare, OF_ADAM] = 1e-9
+    """epsilon of Adam, added to the denominator (5.3)"""
+    weight_decay: float = Field(0.0, ge=0.0, le=10.0)
+    """weight decay of matrices, not of gains and biases; in adam and sgd it is added to the
+    gradient"""
+    embedding_rate: Factor = 1.0
+    """learning rate of embeddings (of tokens, learned positions, token types), as a multiple of
+    that of matrices"""
+    output_rate: Annotated[Factor, OF_UNTIED] = 1.0
+    """the same, of the output matrix; tied, it is an embedding"""
+    vector_rate: Factor = 1.0
+    """the same, of gains, biases and other vectors"""
+    feed_forward_rate: Factor = 1.0
+    """the same, of the matrices of feed-forward networks"""
+    embedding_decay: Annotated[FactorOrZero, OF_DECAY] = 1.0
+    """weight decay of embeddings, as a multiple of that of matrices"""
     output_decay: Annotated[
         FactorOrZero, Facts(needs={"weight_decay": (SET,), "tied_embeddings": ("none",)})
-    ] = Field(1.0, description="the same, of the output matrix")
-    vector_decay: Annotated[FactorOrZero, OF_DECAY] = Field(
-        0.0, description="the same, of gains, biases and other vectors"
-    )
-    decay_schedule: Annotated[Literal["constant", "linear", "cosine"], OF_DECAY] = Field(
-        "constant", description="weight decay over the training: constant, or falling to 0"
-    )
-    cautious_updates: bool = Field(
-        False, description="drop the entries of an update that go uphill (Liang et al., 2024)"
-    )
+    ] = 1.0
+    """the same, of the output matrix"""
+    vector_decay: Annotated[FactorOrZero, OF_DECAY] = 0.0
+    """the same, of gains, biases and other vectors"""
+    decay_schedule: Annotated[Literal["constant", "linear", "cosine"], OF_DECAY] = "constant"
+    """weight decay over the training: constant, or falling to 0"""
+    cautious_updates: bool = False
+    """drop the entries of an update that go uphill (Liang et al., 2024)"""
     cautious_decay: Annotated[
         bool, Facts(needs={"weight_decay": (SET,), "optimizer": DECOUPLED})
-    ] = Field(
-        False,
-        description="shrink only the weights that the update moves towards 0 (Chen et al., 2025)",
-    )
-    ema_decay: ProperShare | None = Field(
-        None,
-        description="decay of an exponential moving average of the weights, which is evaluated, "
-        "saved and decoded with in their place; unset: none",
-    )
-    gradient_clipping: float | None = Field(
-        None, gt=0.0, le=1e9, description="maximum norm of the gradient; unset: no clipping"
-    )
+    ] = False
+    """shrink only the weights that the update moves towards 0 (Chen et al., 2025)"""
+    ema_decay: ProperShare | None = None
+    """decay of an exponential moving average of the weights, which is evaluated, saved and decoded
+    with in their place; unset: none"""
+    gradient_clipping: float | None = Field(None, gt=0.0, le=1e9)
+    """maximum norm of the gradient; unset: no clipping"""
     label_smoothing: Annotated[
         Share, Facts(symbol="eps_ls", column=8, latex=r"$\epsilon_{ls}$")
-    ] = Field(0.1, description="eps_ls: label smoothing over the whole vocabulary (5.4)")
-    loss_term: Annotated[str, VariantName(("none",))] = Field(
-        "none", description="a function of logits and targets that is added to the training loss"
-    )
+    ] = 0.1
+    """eps_ls: label smoothing over the whole vocabulary (5.4)"""
+    loss_term: Annotated[str, VariantName(("none",))] = "none"
+    """a function of logits and targets that is added to the training loss"""
     precision: Annotated[
         Literal["auto", "bf16", "tf32", "fp32"] | None, Facts(introduced="fp32")
-    ] = Field(
-        None,
-        description="precision of matrix products; weights and optimizer state are fp32. auto: "
-        "bf16 where the device has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU",
-    )
-    deterministic: Annotated[bool, NOT_IN_ID] = Field(
-        False,
-        description="sum in a fixed order on a GPU, so that a resumed run has the bits of an "
-        "uninterrupted one; slower",
-    )
-    eval_every: Steps = Field(1000, description="steps between two evaluations on dev")
-    checkpoint_every: Steps = Field(1000, description="steps between two checkpoints")
-    checkpoint_minutes: Annotated[float, NOT_IN_ID] = Field(
-        10.0,
-        gt=0.0,
-        le=100_000.0,
-        description="also save a checkpoint after so many minutes, to resume from; averaging does "
-        "not use it",
-    )
-    micro_batch_tokens: Annotated[Amount | None, NOT_IN_ID] = Field(
-        None,
-        description="tokens per forward pass; larger batches are accumulated. Unset: chosen by "
-        "available memory",
-    )
+    ] = None
+    """precision of matrix products; weights and optimizer state are fp32. auto: bf16 where the
+    device has it, else fp32. Unset: as auto on a GPU, and fp32 on a CPU"""
+    deterministic: Annotated[bool, NOT_IN_ID] = False
+    """sum in a fixed order on a GPU, so that a resumed run has the bits of an uninterrupted one;
+    slower"""
+    eval_every: Steps = 1000
+    """steps between two evaluations on dev"""
+    checkpoint_every: Steps = 1000
+    """steps between two checkpoints"""
+    checkpoint_minutes: Annotated[float, NOT_IN_ID] = Field(10.0, gt=0.0, le=100_000.0)
+    """also save a checkpoint after so many minutes, to resume from; averaging does not use it"""
+    micro_batch_tokens: Annotated[Amount | None, NOT_IN_ID] = None
+    """tokens per forward pass; larger batches are accumulated. Unset: chosen by available memory"""
 
     @property
     def batch_stages(self) -> list[tuple[int, int, int]]:

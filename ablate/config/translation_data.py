@@ -24,35 +24,25 @@ class TranslationData(DataConfig):
     catalogue: ClassVar = PARALLEL_CORPORA
     located_by: ClassVar = (*CorpusConfig.located_by, "source_column", "target_column")
 
-    corpus: str = Field(
-        description="toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION"
-    )
-    direction: str = Field(description="languages as source-target, for example en-de")
-    train: str = Field(
-        min_length=1,
-        description="training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with "
-        "columns, or a folder",
-    )
-    test: str = Field(
-        min_length=1, description="test split, on which BLEU is measured; also sacrebleu:NAME"
-    )
-    max_ratio: float | None = Field(
-        None,
-        ge=1,
-        le=1000,
-        description="maximum ratio of the longer to the shorter side in tokens; other training "
-        "pairs are dropped",
-    )
-    drop_identical: bool = Field(False, description="drop training pairs with identical sides")
-    vocabulary: Literal["joint", "separate"] = Field(
-        "joint", description="one vocabulary for both languages, or one for each"
-    )
-    source_column: int | str | None = Field(
-        None, description="column of the source, by name or by number from 1"
-    )
-    target_column: int | str | None = Field(
-        None, description="column of the target, by name or by number from 1"
-    )
+    corpus: str
+    """toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION"""
+    direction: str
+    """languages as source-target, for example en-de"""
+    train: str = Field(min_length=1)
+    """training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with columns, or a folder"""
+    test: str = Field(min_length=1)
+    """test split, on which BLEU is measured; also sacrebleu:NAME"""
+    max_ratio: float | None = Field(None, ge=1, le=1000)
+    """maximum ratio of the longer to the shorter side in tokens; other training pairs are
+    dropped"""
+    drop_identical: bool = False
+    """drop training pairs with identical sides"""
+    vocabulary: Literal["joint", "separate"] = "joint"
+    """one vocabulary for both languages, or one for each"""
+    source_column: int | str | None = None
+    """column of the source, by name or by number from 1"""
+    target_column: int | str | None = None
+    """column of the target, by name or by number from 1"""
 
     @model_validator(mode="after")
     def _direction_and_columns(self) -> TranslationData:

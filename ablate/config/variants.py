@@ -379,11 +379,7 @@ def _recurrence(
 
 POSITIONAL_ENCODINGS = Table(
     PositionalEncoding(),
-    sinusoidal=PositionalEncoding(
-        error=_odd_d_model,
-        depends_on=(),
-        may_alternate=False,
-    ),
+    sinusoidal=PositionalEncoding(error=_odd_d_model, depends_on=(), may_alternate=False),
     learned=PositionalEncoding(
         depends_on=(),
         may_alternate=False,
@@ -410,11 +406,7 @@ POSITIONAL_ENCODINGS = Table(
         depends_on=("n_heads",),
         parameters=lambda s, depth, causal: T5_BUCKETS * s.n_heads,
     ),
-    alibi=PositionalEncoding(
-        in_attention=True,
-        adds_to_scores=True,
-        depends_on=("n_heads",),
-    ),
+    alibi=PositionalEncoding(in_attention=True, adds_to_scores=True, depends_on=("n_heads",)),
 )
 ATTENTIONS = Table(
     Attention(),
@@ -430,9 +422,7 @@ ATTENTIONS = Table(
         kept=lambda s, causal, length: s.n_heads * (2 * s.d_k + 5 * s.d_v + length),
     ),
     linear=Attention(
-        forms_scores=False,
-        multiplications=_linear_multiplications,
-        kept=_linear_kept,
+        forms_scores=False, multiplications=_linear_multiplications, kept=_linear_kept
     ),
 )
 ACTIVATIONS = Table(
@@ -477,11 +467,7 @@ MIXERS = {
     ),
     "deltanet": _recurrence(convolved=True, per_head=1, delta=True, vectors=lambda s: s.d_v),
     "gated_deltanet": _recurrence(
-        gated=True,
-        convolved=True,
-        per_head=2,
-        delta=True,
-        vectors=lambda s: s.d_v + 2 * s.n_heads,
+        gated=True, convolved=True, per_head=2, delta=True, vectors=lambda s: s.d_v + 2 * s.n_heads
     ),
     "short_convolution": Mixer(
         error=_one_causal_stack,

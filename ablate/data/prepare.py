@@ -39,10 +39,7 @@ FORMS: dict[type[CorpusConfig], Callable[[Any, Mapping[str, Source], Log], Prepa
 
 
 def prepare(
-    data: CorpusConfig,
-    folder: Path,
-    corpora: Path,
-    log: Log = lambda line: None,
+    data: CorpusConfig, folder: Path, corpora: Path, log: Log = lambda line: None
 ) -> Corpus:
     """Open the prepared corpus of a study; build it if it is missing or damaged.
 

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ablate.config.data import FILES, CorpusConfig, DataConfig, TextFields
-from ablate.config.language_data import (
-    BYTES,
-    MINIMAL_PAIRS,
-    SAME_AS_DEV,
-    LanguageData,
-    share_of,
-)
+from ablate.config.language_data import BYTES, MINIMAL_PAIRS, SAME_AS_DEV, LanguageData, share_of
 from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy

@@ -17,13 +17,7 @@ from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
-from ablate.data.tokenizer import (
-    EOS,
-    ByteTokenizer,
-    Tokenizer,
-    load_tokenizer,
-    train_tokenizer,
-)
+from ablate.data.tokenizer import EOS, ByteTokenizer, Tokenizer, load_tokenizer, train_tokenizer
 from ablate.errors import DataError
 from ablate.store.files import write_bytes
 from ablate.store.records import TrainingText

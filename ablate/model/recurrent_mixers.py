@@ -17,12 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import (
-    CONVOLUTION_WIDTH,
-    DECAY_RANK,
-    GATED_CONVOLUTION_WIDTH,
-    LRU_POWER,
-)
+from ablate.config.variants import CONVOLUTION_WIDTH, DECAY_RANK, GATED_CONVOLUTION_WIDTH, LRU_POWER
 from ablate.kernels.linear_recurrence import linear_recurrence, vector_recurrence
 from ablate.model.attention_context import AttentionContext
 from ablate.model.layers import Linear

@@ -71,19 +71,11 @@ class Match(Placed):
 
     params: _free("params") = None  # type: ignore[valid-type]
     flops: _free("flops") = None  # type: ignore[valid-type]
-    within: float = Field(
-        0.01,
-        ge=0,
-        le=0.5,
-        description="largest relative difference from base; unset: 0.01",
-    )
+    within: float = Field(0.01, ge=0, le=0.5)
+    """largest relative difference from base; unset: 0.01"""
     # The corpus has no say in the length: ids must not depend on it.
-    tokens: int = Field(
-        ASSUMED_LENGTH,
-        ge=1,
-        le=60_000,
-        description="tokens per sentence that FLOPs are counted with; unset: 30",
-    )
+    tokens: int = Field(ASSUMED_LENGTH, ge=1, le=60_000)
+    """tokens per sentence that FLOPs are counted with; unset: 30"""
 
     @model_validator(mode="after")
     def _has_one_cost(self) -> Match:

@@ -91,65 +91,36 @@ class Group(Placed):
         }
     )
 
-    each: Lists = Field(
-        Settings(),
-        description="one factor at a time, each value against base",
-    )
-    zip: Lists = Field(
-        Settings(),
-        description="paired lists of equal length",
-    )
-    grid: Lists = Field(
-        Settings(),
-        description="every combination",
-    )
-    set: Fields = Field(Settings(), description="a single row")
-    factorial: Factors = Field(
-        [],
-        description="every combination of two levels of each field, analyzed for effects and "
-        "interactions",
-    )
-    leave_one_out: LeftOut = Field(
-        [], alias="leave-one-out", description="all parts changed, and all but one at a time"
-    )
-    add_one_in: Added = Field(
-        [],
-        alias="add-one-in",
-        description="base with one part changed at a time, and with all of them",
-    )
+    each: Lists = Field(Settings())
+    """one factor at a time, each value against base"""
+    zip: Lists = Field(Settings())
+    """paired lists of equal length"""
+    grid: Lists = Field(Settings())
+    """every combination"""
+    set: Fields = Field(Settings())
+    """a single row"""
+    factorial: Factors = Field([])
+    """every combination of two levels of each field, analyzed for effects and interactions"""
+    leave_one_out: LeftOut = Field([], alias="leave-one-out")
+    """all parts changed, and all but one at a time"""
+    add_one_in: Added = Field([], alias="add-one-in")
+    """base with one part changed at a time, and with all of them"""
     label: Annotated[
         str, AfterValidator(_check_label), WithJsonSchema({"type": "string", "pattern": _LABEL})
-    ] = Field(
-        "",
-        description="name of the row in tables and on the command line, in place of its group and "
-        "settings",
-        json_schema_extra={"maxLength": MAX_LABEL},
-    )
-    require: Condition = Field(
-        None, description="a condition over the row's fields; a row that violates it is an error"
-    )
-    where: Condition = Field(
-        None, description="a condition over the row's fields; rows that violate it are dropped"
-    )
-    match: MatchOption = Field(  # type: ignore[valid-type]
-        False, description="replaces the study's; false: not for this group"
-    )
-    tune: Annotated[Literal[False], BeforeValidator(_check_tune)] = Field(
-        False, description="false: not for this group"
-    )
-    generators: dict[str, str] = Field(
-        {},
-        min_length=1,
-        description="of a fractional factorial: a factor and the product that its level is, as in "
-        "D: A * B * C",
-    )
-    resolution: int = Field(
-        0,
-        ge=3,
-        le=5,
-        description="of a fractional factorial: the smallest fraction with at least this "
-        "resolution",
-    )
+    ] = Field("", json_schema_extra={"maxLength": MAX_LABEL})
+    """name of the row in tables and on the command line, in place of its group and settings"""
+    require: Condition = None
+    """a condition over the row's fields; a row that violates it is an error"""
+    where: Condition = None
+    """a condition over the row's fields; rows that violate it are dropped"""
+    match: MatchOption = False  # type: ignore[valid-type]
+    """replaces the study's; false: not for this group"""
+    tune: Annotated[Literal[False], BeforeValidator(_check_tune)] = False
+    """false: not for this group"""
+    generators: dict[str, str] = Field({}, min_length=1)
+    """of a fractional factorial: a factor and the product that its level is, as in D: A * B * C"""
+    resolution: int = Field(0, ge=3, le=5)
+    """of a fractional factorial: the smallest fraction with at least this resolution"""
 
     @classmethod
     def unknown_key(cls, key: str) -> str:

@@ -34,8 +34,10 @@ class SeedsOfBase(Placed):
     every row, and 1 to 9 of base.
     """
 
-    rows: int = Field(ge=1, le=MAX_SEEDS, description="every row has the seeds 1 to this number")
-    base: int = Field(ge=3, le=MAX_SEEDS, description="base has the seeds 1 to this number")
+    rows: int = Field(ge=1, le=MAX_SEEDS)
+    """every row has the seeds 1 to this number"""
+    base: int = Field(ge=3, le=MAX_SEEDS)
+    """base has the seeds 1 to this number"""
 
     @classmethod
     def unknown_key(cls, key: str) -> str:
@@ -71,10 +73,9 @@ class Looks(Placed):
         list[Annotated[int, Field(ge=2, le=MAX_SEEDS)]],
         Field(min_length=2, json_schema_extra={"uniqueItems": True}),
         AfterValidator(_increasing),
-    ] = Field(
-        description="numbers of seeds at which the study is judged, increasing; it ends at the "
-        "first at which every row is settled",
-    )
+    ]
+    """numbers of seeds at which the study is judged, increasing; it ends at the first at which
+    every row is settled"""
 
     @property
     def plan(self) -> tuple[int, ...]:

@@ -56,12 +56,7 @@ Metrics = Annotated[
         {
             "anyOf": [
                 {"type": "string"},
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "uniqueItems": True,
-                    "items": {"type": "string"},
-                },
+                {"type": "array", "minItems": 1, "uniqueItems": True, "items": {"type": "string"}},
             ]
         }
     ),
@@ -74,62 +69,35 @@ class StudyFile(Placed):
 
     model_config = ConfigDict(json_schema_extra={"required": ["study", "data"]})
 
-    study: StudyName = Field(
-        "", description="name of the study, and of its folder in the results root"
-    )
-    task: Annotated[Any, WithJsonSchema(_TASK)] = Field(
-        Translation.name,
-        description="task of the runs; unset: translation; a task of your own as module:Class",
-    )
-    data: Annotated[Any, PlainValidator(_data), WithJsonSchema({"type": "object"})] = Field(
-        None,
-        description="the corpus, its splits and its tokenizer",
-    )
-    base: Values = Field(
-        Settings(),
-        description="the configuration that every row is compared with; unset fields have the "
-        "paper's values",
-    )
+    study: StudyName = ""
+    """name of the study, and of its folder in the results root"""
+    task: Annotated[Any, WithJsonSchema(_TASK)] = Translation.name
+    """task of the runs; unset: translation; a task of your own as module:Class"""
+    data: Annotated[Any, PlainValidator(_data), WithJsonSchema({"type": "object"})] = None
+    """the corpus, its splits and its tokenizer"""
+    base: Values = Field(Settings())
+    """the configuration that every row is compared with; unset fields have the paper's values"""
     seeds: choice(  # type: ignore[valid-type]
         {"a list": Seeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
-    ) = Field(
-        [1],
-        description="every row is trained once with each seed; unset: [1]",
-    )
-    metrics: Metrics = Field(
-        [],
-        description="metrics of the predictions; verdicts use the first; unset: the task's, such "
-        "as [bleu]",
-    )
-    judge: Metrics = Field(
-        [],
-        description="metrics that verdicts are by, such as [ppl, bleu]: each gets a verdict at an "
-        "equal part of the level; unset: the first of `metrics`",
-    )
-    margin: choice({"a number": Margin, "a mapping": dict[str, Margin]}) = Field(  # type: ignore[valid-type]
-        None,
-        description="a row within this difference is as good as base; of the first metric, or by "
-        "metric",
-    )
+    ) = Field([1])
+    """every row is trained once with each seed; unset: [1]"""
+    metrics: Metrics = Field([])
+    """metrics of the predictions; verdicts use the first; unset: the task's, such as [bleu]"""
+    judge: Metrics = Field([])
+    """metrics that verdicts are by, such as [ppl, bleu]: each gets a verdict at an equal part of
+    the level; unset: the first of `metrics`"""
+    margin: choice({"a number": Margin, "a mapping": dict[str, Margin]}) = None  # type: ignore[valid-type]
+    """a row within this difference is as good as base; of the first metric, or by metric"""
     sizes: Annotated[dict[SizeName, Values], refuse_similar("size")] = Field(
-        {},
-        min_length=2,
-        max_length=MAX_SIZES,
-        description="names of sizes, each with the fields of base that it sets; every row is "
-        "trained at each",
-        json_schema_extra={"additionalProperties": False},
+        {}, min_length=2, max_length=MAX_SIZES, json_schema_extra={"additionalProperties": False}
     )
+    """names of sizes, each with the fields of base that it sets; every row is trained at each"""
     match: MatchOption = Field(False)
     tune: Tune = None  # type: ignore[assignment]
     rows: Annotated[
-        dict[GroupName, Groups],
-        refuse_similar("group"),
-        BeforeValidator(_no_key_of_a_group),
-    ] = Field(
-        {},
-        description="groups of rows, each made with each, zip, grid or set",
-        json_schema_extra={"additionalProperties": False, "type": ["object", "null"]},
-    )
+        dict[GroupName, Groups], refuse_similar("group"), BeforeValidator(_no_key_of_a_group)
+    ] = Field({}, json_schema_extra={"additionalProperties": False, "type": ["object", "null"]})
+    """groups of rows, each made with each, zip, grid or set"""
 
     @classmethod
     def unknown_key(cls, key: str) -> str:

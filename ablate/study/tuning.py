@@ -126,21 +126,15 @@ class Tune(Placed):
         }
     )
 
-    grid: _grid(_tunable, TUNED) = Field(  # type: ignore[valid-type]
-        default_factory=dict, description="values of each field; every combination is tried"
-    )
-    seeds: Seeds = Field(
-        default_factory=list,
-        description="seeds of the tuning runs; none of them may be a seed of the study",
-    )
-    decoding: _grid(_of_decoding, CHOSEN_ON_DEV) = Field(  # type: ignore[valid-type]
-        default_factory=dict,
-        description="values of each field of decoding; the combination with the best predictions "
-        "of base for the dev split is that of every row",
-    )
-    share: float = Field(
-        1.0, gt=0, le=1, alias="steps", description="share of each row's train_steps; unset: 1"
-    )
+    grid: _grid(_tunable, TUNED) = Field(default_factory=dict)  # type: ignore[valid-type]
+    """values of each field; every combination is tried"""
+    seeds: Seeds = Field(default_factory=list)
+    """seeds of the tuning runs; none of them may be a seed of the study"""
+    decoding: _grid(_of_decoding, CHOSEN_ON_DEV) = Field(default_factory=dict)  # type: ignore[valid-type]
+    """values of each field of decoding; the combination with the best predictions of base for the
+    dev split is that of every row"""
+    share: float = Field(1.0, gt=0, le=1, alias="steps")
+    """share of each row's train_steps; unset: 1"""
 
     def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
         """What the keys lack beside each other, and the seeds that a verdict uses."""
