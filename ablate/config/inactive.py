@@ -16,6 +16,7 @@ from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
 from ablate.config.variants import ATTENTIONS, MIXERS
 from ablate.formatting import setting_text
 
+_OF_MODEL = frozenset(ModelConfig.model_fields)
 _FACTS = {**facts_of(ModelConfig), **facts_of(TrainingConfig)}
 
 
@@ -35,9 +36,11 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
     """
     if training.train_steps is not None and training.train_steps <= training.warmup_steps:
         yield "schedule", "train_steps that do not go beyond warmup_steps"
-    first, *others = (dict(_inactive_in_layer(layer, training)) for layer in c.all_layers)
+    # Plans of a thousand rows ask for this, and without patterns all layers are equal.
+    layers = c.all_layers if c.patterns else [c]
+    first, *further = (dict(_inactive_in_layer(layer, training)) for layer in layers)
     for name, reason in first.items():
-        if all(name in layer for layer in others):
+        if all(name in layer for layer in further):
             yield name, reason
     yield from _of_depths(c)
 
@@ -69,7 +72,7 @@ def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tup
     """Yield the same for one layer, by its own configuration."""
     for name, facts in _FACTS.items():
         for selector, values in facts.needs.items():
-            value = getattr(c if selector in type(c).model_fields else training, selector)
+            value = getattr(c if selector in _OF_MODEL else training, selector)
             if values == (SET,):
                 if not value:
                     yield name, f"{selector} unset" if value is None else f"{selector}={value:g}"
