@@ -20,7 +20,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_500
+LINES = 53_000
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

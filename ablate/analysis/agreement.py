@@ -27,6 +27,12 @@ class Agreement:
     rows: int
     tau: dict[str, float | None]
 
+    @property
+    def taus(self) -> str:
+        """`+0.80 / no order`."""
+        taus = ("no order" if tau is None else f"{tau:+.2f}" for tau in self.tau.values())
+        return " / ".join(taus)
+
 
 def agreements(table: Table) -> list[Agreement]:
     """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
@@ -34,29 +40,28 @@ def agreements(table: Table) -> list[Agreement]:
     if base.paper is None:
         return []
     main = table.study.task.default_metrics[0]
-    others = [row for row in table.rows[1:] if row.row.base == base.row.label]
-    shared = [row for row in others if row.paper and row.scores[main].mean is not None]
-    if base.scores[main].mean is None or not shared:
+    if base.scores[main].mean is None:
         return []
-    groups = list(dict.fromkeys(row.row.group for row in shared))
-    each = [
-        _agreement(table, group, [base, *(row for row in shared if row.row.group == group)])
-        for group in groups
-    ]
-    # With a single group, `all` would only repeat it.
-    return each if len(groups) == 1 else [*each, _agreement(table, "all", [base, *shared])]
+    shared: list[TableRow] = []
+    groups: dict[str, list[TableRow]] = {}
+    for row in table.rows_of(base):
+        if row.paper and row.scores[main].mean is not None:
+            shared.append(row)
+            groups.setdefault(row.row.group, []).append(row)
+    if len(groups) > 1:  # with a single group, `all` would only repeat it
+        groups["all"] = shared
+    return [_agreement(table, group, [base, *rows]) for group, rows in groups.items()]
 
 
 def _agreement(table: Table, group: str, rows: list[TableRow]) -> Agreement:
-    # tau-b, which allows for ties: BLEU has one digit in the paper.
-    pairs = [(row, row.paper) for row in rows if row.paper]
-    tau = {
-        name: kendall_tau_b(
-            [row.scores[name].mean or 0.0 for row, _ in pairs],
-            [paper.scores[name] for _, paper in pairs],
-        )
-        for name in reversed(paper_metrics(table))  # the main metric first
-    }
+    tau = {}
+    for name in reversed(paper_metrics(table)):  # the main metric first
+        ours, theirs = [], []
+        for row in rows:
+            if row.paper:
+                ours.append(row.scores[name].mean or 0.0)
+                theirs.append(row.paper.scores[name])
+        tau[name] = kendall_tau_b(ours, theirs)  # with ties: BLEU has one digit in the paper
     return Agreement(group, len(rows), tau)
 
 
@@ -68,10 +73,10 @@ def agreement_lines(table: Table) -> list[str]:
             "No row with scores has a counterpart in the paper, so there is no order to compare."
         ]
     titles = " / ".join(table.study.task.metrics[name].title for name in groups[0].tau)
-    parts = [
-        f"{_name(one)} {' / '.join(_tau(tau) for tau in one.tau.values())} (k = {one.rows})"
-        for one in groups
-    ]
+    parts = []
+    for agreement in groups:
+        name = "all" if agreement.group == "all" else f"({agreement.group})"
+        parts.append(f"{name} {agreement.taus} (k = {agreement.rows})")
     how = (
         f"Order of rows against the paper's, Kendall's tau-b of {titles} (1 equal, -1 reversed), "
         f"base included: "
@@ -81,19 +86,8 @@ def agreement_lines(table: Table) -> list[str]:
 
 def agreements_json(table: Table) -> list[dict[str, Any]]:
     """The agreement for scripts."""
-    return [
-        {
-            "group": one.group,
-            "rows": one.rows,
-            **{f"tau_{name}": tau for name, tau in one.tau.items()},
-        }
-        for one in agreements(table)
-    ]
-
-
-def _name(one: Agreement) -> str:
-    return "all" if one.group == "all" else f"({one.group})"
-
-
-def _tau(tau: float | None) -> str:
-    return "no order" if tau is None else f"{tau:+.2f}"
+    content = []
+    for agreement in agreements(table):
+        taus = {f"tau_{name}": tau for name, tau in agreement.tau.items()}
+        content.append({"group": agreement.group, "rows": agreement.rows, **taus})
+    return content

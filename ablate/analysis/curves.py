@@ -10,7 +10,7 @@ speed-up is rather under- than overstated.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -55,42 +55,46 @@ class Curve:
     @property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
         """(cost, perplexity) of each evaluation by seed; only seeds whose cost is known."""
-        found = {seed: self.along(self.axis, seed) for seed in self.by_seed}
-        return {seed: points for seed, points in found.items() if points}
+        points = {seed: self.along(self.axis, seed) for seed in self.by_seed}
+        return {seed: of_seed for seed, of_seed in points.items() if of_seed}
 
     @property
     def mean(self) -> tuple[tuple[float, float], ...]:
         """Geometric mean over seeds, which is the mean of the loss, at the steps that all seeds
         have.
         """
-        seeds = list(self.points)
-        if not seeds:
+        values = {seed: dict(self.by_seed[seed]) for seed in self.points}
+        if not values:
             return ()
-        values = {seed: dict(self.by_seed[seed]) for seed in seeds}
         # Only common steps: a mean over fewer seeds would jump where a seed ends.
-        steps = sorted(set.intersection(*(set(by_step) for by_step in values.values())))
-        return tuple(
-            (self._mean_cost(seeds, step), _geometric([values[seed][step] for seed in seeds]))
-            for step in steps
-        )
+        means = []
+        for step in sorted(set.intersection(*map(set, values.values()))):
+            of_step = [by_step[step] for by_step in values.values()]
+            means.append((self._mean_cost(values, step), _geometric(of_step)))
+        return tuple(means)
 
     @property
     def top(self) -> float:
         """The largest perplexity of any evaluation."""
         return max(value for points in self.by_seed.values() for _, value in points)
 
-    def _mean_cost(self, seeds: Sequence[int], step: int) -> float:
-        costs = [cost for seed in seeds if (cost := self.cost(self.axis, seed, step)) is not None]
-        return (
-            costs[0] if len(set(costs)) == 1 else sum(costs) / len(costs)
-        )  # a step stays a whole number
+    def _mean_cost(self, seeds: Iterable[int], step: int) -> float:
+        if self.axis == "step":
+            return step  # a whole number
+        costs = [self.cost(self.axis, seed, step) for seed in seeds]
+        known = [cost for cost in costs if cost is not None]
+        return known[0] if len(set(known)) == 1 else sum(known) / len(known)
 
     def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
         """(cost, perplexity) of each evaluation of a seed along one of AXES; empty while the cost
         is not known.
         """
-        points = ((self.cost(axis, seed, step), value) for step, value in self.by_seed[seed])
-        return tuple((cost, value) for cost, value in points if cost is not None)
+        points = []
+        for step, value in self.by_seed[seed]:
+            cost = self.cost(axis, seed, step)
+            if cost is not None:
+                points.append((cost, value))
+        return tuple(points)
 
     def cost(self, axis: str, seed: int, step: int) -> float | None:
         """The cost of a seed's training up to a step, along one of AXES; None while it is not
@@ -108,7 +112,7 @@ class Curve:
         return replace(self, axis=axis)
 
 
-def _geometric(values: Sequence[float]) -> float:
+def _geometric(values: Collection[float]) -> float:
     return math.exp(sum(math.log(value) for value in values) / len(values))
 
 
@@ -130,35 +134,29 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
 
 def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     """The learning curve of one row."""
-    logs: dict[int, list[MetricsLine]] = {}
+    by_seed: dict[int, tuple[tuple[int, float], ...]] = {}
+    tokens: dict[int, dict[int, int]] = {}
+    seconds: dict[int, float] = {}
     for run in row.runs:
+        seed, log = run.run.seed, list[MetricsLine]()
         with suppress(StoreError):  # a curve without this seed; the table names the damaged file
-            logs[run.run.seed] = log_of(results.run(run.run.id), run.result)
-    by_seed = {seed: evaluations(log) for seed, log in logs.items()}
-    tokens = {
-        seed: {line.step: line.tokens for line in log if line.dev_perplexity is not None}
-        for seed, log in logs.items()
-    }
-    return Curve(
-        row.row.label,
-        row.row.group,
-        {seed: points for seed, points in by_seed.items() if points},
-        tokens,
-        row.cost.flops_per_step,
-        {run.run.seed: run.seconds / run.steps for run in row.runs if run.seconds and run.steps},
-        base=row.row.base,
-    )
+            log = log_of(results.run(run.run.id), run.result)
+        if points := evaluations(log):
+            by_seed[seed] = points
+            tokens[seed] = {line.step: line.tokens for line in log}
+        if run.seconds and run.steps:
+            seconds[seed] = run.seconds / run.steps
+    label, group, base = row.row.label, row.row.group, row.row.base
+    return Curve(label, group, by_seed, tokens, row.cost.flops_per_step, seconds, base=base)
 
 
 def evaluations(log: Iterable[MetricsLine]) -> tuple[tuple[int, float], ...]:
     """(step, dev perplexity) of each evaluation in a run's metrics log."""
-    return tuple(
-        (line.step, line.dev_perplexity)
-        for line in log
-        if line.dev_perplexity is not None
-        and math.isfinite(line.dev_perplexity)
-        and line.dev_perplexity > 0
-    )
+    points = []
+    for line in log:
+        if line.dev_perplexity is not None and 0 < line.dev_perplexity < math.inf:
+            points.append((line.step, line.dev_perplexity))
+    return tuple(points)
 
 
 @dataclass(frozen=True)
@@ -178,29 +176,23 @@ class SpeedUp:
         """Geometric mean over seeds; None unless every seed reaches base's score."""
         if self.missed or not self.ratios:
             return None
-        # Geometric, so that twice as fast with one seed and half as fast with another is no
-        # speed-up.
-        return math.exp(sum(map(math.log, self.ratios.values())) / len(self.ratios))
+        # So that twice as fast with one seed and half as fast with another is no speed-up.
+        return _geometric(self.ratios.values())
 
     @property
     def interval(self) -> tuple[float, float] | None:
         """95 % t interval of the geometric mean over seeds; None below two seeds, or without a
         spread.
         """
-        test = (
-            None
-            if self.missed
-            else paired_t_test([math.log(ratio) for ratio in self.ratios.values()])
-        )
-        return None if test is None else (math.exp(test.low), math.exp(test.high))
+        test = paired_t_test([math.log(ratio) for ratio in self.ratios.values()])
+        return None if self.missed or test is None else (math.exp(test.low), math.exp(test.high))
 
     @property
     def text(self) -> str:
         """`1.32 [1.10, 1.58]`, or how many seeds do not reach base's score; empty without any."""
         if self.missed:
-            return (
-                f"not reached ({self.missed} of {plural(self.missed + len(self.ratios), 'seed')})"
-            )
+            seeds = plural(self.missed + len(self.ratios), "seed")
+            return f"not reached ({self.missed} of {seeds})"
         if self.mean is None:
             return ""
         interval = "" if self.interval is None else " [{:.2f}, {:.2f}]".format(*self.interval)
@@ -218,10 +210,11 @@ def speed_ups(curves: Sequence[Curve], base: Curve) -> dict[str, dict[str, Speed
 
 def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
     """The speed-ups for each base of a study, each with its rows."""
-    found: dict[str, dict[str, SpeedUp]] = {}
-    for base in (curve for curve in curves if curve.group == "base" and curve.by_seed):
-        found |= speed_ups([curve for curve in curves if curve.base == base.row], base)
-    return found
+    every: dict[str, dict[str, SpeedUp]] = {}
+    for base in curves:
+        if base.group == "base" and base.by_seed:
+            every |= speed_ups([curve for curve in curves if curve.base == base.row], base)
+    return every
 
 
 def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:

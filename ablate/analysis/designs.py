@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
@@ -32,6 +32,17 @@ class Contrast:
     low: float | None = None
     high: float | None = None
     p: float | None = None
+
+    def as_json(self) -> dict[str, float | None]:
+        """The effect for scripts."""
+        return {"value": self.value, "low": self.low, "high": self.high, "p_holm": self.p}
+
+    def text(self, metric: Metric) -> str:
+        """`+1.2 [+0.3, +2.1]`."""
+        text = metric.difference_text(self.value)
+        if self.low is None or self.high is None:
+            return text
+        return f"{text} {metric.interval_text(self.low, self.high)}"
 
     def word(self, metric: Metric) -> str:
         """`better` or `worse` if the effect is significant."""
@@ -60,27 +71,12 @@ class DesignEffects:
 
     def as_json(self) -> dict[str, Any]:
         """The effects for scripts."""
-        return {
-            "group": self.group,
-            "title": self.title,
-            "effects": [
-                {
-                    "effect": name,
-                    **{
-                        metric: {
-                            "value": one.value,
-                            "low": one.low,
-                            "high": one.high,
-                            "p_holm": one.p,
-                        }
-                        for metric, contrasts in self.by_metric.items()
-                        for one in (contrasts[index],)
-                    },
-                }
-                for index, name in enumerate(self.names)
-            ],
-            "notes": list(self.notes),
-        }
+        effects: list[dict[str, Any]] = [{"effect": name} for name in self.names]
+        for metric, contrasts in self.by_metric.items():
+            for effect, contrast in zip(effects, contrasts, strict=True):
+                effect[metric] = contrast.as_json()
+        head = {"group": self.group, "title": self.title}
+        return {**head, "effects": effects, "notes": list(self.notes)}
 
 
 def design_effects(table: Table) -> list[DesignEffects]:
@@ -88,19 +84,13 @@ def design_effects(table: Table) -> list[DesignEffects]:
     seeds and level.
     """
     table = table.as_judged()
-    found = [
-        _factorial(table, one) for one in table.study.designs if isinstance(one, FactorialDesign)
-    ]
-    paths: dict[str, list[PathDesign]] = {}
-    for one in table.study.designs:
-        if isinstance(one, PathDesign):
-            paths.setdefault(one.group, []).append(one)
-    return [*found, *(_paths(table, group, designs) for group, designs in paths.items())]
-
-
-def metrics_of(table: Table) -> tuple[Metric, ...]:
-    """The metrics that effects are shown in: those of the verdicts, and perplexity."""
-    return table.compared
+    effects, paths = [], dict[str, list[PathDesign]]()
+    for design in table.study.designs:
+        if isinstance(design, FactorialDesign):
+            effects.append(_factorial(table, design))
+        else:
+            paths.setdefault(design.group, []).append(design)
+    return effects + [_paths(table, group, designs) for group, designs in paths.items()]
 
 
 def look_note(table: Table) -> Iterator[str]:
@@ -117,27 +107,28 @@ def bound_notes(table: Table) -> Iterator[str]:
     """Yield a line if base's scores are nearer to 0 or 100 than the differences that the study
     finds: rows cannot be told apart on that side, and effects near a bound do not add up.
     """
-    bases = [row for row in table.rows if row.row.is_base]
-    for metric, base in itertools.product(table.judged, bases):
-        mean = base.scores[metric.name].mean
-        found = []
-        for row in table.rows:
+    for metric, base in itertools.product(table.judged, table.bases):
+        mean, least = base.scores[metric.name].mean, math.inf
+        for row in table.rows_of(base):
             verdict = row.verdicts.get(metric.name)
-            if row.row.base == base.row.label and verdict and not verdict.is_blind:
-                found.append(verdict.minimum_detectable or math.inf)
-        least = min(found, default=math.inf)
+            if verdict and not verdict.is_blind:
+                least = min(least, verdict.minimum_detectable or math.inf)
         if not metric.of_100 or mean is None or math.isinf(least):
             continue
         for bound, room in ((0, mean), (100, 100 - mean)):
             if room < least:
                 word = "better" if (bound == 100) == metric.more_is_better else "worse"
-                name = f"Base of size {base.row.size}" if base.row.size else "Base"
                 yield (
-                    f"{name} is {metric.size_text(room)} {metric.title} from the bound {bound}, "
-                    f"less than the {metric.size_text(least)} that the study finds with "
+                    f"{base_name(base)} is {metric.size_text(room)} {metric.title} from the bound "
+                    f"{bound}, less than the {metric.size_text(least)} that the study finds with "
                     f"{POWER:.0%} probability: it can hardly show a row to be {word}, and effects "
                     f"near a bound do not add up."
                 )
+
+
+def base_name(base: TableRow) -> str:
+    """A base at the beginning of a sentence; with its size in a study at several sizes."""
+    return f"Base of size {base.row.size}" if base.row.size else "Base"
 
 
 # Factorials
@@ -147,51 +138,49 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
     rows = {row.row.label: row for row in table.rows}
     cells = [rows.get(label) for label in design.rows]
     names = tuple(_effect_name(design, effect) for effect in design.fraction.contrasts())
-    title, levels = (
-        f"{design.group}: {design.title}",
-        ", ".join(f"{name}: {low} to {high}" for name, (low, high) in design.levels.items()),
-    )
+    levels = [f"{name}: {low} to {high}" for name, (low, high) in design.levels.items()]
     notes = [
-        f"Levels: {levels}.",
+        f"Levels: {', '.join(levels)}.",
         "Main effect: mean over the cells at the second level less mean at the first. Interaction "
-        "of two: half the "
-        "difference between the effect of one at the second and at the first level of the other.",
+        "of two: half the difference between the effect of one at the second and at the first "
+        "level of the other.",
     ]
     by_metric: dict[str, tuple[Contrast, ...]] = {}
-    for metric in metrics_of(table):
+    for metric in table.compared:
         scores = [list(row.scores[metric.name].on_scale.values()) if row else [] for row in cells]
         if all(scores):
+            estimates = effects(design.fraction, scores, table.level)
             by_metric[metric.name] = tuple(
-                Contrast(one.value, one.low, one.high, one.p_holm)
-                for one in effects(design.fraction, scores, table.level)
+                Contrast(effect.value, effect.low, effect.high, effect.p_holm)
+                for effect in estimates
             )
     notes += _factorial_notes(table, cells, by_metric)
+    title = f"{design.group}: {design.title}"
     return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))
 
 
 def _effect_name(design: FactorialDesign, effect: frozenset[str]) -> str:
     """An effect, with its shortest aliases in a fraction."""
-    aliases = design.fraction.aliases(effect)
-    shown = [
-        design.fraction.signed_text(other, sign)
-        for other, sign in aliases.items()
-        if len(other) <= 2
-    ]
-    return " = ".join([design.fraction.text(effect), *shown])
+    texts = [design.fraction.text(effect)]
+    for alias, sign in design.fraction.aliases(effect).items():
+        if len(alias) <= 2:
+            texts.append(design.fraction.signed_text(alias, sign))
+    return " = ".join(texts)
 
 
 def _factorial_notes(
     table: Table, cells: list[TableRow | None], by_metric: Mapping[str, tuple[Contrast, ...]]
 ) -> Iterator[str]:
-    missing = sum(row is None or not row.scores[table.main.name].n for row in cells)
-    if missing:
+    counts = [row.scores[table.main.name].n if row else 0 for row in cells]
+    if missing := counts.count(0):
         yield (
             f"{missing} of {plural(len(cells), 'cell')} have no score yet; effects need all of "
             f"them."
         )
-    elif any(one.low is None for contrasts in by_metric.values() for one in contrasts):
-        several = any(row is not None and row.scores[table.main.name].n > 1 for row in cells)
-        why = "No spread over the seeds of any cell" if several else "One score in each cell"
+    elif any(effect.low is None for contrasts in by_metric.values() for effect in contrasts):
+        why = (
+            "No spread over the seeds of any cell" if max(counts) > 1 else "One score in each cell"
+        )
         yield f"{why}: the error, and so intervals and p values, are unknown."
     else:
         yield (
@@ -200,11 +189,13 @@ def _factorial_notes(
         )
     yield from look_note(table)
     yield from bound_notes(table)
-    yield from _diverged(row for row in cells if row)
+    yield from _diverged(cells)
 
 
-def _diverged(rows: Iterator[TableRow]) -> Iterator[str]:
-    count = sum(state == "diverged" for row in rows for state in row.states.values())
+def _diverged(rows: Iterable[TableRow | None]) -> Iterator[str]:
+    count = 0
+    for row in rows:
+        count += list(row.states.values()).count("diverged") if row else 0
     if count:
         yield (
             f"{plural(count, 'run')} diverged and {'has' if count == 1 else 'have'} no score in "
@@ -215,28 +206,31 @@ def _diverged(rows: Iterator[TableRow]) -> Iterator[str]:
 # Paths
 
 
+class _Pair(NamedTuple):
+    """A line of the table of paths: a row, and the row that it is compared with."""
+
+    name: str
+    row: TableRow | None
+    base: TableRow | None
+
+
 def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
     """One table for all paths of a group: each part added to base, and left out of the whole."""
     rows = {row.row.label: row for row in table.rows}
-    base = next(
-        (rows[rows[label].row.base] for label in designs[0].rows if label in rows), table.rows[0]
-    )
-    pairs: list[
-        tuple[str, TableRow | None, TableRow | None]
-    ] = []  # name, row, row that it is compared with
+    present = [rows[label] for label in designs[0].rows if label in rows]
+    base = rows[present[0].row.base] if present else table.rows[0]
+    pairs: list[_Pair] = []
     for design in designs:
         for part, label in zip(design.parts, design.rows, strict=True):
-            row, whole = rows.get(label), rows.get(design.whole)
-            added = design.way == "add-one-in"
-            pairs.append(
-                (f"{part}, added to base", row, base)
-                if added
-                else (f"{part}, in all others", whole, row)
-            )
-    pairs.append(("all parts", rows.get(designs[0].whole), base))
-    by_metric = {
-        metric.name: _differences(pairs, metric.name, table.level) for metric in metrics_of(table)
-    }
+            if design.way == "add-one-in":
+                pairs.append(_Pair(f"{part}, added to base", rows.get(label), base))
+            else:
+                whole = rows.get(design.whole)
+                pairs.append(_Pair(f"{part}, in all others", whole, rows.get(label)))
+    pairs.append(_Pair("all parts", rows.get(designs[0].whole), base))
+    by_metric = {}
+    for metric in table.compared:
+        by_metric[metric.name] = _differences(pairs, metric.name, table.level)
     notes = [
         "Added to base: base with the part, less base. In all others: the row with every part, "
         "less that without it.",
@@ -245,33 +239,25 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         *look_note(table),
         *bound_notes(table),
         *_sum_note(table, designs, by_metric),
-        *_diverged(row for _, row, _ in pairs if row),
+        *_diverged(pair.row for pair in pairs),
     ]
     ways = " and ".join(dict.fromkeys(design.way for design in designs))
-    return DesignEffects(
-        group,
-        f"{group}: {ways}",
-        tuple(name for name, _, _ in pairs),
-        False,
-        by_metric,
-        tuple(notes),
-    )
+    names = tuple(pair.name for pair in pairs)
+    return DesignEffects(group, f"{group}: {ways}", names, False, by_metric, tuple(notes))
 
 
-def _differences(
-    pairs: list[tuple[str, TableRow | None, TableRow | None]], metric: str, level: float
-) -> tuple[Contrast, ...]:
+def _differences(pairs: list[_Pair], metric: str, level: float) -> tuple[Contrast, ...]:
     contrasts = [Contrast()] * len(pairs)
     removed: list[tuple[int, list[float], float]] = []
-    for index, (_, row, other) in enumerate(pairs):
-        if row is None or other is None:
+    for index, (_, row, base) in enumerate(pairs):
+        if row is None or base is None:
             continue
-        if row.row.base == other.row.label and metric in row.verdicts:
+        if row.row.base == base.row.label and metric in row.verdicts:
             verdict = row.verdicts[metric]
             low, high = verdict.interval or (None, None)
             contrasts[index] = Contrast(verdict.mean, low, high, verdict.p)
             continue
-        differences = list(row.scores[metric].minus(other.scores[metric]).by_seed.values())
+        differences = list(row.scores[metric].minus(base.scores[metric]).by_seed.values())
         test = paired_t_test(differences)
         contrasts[index] = Contrast(Scores(dict(enumerate(differences))).mean)
         if test is not None:
@@ -288,18 +274,16 @@ def _sum_note(
     table: Table, designs: list[PathDesign], by_metric: Mapping[str, tuple[Contrast, ...]]
 ) -> Iterator[str]:
     """The sum of the single additions beside the whole: parts that do not add up interact."""
-    first = next(
-        (place for place, design in enumerate(designs) if design.way == "add-one-in"), None
-    )
-    if first is None:
-        return
-    contrasts, metric = by_metric[table.main.name], table.main
-    start = sum(len(design.parts) for design in designs[:first])
-    singles = [one.value for one in contrasts[start : start + len(designs[first].parts)]]
-    whole = contrasts[-1].value
-    if whole is not None and None not in singles:
-        total = sum(value for value in singles if value is not None)
-        yield (
-            f"The single additions sum to {metric.difference_text(total)} {metric.title}; all "
-            f"parts together give {metric.difference_text(whole)}."
-        )
+    contrasts, metric, start = by_metric[table.main.name], table.main, 0
+    for design in designs:
+        end = start + len(design.parts)
+        if design.way == "add-one-in":
+            singles = [contrast.value for contrast in contrasts[start:end]]
+            total, whole = sum(value or 0.0 for value in singles), contrasts[-1].value
+            if whole is not None and None not in singles:
+                yield (
+                    f"The single additions sum to {metric.difference_text(total)} {metric.title}; "
+                    f"all parts together give {metric.difference_text(whole)}."
+                )
+            return
+        start = end

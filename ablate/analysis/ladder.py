@@ -54,8 +54,8 @@ class RowOverSizes:
         means = [rung.difference.mean for rung in self.rungs]
         if None in means or not any(means):
             return ""
-        found = {math.copysign(1, mean) if mean else 0 for mean in means if mean is not None}
-        return "holds" if len(found) == 1 else "changes"
+        signs = {math.copysign(1, mean) if mean else 0 for mean in means if mean is not None}
+        return "holds" if len(signs) == 1 else "changes"
 
     @property
     def slopes(self) -> dict[int, float]:
@@ -67,12 +67,11 @@ class RowOverSizes:
         seeds = set.intersection(*(set(rung.difference.by_seed) for rung in self.rungs))
         # Base 10, so that a slope is the change for ten times the parameters.
         x = [math.log10(rung.params) for rung in self.rungs]
-        return {
-            seed: statistics.linear_regression(
-                x, [rung.difference.by_seed[seed] for rung in self.rungs]
-            ).slope
-            for seed in sorted(seeds)
-        }
+        slopes = {}
+        for seed in sorted(seeds):
+            y = [rung.difference.by_seed[seed] for rung in self.rungs]
+            slopes[seed] = statistics.linear_regression(x, y).slope
+        return slopes
 
     @property
     def slope(self) -> PairedTTest | None:
@@ -80,6 +79,19 @@ class RowOverSizes:
         same slope.
         """
         return paired_t_test(list(self.slopes.values()), self.level)
+
+    def as_json(self) -> dict[str, Any]:
+        """The row for scripts."""
+        slope = None
+        if test := self.slope:
+            slope = {"mean": test.mean, "low": test.low, "high": test.high, "p": test.p}
+        return {
+            "row": self.name,
+            "differences": [rung.difference.as_json() for rung in self.rungs],
+            "ranks": [rung.rank for rung in self.rungs],
+            "sign": self.signs or None,
+            "slope": slope,
+        }
 
 
 @dataclass(frozen=True)
@@ -98,105 +110,59 @@ class Ladder:
             rung.difference.n for row in self.rows for rung in row.rungs
         )
 
-    def tau(self, one: str, other: str) -> float | None:
+    def tau(self, first: str, second: str) -> float | None:
         """Kendall's tau-b of the rows' mean differences at two sizes; None while one is missing."""
         order = list(self.sizes)
-        first, second = order.index(one), order.index(other)
-        pairs = [
-            (row.rungs[first].difference.mean, row.rungs[second].difference.mean)
-            for row in self.rows
-        ]
-        known = [(a, b) for a, b in pairs if a is not None and b is not None]
-        return (
-            kendall_tau_b([a for a, _ in known], [b for _, b in known]) if len(known) > 1 else None
-        )
+        before, after = [], []
+        for row in self.rows:
+            means = [row.rungs[order.index(size)].difference.mean for size in (first, second)]
+            if means[0] is not None and means[1] is not None:
+                before.append(means[0])
+                after.append(means[1])
+        return kendall_tau_b(before, after) if len(before) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
         """The ladder for scripts."""
-        return {
-            "metric": self.metric.name,
-            "sizes": dict(self.sizes),
-            "rows": [
-                {
-                    "row": row.name,
-                    "differences": [rung.difference.as_json() for rung in row.rungs],
-                    "ranks": [rung.rank for rung in row.rungs],
-                    "sign": row.signs or None,
-                    "slope": None if (slope := row.slope) is None else {
-                        "mean": slope.mean, "low": slope.low, "high": slope.high, "p": slope.p
-                    },
-                }
-                for row in self.rows
-            ],
-        }  # fmt: skip
+        rows = [row.as_json() for row in self.rows]
+        return {"metric": self.metric.name, "sizes": dict(self.sizes), "rows": rows}
 
 
 def ladders(table: Table) -> list[Ladder]:
     """The ladder in the metrics of the verdicts and in perplexity; none for one size."""
     table = table.as_judged()
-    bases = [row for row in table.rows if row.row.is_base]
-    if len(bases) < 2:
+    if len(table.bases) < 2:
         return []
-    return [_ladder(table, bases, metric) for metric in table.compared]
+    return [_ladder(table, metric) for metric in table.compared]
 
 
-def _ladder(table: Table, bases: Sequence[TableRow], metric: Metric) -> Ladder:
-    by_size = {base.row.size: _rows_of(table, base) for base in bases}
-    ranks = {
-        size: _ranks([base, *by_size[base.row.size].values()], metric)
-        for size, base in zip(by_size, bases, strict=True)
-    }
-    common = [
-        name
-        for name in by_size[bases[0].row.size]
-        if all(name in rows for rows in by_size.values())
-    ]
-    rows = [
-        RowOverSizes(
-            name,
-            tuple(
-                Rung(
-                    base.row.size,
-                    base.params,
-                    _difference(by_size[base.row.size][name], base, metric),
-                    ranks[base.row.size].get(by_size[base.row.size][name].row.label),
-                )
-                for base in bases
-            ),
-            table.level,
-        )
-        for name in common
-    ]
-    return Ladder(
-        metric, {base.row.size: base.params for base in bases}, tuple(rows), tuple(look_note(table))
-    )
-
-
-def _rows_of(table: Table, base: TableRow) -> dict[str, TableRow]:
-    """The rows that are compared with this base, by label without the size."""
-    return {
-        row.row.name: row
-        for row in table.rows
-        if row.row.base == base.row.label and not row.row.is_base
-    }
-
-
-def _difference(row: TableRow, base: TableRow, metric: Metric) -> Scores:
-    return row.scores[metric.name].minus(base.scores[metric.name])
+def _ladder(table: Table, metric: Metric) -> Ladder:
+    rungs: dict[str, list[Rung]] = {}
+    for base in table.bases:
+        rows = table.rows_of(base)
+        ranks = _ranks([base, *rows], metric)
+        for row in rows:
+            difference = row.scores[metric.name].minus(base.scores[metric.name])
+            rung = Rung(base.row.size, base.params, difference, ranks.get(row.row.label))
+            rungs.setdefault(row.row.name, []).append(rung)
+    sizes = {base.row.size: base.params for base in table.bases}
+    common = []
+    for name, of_row in rungs.items():
+        if len(of_row) == len(sizes):  # every size has it
+            common.append(RowOverSizes(name, tuple(of_row), table.level))
+    return Ladder(metric, sizes, tuple(common), tuple(look_note(table)))
 
 
 def _ranks(rows: Sequence[TableRow], metric: Metric) -> dict[str, int]:
     """Rank of each row by its mean, equal means sharing the best; empty while one has no score."""
-    means = {row.row.label: row.scores[metric.name].mean for row in rows}
-    known = {label: mean for label, mean in means.items() if mean is not None}
-    # A rank among some of the rows would change when the others finish.
-    if len(known) < len(means):
-        return {}
+    means: dict[str, float] = {}
     sign = 1 if metric.more_is_better else -1
-    return {
-        label: 1 + sum(sign * other > sign * mean for other in known.values())
-        for label, mean in known.items()
-    }
+    for row in rows:
+        mean = row.scores[metric.name].mean
+        if mean is None:  # a rank among some of the rows would change when the others finish
+            return {}
+        means[row.row.label] = sign * mean
+    order = sorted(means.values(), reverse=True)
+    return {label: 1 + order.index(mean) for label, mean in means.items()}
 
 
 def ladder_notes(ladder: Ladder) -> Iterator[str]:

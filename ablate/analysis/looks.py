@@ -7,14 +7,14 @@ if they were changed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
 from ablate.analysis.results import RunResult, paired_scores, read_runs
 from ablate.errors import StoreError
-from ablate.formatting import percent, plural
+from ablate.formatting import first_few, percent, plural
 from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
 from ablate.stats.significance import LEVEL
@@ -23,8 +23,6 @@ from ablate.store import Results
 from ablate.store.files import quarantine
 from ablate.store.records import JudgedSeeds, Judgments
 from ablate.study import Study
-
-MOST_NAMED = 4  # rows that are named one by one
 
 
 @dataclass(frozen=True)
@@ -45,44 +43,46 @@ class Position:
     @property
     def stopped_early(self) -> bool:
         """Whether a look before the last one has settled every row."""
-        return (
-            bool(self.judged)
-            and not self.open_rows
-            and self.judged[-1].seeds < self.judged[-1].plan[-1]
-        )
+        if not self.judged or self.open_rows:
+            return False
+        return self.judged[-1].seeds < self.judged[-1].plan[-1]
 
     @property
     def text(self) -> str:
         """One line: the last look that was judged, what it has settled, and what follows."""
         if not self.judged:
             assert self.next is not None
-            return (
-                f"{_capital(self.next.text)}: no row is judged before all of its runs have ended."
-            )
-        look = self.judged[-1]
+            return f"L{self.next.text[1:]}: no row is judged before all of its runs have ended."
+        look = f"L{self.judged[-1].text[1:]}"
         if self.stopped_early:
-            return f"{_capital(look.text)}: every row is decided, and the study stops here."
-        shown = ", ".join(self.open_rows[:MOST_NAMED]) + (
-            ", ..." if len(self.open_rows) > MOST_NAMED else ""
-        )
-        count = len(self.open_rows)
-        undecided = f"{plural(count, 'row')} {'is' if count == 1 else 'are'} undecided ({shown})"
-        state = undecided if count else "every row is decided"
-        follows = (
-            f"the study goes on with {self.next.seeds} seeds"
-            if self.next
-            else "this was the last look"
-        )
-        return f"{_capital(look.text)}: {state}; {follows}."
+            return f"{look}: every row is decided, and the study stops here."
+        state, follows = "every row is decided", "this was the last look"
+        if count := len(self.open_rows):
+            are = "is" if count == 1 else "are"
+            state = f"{plural(count, 'row')} {are} undecided ({first_few(self.open_rows)})"
+        if self.next:
+            follows = f"the study goes on with {self.next.seeds} seeds"
+        return f"{look}: {state}; {follows}."
+
+    def sentences(self, error: float) -> Iterator[str]:
+        """Yield where the study is, and the error that its looks have spent of that of all."""
+        yield self.text
+        if self.judged:
+            look = self.judged[-1]
+            yield (
+                f"Error spent: {percent(look.spent)} of {percent(error)}, of which "
+                f"{percent(look.level)} at this look."
+            )
 
     def as_json(self) -> dict[str, Any]:
         """The looks for scripts: those planned, and those judged with the error that they spend."""
         assert self.study.looks is not None
+        judged = []
+        for look in self.judged:
+            judged.append({"seeds": look.seeds, "level": look.level, "spent": look.spent})
         return {
             "plan": list(self.study.looks.plan),
-            "judged": [
-                {"seeds": one.seeds, "level": one.level, "spent": one.spent} for one in self.judged
-            ],
+            "judged": judged,
             "not_settled": list(self.open_rows) if self.judged else None,
             "stopped_early": self.stopped_early,
         }
@@ -114,8 +114,7 @@ def position_of_runs(
     """The position of a study, from its runs.
 
     A study goes on past a look if every run has ended and some row is not settled. It stops only if
-    every run is done
-    or diverged: a failed run may still be made.
+    every run is done or diverged: a failed run may still be made.
     """
     assert study.looks is not None
     judged: list[Look] = []
@@ -125,10 +124,10 @@ def position_of_runs(
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return Position(study, tuple(judged), open_rows, look)
         of_look = [run for run in runs if run.run.seed in seeds]
-        if not all(
-            has_ended(run) and (run.state != "done" or run.scores.keys() >= {*study.judged})
-            for run in of_look
-        ):
+        lacks_score = any(
+            run.state == "done" and {*study.judged} - run.scores.keys() for run in of_look
+        )
+        if lacks_score or not all(map(has_ended, of_look)):
             return Position(study.with_first_seeds(look.seeds), tuple(judged), open_rows, look)
         judged.append(look)
         open_rows = _open_rows(study, runs, judged)
@@ -145,7 +144,7 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
     for run in runs:
         by_row[run.row.label].append(run)
     seeds = study.seeds[: judged[-1].seeds]
-    found: set[str] = set()
+    is_open: set[str] = set()
     for base in (row for row in study.rows if row.is_base):
         rows = [row for row in study.rows if row.base == base.label and not row.is_base]
         of_rows = [by_row[row.label] for row in rows]
@@ -154,11 +153,10 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
                 study, metric, by_row[base.label], of_rows, study.family(base), judged
             )
             for row, verdict in zip(rows, judgments, strict=True):
-                failed = any(
-                    run.state == "failed" for run in by_row[row.label] if run.run.seed in seeds
-                )
-                found |= set() if verdict.is_settled and not failed else {row.label}
-    return tuple(row.label for row in study.rows if row.label in found)
+                states = [run.state for run in by_row[row.label] if run.run.seed in seeds]
+                if not verdict.is_settled or "failed" in states:
+                    is_open.add(row.label)
+    return tuple(row.label for row in study.rows if row.label in is_open)
 
 
 def verdicts_of_rows(
@@ -205,10 +203,11 @@ def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:
     """
     record = Judgments.read(results.judged(study.name)) or Judgments()
     present = _judged_seeds(study)
-    plans = dict.fromkeys(
-        one.plan for one in record.versions if {*one.base_runs} & {*present.base_runs}
-    )
-    return [plan for plan in plans if plan != present.plan]
+    plans: dict[tuple[int, ...], None] = {}
+    for version in record.versions:
+        if version.plan != present.plan and {*version.base_runs} & {*present.base_runs}:
+            plans[version.plan] = None
+    return list(plans)
 
 
 def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str], list[str]]:
@@ -226,8 +225,10 @@ def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str],
     if not before:
         return LEVEL, [], []
     bound = error_of_plans([*before, plan_of_seeds(study)])
-    numbers = [str(count) for count in sorted({count for plan in before for count in plan})]
-    judged = f"{', '.join(numbers[:-1])} and {numbers[-1]}" if len(numbers) > 1 else numbers[0]
+    counts = sorted({count for plan in before for count in plan})
+    judged = ", ".join(map(str, counts))
+    if len(counts) > 1:
+        judged = " and ".join(judged.rsplit(", ", 1))
     if study.is_modified:
         line = (
             f"A trial with {len(study.seeds)} seeds, after verdicts with {judged} seeds: the error "
@@ -235,7 +236,7 @@ def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str],
             f"trial does not change: `ablate table {study.path}`."
         )
     else:
-        looks = sorted({*plan_of_seeds(study), *(count for plan in before for count in plan)})
+        looks = sorted({*plan_of_seeds(study), *counts})
         line = (
             f"The seeds were changed after verdicts with {judged} seeds: the error of all verdicts "
             f"is at most {percent(bound)}, not {percent(LEVEL)}. Stated before the first run, "
@@ -282,7 +283,3 @@ def _judged_seeds(study: Study) -> JudgedSeeds:
     return JudgedSeeds(
         plan=plan_of_seeds(study), base_runs=tuple(run.id for run in study.runs_of(study.base))
     )
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]

@@ -30,7 +30,7 @@ class _Unscored(NamedTuple):
     id: str
     decoding: Decoding
     cached: dict[str, Measurement]
-    metrics: tuple[str, ...]
+    metrics: list[str]
 
 
 def score_missing(
@@ -54,10 +54,10 @@ def score_missing(
     """
     unscored, faults = _unscored(study, results), dict[str, None]()
     corpora: dict[str, Corpus | None] = {}
-    for done, one in enumerate(unscored):
+    for done, decoding in enumerate(unscored):
         on_progress(done, len(unscored))
         try:
-            _score(one, study, results, corpora)
+            _score(decoding, study, results, corpora)
         except Damaged as error:
             remedy = "" if "`ablate run`" in str(error) else "; `ablate run` makes it again"
             faults[f"{error}{remedy}"] = None
@@ -72,12 +72,12 @@ def score_missing(
 
 
 def _unscored(study: Study, results: Results) -> list[_Unscored]:
-    wanted = tuple(name for name in measured_metrics(study) if name in study.task.on_predictions)
-    found: dict[tuple[str, str], _Unscored] = {}
+    wanted = [name for name in measured_metrics(study) if name in study.task.on_predictions]
+    unscored: dict[tuple[str, str], _Unscored] = {}
     for row in study.rows:
         for run in study.runs_of(row):
             folder = results.run(run.id)
-            if (run.id, row.decoding) in found or state_of(folder, row.decoding) != "done":
+            if (run.id, row.decoding) in unscored or state_of(folder, row.decoding) != "done":
                 continue
             result = folder.read_result()
             assert result is not None
@@ -88,48 +88,44 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             cached = dict[str, Measurement]()
             with suppress(StoreError):  # a damaged cache is made again
                 cached = read_measurements(folder, row.decoding, decoding)
-            metrics = tuple(
-                name
-                for name in wanted
+            metrics = []
+            for name in wanted:
+                parts = cached[name].parts if name in cached else {}
                 # Older versions stored no parts.
-                if name not in cached
-                or len(study.task.metrics[name].parts) > len(cached[name].parts)
-            )
+                if name not in cached or len(study.task.metrics[name].parts) > len(parts):
+                    metrics.append(name)
             if metrics:
-                found[run.id, row.decoding] = _Unscored(
-                    folder, row.decoding, decoding, cached, metrics
-                )
-    return list(found.values())
+                key = run.id, row.decoding
+                unscored[key] = _Unscored(folder, row.decoding, decoding, cached, metrics)
+    return list(unscored.values())
 
 
 def _score(
-    one: _Unscored, study: Study, results: Results, corpora: dict[str, Corpus | None]
+    unscored: _Unscored, study: Study, results: Results, corpora: dict[str, Corpus | None]
 ) -> None:
     """Score one decoding; `corpora` keeps those that are open, and None for those that are
     damaged.
     """
     from ablate.data.corpus import Corpus  # loads numpy
 
-    id = one.decoding.corpus
+    folder, name, decoding, cached, metrics = unscored
+    id = decoding.corpus
     if id not in corpora:
         corpora[id] = None  # until it is open: a fault is reported once
         corpora[id] = Corpus(results.corpus(id))
     corpus = corpora[id]
     if corpus is None:
         return
-    damage = damage_of_predictions(one.folder, one.id, one.decoding)
+    damage = damage_of_predictions(folder, name, decoding)
     if damage is not None:
         raise Damaged(damage)
-    predictions, expected = (
-        read_predictions(one.folder, one.id, one.decoding),
-        study.task.n_predictions(corpus),
-    )
-    items = study.task.of_items(predictions)
+    predictions = read_predictions(folder, name, decoding)
+    expected, items = study.task.n_predictions(corpus), study.task.of_items(predictions)
     if len(items) != expected:
         raise StoreError(
-            f"{one.folder.predictions(one.id)}: has {plural(len(items), 'line')}, and the "
+            f"{folder.predictions(name)}: has {plural(len(items), 'line')}, and the "
             f"test split of corpus {id} has {plural(expected, 'item')}; restore the corpus"
         )
-    measured = {name: study.task.measure(name, predictions, corpus) for name in one.metrics}
-    assert one.decoding.sha256 is not None
-    write_scores(one.folder, one.id, source(one.decoding.sha256, id), {**one.cached, **measured})
+    measured = {metric: study.task.measure(metric, predictions, corpus) for metric in metrics}
+    assert decoding.sha256 is not None
+    write_scores(folder, name, source(decoding.sha256, id), {**cached, **measured})

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from ablate.analysis.results import RunResult, scores_of
 from ablate.analysis.scores import Scores
-from ablate.analysis.table import Cost, Table, TableRow, against_bases
+from ablate.analysis.table import Cost, Table, TableRow
 from ablate.config import resolve_row
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, Metric
@@ -94,53 +94,56 @@ def table_of_numbers(
         UsageError: the rows cannot be compared, or the direction of a metric is not known.
     """
     directions = directions or {}
-    names = list(dict.fromkeys(one.metric for one in numbers))
+    names: dict[str, None] = {}
+    seeds: dict[str, dict[int, None]] = {}
+    for number in numbers:
+        names[number.metric] = None
+        seeds.setdefault(number.row, {})[number.seed] = None
     for given in directions:
         if given not in names:
             raise UsageError(unknown_name("metric", given, names))
-    seeds: dict[str, dict[int, None]] = {}
-    for one in numbers:
-        seeds.setdefault(one.row, {})[one.seed] = None
     base = _base(base, list(seeds))
-    of_rows = {seed: None for label in seeds if label != base for seed in seeds[label]}
-    if alone := [label for label in seeds if not seeds[label].keys() & seeds[base].keys()]:
+    # Settings and data are those of no run: nothing shows them.
+    config, data = resolve_row({}), CorpusConfig(corpus="files", train="-", dev="-", test="-")
+    rows, of_rows, alone = [Row(base, "base", config, "", base=base)], dict[int, None](), []
+    for label, of_row in seeds.items():
+        if label != base:
+            rows.append(Row(label, "", config, "", base=base))
+            of_rows |= of_row
+            if not of_row.keys() & seeds[base].keys():
+                alone.append(label)
+    if alone:
         raise UsageError(
             f"{first_few(alone)}: no seed in common with {base}, and rows are paired by seed; "
             f"leave the column seed out if seeds mean nothing here"
         )
-    # Settings and data are those of no run: nothing shows them.
-    config, data = resolve_row({}), CorpusConfig(corpus="files", train="-", dev="-", test="-")
+    main = next(iter(names))
     study = Study(
         name,
         Path(name),
         data,
-        tuple(
-            Row(label, "base" if label == base else "", config, "", base=base)
-            for label in sorted(seeds, key=lambda label: label != base)
-        ),
+        tuple(rows),
         tuple(of_rows),
         metrics=tuple(names),
-        margins={} if margin is None else {names[0]: margin},
+        margins={} if margin is None else {main: margin},
         task=_Elsewhere([metric_of(metric, numbers, directions) for metric in names]),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
     )
     known = study.task.metrics
-    for one in numbers:
-        if known[one.metric].is_log and one.value <= 0:
+    for number in numbers:
+        if known[number.metric].is_log and number.value <= 0:
             raise UsageError(
-                f"{one.row}, seed {one.seed}: {one.metric} is {one.value:g}; must be above 0"
+                f"{number.row}, seed {number.seed}: {number.metric} is {number.value:g}; must be "
+                f"above 0"
             )
     runs = _runs(study, numbers)
     cost = Cost(Scores(), Scores(), None, (), 0.0)
-    rows = [
-        TableRow(
-            row, ours, {metric: scores_of(ours, known[metric]) for metric in names}, cost, None
-        )
-        for row in study.rows
-        if (ours := tuple(run for run in runs if run.row is row))
-    ]
-    judged = tuple(against_bases(study, rows, None))
-    return Table(study, judged, {}, (), is_measured_elsewhere=True)
+    judged = []
+    for row in study.rows:
+        ours = tuple(run for run in runs if run.row is row)
+        scores = {metric: scores_of(ours, known[metric]) for metric in names}
+        judged.append(TableRow(row, ours, scores, cost, None))
+    return Table(study, tuple(judged), {}, (), is_measured_elsewhere=True).with_verdicts()
 
 
 def _base(named: str | None, labels: Sequence[str]) -> str:
@@ -166,9 +169,10 @@ def direction_of(metric: str) -> bool | None:
 def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
     """One of ablate's own metrics, or one whose digits follow from its spread over seeds."""
     runs: dict[str, list[float]] = {}
-    for one in numbers:
-        if one.metric == name and math.isfinite(one.value) and not one.item and not one.resample:
-            runs.setdefault(one.row, []).append(one.value)
+    for number in numbers:
+        is_score = not number.item and not number.resample
+        if number.metric == name and math.isfinite(number.value) and is_score:
+            runs.setdefault(number.row, []).append(number.value)
     own = next((task.metrics[name] for task in TASKS.values() if name in task.metrics), None)
     is_share = all(abs(value) <= 1 for values in runs.values() for value in values)
     if own is not None and name not in directions and not (own.of_100 and is_share):
@@ -199,13 +203,14 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
 def _runs(study: Study, numbers: Sequence[Number]) -> list[RunResult]:
     """A run for each row and seed, with its scores and their resamples."""
     by_run: dict[tuple[str, int], dict[str, list[Number]]] = {}
-    for one in numbers:
-        by_run.setdefault((one.row, one.seed), {}).setdefault(one.metric, []).append(one)
+    for number in numbers:
+        metrics = by_run.setdefault((number.row, number.seed), {})
+        metrics.setdefault(number.metric, []).append(number)
     rows, items, runs = {row.label: row for row in study.rows}, dict[str, list[str]](), []
     for (label, seed), metrics in by_run.items():
-        row, parts = rows[label], [one for values in metrics.values() for one in values]
+        row, parts = rows[label], [number for values in metrics.values() for number in values]
         run = Run(parts[0].run or f"{label} {seed}", seed, row.config, study.data)
-        if not all(math.isfinite(one.value) for one in parts):
+        if not all(math.isfinite(number.value) for number in parts):
             runs.append(RunResult(row, run, "diverged", 0, "diverged"))
             continue
         scores, resamples = {}, {}
@@ -229,12 +234,16 @@ def _score(values: Sequence[Number], items: list[str]) -> tuple[Score, Sequence[
         ValueError: the values are not one score, or other items than those of the runs before.
     """
     name = values[0].metric
-    by_item = {one.item: one.value for one in values if not one.resample}
-    resamples = {int(one.resample): one.value for one in values if one.resample}
+    by_item, resamples = dict[str, float](), dict[int, float]()
+    for number in values:
+        if number.resample:
+            resamples[int(number.resample)] = number.value
+        else:
+            by_item[number.item] = number.value
     if len(by_item) + len(resamples) < len(values):
         raise ValueError(f"{name} has two values; a run has one, or one for each item")
     if by_item.keys() == {""}:
-        return Score(value=by_item[""]), [resamples[number] for number in sorted(resamples)]
+        return Score(value=by_item[""]), [value for _, value in sorted(resamples.items())]
     from ablate.metrics.resampling import measure_mean
 
     items += [] if items else by_item

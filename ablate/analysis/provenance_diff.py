@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ablate.formatting import first_few
@@ -24,11 +23,7 @@ class ProvenanceDiff:
     """
 
     scorers: tuple[str, ...] = ()
-    values: dict[str, dict[str, dict[str, None]]] = field(
-        default_factory=lambda: defaultdict(
-            lambda: defaultdict(dict)
-        )  # the inner dict is an ordered set
-    )
+    values: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     smaller: dict[str, int] = field(default_factory=dict)
     unequal: list[str] = field(default_factory=list)
     averaged: dict[str, int] = field(default_factory=dict)
@@ -45,7 +40,8 @@ class ProvenanceDiff:
         """
         for name, value in _properties(provenance, self.scorers).items():
             if name != "precision" or precision in (None, "auto"):
-                self.values[name][value][label] = None
+                labels = self.values.setdefault(name, {}).setdefault(value, [])
+                labels += [] if label in labels else [label]
         if result.halvings:
             # Of several seeds, the one that had least memory.
             self.smaller[label] = min(
@@ -61,28 +57,18 @@ class ProvenanceDiff:
         """A line for each difference; empty if all runs were made alike."""
         lines = []
         for name, values in self.values.items():
-            if len(values) > 1:
-                groups = "; ".join(
-                    f"{value}: {first_few(list(rows))}" for value, rows in values.items()
-                )
-                lines.append(f"NOTE: these runs differ in {name}: {groups}.")
-        if self.unequal:
-            lines.append(
-                f"NOTE: seeds of one row made different numbers of updates: "
-                f"{first_few(self.unequal)}."
-            )
-        if self.averaged:
-            rows = [f"{label} ({count})" for label, count in self.averaged.items()]
-            lines.append(
-                f"NOTE: training made fewer checkpoints than average_checkpoints asks for: "
-                f"{first_few(rows)}."
-            )
-        if self.smaller:
-            rows = [f"{label} ({tokens} tokens)" for label, tokens in self.smaller.items()]
-            lines.append(
-                f"NOTE: memory ran out, so micro-batches were made smaller, at the same batch: "
-                f"{first_few(rows)}."
-            )
+            groups = [f"{value}: {first_few(rows)}" for value, rows in values.items()]
+            if len(groups) > 1:
+                lines.append(f"NOTE: these runs differ in {name}: {'; '.join(groups)}.")
+        averaged = [f"{label} ({count})" for label, count in self.averaged.items()]
+        smaller = [f"{label} ({tokens} tokens)" for label, tokens in self.smaller.items()]
+        for what, rows in (
+            ("seeds of one row made different numbers of updates", self.unequal),
+            ("training made fewer checkpoints than average_checkpoints asks for", averaged),
+            ("memory ran out, so micro-batches were made smaller, at the same batch", smaller),
+        ):
+            if rows:
+                lines.append(f"NOTE: {what}: {first_few(rows)}.")
         return lines
 
 
@@ -93,15 +79,11 @@ def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict
     properties = {"device": provenance.device}
     if provenance.precision is not None:
         properties["precision"] = provenance.precision
-    if (
-        provenance.device == "cpu"
-    ):  # the order of summation, and so the last digits, depends on the threads
+    if provenance.device == "cpu":  # the order of sums, and so the last digits, depends on them
         properties["threads"] = str(provenance.threads)
-    properties |= {
-        name: version
-        for name in (*_PACKAGES, *scorers)
-        if (version := provenance.packages.get(name))
-    }
+    for name in (*_PACKAGES, *scorers):
+        if package := provenance.packages.get(name):
+            properties[name] = package
     code = provenance.ablate
     if code:
         known = code.revision and code.revision[:12] + (" with changes" if code.dirty else "")

@@ -18,7 +18,6 @@ from ablate.store.records import (
     Decoding,
     Measurement,
     MetricsLine,
-    Progress,
     Provenance,
     Result,
     Score,
@@ -88,22 +87,17 @@ def measured_metrics(study: Study) -> tuple[str, ...]:
     """Names of the metrics that a study's runs are measured in: the task's defaults, then those the
     study adds.
     """
-    task = study.task
-    return tuple(
-        dict.fromkeys(
-            (*(metric.name for metric in task.model_metrics), *task.default_metrics, *study.metrics)
-        )
-    )
+    of_model = [metric.name for metric in study.task.model_metrics]
+    return tuple(dict.fromkeys((*of_model, *study.task.default_metrics, *study.metrics)))
 
 
 def read_runs(study: Study, results: Results) -> list[RunResult]:
     """Read every run of every row: base first, each row in the order of the seeds."""
-    metrics = measured_metrics(study)
-    return [
-        _read_run(study, row, run, results.run(run.id), metrics)
-        for row in study.rows
-        for run in study.runs_of(row)
-    ]
+    metrics, runs = measured_metrics(study), []
+    for row in study.rows:
+        for run in study.runs_of(row):
+            runs.append(_read_run(study, row, run, results.run(run.id), metrics))
+    return runs
 
 
 def _read_run(
@@ -115,10 +109,13 @@ def _read_run(
     state = state_of(folder, row.decoding)
     result = folder.read_result() if state in ("done", "diverged") else None
     if result is None:
-        # With a damaged result, a run is never pending.
-        damage = None if state == "pending" else damage_of(folder)
-        note = "" if state == "pending" else damage or _at_step(state, read_progress(folder))
-        return RunResult(row, run, state, planned, note, damage=(damage,) if damage else ())
+        if state == "pending":  # never with a damaged result
+            return RunResult(row, run, state, planned)
+        if damaged := damage_of(folder):
+            return RunResult(row, run, state, planned, damaged, damage=(damaged,))
+        progress = read_progress(folder)
+        note = f"{state} at step {progress.step}" if progress and progress.step else state
+        return RunResult(row, run, state, planned, note)
     common = RunResult(
         row,
         run,
@@ -174,10 +171,6 @@ def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
         yield f"{error}; its code and machine are left out"
 
 
-def _at_step(state: State, progress: Progress | None) -> str:
-    return f"{state} at step {progress.step}" if progress and progress.step else state
-
-
 def log_of(folder: RunFolder, result: Result | None) -> list[MetricsLine]:
     """The metrics log of a run.
 
@@ -231,14 +224,11 @@ def paired_scores(
     differences = scores_of(row.values(), metric).minus(scores_of(of_base.values(), metric))
     resamples = {}
     for seed in differences.by_seed:
-        pair = [
-            [metric.on_scale(score) for score in run.resamples.get(metric.name, ())]
-            for run in (row[seed], of_base[seed])
-        ]
+        pair = _resamples(row[seed], metric), _resamples(of_base[seed], metric)
         # A seed without stored resamples, of a run whose predictions are gone, has no part in the
         # bootstrap.
-        if pair[0] and pair[1]:
-            resamples[seed] = (pair[0], pair[1])
+        if all(pair):
+            resamples[seed] = pair
     states = Counter(run.state for run in row.values())
     base_states = Counter(run.state for run in of_base.values())
     ended = states["done"] + states["diverged"]
@@ -256,6 +246,10 @@ def paired_scores(
     )
 
 
+def _resamples(run: RunResult, metric: Metric) -> list[float]:
+    return list(map(metric.on_scale, run.resamples.get(metric.name, ())))
+
+
 def _base_scores(
     metric: Metric, base: Sequence[RunResult], seeds: Sequence[int], further: Sequence[int]
 ) -> BaseScores:
@@ -271,14 +265,12 @@ def vocabularies_of(study: Study) -> tuple[int, ...]:
 
 def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
     """Signature of each metric, from the study or from its scores; one text if all runs agree."""
-    found = {}
+    of_metrics, sizes = {}, vocabularies_of(study)
     for name in measured_metrics(study):
-        described = study.task.describe(
-            study.task.metrics[name], study.data, vocabularies_of(study)
-        )
-        signed = {run.scores[name].signature for run in runs if name in run.scores}
-        found[name] = sorted(text for text in {described} | signed if text)
-    return found
+        texts = {study.task.describe(study.task.metrics[name], study.data, sizes)}
+        texts |= {run.scores[name].signature for run in runs if name in run.scores}
+        of_metrics[name] = sorted(filter(None, texts))
+    return of_metrics
 
 
 def run_state(run: Run, results: Results) -> State:

@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -103,17 +102,17 @@ def numbers_of(
     for name in metrics:
         if name not in known:
             raise UsageError(unknown_name("metric", name, known))
-    run = _first(columns, RUN)
-    numbers = []
+    run, numbers = _first(columns, RUN), []
     for wanted in metrics or known:
         for index, metric, value in values:
-            if metric == wanted:
-                line = lines[index]
-                item, resample = (_text(line, columns.get(key)) for key in ("item", "resample"))
-                if resample and not resample.removesuffix(".0").isdecimal():
-                    raise UsageError(f'resample "{resample}" is not allowed: must be a number')
-                number = Number(names[index], seeds[index], metric, value, item, resample)
-                numbers.append(replace(number, run=_text(line, run)))
+            if metric != wanted:
+                continue
+            line = lines[index]
+            item, resample = (_text(line, columns.get(key)) for key in ("item", "resample"))
+            if resample and not resample.removesuffix(".0").isdecimal():
+                raise UsageError(f'resample "{resample}" is not allowed: must be a number')
+            place, of_run = (names[index], seeds[index], metric), _text(line, run)
+            numbers.append(Number(*place, value, item, resample, of_run))
     return numbers, notes
 
 
@@ -201,12 +200,9 @@ Values = list[tuple[int, str, float]]  # index of the line, metric and value
 
 
 def _long(lines: Sequence[Line], columns: Mapping[str, str]) -> Values:
-    values = []
+    values: Values = []
     for index, line in enumerate(lines):
-        metric = _text(line, columns["metric"])
-        number = _score(line, columns["value"], metric)
-        if number is not None:
-            values.append((index, metric, number))
+        _add(values, index, line, columns["value"], _text(line, columns["metric"]))
     return values
 
 
@@ -226,23 +222,22 @@ def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[s
             f"which column is the metric? --metric NAME; of numbers are "
             f"{first_few(list(numeric), 12) or 'none'}; {NEEDED}"
         )
-    values = []
+    values: Values = []
     for name in wanted:
         if name not in numeric:
             raise UsageError(unknown_name("metric", name, numeric))
         for index, line in enumerate(lines):
-            number = _score(line, numeric[name], name)
-            if number is not None:
-                values.append((index, name, number))
+            _add(values, index, line, numeric[name], name)
     return values
 
 
-def _score(line: Line, column: str, metric: str) -> float | None:
-    """The value of a metric; None for an empty cell."""
+def _add(values: Values, index: int, line: Line, column: str, metric: str) -> None:
+    """Add the value of a metric; an empty cell has none."""
     number, text = _number(line.get(column)), _text(line, column)
-    if number is None and text:
+    if number is not None:
+        values.append((index, metric, number))
+    elif text:
         raise UsageError(
             f'{metric} "{text[:60]}" is no number; leave it empty, or write nan for a run that '
             f"diverged"
         )
-    return number

@@ -4,27 +4,14 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.formatting import number, spread_text
 from ablate.stats.verdict import Verdict
 from ablate.store.records import Score
-
-
-def mean(values: Iterable[float]) -> float | None:
-    """Arithmetic mean, correctly rounded; None without values."""
-    numbers = list(values)
-    # fmean and stdev round once, at the end: tables do not depend on the order of seeds.
-    return statistics.fmean(numbers) if numbers else None
-
-
-def sample_std(values: Iterable[float]) -> float | None:
-    """Sample standard deviation (n - 1 in the denominator); None for fewer than two values."""
-    numbers = list(values)
-    return statistics.stdev(numbers) if len(numbers) > 1 else None
 
 
 @dataclass(frozen=True)
@@ -45,13 +32,18 @@ class Scores:
     @property
     def mean(self) -> float | None:
         """Arithmetic mean, or geometric of logarithms; None without values."""
-        middle = mean(self.on_scale.values())
-        return math.exp(middle) if self.is_log and middle is not None else middle
+        if not self.n:
+            return None
+        # fmean and stdev round once, at the end: tables do not depend on the order of seeds.
+        middle = statistics.fmean(self.on_scale.values())
+        return math.exp(middle) if self.is_log else middle
 
     @property
     def std(self) -> float | None:
-        """Sample standard deviation, or that of logarithms; None for fewer than two values."""
-        return sample_std(self.on_scale.values())
+        """Sample standard deviation (n - 1 in the denominator), or that of logarithms; None for
+        fewer than two values.
+        """
+        return statistics.stdev(self.on_scale.values()) if self.n > 1 else None
 
     @property
     def on_scale(self) -> Mapping[int, float]:
@@ -66,6 +58,11 @@ class Scores:
         return Scores(
             {seed: value - theirs[seed] for seed, value in self.on_scale.items() if seed in theirs}
         )
+
+    def with_seeds(self, seeds: Collection[int]) -> Scores:
+        """The scores of these seeds."""
+        kept = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
+        return replace(self, by_seed=kept)
 
     def plus(self, shift: float) -> Scores:
         """The scores with a constant added to each."""
@@ -100,6 +97,10 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict for scripts; tests that were not possible are null."""
     seeds, bootstrap = verdict.seed_test, verdict.bootstrap
     low, high = verdict.interval or (None, None)
+    test_set: dict[str, float | None] | None = None
+    if bootstrap:
+        test_set = {"low": bootstrap.low, "high": bootstrap.high, "p": bootstrap.p}
+        test_set["p_holm"] = verdict.p_bootstrap
     return {
         "verdict": verdict.word,
         "text": verdict.text,
@@ -118,14 +119,5 @@ def verdict_json(verdict: Verdict) -> dict[str, Any]:
         "within_margin": verdict.is_within_margin,
         "diverged": verdict.diverged,
         **({} if verdict.look is None else {"settled_at_look": verdict.settled_at}),
-        "test_set": (
-            {
-                "low": bootstrap.low,
-                "high": bootstrap.high,
-                "p": bootstrap.p,
-                "p_holm": verdict.p_bootstrap,
-            }
-            if bootstrap
-            else None
-        ),
+        "test_set": test_set,
     }

@@ -7,14 +7,14 @@ machine.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from ablate.errors import Damaged, StoreError
 from ablate.store import Results, RunFolder
 from ablate.store.files import verify
-from ablate.store.records import evaluation_at
+from ablate.store.records import Result, evaluation_at
 from ablate.study import Row, Selection, Study, read_study
 from ablate.study.study import changes
 from ablate.study.tuning import Tuning
@@ -45,11 +45,18 @@ def _with_tuning(study: Study, results: Results) -> Study:
     trials = study.tuning
     if trials is None:
         return study
-    losses = {
-        row.label: [loss_of(results.run(run.id)) for run in trials.runs_of(row)]
-        for row in trials.rows
-    }
-    return _with_rows(study, [_chosen(study, row, losses) for row in study.rows])
+    losses = {}
+    for trial in trials.rows:
+        losses[trial.label] = [loss_of(results.run(run.id)) for run in trials.runs_of(trial)]
+    rows = []
+    for row in study.rows:
+        if row.tuning is not None:
+            of_trials = [losses[trial.label] for trial in study.trials_of(row)]
+            tuning = _with_losses(row.tuning, of_trials)
+            config = tuning.chosen.config if tuning.chosen else row.config
+            row = replace(row, tuning=tuning, config=config)
+        rows.append(row)
+    return _with_rows(study, rows)
 
 
 def _with_decoding(study: Study, results: Results) -> Study:
@@ -75,17 +82,24 @@ def _with_decoding(study: Study, results: Results) -> Study:
     return _with_rows(study, rows)
 
 
+def _result(folder: RunFolder) -> Result | None:
+    """The result of a run; one that cannot be read counts as missing, and is told wherever runs are
+    shown.
+    """
+    try:
+        return folder.read_result()
+    except StoreError:
+        return None
+
+
 def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
     """The score of a run with a candidate, as `Tuning.losses` has it; infinite if it diverged,
     None if missing.
 
     Raises:
-        StoreError: the result cannot be read.
+        StoreError: the result has lost its score.
     """
-    try:
-        result = folder.read_result()
-    except StoreError:
-        return None  # as a missing one, and told wherever runs are shown
+    result = _result(folder)
     if result is not None and result.outcome == "diverged":
         return math.inf
     decoding = result.decodings.get(row.decoding) if result else None
@@ -102,14 +116,14 @@ def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
 
 def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
     """The study with these rows, compared with their bases."""
+    first, *others = rows
     bases = {row.label: row for row in rows if row.is_base}
-    return replace(
-        study,
-        rows=(
-            rows[0],
-            *(_compared(row, bases.get(row.base, rows[0]), rows[0]) for row in rows[1:]),
-        ),
-    )
+    compared = [first]
+    for row in others:
+        # The base of a further size has its changes from the first base.
+        base = first if row.is_base else bases.get(row.base, first)
+        compared.append(_compared(row, base))
+    return replace(study, rows=tuple(compared))
 
 
 def loss_of(folder: RunFolder) -> float | None:
@@ -117,20 +131,16 @@ def loss_of(folder: RunFolder) -> float | None:
     None if missing.
 
     Raises:
-        StoreError: the result cannot be read, or the evaluation is lost.
+        StoreError: the evaluation is lost.
     """
-    try:
-        result = folder.read_result()
-    except StoreError:
-        return None  # as a missing one, and told wherever runs are shown
+    result = _result(folder)
     if result is None:
         return None
     if result.outcome == "diverged":
         return math.inf
     try:
-        verify(
-            folder.metrics, result.metrics_sha256
-        )  # a choice by a damaged number would train other runs
+        # A choice by a damaged number would train other runs.
+        verify(folder.metrics, result.metrics_sha256)
         perplexity = evaluation_at(folder.metrics, result.chosen_step)
     except Damaged:
         perplexity = None
@@ -140,15 +150,6 @@ def loss_of(folder: RunFolder) -> float | None:
             "to train the run again"
         )
     return math.log(perplexity)
-
-
-def _chosen(study: Study, row: Row, losses: Mapping[str, Sequence[float | None]]) -> Row:
-    """The row with its chosen configuration; as it was if a loss misses."""
-    if row.tuning is None:
-        return row
-    trials = [losses[trial.label] for trial in study.trials_of(row)]
-    tuning = _with_losses(row.tuning, trials)
-    return replace(row, tuning=tuning, config=tuning.chosen.config if tuning.chosen else row.config)
 
 
 def _with_losses(tuning: Tuning, losses: Sequence[Sequence[float | None]]) -> Tuning:
@@ -162,18 +163,13 @@ def _with_losses(tuning: Tuning, losses: Sequence[Sequence[float | None]]) -> Tu
     return replace(tuning, losses=tuple(means))
 
 
-def _compared(row: Row, base: Row, first: Row) -> Row:
-    """The row with its changes from base; a tuned field counts only if the choice for both is made.
-
-    The base of a further size has its changes from the first base.
+def _compared(row: Row, base: Row) -> Row:
+    """The row with its changes from base; a tuned field counts only if the choice for both is
+    made.
     """
-    base = first if row.is_base else base
-    waiting = base.awaits_tuning or row.awaits_tuning
-    tuned = {
-        name
-        for each in (row, base)
-        if each.tuning and waiting
-        for name in each.tuning.candidates[0].values
-    }
-    found = changes(row.config, base.config)
-    return replace(row, changed={name: value for name, value in found.items() if name not in tuned})
+    changed = changes(row.config, base.config)
+    if base.awaits_tuning or row.awaits_tuning:
+        for tuning in (row.tuning, base.tuning):
+            for name in tuning.candidates[0].values if tuning else ():
+                changed.pop(name, None)
+    return replace(row, changed=changed)

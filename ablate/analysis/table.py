@@ -105,23 +105,24 @@ class TableRow:
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
         """A part of the scores in a metric; empty where the results do not have it."""
-        found = {}
+        by_seed = {}
         for run in self.runs:
             score = run.scores.get(metric.name)
-            if score and part.name in score.parts:
-                found[run.run.seed] = score.parts[part.name]
-        return Scores(
-            {seed: found[seed] for seed in self.scores[metric.name].by_seed if seed in found}
-        )
+            if (
+                score
+                and part.name in score.parts
+                and run.run.seed in self.scores[metric.name].by_seed
+            ):
+                by_seed[run.run.seed] = score.parts[part.name]
+        return Scores(by_seed)
 
     def with_seeds(self, seeds: Sequence[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
-        scores, deltas = (
-            {name: replace(one, by_seed={s: x for s, x in one.by_seed.items() if s in seeds})
-             for name, one in each.items()}
-            for each in (self.scores, self.deltas)
-        )  # fmt: skip
-        return replace(self, scores=scores, deltas=deltas)
+        return replace(
+            self,
+            scores={name: scores.with_seeds(seeds) for name, scores in self.scores.items()},
+            deltas={name: delta.with_seeds(seeds) for name, delta in self.deltas.items()},
+        )
 
     @property
     def states(self) -> dict[int, State]:
@@ -140,11 +141,9 @@ class TableRow:
         if counts["done"] == len(self.runs):
             return ""
         reason = next((run.note for run in self.runs if run.note), "pending")
-        return (
-            reason
-            if len(self.runs) == 1
-            else f"{counts['done']} of {len(self.runs)} seeds done; {reason}"
-        )
+        if len(self.runs) == 1:
+            return reason
+        return f"{counts['done']} of {len(self.runs)} seeds done; {reason}"
 
 
 @dataclass(frozen=True)
@@ -172,6 +171,19 @@ class Table:
     position: Position | None = None
     error: float = LEVEL
     is_measured_elsewhere: bool = False
+
+    @property
+    def bases(self) -> list[TableRow]:
+        """The base of each size; a single one in most studies."""
+        return [row for row in self.rows if row.row.is_base]
+
+    def rows_of(self, base: TableRow) -> list[TableRow]:
+        """The rows that are compared with a base."""
+        return [row for row in self.rows if row.row.base == base.row.label and row is not base]
+
+    def verdicts(self, metric: Metric) -> list[Verdict]:
+        """The verdicts in a metric, on every row but base."""
+        return [row.verdicts[metric.name] for row in self.rows if metric.name in row.verdicts]
 
     @property
     def look(self) -> Look | None:
@@ -222,7 +234,7 @@ class Table:
 
         In a study at several sizes, the largest of its families: each size has its own.
         """
-        return max(self.study.family(row.row) for row in self.rows if row.row.is_base)
+        return max(self.study.family(base.row) for base in self.bases)
 
     @property
     def main(self) -> Metric:
@@ -254,30 +266,56 @@ class Table:
         if metric == PPL.name and len(self.vocabularies) > 1:
             return None
         # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
-        means = [
-            scores.mean
-            for row in self.rows
-            if (scores := row.scores[metric]).n == len(self.study.seeds_of(row.row))
-        ]
-        values = [mean for mean in means if mean is not None]
-        digits = self.study.task.metrics[metric].digits
-        if len({number(value, digits) for value in values}) < 2:
+        means = []
+        for row in self.rows:
+            scores = row.scores[metric]
+            if scores.mean is not None and scores.n == len(self.study.seeds_of(row.row)):
+                means.append(scores.mean)
+        shown = self.study.task.metrics[metric]
+        if len({number(mean, shown.digits) for mean in means}) < 2:
             return None
-        return max(values) if self.study.task.metrics[metric].more_is_better else min(values)
+        return max(means) if shown.more_is_better else min(means)
 
-    def against(self, base: TableRow, other: TableRow) -> TableRow:
+    def with_verdicts(self) -> Table:
+        """The table with each row compared with its base; the corrections of the verdicts cover the
+        rows of one base.
+        """
+        compared: dict[str, TableRow] = {}
+        for base in self.bases:
+            for row in self._compared(base, self.rows_of(base), self.study.family(base.row)):
+                compared[row.row.label] = row
+        return replace(self, rows=tuple(compared.get(row.row.label, row) for row in self.rows))
+
+    def against(self, base: TableRow, compared: TableRow) -> TableRow:
         """Compare one row with another as its base, paired by seed: the same row with `deltas` and
         `verdicts`.
 
         The noise over seeds is estimated from all rows; p values are not corrected for other rows.
         """
-        others = [
-            row
-            for row in self.rows
-            if row is not base and (row is other or row.row.base == other.row.base)
-        ]
-        judged = _against(self.study, base, others, 1, self.position)
-        return judged[others.index(other)]
+        rows = []
+        for row in self.rows:
+            is_of_family = row is compared or row.row.base == compared.row.base
+            if is_of_family and row is not base:
+                rows.append(row)
+        return self._compared(base, rows, 1)[rows.index(compared)]
+
+    def _compared(self, base: TableRow, rows: Sequence[TableRow], family: int) -> list[TableRow]:
+        """The rows with their differences and verdicts, corrected for a family of rows."""
+        if not rows:
+            return []
+        looks = self.position.judged if self.position else None
+        runs, judged = [row.runs for row in rows], [dict[str, Verdict]() for _ in rows]
+        for metric in base.scores:
+            verdicts = verdicts_of_rows(self.study, metric, base.runs, runs, family, looks)
+            for of_row, verdict in zip(judged, verdicts, strict=True):
+                of_row[metric] = verdict
+        compared = []
+        for row, of_row in zip(rows, judged, strict=True):
+            deltas = {}
+            for name, scores in base.scores.items():
+                deltas[name] = row.scores[name].minus(scores).plus(of_row[name].shift)
+            compared.append(replace(row, deltas=deltas, verdicts=of_row))
+        return compared
 
     def as_judged(self) -> Table:
         """The table with the scores that its verdicts have seen: those of the seeds up to its
@@ -305,26 +343,21 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
         study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
     rows = [_row(study, row, runs, results) for row in study.rows]
     corpora = tuple(sorted({run.decoding.corpus for run in runs if run.decoding}))
+    problems: dict[str, None] = {}
+    for run in runs:
+        problems |= dict.fromkeys((*run.damage, *run.faults))
+    problems |= dict.fromkeys((*_corpus_faults(runs, results), *damage, *faults))
     return Table(
         study,
-        tuple(against_bases(study, rows, position)),
+        tuple(rows),
         signatures(study, runs),
         corpora,
         (*_remarks(study, runs), *_low_parts(study, rows), *changed, *_overlaps(results, corpora)),
         _archived(runs),
-        tuple(
-            dict.fromkeys(
-                [
-                    *(line for run in runs for line in (*run.damage, *run.faults)),
-                    *_corpus_faults(runs, results),
-                    *damage,
-                    *faults,
-                ]
-            )
-        ),
+        tuple(problems),
         position,
         error,
-    )
+    ).with_verdicts()
 
 
 def paper_metrics(table: Table) -> list[str]:
@@ -342,50 +375,6 @@ def _row(study: Study, row: Row, runs: Sequence[RunResult], results: Results) ->
         _cost(study, row, ours, results),
         paper_row(study.task.paper, row, study.base_of(row)),
     )
-
-
-def against_bases(
-    study: Study, rows: Sequence[TableRow], position: Position | None
-) -> list[TableRow]:
-    """The rows, each compared with its base; the corrections of the verdicts cover the rows of one
-    base.
-    """
-    compared: dict[str, TableRow] = {}
-    for base in (row for row in rows if row.row.is_base):
-        others = [row for row in rows if row.row.base == base.row.label and row is not base]
-        judged = _against(study, base, others, study.family(base.row), position)
-        compared |= {row.row.label: row for row in judged}
-    return [compared.get(row.row.label, row) for row in rows]
-
-
-def _against(
-    study: Study,
-    base: TableRow,
-    others: Sequence[TableRow],
-    family: int,
-    position: Position | None,
-) -> list[TableRow]:
-    """The rows with their differences from base and verdicts, corrected for a family of rows."""
-    if not others:
-        return []
-    looks = position.judged if position else None
-    runs = [row.runs for row in others]
-    verdicts: list[dict[str, Verdict]] = [{} for _ in others]
-    for metric in base.scores:
-        judged = verdicts_of_rows(study, metric, base.runs, runs, family, looks)
-        for of_row, verdict in zip(verdicts, judged, strict=True):
-            of_row[metric] = verdict
-    return [
-        replace(
-            row,
-            deltas={
-                name: row.scores[name].minus(scores).plus(of_row[name].shift)
-                for name, scores in base.scores.items()
-            },
-            verdicts=of_row,
-        )
-        for row, of_row in zip(others, verdicts, strict=True)
-    ]
 
 
 def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
@@ -450,21 +439,25 @@ def _overlaps(results: Results, corpora: Sequence[str]) -> list[str]:
     """A line on the share of test text in the training data; one for all corpora that have the same
     shares.
     """
-    found = (overlap_in(results.corpus(corpus)) for corpus in corpora)
-    texts = dict.fromkeys(
-        shares_text(shares) for shares in found if shares and any(shares.values())
-    )
+    texts: dict[str, None] = {}
+    for corpus in corpora:
+        shares = overlap_in(results.corpus(corpus))
+        if shares and any(shares.values()):
+            texts[shares_text(shares)] = None
     return [f"Test text that also occurs in the training data: {text}." for text in texts]
 
 
 def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
     """The cost of a row from its finished runs."""
     finished = [run for run in runs if run.decoding]
-    seconds = {run.run.seed: run.seconds for run in finished if run.seconds}
-    rates = {
-        run.run.seed: run.tokens_per_second for run in finished if run.tokens_per_second is not None
-    }
-    machines = {_machine(run.provenance) for run in finished if run.provenance}
+    seconds, rates, machines = dict[int, float](), dict[int, float](), set[str]()
+    for run in finished:
+        if run.seconds:
+            seconds[run.run.seed] = run.seconds
+        if run.tokens_per_second is not None:
+            rates[run.run.seed] = run.tokens_per_second
+        if run.provenance:
+            machines.add(_machine(run.provenance))
     flops, per_step = _flops(study, row, finished, results)
     return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)), per_step)
 
@@ -475,7 +468,9 @@ def _flops(
     """FLOPs of the steps made if training has ended, else of the steps planned; and of one step."""
     made = [run.result for run in finished if run.result]
     lengths = lengths_in(results.corpus(made[0].corpus)) if made else None
-    steps = sum(one.steps for one in made) / len(made) if made else cost.steps(row.config, lengths)
+    steps: float | None = cost.steps(row.config, lengths)
+    if made:
+        steps = sum(result.steps for result in made) / len(made)
     per_step = cost.flops_per_step(
         row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed()
     )
@@ -501,19 +496,23 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
         return None
     if any(getattr(base.config, name) != paper.base[name] for name in changed):
         return None  # a d_ff of 1024 is smaller than 2048, and larger than 256
-    match = next((each for each in paper.rows if each.changed == changed), None)
+    for match in paper.rows:
+        if match.changed == changed:
+            break
+    else:
+        return None
     # The paper trains its big model by another recipe too; its other rows share base's.
-    comparable = {*paper.base, *paper.recipe} if match and match.group == "big" else set(paper.base)
-    return match if set(row.changed) <= comparable else None
+    recipe = paper.recipe if match.group == "big" else ()
+    return match if set(row.changed) <= {*paper.base, *recipe} else None
 
 
 def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
     """The fields of the paper's table that a row changes, without head sizes of d_model / h, which
     follow from h.
     """
-    return {
-        name: value
-        for name, value in row.changed.items()
-        if name in paper.base
-        and not (name in ("d_k", "d_v") and row.config.has_derived_heads(name))
-    }
+    changed = {}
+    for name, value in row.changed.items():
+        follows = name in ("d_k", "d_v") and row.config.has_derived_heads(name)
+        if name in paper.base and not follows:
+            changed[name] = value
+    return changed

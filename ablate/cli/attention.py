@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ablate.cli.options import (
-    DEFAULT_RESULTS,
     Device,
     DeviceOption,
     Format,
     OutputFormat,
-    ResultsRoot,
-    RowOfStudy,
-    RunOrStudy,
-    SeedOfRow,
+    TrainedRun,
+    option,
     torch_device,
 )
-from ablate.cli.standard_input import checked_text, piped_text, row_for_text
+from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import plural
-from ablate.store import Results
 from ablate.streams import echo, new_console, print_json
 
 if TYPE_CHECKING:
@@ -46,55 +41,40 @@ class Kind(StrEnum):
 
 
 def command(
-    run: RunOrStudy,
-    row: RowOfStudy = None,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    seed: SeedOfRow = None,
+    trained: TrainedRun,
+    *,
     sentence: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--sentence",
-            metavar="TEXT",
-            help="Source sentence, or text of a language model.",
+            "Source sentence, or text of a language model.",
+            "TEXT",
             show_default="standard input, or the first of the test split",
         ),
     ] = None,
     translation: Annotated[
         str | None,
-        typer.Option(
-            "--translation",
-            metavar="TEXT",
-            help="Target sentence.",
-            show_default="the run's translation",
-        ),
+        option("--translation", "Target sentence.", "TEXT", show_default="the run's translation"),
     ] = None,
     importance: Annotated[
         bool,
-        typer.Option(
-            "--importance",
-            help="Show the rise of the dev loss without each head, instead of weights.",
+        option(
+            "--importance", "Show the rise of the dev loss without each head, instead of weights."
         ),
     ] = False,
     pairs: Annotated[
         int | None,
-        typer.Option(
-            "--pairs",
-            min=1,
-            metavar="N",
-            help="With --importance: the first N records of dev only.",
-        ),
+        option("--pairs", "With --importance: the first N records of dev only.", "N", min=1),
     ] = None,
     kind: Annotated[
-        list[Kind] | None, typer.Option("--kind", help="Only this kind of attention. Repeatable.")
+        list[Kind] | None, option("--kind", "Only this kind of attention. Repeatable.")
     ] = None,
     layer: Annotated[
-        list[int] | None, typer.Option("--layer", metavar="N", help="Only this layer. Repeatable.")
+        list[int] | None, option("--layer", "Only this layer. Repeatable.", "N")
     ] = None,
     out: Annotated[
         list[Path] | None,
-        typer.Option(
-            "--out", metavar="FILE", help="Also write a figure: .pdf, .png or .svg. Repeatable."
-        ),
+        option("--out", "Also write a figure: .pdf, .png or .svg. Repeatable.", "FILE"),
     ] = None,
     format: Format = OutputFormat.rich,
     device: DeviceOption = Device.auto,
@@ -110,13 +90,13 @@ def command(
 
     # Invalid paths are reported before the model is loaded, which takes seconds.
     check_paths(out or [])
-    folder, named = row_for_text(Results(results), run, row, seed, "--sentence takes it")
+    folder, root, named = trained.find("--sentence takes it")
     if not importance:
         sentence = _sentence(sentence)
     from ablate.attention.weights import attention_layers
     from ablate.run.inference import attention_run
 
-    opened = attention_run(folder, Results(results), torch_device(device), named)
+    opened = attention_run(folder, root, torch_device(device), named)
     layers = attention_layers(opened.model, [chosen.value for chosen in kind or ()], layer or ())
     if importance:
         _show_importance(folder.id, _measure(opened, layers, pairs), format, out or [])
@@ -145,11 +125,9 @@ def _show_weights(
 ) -> None:
     """Draw the weights, and print them as JSON, or the means of each head."""
     from ablate.attention import output
+    from ablate.attention.figures import draw_weights
 
-    if out:  # before printing, which stops if the reader of a pipe exits
-        from ablate.attention.figures import draw_weights
-
-        _save(draw_weights(weights, run), out)
+    _save(lambda: draw_weights(weights, run), out)
     if format is OutputFormat.json:
         print_json(output.weights_json(weights, run))
         return
@@ -168,11 +146,9 @@ def _show_importance(
 ) -> None:
     """Draw and print the importance of heads."""
     from ablate.attention import output
+    from ablate.attention.figures import draw_importances
 
-    if out:
-        from ablate.attention.figures import draw_importances
-
-        _save(draw_importances(importances, run), out)
+    _save(lambda: draw_importances(importances, run), out)
     if format is OutputFormat.json:
         print_json(output.importances_json(importances, run))
         return
@@ -187,11 +163,12 @@ def _show_importance(
     )
 
 
-def _save(figure: Figure, paths: list[Path]) -> None:
-    """Write the figure, and report the paths on standard error."""
+def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
+    """Write a figure before anything is printed, which stops if the reader of a pipe exits."""
     from ablate.plotting import save
 
-    save(figure, paths)
+    if paths:
+        save(draw(), paths)
     for path in paths:
         echo(f"Wrote {path}", err=True)
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from ablate.cli.options import StudyFile, StudyOptions
+from ablate.cli.options import StudyFile, StudyOptions, option
 from ablate.formatting import plural, size
 from ablate.streams import echo
 
@@ -19,14 +17,14 @@ def command(
     *,
     weights: Annotated[
         bool,
-        typer.Option(
+        option(
             "--weights",
-            help="Include the weights of finished runs. The table stays; translate and export need "
+            "Include the weights of finished runs. The table stays; translate and export need "
             "them.",
         ),
     ] = False,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Remove the files. Without this option they are listed.")
+        bool, option("--yes", "Remove the files. Without this option they are listed.")
     ] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
+from ablate.cli.options import option
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 
@@ -30,21 +29,21 @@ class PerRun:
 
     gpus_per_run: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--gpus-per-run",
-            metavar="N|auto",
-            help="GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
+            "GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
+            "N|auto",
             show_default="1",
         ),
     ] = None
     processes_per_run: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--processes-per-run",
+            "Processes that train each run together on a CPU: 1, 2, 4 ...",
+            "N",
             min=1,
             max=1024,
-            metavar="N",
-            help="Processes that train each run together on a CPU: 1, 2, 4 ...",
             show_default="1",
         ),
     ] = None
@@ -116,38 +115,27 @@ class ClusterOptions:
 
     on: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--on",
-            metavar="PROFILE",
-            help="Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.",
+            "Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.",
+            "PROFILE",
         ),
     ] = None
     workers: Annotated[
-        int | None,
-        typer.Option(
-            "--workers", min=1, max=10_000, metavar="N", help="With --on: pilots, one a node."
-        ),
+        int | None, option("--workers", "With --on: pilots, one a node.", "N", min=1, max=10_000)
     ] = None
-    partition: Annotated[
-        str | None, typer.Option("--partition", metavar="NAME", help="With --on: the partition.")
-    ] = None
+    partition: Annotated[str | None, option("--partition", "With --on: the partition.", "NAME")] = (
+        None
+    )
     time_limit: Annotated[
-        str | None,
-        typer.Option(
-            "--time", metavar="TIME", help="With --on: time limit of a pilot, such as 4h."
-        ),
+        str | None, option("--time", "With --on: time limit of a pilot, such as 4h.", "TIME")
     ] = None
     gpus_per_node: Annotated[
-        int | None,
-        typer.Option("--gpus-per-node", min=1, metavar="N", help="With --on: GPUs of each pilot."),
+        int | None, option("--gpus-per-node", "With --on: GPUs of each pilot.", "N", min=1)
     ] = None
     sbatch: Annotated[
         list[str] | None,
-        typer.Option(
-            "--sbatch",
-            metavar="OPTION=VALUE",
-            help="With --on: any other option of sbatch. Repeatable.",
-        ),
+        option("--sbatch", "With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
     ] = None
 
     def profile(self) -> Engine | None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
@@ -17,9 +15,10 @@ from ablate.cli.options import (
     Seeds,
     StudyFile,
     StudyOptions,
+    argument,
+    option,
     print_faults,
-    score_with_progress,
-    warn_of_changed_data,
+    scored_table,
 )
 from ablate.errors import Damaged, UsageError
 from ablate.store import Results
@@ -30,10 +29,7 @@ if TYPE_CHECKING:
 
 EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"
 
-RowName = Annotated[
-    str,
-    typer.Argument(metavar="ROW", help="A row's label, or a pattern for one.", show_default=False),
-]
+RowName = Annotated[str, argument("ROW", "A row's label, or a pattern for one.")]
 
 
 def command(
@@ -44,16 +40,12 @@ def command(
     set: Overrides = None,
     seeds: Seeds = None,
     sentences: Annotated[
-        int,
-        typer.Option(
-            "--sentences", min=0, max=1000, metavar="N", help="Example sentences per direction."
-        ),
+        int, option("--sentences", "Example sentences per direction.", "N", min=0, max=1000)
     ] = 3,
     format: Format = OutputFormat.rich,
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
-    from ablate.analysis.table import table_of
-    from ablate.report.compare import compare_rows
+    from ablate.report.compare import compare_rows, print_comparison
     from ablate.study.select import find_row
 
     content, root = StudyOptions(results, set, None, seeds).open(study)
@@ -62,9 +54,7 @@ def command(
         raise UsageError(
             f'"{first}" and "{second}" are the same row, {before.label}; give two rows'
         )
-    warn_of_changed_data(content, root)
-    faults = score_with_progress(content, root)
-    table = table_of(content, root, faults)
+    table = scored_table(content, root)
     print_faults(table)
     rows = {row.row.label: row for row in table.rows}
     comparison = compare_rows(table, rows[before.label], rows[after.label], root)
@@ -72,10 +62,8 @@ def command(
         comparison = _with_sentences(comparison, root, sentences)
     if format is OutputFormat.json:
         print_json(comparison.as_json())
-        return
-    from ablate.report.compare import print_comparison
-
-    print_comparison(comparison)
+    else:
+        print_comparison(comparison)
 
 
 def _with_sentences(comparison: RowComparison, root: Results, count: int) -> RowComparison:

@@ -37,11 +37,7 @@ def list_corpora(
     named = named_corpora(TASKS.values())
     prepared = prepared_corpora(Results(results).corpora)
     if format is OutputFormat.json:
-        lists = {
-            "named": [corpus.as_json() for corpus in named],
-            "prepared": [corpus.as_json() for corpus in prepared],
-        }
-        print_json(lists)
+        print_json({"named": named, "prepared": prepared})
     else:
         print_list(named, prepared)
 

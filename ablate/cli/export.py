@@ -6,9 +6,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, SeedOfRow, find_finished_run
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    ResultsRoot,
+    SeedOfRow,
+    argument,
+    find_finished_run,
+    option,
+)
 from ablate.errors import UsageError
 from ablate.store import Results
 from ablate.streams import echo
@@ -26,17 +31,14 @@ class Library(StrEnum):
 def command(
     run: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN|STUDY [ROW]",
-            help="A run's id or its first characters, or a study's YAML file and the row (base if "
+        argument(
+            "RUN|STUDY [ROW]",
+            "A run's id or its first characters, or a study's YAML file and the row (base if "
             "it is left out).",
-            show_default=False,
         ),
     ],
-    folder: Annotated[
-        Path, typer.Argument(metavar="DIR", help="Output folder; new or empty.", show_default=False)
-    ],
-    to: Annotated[Library, typer.Option("--to", help="Target format.", show_default=False)],
+    folder: Annotated[Path, argument("DIR", "Output folder; new or empty.")],
+    to: Annotated[Library, option("--to", "Target format.", show_default=False)],
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
 ) -> None:

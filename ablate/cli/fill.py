@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
@@ -14,7 +12,9 @@ from ablate.cli.options import (
     ResultsRoot,
     RunOrStudy,
     SeedOfRow,
+    argument,
     find_finished_run,
+    option,
 )
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
@@ -31,18 +31,15 @@ def command(
     run: RunOrStudy,
     row_and_text: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[ROW] TEXT",
-            help="The study's row, base by default; a text with <mask> in it, which is read from "
+        argument(
+            "[ROW] TEXT",
+            "The study's row, base by default; a text with <mask> in it, which is read from "
             "standard input if it is left out.",
-            show_default=False,
         ),
     ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
-    top: Annotated[
-        int, typer.Option("--top", metavar="K", min=1, max=1000, help="Candidates for each mask.")
-    ] = 5,
+    top: Annotated[int, option("--top", "Candidates for each mask.", "K", min=1, max=1000)] = 5,
     format: Format = OutputFormat.rich,
 ) -> None:
     """Fill the masks of a text with a trained masked language model."""

@@ -6,9 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ablate.cli.options import print_faults
+from ablate.cli.options import option, print_faults
 from ablate.errors import UsageError
 from ablate.streams import new_console, print_data
 
@@ -27,8 +25,8 @@ class Format(StrEnum):
     json = "json"
 
 
-TableFormat = Annotated[Format, typer.Option("--format", help="Output format.")]
-Wide = Annotated[bool, typer.Option("--wide", help="All columns, however narrow the terminal.")]
+TableFormat = Annotated[Format, option("--format", "Output format.")]
+Wide = Annotated[bool, option("--wide", "All columns, however narrow the terminal.")]
 
 
 def refuse_wide(wide: bool, format: Format) -> None:

@@ -4,81 +4,50 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    Format,
-    OutputFormat,
-    ResultsRoot,
-    RowOfStudy,
-    RunOrStudy,
-    SeedOfRow,
-)
-from ablate.cli.standard_input import checked_text, piped_text, row_for_text
-from ablate.store import Results
+from ablate.cli.options import Format, OutputFormat, TrainedRun, option
+from ablate.cli.standard_input import checked_text, piped_text
 from ablate.streams import print_data, print_json
 
 EXAMPLE = "ablate generate study.yaml base --prompt 'The ' --tokens 200"
 
 
 def command(
-    run: RunOrStudy,
-    row: RowOfStudy = None,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    seed: SeedOfRow = None,
+    trained: TrainedRun,
+    *,
     prompt: Annotated[
         str | None,
-        typer.Option(
+        option(
             "--prompt",
-            metavar="TEXT",
-            help="Text to continue.",
+            "Text to continue.",
+            "TEXT",
             show_default="standard input, or a new document",
         ),
     ] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(
-            "--tokens",
-            metavar="N",
-            min=1,
-            max=100_000,
-            help="Length of a text.",
-            show_default="the row's",
-        ),
+        option("--tokens", "Length of a text.", "N", min=1, max=100_000, show_default="the row's"),
     ] = None,
-    count: Annotated[
-        int, typer.Option("--count", metavar="N", min=1, max=1000, help="Number of texts.")
-    ] = 1,
+    count: Annotated[int, option("--count", "Number of texts.", "N", min=1, max=1000)] = 1,
     temperature: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--temperature",
-            metavar="T",
+            "0: most likely tokens.",
+            "T",
             min=0.0,
             max=100.0,
-            help="0: most likely tokens.",
             show_default="the row's",
         ),
     ] = None,
     top_k: Annotated[
         int | None,
-        typer.Option(
-            "--top-k",
-            metavar="K",
-            min=1,
-            help="Draw from the K likeliest.",
-            show_default="the row's",
-        ),
+        option("--top-k", "Draw from the K likeliest.", "K", min=1, show_default="the row's"),
     ] = None,
-    draw: Annotated[
-        int, typer.Option("--draw", metavar="N", min=0, help="Seed of the first text's draws.")
-    ] = 1,
+    draw: Annotated[int, option("--draw", "Seed of the first text's draws.", "N", min=0)] = 1,
     format: Format = OutputFormat.rich,
 ) -> None:
     """Generate text with a trained language model."""
-    root = Results(results)
-    folder, named = row_for_text(root, run, row, seed, "--prompt takes it")
+    folder, root, named = trained.find("--prompt takes it")
     text = piped_text() if prompt is None else checked_text(prompt, "--prompt")
     given = {"generated_tokens": tokens, "temperature": temperature, "top_k": top_k}
     from ablate.run.inference import generated_texts

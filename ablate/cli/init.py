@@ -7,9 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ablate.cli.between import study_between
+from ablate.cli.options import argument, option
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
 from ablate.streams import echo
@@ -34,24 +33,23 @@ class Template(StrEnum):
 
 
 def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="The study to write.")] = Path(
+    file: Annotated[Path, argument("FILE", "The study to write.", show_default=True)] = Path(
         "study.yaml"
     ),
     template: Annotated[
         Template,
-        typer.Option(
+        option(
             "--template",
-            help="Translation of generated text, the paper's Table 3, your own text, or another "
-            "task.",
+            "Translation of generated text, the paper's Table 3, your own text, or another task.",
         ),
     ] = Template.quickstart,
     between: Annotated[
         tuple[str, str] | None,
-        typer.Option(
+        option(
             "--between",
-            metavar="FROM TO",
-            help="Two presets, such as gpt2 qwen3: a study with one row for each part in which "
+            "Two presets, such as gpt2 qwen3: a study with one row for each part in which "
             "they differ, in the place of a template.",
+            "FROM TO",
         ),
     ] = None,
 ) -> None:

@@ -6,9 +6,8 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from ablate.cli.formats import Format, TableFormat, Wide, print_table, refuse_wide
+from ablate.cli.options import argument, option
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
 from ablate.streams import echo
@@ -21,47 +20,40 @@ Names = list[str] | None
 def command(
     files: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="FILE",
-            help="CSV or JSON lines with row, seed, metric, value; or an export of W&B, MLflow, "
+        argument(
+            "FILE",
+            "CSV or JSON lines with row, seed, metric, value; or an export of W&B, MLflow, "
             "TensorBoard.",
-            show_default=False,
         ),
     ],
     base: Annotated[
-        str | None,
-        typer.Option("--base", metavar="ROW", help="Row that the others are compared with."),
+        str | None, option("--base", "Row that the others are compared with.", "ROW")
     ] = None,
     metric: Annotated[
-        Names,
-        typer.Option("--metric", metavar="NAME", help="The verdicts' first, then others to show."),
+        Names, option("--metric", "The verdicts' first, then others to show.", "NAME")
     ] = None,
-    lower: Annotated[
-        Names, typer.Option("--lower-is-better", metavar="NAME", help="Of a metric. Repeatable.")
-    ] = None,
+    lower: Annotated[Names, option("--lower-is-better", "Of a metric. Repeatable.", "NAME")] = None,
     higher: Annotated[
-        Names, typer.Option("--higher-is-better", metavar="NAME", help="Of a metric. Repeatable.")
+        Names, option("--higher-is-better", "Of a metric. Repeatable.", "NAME")
     ] = None,
     margin: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--margin",
-            metavar="NUMBER",
-            help="Within this difference in the verdicts' metric a row is as good as base.",
+            "Within this difference in the verdicts' metric a row is as good as base.",
+            "NUMBER",
         ),
     ] = None,
     row: Annotated[
-        Names, typer.Option("--row", metavar="COLUMN", help="A column that names rows. Repeatable.")
+        Names, option("--row", "A column that names rows. Repeatable.", "COLUMN")
     ] = None,
     stream: Annotated[
-        bool,
-        typer.Option("--stream", help="FILE is the log of changes tried one after another."),
+        bool, option("--stream", "FILE is the log of changes tried one after another.")
     ] = False,
     format: TableFormat = Format.rich,
     wide: Wide = False,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Also write one HTML page, with the figure."),
+        Path | None, option("--out", "Also write one HTML page, with the figure.", "FILE")
     ] = None,
 ) -> None:
     """Judge anybody's scores: the verdicts, table and page of a study."""

@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
+from ablate.cli.options import (
+    DEFAULT_RESULTS,
+    ResultsRoot,
+    StudyFile,
+    StudyOptions,
+    argument,
+    option,
+)
 from ablate.streams import echo
 
 EXAMPLE = "ablate logs study.yaml base"
@@ -16,17 +21,10 @@ EXAMPLE = "ablate logs study.yaml base"
 def command(
     study: StudyFile,
     row: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="[ROW]",
-            help="A row: the logs of its runs instead of the pilots'.",
-            show_default=False,
-        ),
+        str | None, argument("[ROW]", "A row: the logs of its runs instead of the pilots'.")
     ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
-    lines: Annotated[
-        int, typer.Option("--lines", min=1, metavar="N", help="Lines of each log.")
-    ] = 20,
+    lines: Annotated[int, option("--lines", "Lines of each log.", "N", min=1)] = 20,
 ) -> None:
     """Show the last lines of the logs of pilots, or of a row's runs."""
     from ablate.analysis.settle import settle

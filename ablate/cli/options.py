@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ablate.errors import StoreError, UsageError, did_you_mean_path
+from ablate.errors import AblateError, StoreError, UsageError, did_you_mean_path
 from ablate.store import Results, RunFolder
 from ablate.store.status import read_failure
 from ablate.streams import echo, new_console
@@ -42,34 +42,28 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
-StudyFile = Annotated[
-    Path, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)
-]
+def option(name: str, help: str, metavar: str | None = None, **facts: Any) -> Any:
+    """An option of a command, as Typer takes it."""
+    return typer.Option(name, help=help, metavar=metavar, **facts)
+
+
+def argument(metavar: str, help: str, show_default: bool | str = False) -> Any:
+    """An argument of a command, as Typer takes it."""
+    return typer.Argument(metavar=metavar, help=help, show_default=show_default)
+
+
+StudyFile = Annotated[Path, argument("STUDY", "The study's YAML file.")]
 RunOrStudy = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN|STUDY",
-        help="A run's id or its first characters, or a study's YAML file.",
-        show_default=False,
-    ),
+    str, argument("RUN|STUDY", "A run's id or its first characters, or a study's YAML file.")
 ]
 RowOfStudy = Annotated[
     str | None,
-    typer.Argument(
-        metavar="ROW",
-        help="Row of the study: its label, or a pattern for one.",
-        show_default="base",
-    ),
+    argument("ROW", "Row of the study: its label, or a pattern for one.", show_default="base"),
 ]
 SeedOfRow = Annotated[
     int | None,
-    typer.Option(
-        "--seed",
-        metavar="N",
-        min=0,
-        max=2**32 - 1,
-        help="Seed of the row.",
-        show_default="the study's first",
+    option(
+        "--seed", "Seed of the row.", "N", min=0, max=2**32 - 1, show_default="the study's first"
     ),
 ]
 
@@ -85,52 +79,38 @@ def _local_folder(folder: Path) -> Path:
 
 ResultsRoot = Annotated[
     Path,
-    typer.Option(
+    option(
         "--results",
-        metavar="DIR",
+        "Folder with the results of all studies.",
+        "DIR",
         file_okay=False,
         callback=_local_folder,
-        help="Folder with the results of all studies.",
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="FIELD=VALUE",
-        help="Set a field of base, or data.FIELD, for this command. Repeatable.",
+    option(
+        "--set", "Set a field of base, or data.FIELD, for this command. Repeatable.", "FIELD=VALUE"
     ),
 ]
 Rows = Annotated[
     list[str] | None,
-    typer.Option(
-        "--rows",
-        metavar="ROWS",
-        help="Base and these rows only: groups, labels, patterns; with commas.",
-    ),
+    option("--rows", "Base and these rows only: groups, labels, patterns; with commas.", "ROWS"),
 ]
 Seeds = Annotated[
-    str | None,
-    typer.Option("--seeds", metavar="SEEDS", help="Seeds instead of the study's: 1,2,3 or 1-3."),
+    str | None, option("--seeds", "Seeds instead of the study's: 1,2,3 or 1-3.", "SEEDS")
 ]
-Format = Annotated[
-    OutputFormat, typer.Option("--format", help="Output to read (rich) or for scripts (json).")
-]
-DeviceOption = Annotated[
-    Device, typer.Option("--device", help="Device; auto uses a GPU if there is one.")
-]
-Offline = Annotated[
-    bool, typer.Option("--offline", help="Download nothing; use files that are already here.")
-]
+Format = Annotated[OutputFormat, option("--format", "Output to read (rich) or for scripts (json).")]
+DeviceOption = Annotated[Device, option("--device", "Device; auto uses a GPU if there is one.")]
+Offline = Annotated[bool, option("--offline", "Download nothing; use files that are already here.")]
 BudgetText = Annotated[
     str | None,
-    typer.Option(
-        "--budget",
-        metavar="TIME",
-        help="Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.",
+    option(
+        "--budget", "Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.", "TIME"
     ),
 ]
 DEFAULT_RESULTS = Path("results")
+STUDIES = (".yaml", ".yml")  # endings of their files
 
 
 @dataclass(frozen=True)
@@ -264,7 +244,7 @@ def _find(
     results: Results, run: str, row: str | None, seed: int | None
 ) -> tuple[RunFolder, Row | None, str]:
     """The run, the row that names it (None if its id does), and the command that trains it."""
-    if row is not None or Path(run).is_file() or Path(run).suffix in (".yaml", ".yml"):
+    if row is not None or Path(run).is_file() or Path(run).suffix in STUDIES:
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
         raise UsageError(
@@ -331,6 +311,32 @@ def find_finished_run(
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
 
 
+@dataclass(frozen=True)
+class TrainedRun:
+    """A trained run, as given to a command that may also take a text."""
+
+    run: RunOrStudy
+    row: RowOfStudy = None
+    results: ResultsRoot = DEFAULT_RESULTS
+    seed: SeedOfRow = None
+
+    def find(self, text: str) -> tuple[RunFolder, Results, Row | None]:
+        """As `find_finished_run`, with the results root.
+
+        `text`: what takes a text, for an argument that names no row because it may be one.
+        """
+        root = Results(self.results)
+        try:
+            folder, named = find_finished_run(root, self.run, self.row, self.seed)
+        except AblateError as error:
+            is_usage, is_study = isinstance(error, UsageError), Path(self.run).suffix in STUDIES
+            if self.row is None or (is_study and not is_usage):
+                raise
+            *before, last = error.lines
+            raise UsageError(*before, f'{last}; if "{self.row}" is a text: {text}') from None
+        return folder, root, named
+
+
 def torch_device(choice: Device) -> torch.device:
     """The torch device for --device.
 
@@ -349,6 +355,14 @@ def go_offline(requested: bool) -> None:
     """Forbid downloads of huggingface_hub, which reads this variable when it is first imported."""
     if requested:
         os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def scored_table(study: Study, results: Results) -> Table:
+    """The table of a study, with the scores that were missing and a warning of changed files."""
+    from ablate.analysis.table import table_of
+
+    warn_of_changed_data(study, results)
+    return table_of(study, results, score_with_progress(study, results))
 
 
 def print_faults(table: Table) -> None:

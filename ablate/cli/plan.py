@@ -23,6 +23,7 @@ from ablate.cli.options import (
     OutputFormat,
     StudyFile,
     StudyOptions,
+    option,
     print_notes,
     warn_of_changed_data,
 )
@@ -49,18 +50,12 @@ def command(
     device: DeviceOption = Device.auto,
     to_see: Annotated[
         float | None,
-        typer.Option(
-            "--to-see",
-            metavar="DIFFERENCE",
-            help="Number of seeds that find a difference of this size.",
-        ),
+        option("--to-see", "Number of seeds that find a difference of this size.", "DIFFERENCE"),
     ] = None,
     spread: Annotated[
         float | None,
-        typer.Option(
-            "--spread",
-            metavar="SD",
-            help="Standard deviation over seeds, if no runs exist to estimate it from.",
+        option(
+            "--spread", "Standard deviation over seeds, if no runs exist to estimate it from.", "SD"
         ),
     ] = None,
     format: Format = OutputFormat.rich,
@@ -81,9 +76,9 @@ def command(
         raise UsageError(
             "--device estimates the time on one device, and --on on a cluster; give one of them"
         )
-    for option, value in (("--to-see", to_see), ("--spread", spread)):
+    for name, value in (("--to-see", to_see), ("--spread", spread)):
         if value is not None and not 0 < value < math.inf:
-            raise UsageError(f"{option}: {value:g} is not a positive number, such as 0.5")
+            raise UsageError(f"{name}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
     on_cpu = device is Device.cpu

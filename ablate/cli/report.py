@@ -5,15 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from ablate.cli.options import (
-    StudyFile,
-    StudyOptions,
-    print_faults,
-    score_with_progress,
-    warn_of_changed_data,
-)
+from ablate.cli.options import StudyFile, StudyOptions, option, print_faults, scored_table
 from ablate.errors import Damaged, UsageError, listed
 from ablate.store import Results
 from ablate.store.files import write_bytes
@@ -35,35 +27,20 @@ def command(
     *,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out",
-            metavar="FILE",
-            help="Output file.",
-            show_default="report.html in the study's results",
-        ),
+        option("--out", "Output file.", "FILE", show_default="report.html in the study's results"),
     ] = None,
     figures: Annotated[
-        Path | None,
-        typer.Option(
-            "--figures", metavar="DIR", help="Also write the figures here, as PDF, PNG and SVG."
-        ),
+        Path | None, option("--figures", "Also write the figures here, as PDF, PNG and SVG.", "DIR")
     ] = None,
     sentences: Annotated[
-        int,
-        typer.Option(
-            "--sentences", min=0, max=1000, metavar="N", help="Number of sample translations."
-        ),
+        int, option("--sentences", "Number of sample translations.", "N", min=0, max=1000)
     ] = 5,
     attention: Annotated[
-        str | None,
-        typer.Option(
-            "--attention", metavar="TEXT", help="Add base's attention weights for this sentence."
-        ),
+        str | None, option("--attention", "Add base's attention weights for this sentence.", "TEXT")
     ] = None,
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
     from ablate.analysis.curves import curves_of
-    from ablate.analysis.table import table_of
     from ablate.page.page import page
     from ablate.report.publish import claim
 
@@ -77,9 +54,7 @@ def command(
         )
     if out is None:
         claim(content, root)
-    warn_of_changed_data(content, root)
-    faults = score_with_progress(content, root)
-    table = table_of(content, root, faults)
+    table = scored_table(content, root)
     print_faults(table)
     curves = curves_of(table, root)
     seen = _attention(table, root, attention) if attention is not None else None
@@ -90,7 +65,7 @@ def command(
     write_bytes(path, text.encode(), durable=False)
     echo(f"Wrote {path}")
     if figures is not None:
-        from ablate.page.figures import figure_files
+        from ablate.page.sections import figure_files
 
         for name, figure in figure_files(table, curves).items():
             write_bytes(figures / name, figure, durable=False)

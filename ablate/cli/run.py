@@ -21,6 +21,7 @@ from ablate.cli.options import (
     StudyFile,
     StudyOptions,
     go_offline,
+    option,
     print_notes,
     score_with_progress,
 )
@@ -49,12 +50,12 @@ class ResourceOptions:
     device: DeviceOption = Device.auto
     jobs: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--jobs",
+            "Jobs at once, which may share GPUs.",
+            "N",
             min=1,
             max=1024,
-            metavar="N",
-            help="Jobs at once, which may share GPUs.",
             show_default="one per GPU, or per CPU core",
         ),
     ] = None
@@ -83,20 +84,16 @@ def command(
     budget: BudgetText = None,
     log: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
             "--log",
-            metavar="LOGGER",
+            "Also log to tensorboard, mlflow or wandb. Repeatable.",
+            "LOGGER",
             envvar="ABLATE_LOG",
-            help="Also log to tensorboard, mlflow or wandb. Repeatable.",
         ),
     ] = None,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Run failed runs again.")
-    ] = False,
+    retry_failed: Annotated[bool, option("--retry-failed", "Run failed runs again.")] = False,
     cluster: ClusterOptions,
-    detach: Annotated[
-        bool, typer.Option("--detach", help="With --on: return after the submission.")
-    ] = False,
+    detach: Annotated[bool, option("--detach", "With --on: return after the submission.")] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.analysis.missing import failed_before
@@ -258,7 +255,6 @@ def _is_retried(job: JobFolder, part: Study) -> bool:
 
 def _publish(study: Study, root: Results, console: Console) -> None:
     """Print the table of a study, and write it if it is that of the whole study."""
-    from ablate.analysis.looks import record_judgment
     from ablate.analysis.table import table_of
     from ablate.report import publish, render
 
@@ -271,8 +267,7 @@ def _publish(study: Study, root: Results, console: Console) -> None:
         )
         return
     publish.claim(study, root)
-    publish.publish(table, root)
-    record_judgment(study, root)
+    publish.publish_results(study, table, root)
 
 
 def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:

@@ -5,14 +5,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from typing import TYPE_CHECKING
 
-from ablate.cli.options import find_finished_run
-from ablate.errors import AblateError, DataError, UsageError
-from ablate.store import Results, RunFolder
-
-if TYPE_CHECKING:
-    from ablate.study import Row
+from ablate.errors import DataError, UsageError
 
 
 def input_lines() -> list[str]:
@@ -49,16 +43,3 @@ def checked_text(text: str, option: str) -> str:
     except UnicodeEncodeError:
         raise UsageError(f"{option}: not valid UTF-8") from None
     return text
-
-
-def row_for_text(
-    results: Results, run: str, row: str | None, seed: int | None, option: str
-) -> tuple[RunFolder, Row | None]:
-    """As `find_finished_run`; an argument that names no row may be a text, which has an option."""
-    try:
-        return find_finished_run(results, run, row, seed)
-    except AblateError as error:
-        if row is None or (not isinstance(error, UsageError) and run.endswith((".yaml", ".yml"))):
-            raise
-        *before, last = error.lines
-        raise UsageError(*before, f'{last}; if "{row}" is a text: {option}') from None

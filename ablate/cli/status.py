@@ -6,15 +6,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from ablate.cli.cluster import job_lines
 from ablate.cli.options import (
     Format,
     OutputFormat,
     SeedOfRow,
     StudyOptions,
+    argument,
     find_run,
+    option,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -28,31 +28,21 @@ if TYPE_CHECKING:
 
 EXAMPLE = "ablate status study.yaml --watch"
 
-StudyOrRun = Annotated[
-    Path,
-    typer.Argument(
-        metavar="STUDY|RUN", help="The study's YAML file, or the id of one run.", show_default=False
-    ),
-]
+StudyOrRun = Annotated[Path, argument("STUDY|RUN", "The study's YAML file, or the id of one run.")]
 _RUN_ID = re.compile(r"[0-9a-f]{3,12}")
 LOG_LINES = 3  # shown for a failed run
 
 
 def command(
     study: StudyOrRun,
-    row: Annotated[
-        str | None,
-        typer.Argument(metavar="ROW", help="Show the run of this row only.", show_default=False),
-    ] = None,
+    row: Annotated[str | None, argument("ROW", "Show the run of this row only.")] = None,
     *,
     options: StudyOptions,
     seed: SeedOfRow = None,
     format: Format = OutputFormat.rich,
     watch: Annotated[
         bool,
-        typer.Option(
-            "--watch", help="Show live progress until every run has ended; Ctrl-C stops watching."
-        ),
+        option("--watch", "Show live progress until every run has ended; Ctrl-C stops watching."),
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""

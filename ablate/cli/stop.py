@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, option
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import plural
 from ablate.streams import echo
@@ -18,7 +16,7 @@ def command(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
     now: Annotated[
-        bool, typer.Option("--now", help="Also cancel the study's Slurm jobs, running and waiting.")
+        bool, option("--now", "Also cancel the study's Slurm jobs, running and waiting.")
     ] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""

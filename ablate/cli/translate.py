@@ -4,46 +4,30 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    ResultsRoot,
-    RowOfStudy,
-    RunOrStudy,
-    SeedOfRow,
-)
-from ablate.cli.standard_input import input_lines, row_for_text
-from ablate.store import Results
+from ablate.cli.options import TrainedRun, option
+from ablate.cli.standard_input import input_lines
 from ablate.streams import echo, print_data
 
 EXAMPLE = "echo 'a small dog sleeps' | ablate translate study.yaml 'A h=1' --seed 2"
 
 
 def command(
-    run: RunOrStudy,
-    row: RowOfStudy = None,
-    results: ResultsRoot = DEFAULT_RESULTS,
-    seed: SeedOfRow = None,
+    trained: TrainedRun,
+    *,
     beam: Annotated[
         int | None,
-        typer.Option(
-            "--beam",
-            metavar="K",
-            min=1,
-            max=1024,
-            help="Beam size.",
-            show_default="the row's, or the task's",
+        option(
+            "--beam", "Beam size.", "K", min=1, max=1024, show_default="the row's, or the task's"
         ),
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(
+        option(
             "--alpha",
-            metavar="A",
+            "Exponent of the length penalty.",
+            "A",
             min=0.0,
             max=10.0,
-            help="Exponent of the length penalty.",
             show_default="the row's, or the task's",
         ),
     ] = None,
@@ -53,14 +37,12 @@ def command(
     With a study, the decoding settings of the row apply: beam size, length penalty, limits,
     constraint. With a run id, the task's defaults apply.
     """
-    folder, named = row_for_text(
-        Results(results), run, row, seed, "text is read from standard input"
-    )
+    folder, root, named = trained.find("text is read from standard input")
     sentences = input_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 
     decoding = named.config if named else None
-    texts = translate_text(folder, Results(results), sentences, decoding, beam=beam, alpha=alpha)
+    texts = translate_text(folder, root, sentences, decoding, beam=beam, alpha=alpha)
     for number, line in enumerate(texts, 1):
         if line is None:
             echo(

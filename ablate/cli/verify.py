@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ablate.cli.options import (
-    Device,
-    DeviceOption,
-    StudyOptions,
-    torch_device,
-)
+from ablate.cli.options import Device, DeviceOption, StudyOptions, argument, option, torch_device
 from ablate.errors import EXIT_RUN_FAILED, StoreError, UsageError
 from ablate.store import Results, RunFolder
 from ablate.streams import echo
@@ -27,9 +22,7 @@ if TYPE_CHECKING:
 EXAMPLE = "ablate verify study.yaml --stored"
 STEPS = 4  # of the check of resumption
 
-OptionalStudy = Annotated[
-    Path | None, typer.Argument(metavar="STUDY", help="The study's YAML file.", show_default=False)
-]
+OptionalStudy = Annotated[Path | None, argument("STUDY", "The study's YAML file.")]
 
 
 def command(
@@ -39,26 +32,19 @@ def command(
     device: DeviceOption = Device.auto,
     steps: Annotated[
         int | None,
-        typer.Option(
+        option(
             "--steps",
+            "Training steps for the check of resumption.",
+            "N",
             min=2,
             max=1000,
-            metavar="N",
-            help="Training steps for the check of resumption.",
             show_default=str(STEPS),
         ),
     ] = None,
-    stored: Annotated[
-        bool, typer.Option("--stored", help="Check stored files only; train nothing.")
-    ] = False,
+    stored: Annotated[bool, option("--stored", "Check stored files only; train nothing.")] = False,
     filesystem: Annotated[
         Path | None,
-        typer.Option(
-            "--filesystem",
-            metavar="DIR",
-            file_okay=False,
-            help="Check that DIR can hold a results root.",
-        ),
+        option("--filesystem", "Check that DIR can hold a results root.", "DIR", file_okay=False),
     ] = None,
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import score_with_progress
+from ablate.cli.options import option, score_with_progress
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
 from ablate.streams import echo, new_console
 
@@ -21,28 +21,19 @@ EXAMPLE = "ablate work --job results/table3/jobs/20260102-030405"
 
 def command(
     job: Annotated[
-        Path,
-        typer.Option(
-            "--job", metavar="DIR", file_okay=False, help="Folder of the job.", show_default=False
-        ),
+        Path, option("--job", "Folder of the job.", "DIR", file_okay=False, show_default=False)
     ],
     index: Annotated[
-        int,
-        typer.Option(
-            "--index", min=0, metavar="N", help="Number of this pilot in the job, from 0."
-        ),
+        int, option("--index", "Number of this pilot in the job, from 0.", "N", min=0)
     ] = 0,
     close: Annotated[
-        bool, typer.Option("--close", help="Print the table, and submit the remaining runs again.")
+        bool, option("--close", "Print the table, and submit the remaining runs again.")
     ] = False,
     attached: Annotated[
-        bool, typer.Option("--attached", help="Save and leave when standard input ends.")
+        bool, option("--attached", "Save and leave when standard input ends.")
     ] = False,
     pilots: Annotated[
-        int | None,
-        typer.Option(
-            "--drive", min=1, metavar="N", help="Run N pilots as tasks of Ray, then --close."
-        ),
+        int | None, option("--drive", "Run N pilots as tasks of Ray, then --close.", "N", min=1)
     ] = None,
 ) -> None:
     """Work on a job of `ablate run --on` until no run is left for this pilot."""
@@ -87,12 +78,11 @@ def _close(folder: JobFolder) -> int:
 
     The job is closed last, so that whoever waits for its end finds the table.
     """
-    from ablate.analysis.looks import record_judgment
     from ablate.analysis.table import table_of
     from ablate.cluster.submission import close_finished, open_job, submit_again
     from ablate.plan.plan import plan_of
     from ablate.report import render
-    from ablate.report.publish import publish
+    from ablate.report.publish import publish_results
 
     _, study = open_job(folder)
     score_with_progress(study, folder.results)
@@ -101,8 +91,7 @@ def _close(folder: JobFolder) -> int:
     reason = submit_again(folder, _log)
     try:
         if not study.is_modified:  # which may be refused
-            publish(table, folder.results)
-            record_judgment(study, folder.results)
+            publish_results(study, table, folder.results)
     finally:
         if reason is not None:
             folder.close(reason)

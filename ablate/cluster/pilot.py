@@ -21,7 +21,7 @@ from ablate.analysis.missing import ENDED, on_some_host, on_this_host
 from ablate.analysis.stages import Stage, execute_stages, next_stage
 from ablate.cluster.engine import START_SECONDS, Allocation
 from ablate.cluster.profiles import engine_of
-from ablate.cluster.submission import CANCELLED, is_over, open_job
+from ablate.cluster.submission import CANCELLED, is_over, open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import devices_text
@@ -40,7 +40,6 @@ from ablate.store.jobs import (
     PilotReport,
 )
 from ablate.store.machine import process_mark
-from ablate.store.status import read_progress
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -177,8 +176,7 @@ class Pilot(Control):
 
     def step_of(self, run: str) -> int:
         """The last reported step of a run."""
-        progress = read_progress(self.results.run(run))
-        return (progress.step or 0) if progress else 0
+        return steps_of(self.results.run(run))
 
     def write(self, phase: PilotPhase | None = None, reason: str = "") -> None:
         """Write the report of this pilot."""

@@ -116,7 +116,41 @@ class Ray(Engine):
     def drive(
         self, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
     ) -> bool:
-        return _drive(self, folder, python, pilots, log)
+        signals: list[int] = []
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            signals.append(number)
+
+        ray = _connect(self.address)
+        try:
+            if not self.node_wait:
+                refuse_too_large(self, _nodes(ray))
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, on_signal)
+            signal.signal(signal.SIGHUP, signal.SIG_IGN)
+            echo(CONNECTED)
+            os.dup2(2, 1)  # the submitting process has closed the pipe
+            log(f"{plural(pilots, 'pilot')} on Ray at {self.address}")
+            # Before a node is there, because an autoscaler starts nodes for tasks that wait.
+            waiting = _submit(ray, self, folder, python, pilots)
+            has_node, is_cancelled = not self.node_wait, False
+            deadline = time.monotonic() + self.node_wait
+            while waiting:
+                done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
+                for task in done:
+                    log(f"pilot {waiting.pop(task)}: {_outcome(ray, task)}")
+                reason = STOPPED if signals else folder.stop_reason()
+                if reason is not None and not is_cancelled:
+                    is_cancelled = True
+                    log(f"{reason}: pilots save and leave")
+                    for task in waiting:
+                        ray.cancel(task)
+                if not has_node and not is_cancelled:
+                    is_last = time.monotonic() >= deadline
+                    has_node = _has_node(folder, self, _nodes(ray), is_last)
+        finally:
+            ray.shutdown()
+        return not signals
 
 
 def require_ray() -> None:
@@ -157,52 +191,6 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
 
 
 # The driver
-
-
-def _drive(
-    profile: Ray, folder: JobFolder, python: str, pilots: int, log: Callable[[str], None]
-) -> bool:
-    """Run pilots as tasks of Ray; see `Engine.drive`.
-
-    Raises:
-        UsageError: there is no cluster at the job's address, or no node there fits a pilot, at once
-            or, with an autoscaler, in `node_wait` seconds.
-    """
-    signals: list[int] = []
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        signals.append(number)
-
-    ray = _connect(profile.address)
-    try:
-        if not profile.node_wait:
-            refuse_too_large(profile, _nodes(ray))
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, on_signal)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
-        echo(CONNECTED)
-        os.dup2(2, 1)  # the submitting process has closed the pipe
-        log(f"{plural(pilots, 'pilot')} on Ray at {profile.address}")
-        # Before a node is there, because an autoscaler starts nodes for tasks that wait.
-        waiting = _submit(ray, profile, folder, python, pilots)
-        has_node, is_cancelled = not profile.node_wait, False
-        deadline = time.monotonic() + profile.node_wait
-        while waiting:
-            done, _ = ray.wait(list(waiting), num_returns=1, timeout=WAIT_SECONDS)
-            for task in done:
-                log(f"pilot {waiting.pop(task)}: {_outcome(ray, task)}")
-            reason = STOPPED if signals else folder.stop_reason()
-            if reason is not None and not is_cancelled:
-                is_cancelled = True
-                log(f"{reason}: pilots save and leave")
-                for task in waiting:
-                    ray.cancel(task)
-            if not has_node and not is_cancelled:
-                is_last = time.monotonic() >= deadline
-                has_node = _has_node(folder, profile, _nodes(ray), is_last)
-    finally:
-        ray.shutdown()
-    return not signals
 
 
 def _nodes(ray: Any) -> list[Mapping[str, float]]:

@@ -18,7 +18,7 @@ from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.plan.resources import refuse_full_disk
-from ablate.store import Results
+from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.jobs import (
     NOTHING_LEFT,
@@ -154,9 +154,14 @@ def work_done(study: Study, results: Results) -> int:
     total = 0
     for run in study.all_runs():
         folder = results.run(run.id)
-        progress = read_progress(folder)
-        total += (progress.step or 0 if progress else 0) + folder.result.exists()
+        total += steps_of(folder) + folder.result.exists()
     return total
+
+
+def steps_of(folder: RunFolder) -> int:
+    """The last reported step of a run."""
+    progress = read_progress(folder)
+    return (progress.step or 0) if progress else 0
 
 
 def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from ablate.analysis.missing import (
     Retries,
@@ -64,20 +63,10 @@ class Launch:
         return self.states["done"] == self.runs
 
 
-class Observer(Watcher, Protocol):
-    """Receives what happens before the first run starts, and then the events of the launch."""
-
-    def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
-        """The first run is about to start: the corpus of base, the slots, the number of runs."""
-
-    def log(self, line: str) -> None:
-        """A step in the preparation of a corpus, or a damage that is repaired."""
-
-
 def launch(
     stage: Stage,
     results: Results,
-    observer: Observer,
+    observer: Watcher,
     resources: Resources = DEFAULT_RESOURCES,
     retries: Retries = never,
     *,
@@ -145,7 +134,7 @@ def launch(
     Scheduler(executor, job_for, results.run, outcome_of, observer, control).run(missing)
 
 
-def _log_damage(run: Run, results: Results, observer: Observer) -> None:
+def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
     """Log that a damaged result or its predictions are made again."""
     damage = damage_of(results.run(run.id)) or damaged_predictions(run, results)
     if damage is not None:

@@ -11,13 +11,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
 from ablate.run.job import Job, JobEvent
 from ablate.store import RunFolder
 from ablate.store.status import read_failure, record_failure
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 TICK_SECONDS = 0.5
 MAX_DEATHS = 3  # of workers with one run, before the run counts as failed
@@ -28,7 +31,13 @@ MAX_BUSY_SECONDS = 60.0
 
 
 class Watcher(Protocol):
-    """Receives the events of a launch."""
+    """Receives what happens before the first run starts, and then the events of the launch."""
+
+    def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
+        """The first run is about to start: the corpus of base, the slots, the number of runs."""
+
+    def log(self, line: str) -> None:
+        """A step in the preparation of a corpus, or a damage that is repaired."""
 
     def started(self, run: str) -> None:
         """A run was submitted."""

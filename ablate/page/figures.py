@@ -9,10 +9,8 @@ by which the page hides and highlights them.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from itertools import accumulate, pairwise, product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import accumulate, product
 from statistics import NormalDist
 from typing import Any
 
@@ -22,35 +20,17 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import Bbox, ScaledTranslation
 
 from ablate.analysis.curves import AXES, Curve
-from ablate.analysis.designs import DesignEffects, design_effects, metrics_of
-from ablate.analysis.ladder import Ladder, ladders
-from ablate.analysis.table import Table
+from ablate.analysis.ladder import Ladder
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import fold, printable
-from ablate.page.points import (
-    COSTS,
-    Interval,
-    Line,
-    Panel,
-    Point,
-    alike,
-    contrasts,
-    intervals,
-    over_test_sizes,
-    panels,
-    points,
-    ratios_by_axis,
-    within_axis,
-)
+from ablate.page.points import Interval, Line, Panel, Point, alike, split, within_axis
 from ablate.plotting import (
     COLUMN,
-    FORMATS,
     PALETTE,
     SERIES,
     SMALL,
     is_spread,
     new_figure,
-    render,
     set_range,
     style,
 )
@@ -66,84 +46,6 @@ TITLE_HEIGHT, PANEL_HEIGHT, POINTS_HEIGHT = 0.2, 1.7, 2.2
 LEAST_EFFECTS = 7  # of a half-normal plot: those of 8 cells
 DIGIT, STEP = 4.5, 3.5  # typographic points: width of a digit, half the height of a number
 LEADER = {"arrowstyle": "-", "linewidth": 0.4, "color": PALETTE["soft"], "shrinkA": 0, "shrinkB": 2}
-
-
-def figure_files(
-    table: Table, curves: Sequence[Curve], kinds: Sequence[str] = FORMATS
-) -> dict[str, bytes]:
-    """Every figure that has data, in each of the formats, by file name.
-
-    The same results give the same bytes.
-    """
-    files = {}
-    for name, draw in _figures(table, curves).items():
-        figure = draw()
-        for kind in kinds:
-            files[f"{name}.{kind}"] = render(figure, kind)
-    return files
-
-
-def _figures(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
-    found: dict[str, Callable[[], Figure]] = {}
-    for metric in table.compared:
-        rows = intervals(table, metric)
-        if any(row.mean is not None for row in rows):
-            found[f"against-base-{metric.name}"] = partial(draw_intervals, rows, metric)
-    groups = panels(curves)
-    if groups:
-        found["learning-curves"] = partial(draw_curves, groups)
-    for axis in list(AXES)[1:]:
-        along = panels([curve.by(axis) for curve in curves])
-        if along:
-            found[f"learning-curves-{axis}"] = partial(draw_curves, along)
-    for cost, title in COSTS.items():
-        rows_with_cost = points(table, cost)
-        if rows_with_cost:
-            found[f"cost-{cost}"] = partial(draw_points, rows_with_cost, table.main, title)
-    lines, size = over_test_sizes(table)
-    if lines:
-        title = f"{table.main.title} ({table.main.side})"
-        found[f"over-{size}-{table.main.name}"] = partial(
-            draw_lines, lines, f"{size} of test items", title
-        )
-    return {**found, **_figures_of_designs(table, curves)}
-
-
-def _file_names(designs: Iterable[DesignEffects]) -> Iterator[tuple[DesignEffects, str]]:
-    """Yield each design with a part of a file name that no other has: `opt.a` and `opt a` are
-    `opt-a` and `opt-a-2`.
-    """
-    used: set[str] = set()
-    for design in designs:
-        name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
-        number = 1
-        while name in used:
-            number += 1
-            name = f"{slug}-{number}"
-        used.add(name)
-        yield design, name
-
-
-def _figures_of_designs(table: Table, curves: Sequence[Curve]) -> dict[str, Callable[[], Figure]]:
-    """Effects of factorials and paths, differences over sizes, and effective speed-ups."""
-    found: dict[str, Callable[[], Figure]] = {}
-    for design, name in _file_names(design_effects(table)):
-        for metric in metrics_of(table):
-            effects = contrasts(design, metric)
-            if any(one.mean is not None for one in effects):
-                found[f"effects-{name}-{metric.name}"] = partial(
-                    draw_intervals, effects, metric, effect_label(metric)
-                )
-            if design.is_factorial and len(effects) >= LEAST_EFFECTS:
-                found[f"half-normal-{name}-{metric.name}"] = partial(
-                    draw_half_normal, effects, metric
-                )
-    for ladder in ladders(table):
-        if ladder.has_differences:
-            found[f"sizes-{ladder.metric.name}"] = partial(draw_sizes, ladder)
-    for axis, ratios in ratios_by_axis(curves).items():
-        found[f"speed-up-{axis}"] = partial(draw_ratios, ratios, AXES[axis])
-    return found
 
 
 def effect_label(metric: Metric) -> str:
@@ -226,13 +128,13 @@ def _interval(
         ends = [min(max(end, low), high) for end in (row.low, row.high)]
         axes.plot(ends, (y, y), color=color, linewidth=1.3, gid=_id(row.row))
     marker = MARKERS.get(row.word, "o")
-    look: dict[str, Any] = {
+    drawn: dict[str, Any] = {
         "color": color,
         "markerfacecolor": fill,
         "markersize": 4.5,
         "gid": _id(row.row),
     }
-    axes.plot((at,), (y,), marker, clip_on=at == row.mean, **look)
+    axes.plot((at,), (y,), marker, clip_on=at == row.mean, **drawn)
     # A row off the axis has its difference in numbers, with an arrow towards it.
     if row.mean < low:
         _note(axes, row, (at, y), f"\N{LEFTWARDS ARROW} {written(row.mean)}", color)
@@ -300,15 +202,15 @@ def _evaluated(panel: Panel) -> Iterator[tuple[float, float]]:
 
 def _curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
     is_base = color == "base"
-    look: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row)}
-    look["zorder"] = 3 if is_base else 2
+    drawn: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row)}
+    drawn["zorder"] = 3 if is_base else 2
     for run in curve.points.values():
-        axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **look)
+        axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **drawn)
     # A single evaluation makes no line.
     marker = "o" if len(curve.mean) == 1 else None
-    look |= {"linewidth": 1.4, "marker": marker, "markersize": 3}
+    drawn |= {"linewidth": 1.4, "marker": marker, "markersize": 3}
     x, y = [point[0] for point in curve.mean], [point[1] for point in curve.mean]
-    axes.plot(x, y, "--" if is_base else "-", label=_key(name), **look)
+    axes.plot(x, y, "--" if is_base else "-", label=_key(name), **drawn)
 
 
 def _key(name: str) -> str:
@@ -352,9 +254,7 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
         y: label of the vertical axis.
         from_base: whether the values are differences from base, over sizes of models.
     """
-    count = -(-len(lines) // len(SERIES))
-    ends = [len(lines) * part // count for part in range(count + 1)]
-    parts = [lines[start:end] for start, end in pairwise(ends)]
+    parts = split(lines, len(SERIES))
     folded = sum(len(fold(line.name, KEY_LETTERS)) for line in lines)
     places = [place for line in lines for place, _ in line.points]
     values = [0.0] if from_base else []
@@ -378,13 +278,13 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
 
 
 def _line(axes: Axes, line: Line, color: str) -> None:
-    look: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
+    drawn: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
     places = [place for place, _ in line.points]
     for seed in sorted({seed for _, scores in line.points for seed in scores.by_seed}):
         values = [scores.by_seed.get(seed, math.nan) for _, scores in line.points]
-        axes.plot(places, values, linewidth=0.5, alpha=0.5, **look)
+        axes.plot(places, values, linewidth=0.5, alpha=0.5, **drawn)
     means = [math.nan if scores.mean is None else scores.mean for _, scores in line.points]
-    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=_key(line.name), **look)
+    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=_key(line.name), **drawn)
 
 
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
@@ -431,11 +331,11 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
     axes.set(xlabel=x, ylabel=y)
     for row in rows:
         marker, color = ("D", "base") if row.is_base else ("o", "c0")
-        look: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row)}
-        look["zorder"] = 3 if row.is_base else 2
+        drawn: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row)}
+        drawn["zorder"] = 3 if row.is_base else 2
         if row.std:
-            axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **look)
-        axes.plot((row.cost,), (row.score,), marker, markersize=4, **look)
+            axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **drawn)
+        axes.plot((row.cost,), (row.score,), marker, markersize=4, **drawn)
     handle = Line2D([], [], linestyle="none")
     legend = figure.legend(
         [handle] * len(rows), names, loc="outside lower left", ncols=columns, handlelength=0

@@ -8,7 +8,6 @@ import re
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import cache
-from itertools import groupby
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -18,7 +17,7 @@ from ablate.analysis.table import Table
 from ablate.formatting import visible
 from ablate.report.columns import paper_layout
 from ablate.report.conclusion import conclusion
-from ablate.report.layout import Layout, one_line_heads
+from ablate.report.layout import Layout
 from ablate.report.render import further_tables
 
 
@@ -31,7 +30,7 @@ class Best(str):
 @cache
 def environment() -> Environment:
     """Return the environment of `templates/`. Everything that a template is given is escaped."""
-    found = Environment(
+    templates = Environment(
         # StrictUndefined: a misspelled name in a template is an error and not an empty cell.
         loader=PackageLoader("ablate.page"),
         autoescape=True,
@@ -40,10 +39,10 @@ def environment() -> Environment:
         finalize=_visible,
     )
     # Where a narrow screen may break a label, beside its spaces.
-    found.filters["parts"] = lambda text: re.split(r"(?<=[=,])", text)
-    found.filters["word_differences"] = word_differences
-    found.tests["best"] = lambda cell: isinstance(cell, Best)
-    return found
+    templates.filters["parts"] = lambda text: re.split(r"(?<=[=,])", text)
+    templates.filters["word_differences"] = word_differences
+    templates.tests["best"] = lambda cell: isinstance(cell, Best)
+    return templates
 
 
 def _visible(value: object) -> object:
@@ -62,9 +61,8 @@ def word_differences(text: str, reference: str) -> list[tuple[str, str]]:
     """
     ours, theirs = text.split(), reference.split()
     parts = []
-    for kind, low, high, first, last in SequenceMatcher(
-        None, theirs, ours, autojunk=False
-    ).get_opcodes():
+    matcher = SequenceMatcher(None, theirs, ours, autojunk=False)
+    for kind, low, high, first, last in matcher.get_opcodes():
         if kind == "equal":
             parts.append(("same", " ".join(ours[first:last])))
             continue
@@ -82,10 +80,8 @@ def table_html(table: Table, against_paper: bool = False, with_cost: bool = Fals
     Each design has a table of its own below, and so have several sizes.
     """
     layout = paper_layout(table, Best, against_paper, with_cost, every_setting=False)
-    context = table_context(table, layout)
-    further = [(title, one_line_heads(found)) for title, found in further_tables(table)]
-    template = environment().get_template("table.html")
-    return template.render(context | {"conclusion": conclusion(table), "further": further})
+    below = {"conclusion": conclusion(table), "further": list(further_tables(table))}
+    return environment().get_template("table.html").render(table_context(table, layout) | below)
 
 
 def table_context(
@@ -99,13 +95,14 @@ def table_context(
         is_page: whether the legend can be folded, as on the page.
         links: by row label, the anchor of the row's runs.
     """
-    cells = zip(*(column.cells for column in layout.columns), strict=True)
-    rows = [
-        {"label": row.row.label, "group": row.row.group, "cells": row_cells}
-        for row, row_cells in zip(table.rows, cells, strict=True)
-    ]
     legend = layout.legend_with("bold")
-    groups = [list(group) for _, group in groupby(rows, key=lambda row: row["group"])]
+    groups: list[list[dict[str, Any]]] = []
+    before = None
+    for row, cells in zip(table.rows, layout.rows, strict=True):
+        if row.row.group != before:
+            groups.append([])
+        before = row.row.group
+        groups[-1].append({"label": row.row.label, "group": before, "cells": cells})
     return {
         "elsewhere": table.is_measured_elsewhere,
         "name": table.study.name,

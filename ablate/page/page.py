@@ -7,28 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ablate.analysis.curves import AXES, Curve
+from ablate.analysis.curves import Curve
 from ablate.analysis.results import predictions_of
 from ablate.analysis.table import Table
 from ablate.config.inactive import inactive_fields
-from ablate.config.metrics import PPL, Metric
-from ablate.formatting import duration, number, plural, scaled, setting_text
-from ablate.page.designs import Drawing, Listing, design_sections
-from ablate.page.figures import draw_curves, draw_intervals, draw_points
+from ablate.formatting import duration, number, plural, setting_text
+from ablate.page.drawings import Drawing, costs, differences, learning_curves
 from ablate.page.html import Best, environment, table_context
-from ablate.page.points import (
-    COSTS,
-    Interval,
-    Panel,
-    Point,
-    alike,
-    equal_costs,
-    intervals,
-    panels,
-    points,
-    within_axis,
-)
-from ablate.plotting import PALETTE, inline_svg
+from ablate.page.points import equal_costs
+from ablate.page.sections import Listing, design_sections
+from ablate.plotting import PALETTE
 from ablate.report.columns import by_labels
 from ablate.report.conclusion import conclusion
 from ablate.report.publish import TableProvenance, provenance_of
@@ -64,21 +52,22 @@ def page(
 ) -> str:
     """Return the text of the page."""
     published = provenance_of(table, results)
-    runs = _runs(table, published)
+    origins = list(_origins(table, published))
+    along: list[tuple[str, list[Drawing]]] = []
+    for axis, drawings in learning_curves(curves):
+        along.append((axis, [drawing for drawing in drawings if drawing.anchor]))
     return _page(
         table,
-        {run.row: run.anchor for run in runs if run.anchor},
-        curves=_curves_by_axis(curves),
+        {row.row.label: f"runs-{index}" for index, row in enumerate(table.rows)},
+        curves=along,
         designs=design_sections(table, curves),
-        costs=list(_costs(table)),
+        costs=list(costs(table)),
         equal_costs=equal_costs(table),
         samples=samples,
         attention=attention,
         **_settings(table),
-        origins=Listing(
-            "How the numbers were made", ("what", "value"), list(_origins(table, published))
-        ),
-        runs=runs,
+        origins=Listing("How the numbers were made", ("what", "value"), origins),
+        runs=_runs(table, published),
     )
 
 
@@ -91,7 +80,7 @@ def page_of_scores(table: Table) -> str:
 
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
-    metrics = table.compared
+    verdicts = [verdict for row in table.rows for verdict in row.verdicts.values()]
     return (
         environment()
         .get_template("page.html")
@@ -100,126 +89,47 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
             summary=conclusion(table),
             **table_context(table, by_labels(table, Best), is_page=True, links=links),
             csv=base64.b64encode(comma_separated(table).encode()).decode(),
-            differences=[drawing for metric in metrics for drawing in _differences(table, metric)],
-            intervals_shown=any(
-                verdict.seed_test for row in table.rows for verdict in row.verdicts.values()
-            ),
+            differences=list(differences(table)),
+            intervals_shown=any(verdict.seed_test for verdict in verdicts),
             palette=PALETTE,
             **sections,
         )
     )
 
 
-def _differences(table: Table, metric: Metric) -> Iterator[Drawing]:
-    rows = intervals(table, metric)
-    if any(row.mean is not None for row in rows):
-        description = f"Difference from base in {metric.title} of each row, with its 95 % interval"
-        titles = {row.row: _interval_title(row, metric) for row in rows}
-        svg = inline_svg(
-            draw_intervals(rows, metric), f"differences-{metric.name}", description, titles
-        )
-        note = f"Better is to the {'right' if metric.more_is_better else 'left'}."
-        off = sum(row.mean is not None for row in rows) - len(within_axis(rows))
-        yield Drawing(
-            metric.title,
-            svg,
-            f"{note} Off the axis: {plural(off, 'row')}, in numbers." if off else note,
-        )
-
-
-def _interval_title(row: Interval, metric: Metric) -> str:
-    text = f"{row.row}: {metric.difference_text(row.mean) or 'no result yet'}"
-    if row.low is not None and row.high is not None:
-        text += f" {metric.interval_text(row.low, row.high)}"
-    return f"{text} {metric.title}, {row.word}" if row.word and row.mean is not None else text
-
-
-def _curves_by_axis(curves: Sequence[Curve]) -> list[tuple[str, list[Drawing]]]:
-    """The learning curves along each axis that has some, with the axis' name."""
-    found = [
-        (AXES[axis], list(_curves(panels([curve.by(axis) for curve in curves]), axis)))
-        for axis in AXES
-    ]
-    return [(name, drawings) for name, drawings in found if drawings]
-
-
-def _curves(groups: Sequence[Panel], axis: str) -> Iterator[Drawing]:
-    for index, panel in enumerate(groups):
-        titles = {curve.row: _curve_title(curve) for curve in panel.curves}
-        description = (
-            f"{PPL.title} by {AXES[axis]} of {', '.join(curve.row for curve in panel.curves)}"
-        )
-        figure = draw_curves([panel], of=groups)
-        name = f"curves-{index}" if axis == "step" else f"curves-{axis}-{index}"
-        note = "" if panel in alike(groups) else "Its perplexity has a scale of its own."
-        yield Drawing(panel.title, inline_svg(figure, name, description, titles), note)
-
-
-def _curve_title(curve: Curve) -> str:
-    """The values of a curve as text: at most eight evaluations, spread evenly, and the last one."""
-    points = curve.mean or next(iter(curve.points.values()))
-    shown = [*points[:-1][:: max(1, -(-len(points) // 8))], points[-1]]
-    values = [f"{value:.{PPL.digits}f} at {_amount(cost, curve.axis)}" for cost, value in shown]
-    return f"{curve.row}, {PPL.title}: {', '.join(values)}"
-
-
-def _amount(cost: float, axis: str) -> str:
-    return f"step {cost}" if axis == "step" else f"{scaled(cost, '').strip()} {AXES[axis]}"
-
-
-def _costs(table: Table) -> Iterator[Drawing]:
-    for cost, name in COSTS.items():
-        rows = points(table, cost)
-        if rows:
-            titles = {row.row: _point_title(row, table.main, name) for row in rows}
-            description = f"{table.main.title} of each row against {name}"
-            svg = inline_svg(
-                draw_points(rows, table.main, name), f"cost-{cost}", description, titles
-            )
-            yield Drawing(f"By {name}", svg)
-
-
-def _point_title(row: Point, metric: Metric, cost: str) -> str:
-    return (
-        f"{row.row}: {number(row.score, metric.digits)} {metric.title}, {cost} "
-        f"{scaled(row.cost, '').strip()}"
-    )
-
-
 def _settings(table: Table) -> dict[str, Listing]:
     config = table.rows[0].row.config
     unused = {**dict(inactive_fields(config, config)), **table.study.task.unused_fields}
-    base = config.model_dump(exclude=set(unused))
-    data = table.study.data.model_dump(exclude={"folder"})
-    changes = [
-        (
-            row.row.label,
-            ", ".join(f"{name}={setting_text(value)}" for name, value in row.row.changed.items()),
-        )
-        for row in table.rows[1:]
-    ]
-    heads = ("field", "value")
+    changes = []
+    for row in table.rows[1:]:
+        texts = [f"{name}={setting_text(value)}" for name, value in row.row.changed.items()]
+        changes.append((row.row.label, ", ".join(texts)))
     return {
         "changes": Listing("What each row changes", ("row", "changes"), changes),
-        "base_fields": Listing(
-            "Base", heads, [(name, setting_text(value)) for name, value in base.items()]
-        ),
-        "data_fields": Listing(
-            "Data", heads, [(name, setting_text(value)) for name, value in data.items()]
-        ),
+        "base_fields": _fields("Base", config.model_dump(exclude=set(unused))),
+        "data_fields": _fields("Data", table.study.data.model_dump(exclude={"folder"})),
     }
+
+
+def _fields(caption: str, values: Mapping[str, Any]) -> Listing:
+    rows = [(name, setting_text(value)) for name, value in values.items()]
+    return Listing(caption, ("field", "value"), rows)
 
 
 def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, str]]:
     """Yield signatures, corpora, code and machines."""
     for name, signatures in table.signatures.items():
-        yield from ((table.study.task.metrics[name].title, signature) for signature in signatures)
-    yield from (("corpus", corpus) for corpus in published.corpora)
-    made = (pair for one in published.provenances if one for pair in _made_with(one))
-    # Once each: runs of several revisions often share packages and machine.
-    yield from sorted(
-        dict.fromkeys(made), key=lambda pair: ("code", "packages", "machine").index(pair[0])
-    )
+        for signature in signatures:
+            yield table.study.task.metrics[name].title, signature
+    for corpus in published.corpora:
+        yield "corpus", corpus
+    made: dict[str, dict[str, None]] = {"code": {}, "packages": {}, "machine": {}}
+    for provenance in published.provenances:
+        for what, text in _made_with(provenance) if provenance else ():
+            made[what][text] = None  # once: runs of several revisions often share a machine
+    for what, texts in made.items():
+        for text in texts:
+            yield what, text
 
 
 def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
@@ -249,29 +159,18 @@ class RunLine:
 
 def _runs(table: Table, published: TableProvenance) -> list[RunLine]:
     """Every run of every row; rows that differ only in decoding share runs."""
-    known = {run.id: run for run in published.runs}
     lines = []
     for index, row in enumerate(table.rows):
-        for place, one in enumerate(row.runs):
-            made = known.get(one.run.id)
-            what = (
-                (
-                    made.steps,
-                    duration(made.seconds),
-                    made.weights.sha256[:16] if made.weights else "",
-                )
-                if made
-                else ()
-            )
-            anchor = "" if place else f"runs-{index}"
-            lines.append(
-                RunLine(
-                    row.row.label,
-                    one.run.seed,
-                    anchor,
-                    (one.run.id, one.state, *(what or ("", "", ""))),
-                )
-            )
+        anchor = f"runs-{index}"
+        for run in row.runs:
+            cells: tuple[object, ...] = ("", "", "")
+            if made := published.runs.get(run.run.id):
+                result = made.result
+                weights = result.weights.sha256[:16] if result.weights else ""
+                cells = (result.steps, duration(result.seconds), weights)
+            cells = (run.run.id, run.state, *cells)
+            lines.append(RunLine(row.row.label, run.run.seed, anchor, cells))
+            anchor = ""
     return lines
 
 
@@ -305,18 +204,14 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     prediction for every item are left out. Each prediction has its score in the main metric, if the
     task scores single items in it.
     """
-    decoded = ((row.row.label, row.runs[0].decoding) for row in table.rows)
-    generated = {label: decoding.generated for label, decoding in decoded if decoding is not None}
+    generated: dict[str, Sequence[str]] = {}
+    for row in table.rows:
+        if decoding := row.runs[0].decoding:
+            generated[row.row.label] = decoding.generated
     if any(generated.values()):
-        return [
-            Sample(
-                i + 1,
-                (),
-                tuple((label, each[i]) for label, each in generated.items() if i < len(each)),
-            )
-            for i in range(min(count, max(map(len, generated.values()))))
-        ]
-    task, total = table.study.task, table.study.task.n_predictions(corpus)
+        longest = max(map(len, generated.values()))
+        return [Sample(i + 1, (), _predictions(generated, i)) for i in range(min(count, longest))]
+    task, total, metric = table.study.task, table.study.task.n_predictions(corpus), table.of_items
     texts: dict[str, Sequence[str]] = {}
     for row in table.rows:
         lines = task.of_items(predictions_of(row.runs[0], results))
@@ -324,19 +219,17 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             texts[row.row.label] = lines
     # A set, because more samples than items may be asked for.
     picked = sorted({total * i // count for i in range(count)}) if total and texts else []
-    has_scores = picked and task.scores_items(table.of_items)
-    scores = (
-        [task.measure_items(table.of_items.name, lines, corpus) for lines in texts.values()]
-        if has_scores
-        else []
-    )
-    return [
-        Sample(
-            item.number,
-            item.texts,
-            tuple((label, lines[i]) for label, lines in texts.items()),
-            tuple(number(of_row[i], table.of_items.digits) for of_row in scores),
-            table.of_items.title if scores else "",
-        )
-        for i, item in zip(picked, task.samples(corpus, picked), strict=True)
-    ]
+    scores: list[Sequence[float]] = []
+    if picked and task.scores_items(metric):
+        scores = [task.measure_items(metric.name, lines, corpus) for lines in texts.values()]
+    shown = []
+    for i, item in zip(picked, task.samples(corpus, picked), strict=True):
+        of_item = tuple(number(of_row[i], metric.digits) for of_row in scores)
+        title = metric.title if scores else ""
+        shown.append(Sample(item.number, item.texts, _predictions(texts, i), of_item, title))
+    return shown
+
+
+def _predictions(texts: Mapping[str, Sequence[str]], item: int) -> tuple[tuple[str, str], ...]:
+    """The text of each row for an item, of the rows that have one."""
+    return tuple((label, lines[item]) for label, lines in texts.items() if item < len(lines))

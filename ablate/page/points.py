@@ -8,7 +8,9 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import median
+from typing import TypeVar
 
 from ablate.analysis.curves import Curve, all_speed_ups
 from ablate.analysis.designs import DesignEffects
@@ -24,6 +26,8 @@ FAR = 5.0  # times the median reach of rows, beyond which a row is off the axis
 # times the median over rows of their largest perplexity, beyond which a panel has its own axis
 FAR_ABOVE = 10.0
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -36,6 +40,11 @@ class Panel:
     title: str
     curves: tuple[Curve, ...]
     names: tuple[str, ...]
+
+    @property
+    def tops(self) -> list[float]:
+        """The largest perplexity of each row but base."""
+        return [curve.top for curve in self.curves if curve.group != "base"]
 
     def color(self, row: str) -> str:
         """The name of a row's color in the palette: `base`, or one of SERIES."""
@@ -112,21 +121,21 @@ def over_test_sizes(table: Table) -> tuple[list[Line], str]:
     """The main score of each training that rows evaluate on two sizes of test items or more, over
     the sizes; and what these are.
     """
-    first: dict[tuple[str, ...], TableRow] = {}
+    rows: dict[tuple[str, ...], TableRow] = {}  # the first of each training
     sizes: dict[tuple[str, ...], dict[int, Scores]] = {}
     name = ""
     for row in table.rows:
-        training = tuple(run.run.id for run in row.runs)
-        first.setdefault(training, row)
+        training, scores = tuple(run.run.id for run in row.runs), row.scores[table.main.name]
         sized = table.study.task.test_size(table.study.data, row.row.config)
-        if sized is not None and row.scores[table.main.name].n:
+        rows.setdefault(training, row)
+        if sized is not None and scores.n:
             name, size = sized
-            sizes.setdefault(training, {})[size] = row.scores[table.main.name]
-    compared = {training: by_size for training, by_size in sizes.items() if len(by_size) > 1}
-    rows = [first[training] for training in compared]
+            sizes.setdefault(training, {})[size] = scores
+    compared = [training for training, by_size in sizes.items() if len(by_size) > 1]
+    drawn = [rows[training] for training in compared]
     lines = []
-    for row, short, by_size in zip(rows, _names(rows), compared.values(), strict=True):
-        lines.append(Line(row.row.label, short, tuple(sorted(by_size.items()))))
+    for training, row, short in zip(compared, drawn, _names(drawn), strict=True):
+        lines.append(Line(row.row.label, short, tuple(sorted(sizes[training].items()))))
     return lines, name
 
 
@@ -136,16 +145,32 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 
     Curves without any evaluation are left out.
     """
-    evaluated = [curve for curve in curves if curve.points]
-    base = [curve for curve in evaluated if curve.group == "base"]
-    groups = list(dict.fromkeys(curve.group for curve in evaluated if curve.group != "base"))
+    bases, groups = [], dict[str, list[Curve]]()
+    for curve in curves:
+        if curve.points and curve.group == "base":
+            bases.append(curve)
+        elif curve.points:
+            groups.setdefault(curve.group, []).append(curve)
     if not groups:
-        return [_panel("base", base)] if base else []
-    return [
-        panel
-        for group in groups
-        for panel in _of_group(group, _base_of(group, evaluated), evaluated)
-    ]
+        return [_panel("base", bases)] if bases else []
+    shown = []
+    for group, rows in groups.items():
+        compared = {curve.base for curve in rows}
+        base = [curve for curve in bases if curve.row in compared]
+        parts = split(rows, len(SERIES))
+        for number, part in enumerate(parts, 1):
+            title = group if len(parts) == 1 else f"{group} ({number} of {len(parts)})"
+            shown.append(_panel(title, [*base, *part]))
+    return shown
+
+
+def split(rows: Sequence[T], most: int) -> list[Sequence[T]]:
+    """Parts of nearly equal size with at most so many rows, instead of a last part with a single
+    one.
+    """
+    count = -(-len(rows) // most)
+    ends = [len(rows) * part // count for part in range(count + 1)]
+    return [rows[start:end] for start, end in pairwise(ends)]
 
 
 def alike(groups: Sequence[Panel]) -> list[Panel]:
@@ -155,28 +180,9 @@ def alike(groups: Sequence[Panel]) -> list[Panel]:
     would then not be told apart. Panels are left out above FAR_ABOVE times the median over rows,
     among at least four.
     """
-    tops = {
-        panel.title: [curve.top for curve in panel.curves if curve.group != "base"]
-        for panel in groups
-    }
-    every = [top for of_panel in tops.values() for top in of_panel]
+    every = [top for panel in groups for top in panel.tops]
     most = FAR_ABOVE * median(every) if len(every) >= 4 else math.inf
-    return [panel for panel in groups if max(tops[panel.title], default=0.0) <= most]
-
-
-def _base_of(group: str, evaluated: list[Curve]) -> list[Curve]:
-    compared = {curve.base for curve in evaluated if curve.group == group}
-    return [curve for curve in evaluated if curve.group == "base" and curve.row in compared]
-
-
-def _of_group(group: str, base: list[Curve], evaluated: list[Curve]) -> list[Panel]:
-    rows = [curve for curve in evaluated if curve.group == group]
-    count = -(-len(rows) // len(SERIES))
-    # Parts of nearly equal size, instead of a last panel with a single row.
-    parts = [rows[len(rows) * i // count : len(rows) * (i + 1) // count] for i in range(count)]
-    if count == 1:
-        return [_panel(group, [*base, *rows])]
-    return [_panel(f"{group} ({i} of {count})", [*base, *part]) for i, part in enumerate(parts, 1)]
+    return [panel for panel in groups if max(panel.tops, default=0.0) <= most]
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
@@ -184,85 +190,84 @@ def _panel(title: str, curves: list[Curve]) -> Panel:
 
 
 def intervals(table: Table, metric: Metric) -> list[Interval]:
-    """Return the difference of every row but base."""
+    """Return the difference of every row but base; none while no row has any."""
     rows = [row for row in table.rows if metric.name in row.verdicts]
-    found = []
+    drawn = []
     for row, name in zip(rows, _names(rows), strict=True):
         verdict = row.verdicts[metric.name]
         low, high = verdict.interval or (None, None)
-        found.append(
-            Interval(row.row.label, row.row.group, name, verdict.word, verdict.mean, low, high)
-        )
-    return found
+        place = (row.row.label, row.row.group, name)
+        drawn.append(Interval(*place, verdict.word, verdict.mean, low, high))
+    return _with_means(drawn)
+
+
+def _with_means(rows: list[Interval]) -> list[Interval]:
+    return rows if any(row.mean is not None for row in rows) else []
 
 
 def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
     """Return the effects of a design in a metric; none while scores are missing."""
-    return [
-        Interval(name, "", name, one.word(metric), one.value, one.low, one.high)
-        for name, one in zip(design.names, design.by_metric.get(metric.name, ()), strict=False)
-    ]
+    drawn = []
+    for name, effect in zip(design.names, design.by_metric.get(metric.name, ()), strict=False):
+        ends = (effect.value, effect.low, effect.high)
+        drawn.append(Interval(name, "", name, effect.word(metric), *ends))
+    return _with_means(drawn)
 
 
 def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
     """Return the effective speed-up of every row by cost; only costs with some."""
-    found: dict[str, list[Interval]] = {}
+    ratios: dict[str, list[Interval]] = {}
     for row, by_axis in all_speed_ups(curves).items():
-        for axis, one in by_axis.items():
-            low, high = one.interval or (None, None)
-            word = (
-                ""
-                if low is None or high is None
-                else "better"
-                if low > 1
-                else "worse"
-                if high < 1
-                else ""
-            )
-            if one.text:
-                found.setdefault(axis, []).append(
-                    Interval(row, "", row, word if one.mean else one.text, one.mean, low, high)
-                )
-    return {axis: rows for axis, rows in found.items() if any(row.mean is not None for row in rows)}
+        for axis, ratio in by_axis.items():
+            low, high = ratio.interval or (None, None)
+            word = "" if ratio.mean else ratio.text
+            if low is not None and low > 1:
+                word = "better"
+            elif high is not None and high < 1:
+                word = "worse"
+            if ratio.text:
+                interval = Interval(row, "", row, word, ratio.mean, low, high)
+                ratios.setdefault(axis, []).append(interval)
+    return {axis: rows for axis, rows in ratios.items() if _with_means(rows)}
 
 
 def points(table: Table, cost: str) -> list[Point]:
     """Return every row that has a score in the main metric and this cost, one of COSTS; none if all
     cost the same.
     """
-    rows = [
-        row
-        for row in table.rows
-        if row.scores[table.main.name].mean is not None and _cost(row, cost)
-    ]
-    found = []
+    rows = [row for row in _scored(table) if _cost(row, cost)]
+    drawn = []
     for row, name in zip(rows, _names(rows), strict=True):
         scores, value = row.scores[table.main.name], _cost(row, cost)
-        if scores.mean is not None and value:
-            is_base, std = row.row.group == "base", scores.std or 0.0
-            point = Point(row.row.label, name, is_base, value, scores.mean, std, scores.is_log)
-            found.append(point)
-    costs = [point.cost for point in found]
-    return found if costs and max(costs) / min(costs) > SAME_COST else []
+        assert scores.mean is not None
+        assert value is not None
+        is_base, std = row.row.group == "base", scores.std or 0.0
+        drawn.append(Point(row.row.label, name, is_base, value, scores.mean, std, scores.is_log))
+    costs = [point.cost for point in drawn]
+    return drawn if costs and max(costs) / min(costs) > SAME_COST else []
 
 
 def equal_costs(table: Table) -> list[str]:
     """Names of the costs in which all rows with a score are equal, so that a figure would show
     nothing.
     """
-    scored = [row for row in table.rows if row.scores[table.main.name].mean is not None]
-    known = {cost: [_cost(row, cost) for row in scored] for cost in COSTS}
-    return [
-        COSTS[cost]
-        for cost, values in known.items()
-        if len(values) > 1 and all(values) and not points(table, cost)
-    ]
+    scored, equal = _scored(table), []
+    for cost, name in COSTS.items():
+        is_known = len(scored) > 1 and all(_cost(row, cost) for row in scored)
+        if is_known and not points(table, cost):
+            equal.append(name)
+    return equal
+
+
+def _scored(table: Table) -> list[TableRow]:
+    """The rows with a score in the main metric."""
+    return [row for row in table.rows if row.scores[table.main.name].n]
 
 
 def _cost(row: TableRow, cost: str) -> float | None:
-    return {"seconds": row.cost.seconds.mean, "flops": row.cost.flops, "params": float(row.params)}[
-        cost
-    ]
+    if cost == "params":
+        return float(row.params)
+    return row.cost.seconds.mean if cost == "seconds" else row.cost.flops
 
 
 def _names(rows: Sequence[TableRow]) -> list[str]:

@@ -7,11 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ablate.analysis.designs import bound_notes
+from ablate.analysis.designs import base_name, bound_notes
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.formatting import number, percent, plural, spread_text
-from ablate.stats.looks import Look
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict, Word, seeds_text
 
@@ -30,31 +29,30 @@ def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: base, what each row does to the main metric, and what the study
     could not see.
     """
-    sizes = sum(row.row.is_base for row in table.rows)
-    unfinished = sum(
-        any(state not in ("done", "diverged") for state in row.states.values())
-        for row in table.rows
-    )
-    looks = [table.position.text, *_spent(table.look, table.error)] if table.position else []
+    unfinished = 0
+    for row in table.rows:
+        unfinished += not {*row.states.values()} <= {"done", "diverged"}
     judged: list[str] = []
     has_learned = True
     for metric in table.judged:
-        rows = [
-            Judged(row.row.label, row.verdicts[metric.name])
-            for row in table.rows
-            if not row.row.is_base
-        ]
+        rows = []
+        for row in table.rows:
+            if not row.row.is_base:
+                rows.append(Judged(row.row.label, row.verdicts[metric.name]))
         unlearned = _nothing_learned(table, metric)
         if unlearned:  # a difference between scores of 0 is not one between rows
             rows, has_learned = [row for row in rows if row.verdict.mean is None], False
         error = table.error / len(table.judged)
-        sentences = [*unlearned, *_sentences(metric, rows, table.family, sizes, error)]
+        sentences = [
+            *unlearned,
+            *_sentences(metric, rows, table.family, len(table.bases), error),
+        ]
         by = f"By {metric.title}: " if len(table.judged) > 1 else ""
         judged += [by + sentence for sentence in sentences]
     return [
-        *(_base(table, row) for row in table.rows if row.row.is_base),
+        *(_base(table, base) for base in table.bases),
         *(bound_notes(table) if has_learned else ()),
-        *looks,
+        *(table.position.sentences(table.error) if table.position else ()),
         *judged,
         *_unfinished(unfinished, len(table.rows)),
     ]
@@ -77,14 +75,9 @@ def _sentences(
     by_word: dict[Word, list[Judged]] = {}
     for row in rows:
         by_word.setdefault(row.verdict.word, []).append(row)
-    sentences = [
-        *(
-            _different(metric, word, by_word[word])
-            for word in ("worse", "better")
-            if word in by_word
-        ),
-        *_doubt([*by_word.get("worse", []), *by_word.get("better", [])], family, sizes, error),
-    ]
+    worse, better = by_word.get("worse", []), by_word.get("better", [])
+    sentences = [*_different(metric, "worse", worse), *_different(metric, "better", better)]
+    sentences += _doubt([*worse, *better], family, sizes, error)
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
     if equal := by_word.get("as good as base"):
@@ -94,32 +87,38 @@ def _sentences(
         sentences.append(f"Same {metric.title} as base with every seed: {_names(same)}.")
     if diverged := by_word.get("diverged"):
         sentences.append(f"Diverged: {_names(diverged)}.")
-    undecided = by_word.get("cannot tell", [])
-    if survivors := [row for row in undecided if row.verdict.is_of_survivors]:
+    survivors, blind, unknown = [], [], []
+    for row in by_word.get("cannot tell", []):
+        if row.verdict.is_of_survivors:
+            survivors.append(row)
+        elif row.verdict.is_blind:
+            blind.append(row)
+        else:
+            unknown.append(row)
+    if survivors:
         sentences.append(
             f"Not known: {_names(survivors)}; significant only over the seeds that did not diverge."
         )
-    if blind := [row for row in undecided if row.verdict.is_blind]:
+    if blind:
         seeds = seeds_text(max(row.verdict.n for row in blind))
         sentences.append(f"Not known: {_names(blind)}; {seeds} do not tell.")
-    rest = [row for row in undecided if not (row.verdict.is_of_survivors or row.verdict.is_blind)]
-    sentences += _unknown(metric, rest)
+    sentences += _unknown(metric, unknown)
     if empty := by_word.get(""):
         sentences.append(f"No score yet: {_names(empty)}.")
     return sentences
 
 
 def _base(table: Table, base: TableRow) -> str:
-    scores = {metric: base.scores[metric.name] for metric in table.compared}
-    name = f"Base of size {base.row.size}" if base.row.size else "Base"
-    texts = []
-    for metric, found in scores.items():
-        if found.mean is not None:
-            spread = spread_text(found.std, metric.digits, metric.is_log)
-            texts.append(f"{number(found.mean, metric.digits)}{spread} {metric.full_title}")
+    name, texts = base_name(base), []
+    for metric in table.compared:
+        scores = base.scores[metric.name]
+        if scores.mean is not None:
+            spread = spread_text(scores.std, metric.digits, metric.is_log)
+            texts.append(f"{number(scores.mean, metric.digits)}{spread} {metric.full_title}")
     if not texts:
         return f"{name} has no score yet."
-    return f"{name} reaches {' and '.join(texts)} with {plural(scores[table.main].n, 'seed')}."
+    seeds = plural(base.scores[table.main.name].n, "seed")
+    return f"{name} reaches {' and '.join(texts)} with {seeds}."
 
 
 def _nothing_learned(table: Table, metric: Metric) -> list[str]:
@@ -143,31 +142,23 @@ def _nothing_learned(table: Table, metric: Metric) -> list[str]:
     ]
 
 
-def _spent(look: Look | None, error: float) -> list[str]:
-    """The error that the looks so far have spent, of that of all looks."""
-    if look is None:
-        return []
-    return [
-        f"Error spent: {percent(look.spent)} of {percent(error)}, of which {percent(look.level)} "
-        f"at this look."
-    ]
-
-
-def _different(metric: Metric, word: Word, rows: list[Judged]) -> str:
+def _different(metric: Metric, word: Word, rows: list[Judged]) -> list[str]:
     """`Worse than base: A h=1 (-4.1 BLEU [-7.0, -1.2]).`, the largest difference first."""
-    ordered = sorted(rows, key=lambda row: -abs(row.verdict.mean or 0.0))
-    scored = [row for row in ordered if row.verdict.mean is not None]
+    if not rows:
+        return []
+    # Rows that diverged with every seed have no difference; they are worst.
+    lost = [row for row in rows if row.verdict.mean is None]
+    scored = [row for row in rows if row.verdict.mean is not None]
+    scored.sort(key=lambda row: -abs(row.verdict.mean or 0.0))
+    start = f"{word.capitalize()} than base: "
     if len(rows) <= MOST_NAMED:
-        # Rows that diverged with every seed have no difference; they are worst.
-        named = [row for row in ordered if row.verdict.mean is None] + scored
-        return f"{word.capitalize()} than base: {', '.join(_named(metric, row) for row in named)}."
-    sizes = [abs(row.verdict.mean or 0.0) for row in scored]
-    span = _span(metric, min(sizes), max(sizes)) if sizes else ""
-    by = f", by {span} {metric.title}" if span else ""
-    lost = len(rows) - len(scored)
-    always = f"; {lost} diverged with every seed" if lost else ""
-    most = f"; most of all {_named(metric, scored[0])}" if scored else ""
-    return f"{word.capitalize()} than base: {len(rows)} rows{by}{most}{always}."
+        return [start + ", ".join(_named(metric, row) for row in (*lost, *scored)) + "."]
+    text = f"{start}{len(rows)} rows"
+    if scored:
+        sizes = [abs(row.verdict.mean or 0.0) for row in scored]
+        text += f", by {_span(metric, min(sizes), max(sizes))} {metric.title}"
+        text += f"; most of all {_named(metric, scored[0])}"
+    return [f"{text}; {len(lost)} diverged with every seed." if lost else f"{text}."]
 
 
 def _named(metric: Metric, row: Judged) -> str:
@@ -191,11 +182,9 @@ def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> li
     tested = [row for row in named if row.verdict.mean is not None]
     if not tested:
         return []
-    apart = (
-        "; rows that diverged with every seed are named without a test"
-        if len(tested) < len(named)
-        else ""
-    )
+    apart = ""
+    if len(tested) < len(named):
+        apart = "; rows that diverged with every seed are named without a test"
     if sizes > 1:
         return [
             f"For each size, the probability that any row is named by chance is below "
@@ -214,22 +203,20 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     """
     if not rows:
         return []
-    seen = sorted(
-        (size, row.verdict.minimum_detectable_text)
-        for row in rows
-        if (size := row.verdict.minimum_detectable) is not None
-    )
+    seen = []
+    for row in rows:
+        if row.verdict.minimum_detectable is not None:
+            seen.append((row.verdict.minimum_detectable, row.verdict.minimum_detectable_text))
     text = f"Not known: {_names(rows)}"
     if any(row.verdict.is_early for row in rows):
         return [f"{text}, before the first look."]
     if not seen:
-        single = all(row.verdict.n == 1 for row in rows)
-        why = (
-            "one seed shows no spread" if single else f"the seeds show no spread in {metric.title}"
-        )
+        why = f"the seeds show no spread in {metric.title}"
+        if all(row.verdict.n == 1 for row in rows):
+            why = "one seed shows no spread"
         return [f"{text}, because {why}."]
     which = "it" if len(rows) == 1 else "them"
-    span = " to ".join(dict.fromkeys(text for _, text in (seen[0], seen[-1])))
+    span = " to ".join(dict.fromkeys((min(seen)[1], max(seen)[1])))
     text += (
         f"; in {which} the study finds a difference of {span} {metric.title} with "
         f"{POWER:.0%} probability."

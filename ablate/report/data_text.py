@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,53 +27,6 @@ _PERCENTILE = 95
 
 
 @dataclass(frozen=True)
-class NamedSummary:
-    """A corpus known by name: its task, its directions if it has any, its splits and its origin."""
-
-    name: str
-    task: str
-    directions: tuple[str, ...]
-    splits: tuple[str, str, str]
-    origin: str
-
-    def as_json(self) -> dict[str, Any]:
-        """The summary for scripts."""
-        directions, splits = list(self.directions), list(self.splits)
-        sides = {"directions": directions, "splits": splits}
-        return {"corpus": self.name, "task": self.task, **sides, "from": self.origin}
-
-
-@dataclass(frozen=True)
-class PreparedSummary:
-    """A prepared corpus: its id, its manifest, and its size on disk in bytes."""
-
-    id: str
-    manifest: CorpusManifest
-    bytes: int
-
-    def as_json(self) -> dict[str, Any]:
-        """The summary for scripts."""
-        return {
-            "id": self.id,
-            "data": self.manifest.data,
-            "pairs": self.manifest.pairs,
-            "bytes": self.bytes,
-        }
-
-
-@dataclass(frozen=True)
-class TokenLengths:
-    """Lengths of the sequences of one text field in tokens, without EOS; `p95` is the 95th
-    percentile.
-    """
-
-    total: int
-    mean: float
-    p95: int
-    longest: int
-
-
-@dataclass(frozen=True)
 class Description:
     """The content of a prepared corpus.
 
@@ -86,7 +39,7 @@ class Description:
 
     id: str
     manifest: CorpusManifest
-    lengths: Mapping[str, Mapping[str, TokenLengths]]
+    lengths: Mapping[str, Mapping[str, Mapping[str, float]]]
     vocab_size: int
     tokenizer: str
     pieces: tuple[str, ...]
@@ -98,9 +51,8 @@ class Description:
         splits = {}
         for split, count in manifest.pairs.items():
             origin = manifest.sources.get(split)
-            tokens = {field: asdict(lengths) for field, lengths in self.lengths[split].items()}
             source = origin and origin.model_dump(mode="json")
-            splits[split] = {"pairs": count, "from": source, "tokens": tokens}
+            splits[split] = {"pairs": count, "from": source, "tokens": self.lengths[split]}
         return {
             "id": self.id,
             "data": manifest.data,
@@ -115,24 +67,23 @@ class Description:
         }
 
 
-def named_corpora(tasks: Iterable[Task]) -> list[NamedSummary]:
-    """The corpora known by name, each with the first task that reads it."""
-    summaries = []
-    seen = set()
+def named_corpora(tasks: Iterable[Task]) -> list[dict[str, Any]]:
+    """The corpora known by name, for scripts: each with the first task that reads it."""
+    named = []
+    catalogues: dict[Any, Task] = {}
     for task in tasks:
-        if task.data_config in seen:
-            continue
-        seen.add(task.data_config)
-        for name, named in task.data_config.catalogue.items():
-            origin = named.hub.display_name if named.hub else named.origin
-            directions = tuple(named.directions)
-            summaries.append(NamedSummary(name, task.name, directions, named.splits, origin))
-    return summaries
+        catalogues.setdefault(task.data_config, task)
+    for data, task in catalogues.items():
+        for name, corpus in data.catalogue.items():
+            origin = corpus.hub.display_name if corpus.hub else corpus.origin
+            sides = {"directions": list(corpus.directions), "splits": list(corpus.splits)}
+            named.append({"corpus": name, "task": task.name, **sides, "from": origin})
+    return named
 
 
-def prepared_corpora(corpora: Path) -> list[PreparedSummary]:
-    """The prepared corpora, in the order of their ids."""
-    summaries = []
+def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
+    """The prepared corpora, for scripts: in the order of their ids, with their size on disk."""
+    prepared = []
     for path in sorted(corpora.glob(f"[!.]*/{MANIFEST}")):
         try:
             manifest = CorpusManifest.read(path)
@@ -140,8 +91,9 @@ def prepared_corpora(corpora: Path) -> list[PreparedSummary]:
             continue
         if manifest is not None:
             bytes_on_disk = sum(file.stat().st_size for file in path.parent.iterdir())
-            summaries.append(PreparedSummary(path.parent.name, manifest, bytes_on_disk))
-    return summaries
+            content = {"data": manifest.data, "pairs": manifest.pairs, "bytes": bytes_on_disk}
+            prepared.append({"id": path.parent.name, **content})
+    return prepared
 
 
 def description_of(corpus: Corpus) -> Description:
@@ -173,21 +125,26 @@ def description_of(corpus: Corpus) -> Description:
     )
 
 
-def _lengths(sequences: TokenSequences) -> TokenLengths:
+def _lengths(sequences: TokenSequences) -> dict[str, float]:
+    """Lengths of sequences in tokens, without EOS; `p95` is the 95th percentile."""
     lengths = sequences.lengths - 1  # `lengths` counts EOS
-    high, longest = int(np.percentile(lengths, _PERCENTILE)), int(lengths.max())
-    return TokenLengths(int(lengths.sum()), round(float(lengths.mean()), 1), high, longest)
+    return {
+        "total": int(lengths.sum()),
+        "mean": round(float(lengths.mean()), 1),
+        "p95": int(np.percentile(lengths, _PERCENTILE)),
+        "longest": int(lengths.max()),
+    }
 
 
 # On a terminal
 
 
-def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary]) -> None:
+def print_list(named: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[str, Any]]) -> None:
     """Print the named corpora, then the prepared ones."""
     table = plain_table("corpus", "task", "directions", "train, dev, test", "from")
     for corpus in named:
-        directions, splits = ", ".join(corpus.directions), ", ".join(corpus.splits)
-        table.add_row(corpus.name, corpus.task, directions, splits, Text(corpus.origin))
+        directions, splits = ", ".join(corpus["directions"]), ", ".join(corpus["splits"])
+        table.add_row(corpus["corpus"], corpus["task"], directions, splits, Text(corpus["from"]))
     print_wide(table)
     console = text_console()
     if not prepared:
@@ -195,12 +152,12 @@ def print_list(named: Sequence[NamedSummary], prepared: Sequence[PreparedSummary
         return
     console.print()
     table = plain_table("prepared", "corpus", "direction", "+records", "+V", "+on disk")
-    for summary in prepared:
-        data, records = summary.manifest.data, summary.manifest.pairs["train"]
+    for corpus in prepared:
+        data, records = corpus["data"], corpus["pairs"]["train"]
         # Only translation has a direction.
         settings = (str(data["corpus"]), str(data.get("direction") or ""))
-        amounts = (f"{records:,}", f"{data['vocab_size']:,}", size(summary.bytes))
-        table.add_row(summary.id, *map(Text, settings), *amounts)
+        amounts = (f"{records:,}", f"{data['vocab_size']:,}", size(corpus["bytes"]))
+        table.add_row(corpus["id"], *map(Text, settings), *amounts)
     print_wide(table)
 
 
@@ -217,7 +174,7 @@ def print_description(shown: Description) -> None:
     for name, count in manifest.pairs.items():
         cells: list[float] = [count]
         for lengths in shown.lengths[name].values():
-            cells += [lengths.total, lengths.mean, lengths.p95, lengths.longest]
+            cells += lengths.values()
         table.add_row(name, *(f"{number:,}" for number in cells))
     print_wide(table)
     left_out = _counts(manifest.left_out) or "nothing"

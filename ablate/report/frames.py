@@ -152,16 +152,8 @@ def judge(
 
     named = [name for name in frame.index.names if name is not None]
     lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")
-    directions = more_is_better or {}
-    table = judged(
-        lines,
-        "scores",
-        base=base,
-        directions=directions,
-        metrics=metrics,
-        by=rows,
-        margin=margin,
-    )
+    given: dict[str, Any] = {"metrics": metrics, "by": rows, "margin": margin}
+    table = judged(lines, "scores", base=base, directions=more_is_better or {}, **given)
     judgments = rows_frame(table)
     judgments.attrs = {"conclusion": conclusion(table), "remarks": list(table.remarks)}
     return judgments
@@ -242,23 +234,16 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
     from ablate.store.records import MetricsLine
 
     index = ["row", "seed", "step"]
-    lines = [
-        {"row": row.label, "seed": run.seed, "run": run.id, **line.model_dump()}
-        for row in study.rows
-        for run in study.runs_of(row)
-        for line in log_of(results.run(run.id), results.run(run.id).read_result())
-    ]
-    numbers: dict[str, Any] = {
-        "seed": "int64",
-        "step": "int64",
-        "tokens": "int64",
-        "loss": float,
-        "lr": float,
-        "dev_perplexity": float,
-    }
-    logged = pd.DataFrame(lines, columns=["row", "seed", "run", *MetricsLine.model_fields]).astype(
-        numbers
-    )
+    lines = []
+    for row in study.rows:
+        for run in study.runs_of(row):
+            folder, names = results.run(run.id), {"row": row.label, "seed": run.seed, "run": run.id}
+            for line in log_of(folder, folder.read_result()):
+                lines.append({**names, **line.model_dump()})
+    columns = ["row", "seed", "run", *MetricsLine.model_fields]
+    numbers: dict[str, Any] = dict.fromkeys(("seed", "step", "tokens"), "int64")
+    numbers |= dict.fromkeys(("loss", "lr", "dev_perplexity"), float)
+    logged = pd.DataFrame(lines, columns=columns).astype(numbers)
     # The loss and the evaluation of one step are separate lines of the log; first() merges what is
     # not NaN.
     frame: pd.DataFrame = logged.groupby(index, sort=False).first()

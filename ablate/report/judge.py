@@ -32,8 +32,8 @@ def judged(
     numbers, notes = numbers_of(lines, metrics, by)
     table = table_of_numbers(numbers, name, base, directions, margin)
     power = power_of_runs(table.study, [run for row in table.rows for run in row.runs])
-    found = [one.text for one in power if one.sd]
-    return replace(table, remarks=(*notes, *found))
+    texts = [of_metric.text for of_metric in power if of_metric.sd]
+    return replace(table, remarks=(*notes, *texts))
 
 
 def stream_lines(
@@ -50,27 +50,30 @@ def stream_lines(
     numbers, _ = numbers_of(lines, metrics, by)
     metric = metric_of(numbers[0].metric, numbers, directions)
     first = numbers[0].row if base is None else base
-    if first not in {one.row for one in numbers}:
-        raise UsageError(unknown_name("row", first, dict.fromkeys(one.row for one in numbers)))
+    rows = dict.fromkeys(number.row for number in numbers)
+    if first not in rows:
+        raise UsageError(unknown_name("row", first, rows))
     stream = Stream(first, metric.more_is_better)
-    for one in numbers:
-        if one.item or one.resample:
-            raise UsageError(f"a stream has a score for each run, without items; got {one.row}")
-        if not math.isfinite(one.value) and one.row in (stream.chain[0], stream.chain[-1]):
-            raise UsageError(f"{one.row} diverged, and proposals are compared with it")
-        stream.add(one.row, one.value)
-    found = [
-        f"{name}: {one.state} after {plural(len(one.scores), 'run')}"
-        + (f", {signed(one.difference, metric.digits)} {metric.title}" if one.difference else "")
-        for name, one in stream.proposals.items()
-    ]
-    found.append(f"Chain: {' -> '.join(stream.chain)}.")
+    for number in numbers:
+        if number.item or number.resample:
+            raise UsageError(f"a stream has a score for each run, without items; got {number.row}")
+        is_of_chain = number.row in (stream.chain[0], stream.chain[-1])
+        if is_of_chain and not math.isfinite(number.value):
+            raise UsageError(f"{number.row} diverged, and proposals are compared with it")
+        stream.add(number.row, number.value)
+    sentences = []
+    for name, proposal in stream.proposals.items():
+        sentence = f"{name}: {proposal.state} after {plural(len(proposal.scores), 'run')}"
+        if proposal.difference:
+            sentence += f", {signed(proposal.difference, metric.digits)} {metric.title}"
+        sentences.append(sentence)
+    sentences.append(f"Chain: {' -> '.join(stream.chain)}.")
     if stream.gain:
         gain, low, high = (signed(value, metric.digits) for value in stream.gain)
-        found.append(
+        sentences.append(
             f"It has gained {gain} {metric.title} [{low}, {high}], by the runs after all proposals."
         )
     if stream.ignored:
         count = plural(stream.ignored, "run")
-        found.append(f"Ignored: {count} of proposals that are decided or untested.")
-    return found + stream.next_steps
+        sentences.append(f"Ignored: {count} of proposals that are decided or untested.")
+    return sentences + stream.next_steps

@@ -61,11 +61,9 @@ _GREEK = {
     "ξπρςστυφχψω": "xi pi rho varsigma sigma tau upsilon phi chi psi omega",
     "ΓΔΘΛΞΠΣΥΦΨΩ": "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega",
 }
-_SPECIAL |= {
-    letter: f"$\\{name}$"
-    for letters, names in _GREEK.items()
-    for letter, name in zip(letters, names.split(), strict=True)
-}  # fmt: skip
+for letters, names in _GREEK.items():
+    for letter, name in zip(letters, names.split(), strict=True):
+        _SPECIAL[letter] = f"$\\{name}$"
 _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; no cell contains it
 
 
@@ -149,11 +147,10 @@ def _cell(column: TextColumn, index: int) -> str:
 
 def _note(text: str) -> str:
     """A line below the table; a command between backticks is set as code."""
-    pieces = re.split(r"`([^`]+)`", text)
-    return "".join(
-        rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part))
-        for i, part in enumerate(pieces)
-    )
+    pieces = []
+    for i, part in enumerate(re.split(r"`([^`]+)`", text)):
+        pieces.append(rf"\texttt{{{escaped(part)}}}" if i % 2 else _with_minus(escaped(part)))
+    return "".join(pieces)
 
 
 def _with_minus(text: str) -> str:
@@ -181,4 +178,4 @@ def _plain(character: str) -> str:
     if character.isalpha() and ord(character) < 256:
         return character
     decomposed = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
-    return "".join(_SPECIAL.get(one, one) for one in decomposed) or "?"
+    return "".join(_SPECIAL.get(part, part) for part in decomposed) or "?"

@@ -53,9 +53,14 @@ class TextColumn:
         return " ".join(line for line in self.head.split("\n") if line[:1] not in ("(", "["))
 
     @property
+    def flat_head(self) -> str:
+        """The head in one line, for formats without line breaks in a cell."""
+        return self.head.replace("\n", " ")
+
+    @property
     def full_width(self) -> int:
         """Width of the widest cell."""
-        return max(cell_len(line) for text in (self.head, *self.cells) for line in text.split("\n"))
+        return max(map(cell_len, "\n".join((self.head, *self.cells)).split("\n")))
 
     @property
     def least_width(self) -> int:
@@ -64,10 +69,14 @@ class TextColumn:
             return self.full_width
         if self.priority == ROW:
             return min(self.full_width, LEAST_LABEL)
-        words = (
-            part.split(" (")[0] for text in (self.head, *self.cells) for part in text.split("\n")
-        )
-        return max(map(cell_len, words))
+        lines = "\n".join((self.head, *self.cells)).split("\n")
+        return max(cell_len(line.split(" (")[0]) for line in lines)
+
+    def folded(self, width: int) -> TextColumn:
+        """The column in this width, with cells of several lines where they need it."""
+        if self.full_width <= width:
+            return self
+        return replace(self, cells=tuple("\n".join(fold(cell, width)) for cell in self.cells))
 
 
 @dataclass(frozen=True)
@@ -77,15 +86,14 @@ class Layout:
     columns: tuple[TextColumn, ...]
     legend: tuple[str, ...]
 
+    @property
+    def rows(self) -> list[tuple[str, ...]]:
+        """The cells of each row."""
+        return list(zip(*(column.cells for column in self.columns), strict=True))
+
     def legend_with(self, mark: str) -> list[str]:
         """The legend for a format that marks best values in another way than with a star."""
         return [line.replace("* best", f"{mark}: best") for line in self.legend]
-
-
-def one_line_heads(layout: Layout) -> Layout:
-    """The layout with heads on one line, for formats without line breaks in a cell."""
-    flat = tuple(replace(column, head=column.head.replace("\n", " ")) for column in layout.columns)
-    return replace(layout, columns=flat)
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
@@ -96,10 +104,10 @@ def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     for column in columns[1:]:
         tried = [*shown, column]
         if column.priority <= REQUESTED:
-            needed = sum(one.least_width for one in tried)
+            needed = sum(narrow.least_width for narrow in tried)
         else:
             label, *others = tried
-            needed = min(label.full_width, ENOUGH_LABEL) + sum(one.full_width for one in others)
+            needed = min(label.full_width, ENOUGH_LABEL) + sum(whole.full_width for whole in others)
         if needed + _GAP * (len(tried) - 1) <= width:
             shown.append(column)
     return shown
@@ -113,14 +121,8 @@ def folded(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     widths = [column.full_width for column in columns]
     for least_label in (GOOD_LABEL, LEAST_LABEL):
         for index, column in enumerate(columns):
-            least = max(
-                column.least_width, min(least_label, widths[index]) if column.priority == ROW else 0
-            )
+            least = column.least_width
+            if column.priority == ROW:
+                least = max(least, min(least_label, widths[index]))
             widths[index] = max(least, widths[index] - max(0, sum(widths) - room))
-    return [_fold(column, one) for column, one in zip(columns, widths, strict=True)]
-
-
-def _fold(column: TextColumn, width: int) -> TextColumn:
-    if column.full_width <= width:
-        return column
-    return replace(column, cells=tuple("\n".join(fold(cell, width)) for cell in column.cells))
+    return list(map(TextColumn.folded, columns, widths))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -118,22 +119,17 @@ def _visible(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress],
     if len(rows) <= room:
         return list(rows), []
     room -= 1  # for the line that counts the others
-    running = [i for i, row in enumerate(rows) if _state_of(row) == "running"]
-    middle = (
-        running[0]
-        if running
-        else next((i for i, row in enumerate(rows) if _state_of(row) != "done"), 0)
-    )
+    states = [_state_of(row) for row in rows]
+    unfinished = [i for i, state in enumerate(states) if state != "done"]
+    middle = states.index("running") if "running" in states else [*unfinished, 0][0]
     urgent: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}
     order = sorted(
-        range(1, len(rows)), key=lambda i: (urgent.get(_state_of(rows[i]), 2), abs(i - middle), i)
+        range(1, len(rows)), key=lambda i: (urgent.get(states[i], 2), abs(i - middle), i)
     )
     kept = sorted([0, *order[: room - 1]])
-    others = [_state_of(row) for i, row in enumerate(rows) if i not in kept]
-    counts = [
-        f"{others.count(state)} {_WORDS.get(state, state)}" for state in STATES if state in others
-    ]
-    return [rows[i] for i in kept], [f"and {len(others)} more: {', '.join(counts)}"]
+    others = Counter(state for i, state in enumerate(states) if i not in kept)
+    counts = [f"{others[state]} {_WORDS.get(state, state)}" for state in STATES if others[state]]
+    return [rows[i] for i in kept], [f"and {others.total()} more: {', '.join(counts)}"]
 
 
 def _state_of(row: RowProgress) -> State:
@@ -157,7 +153,9 @@ def _final(scores: Scores, digits: int, spread: bool) -> Text:
 
 def _short(value: float, digits: int) -> str:
     """A number in at most five characters, if it is below 100000."""
-    return number(value, digits if abs(value) < 99.995 else 0 if abs(value) >= 999.5 else 1)
+    if abs(value) >= 99.995:
+        digits = int(abs(value) < 999.5)
+    return number(value, digits)
 
 
 def _against(row: RowProgress) -> Text:
@@ -165,11 +163,9 @@ def _against(row: RowProgress) -> Text:
         return Text()
     difference, step = row.against_base.difference, row.against_base.step
     text = PPL.difference_text(difference)
-    return (
-        Text(f"{text:>6}")
-        if step is None
-        else Text(f"{text:>6} @{thousands(step)}", style="italic")
-    )
+    if step is None:
+        return Text(f"{text:>6}")
+    return Text(f"{text:>6} @{thousands(step)}", style="italic")
 
 
 def _activity(row: RowProgress, long: bool) -> Text:
@@ -191,13 +187,10 @@ def _work(reports: Sequence[Progress], long: bool) -> str:
     if phase != "training" or not step:
         at = f" at step {step}" if phase == "evaluating" else ""
         return f"{PHASES.get(phase, phase)}{at}{several}" if long else f"{phase}{several}"
-    if long:
-        return (
-            f"step {step} of {steps or '?'}"
-            + (f", {speed:,.0f} tokens/s" if speed else "")
-            + several
-        )
-    return f"{step}/{steps or '?'}" + (f" {_per_second(speed)}" if speed else "") + several
+    text = f"step {step} of {steps or '?'}" if long else f"{step}/{steps or '?'}"
+    if speed:
+        text += f", {speed:,.0f} tokens/s" if long else f" {_per_second(speed)}"
+    return text + several
 
 
 def _per_second(speed: float) -> str:

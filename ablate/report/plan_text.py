@@ -28,26 +28,15 @@ def print_plan(plan: Plan) -> None:
 
 
 def _print_rows(plan: Plan) -> None:
-    matched = any(row.row.matched for row in plan.rows)
-    table = plain_table(
-        "row",
-        "+params",
-        "+FLOPs per step",
-        "+steps",
-        "+memory",
-        "runs",
-        *["matched"][: int(matched)],
-    )
+    heads = ["row", "+params", "+FLOPs per step", "+steps", "+memory", "runs"]
+    has_matches = any(row.row.matched for row in plan.rows)
+    table = plain_table(*heads, *["matched"][: int(has_matches)])
     for row in plan.rows:
-        table.add_row(
-            Label(row.row.label),
-            f"{row.params:,}",
-            scaled(row.flops_per_step, ""),
-            thousands(row.steps),
-            size(row.peak_memory),
-            _states(row),
-            *([row.row.matched.text if row.row.matched else ""] if matched else []),
-        )
+        cells = [f"{row.params:,}", scaled(row.flops_per_step, ""), thousands(row.steps)]
+        cells += [size(row.peak_memory), _states(row)]
+        if has_matches:
+            cells.append(row.row.matched.text if row.row.matched else "")
+        table.add_row(Label(row.row.label), *cells)
     print_wide(table)
 
 
@@ -89,11 +78,10 @@ def _lines_below(plan: Plan) -> Iterator[str]:
 def _custom_classes(study: Study) -> Iterator[str]:
     """Yield which code `ablate run` executes, and which was executed to read the study."""
     task = parse_reference(study.task_name)
-    classes = [
-        f"{one.module}:{one.name} ({one.written_file})"
-        for one in study.custom_classes
-        if one != task
-    ]
+    classes = []
+    for custom in study.custom_classes:
+        if custom != task:
+            classes.append(f"{custom.module}:{custom.name} ({custom.written_file})")
     if classes:
         yield f"Custom classes, which `ablate run` executes: {', '.join(classes)}."
     if task is not None:
@@ -119,14 +107,8 @@ def _print_tuning(plan: Plan) -> None:
         trials = by_row.get(row.row.label)
         if trials and row.row.tuning:
             states = Counter(state for trial in trials for _, state in trial.runs)
-            chosen = Text(row.row.tuning.text)
-            table.add_row(
-                Label(row.row.label),
-                str(len(trials)),
-                thousands(trials[0].steps),
-                counted(states),
-                chosen,
-            )
+            cells = (str(len(trials)), thousands(trials[0].steps), counted(states))
+            table.add_row(Label(row.row.label), *cells, Text(row.row.tuning.text))
     print_wide(table)
 
 
@@ -139,13 +121,8 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
     """
     table = plain_table("row", "+seed", "run", "state", "")
     for label, seed, id, state, detail in details:
-        table.add_row(
-            Label(label),
-            str(seed),
-            id,
-            Text(state, style=STYLES.get(state, "")),
-            Text(visible(detail)),
-        )
+        shown = Text(state, style=STYLES.get(state, ""))
+        table.add_row(Label(label), str(seed), id, shown, Text(visible(detail)))
     print_wide(table)
     states = Counter(state for _, state in plan.runs.values())
     line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"

@@ -7,15 +7,16 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from ablate.analysis.looks import record_judgment
 from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
 from ablate.report.render import as_json, comma_separated, markdown
 from ablate.store import Results
 from ablate.store.files import make_room, read_bytes, write_bytes
-from ablate.store.records import FileHash, Provenance
+from ablate.store.records import Provenance, Result
 from ablate.store.status import damage_of, read_provenance
 from ablate.study import Study
 from ablate.study.names import folded_name
@@ -138,6 +139,12 @@ def publish(
     return list(files)
 
 
+def publish_results(study: Study, table: Table, results: Results) -> None:
+    """Write the table of a whole study to its folder, and record that it was judged."""
+    publish(table, results)
+    record_judgment(study, results)
+
+
 def _refuse_files_of_others(folder: Path, files: Mapping[str, bytes], study: Study) -> None:
     """Refuse to replace a file in a folder to which this study has not been published before."""
     try:
@@ -155,41 +162,37 @@ def _refuse_files_of_others(folder: Path, files: Mapping[str, bytes], study: Stu
             )
 
 
-@dataclass(frozen=True)
-class PublishedRun:
-    """A run behind a table. `made_with`: index of its provenance; `seconds`: of work on the run."""
+class PublishedRun(NamedTuple):
+    """A run behind a table; `made_with`: index of its provenance."""
 
-    id: str
     seed: int
     made_with: int
-    steps: int
-    seconds: float
-    weights: FileHash | None
+    result: Result
 
 
 @dataclass(frozen=True)
 class TableProvenance:
-    """The corpora and runs behind a table, and each distinct provenance of the runs; None for an
-    unreadable one.
+    """The corpora and runs behind a table, by id, and each distinct provenance of the runs; None
+    for an unreadable one.
     """
 
     data: CorpusConfig
     corpora: tuple[str, ...]
     provenances: tuple[Provenance | None, ...]
-    runs: tuple[PublishedRun, ...]
+    runs: Mapping[str, PublishedRun]
 
     def as_json(self) -> dict[str, Any]:
         """The content of provenance.json; `carried_out` lists the provenances, and each run has the
         index of its own.
         """
         runs = {}
-        for run in self.runs:
-            runs[run.id] = {
-                "seed": run.seed,
-                "carried_out": run.made_with,
-                "steps": run.steps,
-                "seconds": run.seconds,
-                "weights": run.weights and run.weights.model_dump(),
+        for id, (seed, made_with, result) in self.runs.items():
+            runs[id] = {
+                "seed": seed,
+                "carried_out": made_with,
+                "steps": result.steps,
+                "seconds": result.seconds,
+                "weights": result.weights and result.weights.model_dump(),
             }
         return {
             "data": self.data.model_dump(exclude={"folder"}),
@@ -202,7 +205,7 @@ class TableProvenance:
 def provenance_of(table: Table, results: Results) -> TableProvenance:
     """Read the provenance of a table: every run that has a result."""
     provenances: list[Provenance | None] = []
-    runs = []
+    runs = {}
     for run in table.study.all_runs():
         folder = results.run(run.id)
         result = None if damage_of(folder) else folder.read_result()
@@ -211,8 +214,5 @@ def provenance_of(table: Table, results: Results) -> TableProvenance:
         record = read_provenance(folder)
         if record not in provenances:
             provenances.append(record)
-        index = provenances.index(record)
-        runs.append(
-            PublishedRun(run.id, run.seed, index, result.steps, result.seconds, result.weights)
-        )
-    return TableProvenance(table.study.data, tuple(table.corpora), tuple(provenances), tuple(runs))
+        runs[run.id] = PublishedRun(run.seed, provenances.index(record), result)
+    return TableProvenance(table.study.data, table.corpora, tuple(provenances), runs)

@@ -22,7 +22,8 @@ from ablate.report.columns import (
 from ablate.report.conclusion import conclusion
 from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.frames import rows_frame
-from ablate.report.layout import Layout, one_line_heads
+from ablate.report.layout import Layout
+from ablate.report.terminal import widen
 from ablate.stats.significance import LEVEL
 
 _ELEMENT = re.compile(r"<(?=[A-Za-z/!?])")  # not `<0.001`
@@ -46,47 +47,39 @@ def print_rich(
     console.print()
     rich = _rich(layout)
     if everything:
-        console.width = max(
-            console.width,
-            console.measure(rich, options=console.options.update(max_width=10_000)).maximum,
-        )
-    console.print(rich)
-    for line in layout.legend:
-        console.print(line, style="dim", soft_wrap=everything)
-    for title, effects in further_tables(table):
-        console.print(f"\n{title}", style="bold")
-        console.print(_rich(effects, folds=True))
-        for line in effects.legend:
+        widen(console, rich)
+    tables = [("", layout), *further_tables(table)]
+    for title, below in tables:
+        if title:
+            console.print(f"\n{title}", style="bold")
+        console.print(_rich(below, folds=True) if title else rich)
+        for line in below.legend:
             console.print(line, style="dim", soft_wrap=everything)
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table, with the conclusion above it and its legend below it as lists."""
     layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    blocks = [
-        "".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table)),
-        _markdown_table(layout),
-    ]
-    blocks += [
-        f"### {_markdown_text(title)}\n\n{_markdown_table(one)}"
-        for title, one in further_tables(table)
-    ]
+    sentences = "".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table))
+    blocks = [sentences, _markdown_table(layout)]
+    for title, below in further_tables(table):
+        blocks.append(f"### {_markdown_text(title)}\n\n{_markdown_table(below)}")
     return "\n".join(blocks)
 
 
 def further_tables(table: Table) -> Iterator[tuple[str, Layout]]:
     """Yield the tables below the results, with their titles: sizes, and effects of designs."""
-    yield from ((f"Over sizes: Δ{one.metric.title}", ladder_layout(one)) for one in ladders(table))
-    yield from ((one.title, effects_layout(table, one)) for one in design_effects(table))
+    for ladder in ladders(table):
+        yield f"Over sizes: Δ{ladder.metric.title}", ladder_layout(ladder)
+    for design in design_effects(table):
+        yield design.title, effects_layout(table, design)
 
 
 def _markdown_table(layout: Layout) -> str:
-    layout = one_line_heads(layout)
-    rows = zip(*(column.cells for column in layout.columns), strict=True)
     lines = [
-        _markdown_row(column.head for column in layout.columns),
+        _markdown_row(column.flat_head for column in layout.columns),
         _markdown_row("---:" if column.numeric else "---" for column in layout.columns),
-        *(_markdown_row(cells) for cells in rows),
+        *map(_markdown_row, layout.rows),
         "",
         *(f"- {_markdown_text(line)}" for line in layout.legend_with("**bold**")),
     ]
@@ -153,6 +146,6 @@ def _rich(layout: Layout, folds: bool = False) -> RichTable:
             no_wrap=not folds,
             overflow="fold" if folds else "ellipsis",
         )
-    for cells in zip(*(column.cells for column in layout.columns), strict=True):
+    for cells in layout.rows:
         rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
     return rich

@@ -78,12 +78,11 @@ def as_lines(summary: RunSummary) -> list[str]:
 
 
 def _run(run: RunRecord) -> list[str]:
-    defaults = {name: field.default for name, field in RowConfig.model_fields.items()}
-    values = run.config.model_dump().items()
-    # Unset fields follow from others.
-    changed = [
-        f"{k}={without_digest(str(v))}" for k, v in values if v != defaults.get(k) and v is not None
-    ]
+    changed = []
+    for name, value in run.config.model_dump().items():
+        # Unset fields follow from others.
+        if value is not None and value != RowConfig.model_fields[name].default:
+            changed.append(f"{name}={without_digest(str(value))}")
     corpus = f"{run.data.get('corpus')} {run.data.get('direction') or ''}".rstrip()
     return [
         f"seed {run.seed}, corpus {corpus}",
@@ -107,9 +106,8 @@ def _provenance(provenance: Provenance) -> list[str]:
     code, machine = provenance.ablate, provenance.machine
     revision = f", revision {code.revision}" if code and code.revision else ""
     changes = ", with uncommitted changes" if code and code.dirty else ""
-    packages = ", ".join(
-        f"{name} {version}" for name, version in provenance.packages.items() if version
-    )
+    versions = provenance.packages.items()
+    packages = ", ".join(f"{name} {version}" for name, version in versions if version)
     return [
         f"ablate {code.version if code else '?'}{revision}{changes}",
         f"Python {provenance.python or '?'}, {packages}",
@@ -126,17 +124,15 @@ def _result(result: Result) -> list[str]:
     if result.weights:
         lines.append(f"weights {result.weights.file}, SHA-256 {result.weights.sha256}")
     for id, decoding in result.decodings.items():
-        averaged = plural(decoding.averaged, "checkpoint")
-        form = decoding.length_penalty
-        penalty = f"alpha {decoding.alpha}" + ("" if form == "gnmt" else f", penalty {form}")
-        settings = f"beam {decoding.beam}, {penalty}, {averaged} averaged"
-        scores = ", ".join(
-            f"{name} {score.value:.3f} {score.signature}".strip()
-            for name, score in decoding.scores.items()
-        )
-        lines.append(
-            f"decoding {id} ({settings}) of {decoding.test} in corpus {decoding.corpus}: {scores}"
-        )
+        settings = f"beam {decoding.beam}, alpha {decoding.alpha}"
+        if decoding.length_penalty != "gnmt":
+            settings += f", penalty {decoding.length_penalty}"
+        settings += f", {plural(decoding.averaged, 'checkpoint')} averaged"
+        scores = []
+        for name, score in decoding.scores.items():
+            scores.append(f"{name} {score.value:.3f} {score.signature}".strip())
+        of = f"of {decoding.test} in corpus {decoding.corpus}"
+        lines.append(f"decoding {id} ({settings}) {of}: {', '.join(scores)}")
     return lines
 
 

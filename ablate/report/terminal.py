@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -55,12 +56,16 @@ def plain_table(*heads: str) -> Table:
     """A table without a frame; a head that begins with + is of numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in heads:
-        # In a narrow terminal a long label continues below: two labels must not be cut to the same
-        # text.
-        table.add_column(
-            head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold"
-        )
+        justify: Literal["left", "right"] = "right" if head.startswith("+") else "left"
+        # Long labels continue below: two of them must not be cut to the same text.
+        table.add_column(head.lstrip("+"), justify=justify, overflow="fold")
     return table
+
+
+def widen(console: Console, table: Table) -> None:
+    """Make a console as wide as a table needs."""
+    options = console.options.update(max_width=10_000)
+    console.width = max(console.width, console.measure(table, options=options).maximum)
 
 
 def print_wide(table: Table) -> None:
@@ -76,10 +81,7 @@ def print_wide(table: Table) -> None:
     if console.is_terminal:
         console.print(table)
         return
-    console.width = max(
-        console.width,
-        console.measure(table, options=console.options.update(max_width=10_000)).maximum,
-    )
+    widen(console, table)
     with console.capture() as captured:
         console.print(table)
     for line in captured.get().splitlines():

@@ -33,7 +33,7 @@ def main() -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
     torch.set_flush_denormal(True)
-    start = RankStart.model_validate_json(sys.stdin.readline())
+    start = RankStart.from_line(sys.stdin.readline())
     threading.Thread(target=_end_with_input, name="input", daemon=True).start()
     try:
         _follow(start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, field_validator
 
@@ -20,6 +20,15 @@ NO_MORE_JOBS = "\n"
 class _Message(BaseModel):
     # An unknown field is an error: a worker of another version would ignore a setting silently.
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    def to_line(self) -> str:
+        """Encode the message as one line of JSON."""
+        return self.model_dump_json() + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> Self:
+        """Decode a line of JSON."""
+        return cls.model_validate_json(line)
 
 
 class RunRequest(_Message):
@@ -85,15 +94,6 @@ class Job(_Message):
         """The devices of all processes."""
         return (self.device, *self.peers)
 
-    def to_line(self) -> str:
-        """Encode the job as one line of JSON."""
-        return self.model_dump_json() + "\n"
-
-    @staticmethod
-    def from_line(line: str) -> Job:
-        """Decode a line of JSON."""
-        return Job.model_validate_json(line)
-
 
 class JobEvent(_Message):
     """The end of work on one run of a job.
@@ -106,15 +106,6 @@ class JobEvent(_Message):
     run: str
     outcome: EventOutcome
     reason: str = ""
-
-    def to_line(self) -> str:
-        """Encode the event as one line of JSON."""
-        return self.model_dump_json() + "\n"
-
-    @staticmethod
-    def from_line(line: str) -> JobEvent:
-        """Decode a line of JSON."""
-        return JobEvent.model_validate_json(line)
 
 
 class RankStart(_Message):

@@ -92,7 +92,7 @@ class _Followers:
         for process, start in zip(self.processes, starts, strict=True):
             assert process.stdin is not None
             with suppress(BrokenPipeError):  # it has died already, which the thread notices
-                process.stdin.write(f"{start.model_dump_json()}\n".encode())
+                process.stdin.write(start.to_line().encode())
                 process.stdin.flush()
         threading.Thread(target=self._watch, name="ranks", daemon=True).start()
 

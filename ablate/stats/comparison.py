@@ -86,8 +86,7 @@ class Noise:
         or two degrees of freedom.
 
         Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates
-            of Variances and
-        Tabulated Values of t-Table", Sankhya A (1961).
+            of Variances and Tabulated Values of t-Table", Sankhya A (1961).
 
         Args:
             level: of the two-sided test.
@@ -211,11 +210,9 @@ class Comparison:
             return p
         if mean is not None and self.p_own(mean) >= self.own_level:
             p = 1.0
-        p_diverged = (
-            fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended)
-            if row.base_ended
-            else 1.0
-        )
+        p_diverged = 1.0
+        if row.base_ended:
+            p_diverged = fisher_p(row.diverged, row.ended, row.base_diverged, row.base_ended)
         return min(1.0, 2 * min(p, p_diverged))  # two tests of one row
 
     def p_equivalent(self, margin: float) -> tuple[float, float]:

@@ -47,7 +47,7 @@ class Fraction:
     @property
     def basic(self) -> tuple[str, ...]:
         """Factors without a generator; their levels are combined in full."""
-        generated = {one.factor for one in self.generators}
+        generated = {generator.factor for generator in self.generators}
         return tuple(name for name in self.factors if name not in generated)
 
     def cells(self) -> list[dict[str, int]]:
@@ -55,8 +55,9 @@ class Fraction:
         cells = []
         for levels in itertools.product((-1, 1), repeat=len(self.basic)):
             cell = dict(zip(self.basic, levels, strict=True))
-            for one in self.generators:
-                cell[one.factor] = one.sign * math.prod(cell[name] for name in one.product)
+            for generator in self.generators:
+                product = math.prod(cell[name] for name in generator.product)
+                cell[generator.factor] = generator.sign * product
             cells.append({name: cell[name] for name in self.factors})
         return cells
 
@@ -64,11 +65,12 @@ class Fraction:
     def relation(self) -> dict[Effect, int]:
         """Words of the defining relation with their signs, without I itself."""
         words: dict[Effect, int] = {frozenset(): 1}
-        for one in self.generators:
-            word = one.product ^ {one.factor}
+        for generator in self.generators:
+            word = generator.product ^ {generator.factor}
             # Symmetric difference: a factor times itself is I. Each generator doubles the group of
             # words.
-            words |= {word ^ other: one.sign * sign for other, sign in words.items()}
+            for known, sign in list(words.items()):
+                words[word ^ known] = generator.sign * sign
         del words[frozenset()]
         return words
 
@@ -81,20 +83,20 @@ class Fraction:
 
     def aliases(self, effect: Effect) -> dict[Effect, int]:
         """The other effects with the contrast of this one, or with its negative; shortest first."""
-        found = {effect ^ word: sign for word, sign in self.relation.items()}
-        return dict(sorted(found.items(), key=lambda item: self._order(item[0])))
+        aliases = [(effect ^ word, sign) for word, sign in self.relation.items()]
+        return dict(sorted(aliases, key=lambda alias: self._order(alias[0])))
 
     def contrasts(self) -> list[Effect]:
         """One effect for each contrast: the shortest of its aliases, main effects first."""
-        found: list[Effect] = []
+        effects: list[Effect] = []
         # The words themselves are constant over the cells, so they have no contrast.
         seen: set[Effect] = set(self.relation)
         for others in range(len(self.factors)):
             for effect in map(frozenset, itertools.combinations(self.factors, 1 + others)):
                 if effect not in seen:
                     seen |= {effect, *self.aliases(effect)}
-                    found.append(effect)
-        return found
+                    effects.append(effect)
+        return effects
 
     def text(self, effect: Effect) -> str:
         """An effect in the order of the factors: `activation x dropout`, with a multiplication
@@ -119,13 +121,11 @@ def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
     # From the most generated factors, which gives the fewest cells.
     for generated in reversed(range(1, len(factors))):
         basic, others = factors[:-generated], factors[-generated:]
-        products = [
-            frozenset(names)
-            # A generator of k factors makes a word of k + 1, which is at least the resolution. Long
-            # products first: they make long words.
-            for size in range(len(basic), resolution - 2, -1)
-            for names in itertools.combinations(basic, size)
-        ]
+        products: list[Effect] = []
+        # A generator of k factors makes a word of k + 1, which is at least the resolution. Long
+        # products first: they make long words.
+        for size in range(len(basic), resolution - 2, -1):
+            products += map(frozenset, itertools.combinations(basic, size))
         for chosen in itertools.combinations(products, generated):
             fraction = Fraction(factors, tuple(map(DesignGenerator, others, chosen)))
             if (fraction.resolution or 0) >= resolution:
@@ -169,25 +169,25 @@ def effects(
         scores: of each cell, in the order of `fraction.cells()`; at least one each.
         level: of all effects; p values are multiplied by 0.05 / level, to be compared with 0.05.
     """
-    cells, means = fraction.cells(), [statistics.fmean(each) for each in scores]
-    values = {
-        effect: 2
-        / len(cells)
-        * math.fsum(_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True))
-        for effect in fraction.contrasts()
-    }
-    df = sum(len(each) - 1 for each in scores)
-    squares = math.fsum(
-        (score - mean) ** 2 for each, mean in zip(scores, means, strict=True) for score in each
-    )
+    cells, means = fraction.cells(), list(map(statistics.fmean, scores))
+    values = {}
+    for effect in fraction.contrasts():
+        signed = [_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True)]
+        values[effect] = 2 / len(cells) * math.fsum(signed)
+    counts, squares = list(map(len, scores)), []
+    for of_cell, mean in zip(scores, means, strict=True):
+        squares += [(score - mean) ** 2 for score in of_cell]
+    df = sum(counts) - len(counts)
+    variance = math.fsum(squares) / max(1, df)
     # Without any spread the noise is unknown.
-    if not df or math.sqrt(squares / df) < rounding(itertools.chain(*scores)):
+    if not df or math.sqrt(variance) < rounding(itertools.chain(*scores)):
         return [Estimate(effect, value) for effect, value in values.items()]
-    error = 2 / len(cells) * math.sqrt(squares / df * math.fsum(1 / len(each) for each in scores))
+    error = 2 / len(cells) * math.sqrt(variance * math.fsum(1 / count for count in counts))
     p_values = [two_sided_p(value / error, df) for value in values.values()]
+    levels = holm_levels(p_values, len(values), level)
     estimates = []
     for (effect, value), p, (p_holm, own_level) in zip(
-        values.items(), p_values, holm_levels(p_values, len(values), level), strict=True
+        values.items(), p_values, levels, strict=True
     ):
         margin = critical_t(own_level, df) * error
         low, high = value - margin, value + margin

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.stats.comparison import Comparison, PairedScores, compare
@@ -55,25 +56,28 @@ def verdicts(
     level = (LEVEL if look is None else look.level) * share
     compared = compare(rows, level)
     size = max(family if family is not None else len(rows), 1)
-    different = frozenset(
-        index for index, one in enumerate(earlier) if one.is_different and one.seed_test
-    )
-    tests = [holm_levels([one.p_for_holm(metric) for one in compared], size, level, different)]
+    different, within = set(), set()
+    for index, verdict in enumerate(earlier):
+        if verdict.is_different and verdict.seed_test:
+            different.add(index)
+        if verdict.is_within_margin:
+            within.add(index)
+    p_values = [row.p_for_holm(metric) for row in compared]
+    tests = [holm_levels(p_values, size, level, frozenset(different))]
     if margin is not None:
-        within = frozenset(index for index, one in enumerate(earlier) if one.is_within_margin)
-        tests.append(
-            holm_levels([one.p_equivalent(margin)[0] for one in compared], size, level, within)
-        )
-    bootstraps = [one.bootstrap for one in compared]
-    p_bootstraps = _adjusted([test.p if test else 1.0 for test in bootstraps], size)
-    found = [
-        _verdict(metric, one, [test[index] for test in tests], margin, p_bootstraps[index])
-        for index, one in enumerate(compared)
-    ]
-    if look is None:
-        return found
-    before: Sequence[Verdict | None] = earlier or [None] * len(found)
-    return [_at_look(*each, look) for each in zip(found, rows, before, strict=True)]
+        p_values = [row.p_equivalent(margin)[0] for row in compared]
+        tests.append(holm_levels(p_values, size, level, frozenset(within)))
+    p_values = [row.bootstrap.p if row.bootstrap else 1.0 for row in compared]
+    p_bootstraps = _adjusted(p_values, size)
+    judged = []
+    for index, row in enumerate(compared):
+        of_row = [test[index] for test in tests]
+        verdict = _verdict(metric, row, of_row, margin, p_bootstraps[index])
+        if look is not None:
+            before = earlier[index] if earlier else None
+            verdict = _at_look(verdict, rows[index], before, look)
+        judged.append(verdict)
+    return judged
 
 
 def verdicts_over_looks(
@@ -96,32 +100,24 @@ def verdicts_over_looks(
         margin: as in `verdicts`.
         share: as in `verdicts`.
     """
-    found: list[list[Verdict]] = []
+    judged: list[list[Verdict]] = []
+    common: dict[str, Any] = {"family": family, "margin": margin, "share": share}
     for look, rows in looks:
-        earlier = found[-1] if found else ()
-        found.append(
-            verdicts(
-                metric, rows, family=family, margin=margin, look=look, earlier=earlier, share=share
-            )
-        )
-    return found
+        earlier = judged[-1] if judged else ()
+        judged.append(verdicts(metric, rows, look=look, earlier=earlier, **common))
+    return judged
 
 
 def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) -> list[Verdict]:
     """Verdicts while the first look is to come: the differences so far, and no test of them."""
-    return [
-        Verdict(
-            metric,
-            "cannot tell" if row.differences else "diverged" if row.diverged else "",
-            row.n,
-            row.mean,
-            diverged=row.diverged,
-            ended=row.ended,
-            look=look,
-            is_early=True,
-        )
-        for row in rows
-    ]
+    judged = []
+    for row in rows:
+        word: Word = "diverged" if row.diverged else ""
+        if row.differences:
+            word = "cannot tell"
+        verdict = Verdict(metric, word, row.n, row.mean, look=look, is_early=True)
+        judged.append(replace(verdict, diverged=row.diverged, ended=row.ended))
+    return judged
 
 
 def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look: Look) -> Verdict:
@@ -152,33 +148,35 @@ def _still_holds(verdict: Verdict, row: PairedScores, earlier: Verdict) -> bool:
 
 def _verdict(
     metric: Metric,
-    one: Comparison,
+    compared: Comparison,
     tests: Sequence[tuple[float, float]],
     margin: float | None,
     p_bootstrap: float,
 ) -> Verdict:
-    row, (adjusted, level) = one.row, tests[0]
+    row, (adjusted, level) = compared.row, tests[0]
     seed_test, detectable = None, None
     needed: Callable[[], int | None] | None = None
-    if one.shared is not None and one.mean is not None:
-        detectable = one.detectable(level, one.n)
-        seed_test = one.seed_test(level)
-        needed = partial(one.more_seeds, level)
+    if compared.shared is not None and compared.mean is not None:
+        detectable = compared.detectable(level, compared.n)
+        seed_test = compared.seed_test(level)
+        needed = partial(compared.more_seeds, level)
     within = (
-        margin is not None and tests[1][0] < LEVEL and one.p_equivalent(margin)[1] < one.own_level
+        margin is not None
+        and tests[1][0] < LEVEL
+        and compared.p_equivalent(margin)[1] < compared.own_level
     )
     return Verdict(
         metric,
-        _word(metric, one, adjusted, within),
-        one.n,
-        one.mean,
+        _word(metric, compared, adjusted, within),
+        compared.n,
+        compared.mean,
         seed_test,
         adjusted if seed_test else None,
         detectable,
-        one.bootstrap,
-        p_bootstrap if one.bootstrap else None,
+        compared.bootstrap,
+        p_bootstrap if compared.bootstrap else None,
         row.diverged,
-        row.ended or one.n + row.diverged,
+        row.ended or compared.n + row.diverged,
         margin,
         within,
         shift=row.shift,
@@ -186,9 +184,9 @@ def _verdict(
     )
 
 
-def _word(metric: Metric, one: Comparison, adjusted: float, within: bool) -> Word:
-    row = one.row
-    if one.mean is None:
+def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -> Word:
+    row = compared.row
+    if compared.mean is None:
         if not row.diverged:
             return ""
         always = (
@@ -200,14 +198,14 @@ def _word(metric: Metric, one: Comparison, adjusted: float, within: bool) -> Wor
         return "worse" if always else "diverged"
     if adjusted < LEVEL and row.diverged > row.base_diverged:
         return "worse"  # by its scores or by its divergence
-    if one.n == 1:
+    if compared.n == 1:
         return "cannot tell"
     if row.is_constant_zero and not row.diverged:
         return "no difference"
-    if one.shared is None:
+    if compared.shared is None:
         return "cannot tell"
-    if adjusted < LEVEL and one.p_own(one.mean) < one.own_level:
-        return "better" if metric.is_better(one.mean) else "worse"
+    if adjusted < LEVEL and compared.p_own(compared.mean) < compared.own_level:
+        return "better" if metric.is_better(compared.mean) else "worse"
     return "as good as base" if within else "cannot tell"
 
 

@@ -71,8 +71,9 @@ def error_of_plans(plans: Iterable[Sequence[int]]) -> float:
         plans: numbers of seeds at the looks, for each version of the study.
     """
     levels: dict[int, float] = {}
-    for look in (look for plan in plans for look in looks_of(plan)):
-        levels[look.seeds] = max(look.level, levels.get(look.seeds, 0.0))
+    for plan in plans:
+        for look in looks_of(plan):
+            levels[look.seeds] = max(look.level, levels.get(look.seeds, 0.0))
     return min(1.0, math.fsum(levels.values()))
 
 

@@ -201,7 +201,7 @@ def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> 
     remain.
     """
     place = max(kept, key=lambda place: variances[place].value)
-    others = [variances[other] for other in kept if other != place]
+    others = [variances[index] for index in kept if index != place]
     rest = statistics.fmean(variance.value for variance in others)
     # Of two rows alone, neither is the exception.
     if len(others) < 2 or not rest:
@@ -274,10 +274,10 @@ class _Layout:
         # 1 - leverage of each cell: the part of its variance that the fit leaves in the residual.
         rest = (self.present - share - cross * self.present).sum(axis=1)
         squares = (residuals**2).sum(axis=1)
-        found = []
+        variances = []
         for row, n in enumerate(self.n):
             # The fit does not contain a row that is apart, so its residuals lose only its own mean.
             divisor = rest[row] if row in kept else n - 1
             value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)
-            found.append(Variance(value, n - 1))
-        return found
+            variances.append(Variance(value, n - 1))
+        return variances

@@ -44,13 +44,10 @@ def detectable(
     of_base = n - 1 + max(0, further - 1)  # degrees of freedom of base's noise
     df = (n - 1) * rows + of_base - (n - 1)
     share = n / (n + further)  # of the noise that base's mean over the rows' seeds has
-    shared_t, row_t, base_t = (
-        critical_t(level / rows, df),
-        critical_t(level, n - 1),
-        critical_t(level, of_base),
-    )
+    shared_t, row_t = critical_t(level / rows, df), critical_t(level, n - 1)
+    base_t = critical_t(level, of_base)
     z, shared_z = critical_t(level, math.inf), critical_t(level / rows, math.inf)
-    found = []
+    needed = []
     for _ in range(_DRAWS):
         row = _variance(draw, n - 1)
         # Without further seeds, the residuals of two rows mirror each other.
@@ -65,10 +62,10 @@ def detectable(
         own_limit = math.hypot(sd * math.sqrt(alone / n), z * sentences)
         # A difference has the noise of the row and that of base.
         noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt((1 + share) / n), sentences)
-        found.append(max(shared_limit, own_limit) - noise)
+        needed.append(max(shared_limit, own_limit) - noise)
     # In a draw, a true difference d is found if d + noise exceeds the limit. So the 80 % quantile
     # of limit - noise is found in 80 % of the draws.
-    return sorted(found)[int(POWER * _DRAWS)]
+    return sorted(needed)[int(POWER * _DRAWS)]
 
 
 def _variance(draw: random.Random, df: int) -> float:

@@ -127,10 +127,12 @@ class Stream:
     def sd(self) -> float:
         """Standard deviation of a score over seeds, which all rows share; 0 if unknown."""
         groups: list[Sequence[float]] = [self._of_chain, *self._earlier]
-        groups += [one.scores for one in self.proposals.values()]
-        several = [group for group in groups if len(group) > 1 and math.isfinite(sum(group))]
-        df = sum(len(group) - 1 for group in several)
-        squares = sum((len(group) - 1) * statistics.variance(group) for group in several)
+        groups += [proposal.scores for proposal in self.proposals.values()]
+        df, squares = 0, 0.0
+        for group in groups:
+            if len(group) > 1 and math.isfinite(sum(group)):
+                df += len(group) - 1
+                squares += (len(group) - 1) * statistics.variance(group)
         return math.sqrt(squares / df) if df else 0.0
 
     def runs_missing(self, proposal: Proposal) -> int:

@@ -119,16 +119,11 @@ class Verdict:
         if self.word == "":
             return "no result yet"
         if self.n == 0:
-            seeds = (
-                "its only seed"
-                if self.ended == 1
-                else f"{self.diverged} of {plural(self.ended, 'seed')}"
-            )
-            return (
-                f"{self.word}: diverged with {seeds}"
-                if self.word != "diverged"
-                else f"diverged with {seeds}"
-            )
+            seeds = f"{self.diverged} of {plural(self.ended, 'seed')}"
+            if self.ended == 1:
+                seeds = "its only seed"
+            diverged = f"diverged with {seeds}"
+            return diverged if self.word == "diverged" else f"{self.word}: {diverged}"
         phrases = [self._over_seeds(reference)]
         if self.diverged:
             phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
@@ -149,11 +144,8 @@ class Verdict:
         """
         if self.word == "as good as base":
             return f"{self.word} within {self.margin_text}"
-        if (
-            self.word == "cannot tell"
-            and self.minimum_detectable is not None
-            and not (self.is_of_survivors or self.is_blind)
-        ):
+        tells = self.minimum_detectable_text and not (self.is_of_survivors or self.is_blind)
+        if self.word == "cannot tell" and tells:
             return f"{self.word} ({self.minimum_detectable_text})"
         return self.word
 
@@ -179,12 +171,8 @@ class Verdict:
         if self.word == "as good as base":
             return f"as good as {reference} within {self.margin_text} {title}"
         if self.word != "cannot tell":
-            within = (
-                f", but within {self.margin_text} {title} of {reference}"
-                if self.is_within_margin
-                else ""
-            )
-            return f"{self.word}{within}"
+            within = f", but within {self.margin_text} {title} of {reference}"
+            return f"{self.word}{within}" if self.is_within_margin else self.word
         if self.is_early and self.look is not None:
             return f"cannot tell before {self.look.text}"
         if self.n == 1:

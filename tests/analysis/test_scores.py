@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from ablate.analysis.scores import Scores, mean, mean_and_std, sample_std
+from ablate.analysis.scores import Scores, mean_and_std
 
 
 @pytest.mark.parametrize(
@@ -29,8 +29,9 @@ def test_mean_and_sample_standard_deviation(values, expected_mean, expected_std)
 
 
 def test_sums_do_not_lose_small_values():
-    assert mean([1e16, 1.0, -1e16, 2.0]) == 0.75  # a running sum in double precision gives 0.5
-    assert sample_std([1e9 + 1, 1e9 + 2, 1e9 + 3]) == 1.0
+    scores = Scores(dict(enumerate([1e16, 1.0, -1e16, 2.0])))
+    assert scores.mean == 0.75  # a running sum in double precision gives 0.5
+    assert Scores(dict(enumerate([1e9 + 1, 1e9 + 2, 1e9 + 3]))).std == 1.0
 
 
 def test_logarithms_are_averaged_and_compared_where_a_metric_says_so():

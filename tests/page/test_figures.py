@@ -14,14 +14,12 @@ from ablate.analysis.curves import Curve, curves_of
 from ablate.analysis.ladder import Ladder, RowOverSizes, Rung
 from ablate.analysis.scores import Scores
 from ablate.page.figures import (
-    _file_names,
     draw_curves,
     draw_half_normal,
     draw_intervals,
     draw_points,
     draw_ratios,
     draw_sizes,
-    figure_files,
 )
 from ablate.page.points import (
     COSTS,
@@ -34,6 +32,7 @@ from ablate.page.points import (
     points,
     ratios_by_axis,
 )
+from ablate.page.sections import figure_files, file_names
 from ablate.plotting import FORMATS, PALETTE, SERIES, inline_svg
 from ablate.tasks import TASKS
 
@@ -639,4 +638,4 @@ def test_long_titles_of_panels_stay_different():
 
 def test_groups_whose_names_differ_in_marks_alone_have_figures_of_their_own():
     designs = [SimpleNamespace(group=group) for group in ("opt.a", "opt a", "other", "Opt-A")]
-    assert [name for _, name in _file_names(designs)] == ["opt-a", "opt-a-2", "other", "opt-a-3"]
+    assert file_names(designs) == ["opt-a", "opt-a-2", "other", "opt-a-3"]

@@ -20,8 +20,9 @@ from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of
 from ablate.errors import StudyError
 from ablate.model import build
-from ablate.page.figures import draw_lines, figure_files
+from ablate.page.figures import draw_lines
 from ablate.page.points import over_test_sizes
+from ablate.page.sections import figure_files
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study

@@ -76,8 +76,8 @@ def text_columns(columns: Iterable[Column], table: Table) -> list[TextColumn]:
             continue
         cells = tuple(map(column.text, table.rows))
         if any(cells) or not column.only_filled:
-            look = (column.folds, column.latex, column.priority)
-            shown.append(TextColumn(column.head, column.numeric, cells, *look))
+            place = (column.folds, column.latex, column.priority)
+            shown.append(TextColumn(column.head, column.numeric, cells, *place))
     return shown
 
 

@@ -22,15 +22,18 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the differences with their intervals, and the p value of the verdict."""
     yield Column(
         "against_base",
-        value=_verdicts_json,
+        value=lambda row: dict(
+            zip(row.verdicts, map(verdict_json, row.verdicts.values()), strict=True)
+        ),
         legend=partial(_difference_legend, table),
         parts=_verdict_parts(table),
     )
+    n = f"(n = {_most_seeds(table)})"
     others = [] if table.perplexity in table.judged else [table.perplexity]
     for metric in (*others, *table.judged):
         yield Column(
             "",
-            f"Δ{metric.title}\n{_spread(table, metric)}",
+            f"Δ{metric.title}\n{'[95 %]' if _has_intervals(table, metric) else n}",
             text=_cell(metric, partial(_interval, len(table.study.seeds))),
             priority=DIFFERENCE if metric in table.judged else OTHER_DIFFERENCE,
             only_filled=True,
@@ -73,10 +76,6 @@ def _by(table: Table, head: str, metric: Metric) -> str:
     return f"{head} {metric.title}" if len(table.judged) > 1 else head
 
 
-def _verdicts_json(row: TableRow) -> dict[str, object]:
-    return {name: verdict_json(verdict) for name, verdict in row.verdicts.items()}
-
-
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
     """Interval, p values and verdict of the difference from base; the paired bootstrap for metrics
     of predictions.
@@ -101,10 +100,6 @@ def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow]
     return cell
 
 
-def _spread(table: Table, metric: Metric) -> str:
-    return "[95 %]" if _has_intervals(table, metric) else f"(n = {_most_seeds(table)})"
-
-
 def _interval(seeds: int, verdict: Verdict) -> str:
     """`-4.5 [-9.1, +0.1]`, with the number of seeds while some are missing."""
     text = verdict.metric.difference_text(verdict.mean)
@@ -114,7 +109,7 @@ def _interval(seeds: int, verdict: Verdict) -> str:
 
 
 def _difference_legend(table: Table, form: Form) -> Iterator[str]:
-    judged = any(verdict.n for verdict in verdicts_of(table, table.main))
+    judged = any(verdict.n for verdict in table.verdicts(table.main))
     if judged:
         yield from _explained_differences(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged):
@@ -137,15 +132,14 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
 
 def _explained_verdicts(table: Table, metric: Metric) -> str:
     rows, noise = plural(table.family, "row"), plural(len(table.study.seeds), "seed")
-    if sum(row.row.is_base for row in table.rows) > 1:
+    if len(table.bases) > 1:
         rows = "the rows of each size"
-    verdicts = verdicts_of(table, metric)
+    verdicts, within = table.verdicts(metric), ""
     if any(verdict.bootstrap for verdict in verdicts):
         noise += f" and of the test {metric.item}s"
-    within = ""
-    margins = [verdict.margin_text for verdict in verdicts if verdict.margin is not None]
-    if margins:
-        within = f" as good as base: significantly less than {margins[0]} away."
+    for verdict in verdicts:
+        if verdict.margin is not None:
+            within = f" as good as base: significantly less than {verdict.margin_text} away."
     return (
         f"verdict: by {metric.title}. worse, better: beyond the noise of {noise} "
         f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
@@ -169,14 +163,15 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
             f"mean difference from base, paired by seed{further}, with an interval of at least "
             f"95 % for each row alone"
         )
-        judged = "".join(
-            _judged_by_intervals(table, metric) for metric in table.judged if metric in several
-        )
+        judged = ""
+        for metric in table.judged:
+            if metric in several:
+                judged += _judged_by_intervals(table, metric)
         yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."
     if without:
         titles = " and ".join(metric.title for metric in without)
         why = f"the seeds show no spread in {titles}"
-        for verdict in verdicts_of(table, table.main):
+        for verdict in table.verdicts(table.main):
             if verdict.is_early and verdict.look:
                 why = f"{verdict.look.text} is not complete"
                 break
@@ -249,15 +244,10 @@ def _by_word(word: Callable[[TableRow], str], table: Table) -> Iterator[str]:
             yield f"{text}: {', '.join(rows)}."
 
 
-def verdicts_of(table: Table, metric: Metric) -> list[Verdict]:
-    """The verdicts in a metric on every row but base."""
-    return [row.verdicts[metric.name] for row in table.rows if metric.name in row.verdicts]
-
-
 def _most_seeds(table: Table) -> int:
     """Largest number of seeds that a row shares with base; 1 if no row has any."""
-    return max((verdict.n for verdict in verdicts_of(table, table.main) if verdict.n), default=1)
+    return max((verdict.n for verdict in table.verdicts(table.main) if verdict.n), default=1)
 
 
 def _has_intervals(table: Table, metric: Metric) -> bool:
-    return any(verdict.seed_test for verdict in verdicts_of(table, metric))
+    return any(verdict.seed_test for verdict in table.verdicts(metric))

@@ -15,14 +15,15 @@ from ablate.report.columns.column import Column, Form
 from ablate.report.layout import ROW, SETTING
 
 
-def label_column() -> Column:
-    """The labels of rows that have nothing else to show."""
+def label_column(table: Table | None = None, *, is_shown: bool = True) -> Column:
+    """The labels of rows; with the legend of their settings if the rows of the table have some."""
     return Column(
         "row",
         "row",
         lambda row: row.row.label,
-        lambda row: row.row.label,
-        priority=ROW,
+        (lambda row: row.row.label) if is_shown else None,
+        partial(_legend, table) if table else lambda form: (),
+        ROW,
         numeric=False,
         folds=True,
     )
@@ -31,16 +32,7 @@ def label_column() -> Column:
 def row_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the columns that say which row it is."""
     groups = _groups(table)
-    yield Column(
-        "row",
-        "row",
-        lambda row: row.row.label,
-        (lambda row: row.row.label) if form.labels else None,
-        partial(_legend, table),
-        ROW,
-        numeric=False,
-        folds=True,
-    )
+    yield label_column(table, is_shown=form.labels)
     yield Column(
         "group",
         "",
@@ -81,10 +73,11 @@ def varied_settings(table: Table) -> tuple[Setting, ...]:
 
 def _own_changes(table: Table, setting: Setting) -> int:
     """Number of rows that change a setting by itself: not head sizes that follow from h."""
-    rows = [row.row for row in table.rows if setting.field in row.row.changed]
-    if setting.field in ("d_k", "d_v"):
-        rows = [row for row in rows if not row.config.has_derived_heads(setting.field)]
-    return len(rows)
+    count, name = 0, setting.field
+    for row in table.rows:
+        follows = name in ("d_k", "d_v") and row.row.config.has_derived_heads(name)
+        count += name in row.row.changed and not follows
+    return count
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:

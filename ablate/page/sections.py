@@ -1,0 +1,267 @@
+"""Sections of the page for designs: sizes, effects of factorials and paths, tuning, and effective
+speed-up.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ablate.analysis.curves import AXES, Curve, all_speed_ups
+from ablate.analysis.designs import DesignEffects, design_effects
+from ablate.analysis.ladder import Ladder, ladders
+from ablate.analysis.table import Table
+from ablate.config.metrics import Metric
+from ablate.formatting import number
+from ablate.page.drawings import Drawing, better_side, costs, differences, learning_curves
+from ablate.page.figures import (
+    LEAST_EFFECTS,
+    draw_half_normal,
+    draw_intervals,
+    draw_lines,
+    draw_ratios,
+    draw_sizes,
+    effect_label,
+)
+from ablate.page.points import COSTS, contrasts, over_test_sizes, ratios_by_axis
+from ablate.plotting import FORMATS, render
+from ablate.report.design_tables import effects_layout, ladder_layout
+from ablate.report.layout import Layout
+from ablate.study.tuning import Tuning
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A plain table; the first cell of each row is its head."""
+
+    caption: str
+    heads: tuple[str, ...]
+    rows: Sequence[Sequence[object]]
+
+
+@dataclass(frozen=True)
+class DesignSection:
+    """A section of the page: tables, then figures.
+
+    id: its anchor.
+    note: how to read it.
+    drawings: for the page, and some that are files only.
+    """
+
+    id: str
+    title: str
+    note: str
+    listings: Sequence[Listing] = ()
+    drawings: Sequence[Drawing] = ()
+
+    @property
+    def shown(self) -> list[Drawing]:
+        """The figures of the page."""
+        return [drawing for drawing in self.drawings if drawing.anchor]
+
+
+def figure_files(
+    table: Table, curves: Sequence[Curve], kinds: Sequence[str] = FORMATS
+) -> dict[str, bytes]:
+    """Every figure that has data, in each of the formats, by file name.
+
+    The same results give the same bytes.
+    """
+    drawings = list(differences(table))
+    for _, along in learning_curves(curves):
+        drawings += along
+    drawings += costs(table)
+    for section in design_sections(table, curves):
+        drawings += section.drawings
+    files = {}
+    for drawing in drawings:
+        if drawing.file:
+            figure = drawing.draw()
+            for kind in kinds:
+                files[f"{drawing.file}.{kind}"] = render(figure, kind)
+    return files
+
+
+def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection]:
+    """The sections that a study's designs have something for."""
+    return [
+        *_test_sizes(table),
+        *_ladders(table),
+        *_effects(table),
+        *_tunings(table),
+        *_speed_ups(curves),
+    ]
+
+
+def _listing(caption: str, layout: Layout) -> Listing:
+    return Listing(caption, tuple(column.flat_head for column in layout.columns), layout.rows)
+
+
+def _test_sizes(table: Table) -> Iterator[DesignSection]:
+    lines, size = over_test_sizes(table)
+    if lines:
+        metric, titles, label = table.main, {}, f"{size} of test items"
+        for line in lines:
+            means = [f"{number(at.mean, metric.digits)} at {place}" for place, at in line.points]
+            titles[line.row] = f"{line.name}: {', '.join(means)}"
+        drawing = Drawing(
+            metric.title,
+            f"over-{size}-{metric.name}",
+            "test-sizes",
+            f"{metric.title} over the {label}",
+            titles,
+            partial(draw_lines, lines, label, f"{metric.title} ({metric.side})"),
+        )
+        note = "Each row is one training. Thin lines are its seeds, the thick line is their mean."
+        yield DesignSection("test-sizes", f"Over the {label}", note, drawings=[drawing])
+
+
+def _ladders(table: Table) -> Iterator[DesignSection]:
+    listings, drawings, notes = [], [], []
+    for ladder in ladders(table):
+        layout = ladder_layout(ladder)
+        notes.append(" ".join(layout.legend))
+        listings.append(_listing(f"Δ{ladder.metric.title}", layout))
+        if ladder.has_differences:
+            drawings.append(_sizes_drawing(ladder))
+    if listings:
+        yield DesignSection("sizes", "Over sizes", notes[0], listings, drawings)
+
+
+def _sizes_drawing(ladder: Ladder) -> Drawing:
+    metric, titles = ladder.metric, {}
+    for row in ladder.rows:
+        texts = [metric.difference_text(rung.difference.mean) or "?" for rung in row.rungs]
+        titles[row.name] = f"{row.name}: {', '.join(texts)}"
+    return Drawing(
+        f"Δ{metric.title}",
+        f"sizes-{metric.name}",
+        f"sizes-{metric.name}",
+        f"Difference from base in {metric.title} of each row over the parameters of base",
+        titles,
+        partial(draw_sizes, ladder),
+    )
+
+
+def _effects(table: Table) -> Iterator[DesignSection]:
+    designs = design_effects(table)
+    for place, (design, file) in enumerate(zip(designs, file_names(designs), strict=True), 1):
+        drawings: list[Drawing] = []
+        for metric in table.compared:
+            drawings += _effect_drawings(design, metric, file, f"{place}-{metric.name}")
+        yield DesignSection(
+            f"design-{place}",
+            design.title,
+            " ".join(design.notes),
+            [_listing("Effects", effects_layout(table, design))],
+            drawings,
+        )
+
+
+def file_names(designs: Iterable[DesignEffects]) -> list[str]:
+    """A part of a file name for each design that no other has: `opt.a` and `opt a` are `opt-a` and
+    `opt-a-2`.
+    """
+    used: list[str] = []
+    for design in designs:
+        name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
+        number = 1
+        while name in used:
+            number += 1
+            name = f"{slug}-{number}"
+        used.append(name)
+    return used
+
+
+def _effect_drawings(
+    design: DesignEffects, metric: Metric, file: str, anchor: str
+) -> Iterator[Drawing]:
+    rows, titles, label = contrasts(design, metric), {}, effect_label(metric)
+    for row in rows:
+        titles[row.row] = f"{row.row}: {metric.difference_text(row.mean)} {metric.title}"
+    if rows:
+        yield Drawing(
+            metric.title,
+            f"effects-{file}-{metric.name}",
+            f"effects-{anchor}",
+            f"{design.title}: {label}",
+            titles,
+            partial(draw_intervals, rows, metric, label),
+            better_side(metric),
+        )
+    if design.is_factorial and len(rows) >= LEAST_EFFECTS:
+        yield Drawing(
+            f"{metric.title}, half-normal",
+            f"half-normal-{file}-{metric.name}",
+            f"half-normal-{anchor}",
+            f"{design.title}: half-normal plot of the effects on {metric.title}",
+            titles,
+            partial(draw_half_normal, rows, metric),
+            "Effects of noise alone are on a line through 0; diamonds are significant (Daniel, "
+            "1959).",
+        )
+
+
+def _tunings(table: Table) -> Iterator[DesignSection]:
+    tuned = {row.row.label: row.row.tuning for row in table.rows if row.row.tuning}
+    if not tuned:
+        return
+    labels: dict[str, None] = {}
+    for tuning in tuned.values():
+        labels |= dict.fromkeys(candidate.label for candidate in tuning.candidates)
+    rows = []
+    for row, tuning in tuned.items():
+        rows.append((row, *_losses(tuning, labels), number(tuning.sensitivity, 3)))
+    yield DesignSection(
+        "tuning",
+        "Tuning",
+        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest "
+        "is chosen, and marked. Sensitivity: mean over the candidates, at most ln V each, less "
+        "the smallest (arXiv 2309.14322).",
+        [Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)],
+    )
+
+
+def _losses(tuning: Tuning, labels: Iterable[str]) -> list[str]:
+    texts = dict.fromkeys(labels, "awaited")
+    for candidate, loss in zip(tuning.candidates, tuning.losses, strict=False):
+        texts[candidate.label] = "diverged" if math.isinf(loss) else f"{loss:.3f}"
+        if candidate == tuning.chosen and not math.isinf(loss):
+            texts[candidate.label] += " *"
+    return list(texts.values())
+
+
+def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
+    rows = []
+    for row, by_axis in all_speed_ups(curves).items():
+        texts = [by_axis[axis].text for axis in AXES]
+        if any(texts):
+            rows.append((row, *texts))
+    drawings = []
+    for axis, ratios in ratios_by_axis(curves).items():
+        name, titles = AXES[axis], {}
+        for ratio in ratios:
+            titles[ratio.row] = f"{ratio.row}: {number(ratio.mean, 2) or ratio.word}"
+        drawings.append(
+            Drawing(
+                f"By {name}",
+                f"speed-up-{axis}",
+                f"speed-up-{axis}" if axis in COSTS else "",
+                f"Effective speed-up of each row in {name}",
+                titles,
+                partial(draw_ratios, ratios, name),
+            )
+        )
+    if rows:
+        yield DesignSection(
+            "speed-up",
+            "Effective speed-up",
+            "The cost at which base first reaches its final dev perplexity, divided by the cost "
+            "at which a row first reaches it with the same seed: 2 if the row needs half. "
+            "Geometric mean over seeds with its 95 % interval, uncorrected.",
+            [Listing("Effective speed-up by cost", ("row", *AXES.values()), rows)],
+            drawings,
+        )
