@@ -54,7 +54,7 @@ def effect_label(metric: Metric) -> str:
 
 
 def _of_scale(metric: Metric) -> str:
-    """The metric as its differences are drawn: by its natural logarithm if it is judged so."""
+    """The metric as its differences are marks: by its natural logarithm if it is judged so."""
     return f"ln {metric.full_title}" if metric.is_log else metric.full_title
 
 
@@ -128,13 +128,13 @@ def _interval(
         ends = [min(max(end, low), high) for end in (row.low, row.high)]
         axes.plot(ends, (y, y), color=color, linewidth=1.3, gid=_id(row.row))
     marker = MARKERS.get(row.word, "o")
-    drawn: dict[str, Any] = {
+    marks: dict[str, Any] = {
         "color": color,
         "markerfacecolor": fill,
         "markersize": 4.5,
         "gid": _id(row.row),
     }
-    axes.plot((at,), (y,), marker, clip_on=at == row.mean, **drawn)
+    axes.plot((at,), (y,), marker, clip_on=at == row.mean, **marks)
     # A row off the axis has its difference in numbers, with an arrow towards it.
     if row.mean < low:
         _note(axes, row, (at, y), f"\N{LEFTWARDS ARROW} {written(row.mean)}", color)
@@ -202,15 +202,15 @@ def _evaluated(panel: Panel) -> Iterator[tuple[float, float]]:
 
 def _curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
     is_base = color == "base"
-    drawn: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row)}
-    drawn["zorder"] = 3 if is_base else 2
+    marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row)}
+    marks["zorder"] = 3 if is_base else 2
     for run in curve.points.values():
-        axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **drawn)
+        axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **marks)
     # A single evaluation makes no line.
     marker = "o" if len(curve.mean) == 1 else None
-    drawn |= {"linewidth": 1.4, "marker": marker, "markersize": 3}
+    marks |= {"linewidth": 1.4, "marker": marker, "markersize": 3}
     x, y = [point[0] for point in curve.mean], [point[1] for point in curve.mean]
-    axes.plot(x, y, "--" if is_base else "-", label=_key(name), **drawn)
+    axes.plot(x, y, "--" if is_base else "-", label=_key(name), **marks)
 
 
 def _key(name: str) -> str:
@@ -278,13 +278,13 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
 
 
 def _line(axes: Axes, line: Line, color: str) -> None:
-    drawn: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
+    marks: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
     places = [place for place, _ in line.points]
     for seed in sorted({seed for _, scores in line.points for seed in scores.by_seed}):
         values = [scores.by_seed.get(seed, math.nan) for _, scores in line.points]
-        axes.plot(places, values, linewidth=0.5, alpha=0.5, **drawn)
+        axes.plot(places, values, linewidth=0.5, alpha=0.5, **marks)
     means = [math.nan if scores.mean is None else scores.mean for _, scores in line.points]
-    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=_key(line.name), **drawn)
+    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=_key(line.name), **marks)
 
 
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
@@ -331,11 +331,11 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
     axes.set(xlabel=x, ylabel=y)
     for row in rows:
         marker, color = ("D", "base") if row.is_base else ("o", "c0")
-        drawn: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row)}
-        drawn["zorder"] = 3 if row.is_base else 2
+        marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row)}
+        marks["zorder"] = 3 if row.is_base else 2
         if row.std:
-            axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **drawn)
-        axes.plot((row.cost,), (row.score,), marker, markersize=4, **drawn)
+            axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **marks)
+        axes.plot((row.cost,), (row.score,), marker, markersize=4, **marks)
     handle = Line2D([], [], linestyle="none")
     legend = figure.legend(
         [handle] * len(rows), names, loc="outside lower left", ncols=columns, handlelength=0
