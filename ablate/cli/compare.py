@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ablate.cli.options import (
     DEFAULT_RESULTS,
@@ -21,11 +19,7 @@ from ablate.cli.options import (
     scored_table,
 )
 from ablate.errors import Damaged, UsageError
-from ablate.store import Results
 from ablate.streams import echo, print_json
-
-if TYPE_CHECKING:
-    from ablate.report.compare import RowComparison
 
 EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"
 
@@ -45,7 +39,7 @@ def command(
     format: Format = OutputFormat.rich,
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
-    from ablate.report.compare import compare_rows, print_comparison
+    from ablate.report.compare import compare_rows, print_comparison, with_sentences
     from ablate.study.select import find_row
 
     content, root = StudyOptions(results, set, None, seeds).open(study)
@@ -58,56 +52,11 @@ def command(
     print_faults(table)
     rows = {row.row.label: row for row in table.rows}
     comparison = compare_rows(table, rows[before.label], rows[after.label], root)
-    if sentences:
-        comparison = _with_sentences(comparison, root, sentences)
+    try:
+        comparison = with_sentences(comparison, root, sentences)
+    except Damaged as error:
+        echo(f"{error}; `ablate run` prepares the corpus again", err=True)
     if format is OutputFormat.json:
         print_json(comparison.as_json())
     else:
         print_comparison(comparison)
-
-
-def _with_sentences(comparison: RowComparison, root: Results, count: int) -> RowComparison:
-    """Add the sentences that differ most, from the first seed that both rows have translated."""
-    table, pair = comparison.table, (comparison.first, comparison.second)
-    if not table.study.task.scores_items(table.of_items):  # a probe has items of its own
-        return comparison
-    # Sentences of different corpora cannot be paired.
-    if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]):
-        return comparison
-    from ablate.analysis.results import predictions_of
-
-    for seed in table.study.seeds:
-        runs = [next(run for run in row.runs if run.run.seed == seed) for row in pair]
-        before, after = (table.study.task.of_items(predictions_of(run, root)) for run in runs)
-        if before and after:
-            try:
-                return _of_seed(comparison, root, seed, count, (before, after))
-            except Damaged as error:
-                echo(f"{error}; `ablate run` prepares the corpus again", err=True)
-                break
-    return comparison
-
-
-def _of_seed(
-    comparison: RowComparison,
-    root: Results,
-    seed: int,
-    count: int,
-    predictions: tuple[Sequence[str], Sequence[str]],
-) -> RowComparison:
-    from ablate.data.corpus import Corpus
-    from ablate.report.compare import differing_most
-
-    table, (before, after) = comparison.table, predictions
-    corpus = Corpus(root.corpus(table.corpora[0]))
-    task, metric = table.study.task, table.of_items
-    scores_before = task.measure_items(metric.name, before, corpus)
-    scores_after = task.measure_items(metric.name, after, corpus)
-    most = differing_most(
-        predictions,
-        (scores_before, scores_after),
-        count,
-        metric.more_is_better,
-        lambda items: task.samples(corpus, items),
-    )
-    return replace(comparison, seed=seed, sentences=most)

@@ -54,7 +54,7 @@ def effect_label(metric: Metric) -> str:
 
 
 def _of_scale(metric: Metric) -> str:
-    """The metric as its differences are marks: by its natural logarithm if it is judged so."""
+    """The metric as its differences are drawn: by its natural logarithm if it is judged so."""
     return f"ln {metric.full_title}" if metric.is_log else metric.full_title
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 from rich.text import Text
 
 from ablate.analysis.curves import Curve, curve_of
+from ablate.analysis.results import predictions_of
 from ablate.analysis.scores import mean_and_std, verdict_json
 from ablate.analysis.table import Table, TableRow
 from ablate.formatting import (
@@ -122,6 +124,41 @@ def compare_rows(
     curves = (curve_of(table, first, results), curve_of(table, second, results))
     shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
     return RowComparison(table, first, second, tuple(settings), shown, curves)
+
+
+def with_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
+    """Add the `count` worst and best sentences of the second row, from the first seed that both
+    rows have translated; none if the task does not score sentences, or if their corpus is not here.
+
+    Raises:
+        Damaged: the corpus is damaged.
+    """
+    from ablate.data.corpus import Corpus  # loads numpy
+
+    table, metric, task = comparison.table, comparison.table.of_items, comparison.table.study.task
+    # A probe has items of its own, and sentences of different corpora cannot be paired.
+    if not count or not task.scores_items(metric) or len(table.corpora) != 1:
+        return comparison
+    for seed in table.study.seeds if results.has_corpus(table.corpora[0]) else ():
+        texts = []
+        for row in (comparison.first, comparison.second):
+            run = next(run for run in row.runs if run.run.seed == seed)
+            texts.append(task.of_items(predictions_of(run, results)))
+        before, after = texts
+        if before and after:
+            corpus = Corpus(results.corpus(table.corpora[0]))
+            most = differing_most(
+                (before, after),
+                (
+                    task.measure_items(metric.name, before, corpus),
+                    task.measure_items(metric.name, after, corpus),
+                ),
+                count,
+                metric.more_is_better,
+                partial(task.samples, corpus),
+            )
+            return replace(comparison, seed=seed, sentences=most)
+    return comparison
 
 
 def differing_most(
