@@ -182,8 +182,8 @@ def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
                 axes.set_title(text, size=SMALL, weight="bold", loc="left")
             # Over all panels: curves of different panels are compared by eye.
             shared = near if panel in near else [panel]
-            perplexities = [value for other in shared for _, value in _evaluated(other)]
-            costs = [cost for other in compared for cost, _ in _evaluated(other)]
+            perplexities = [value for beside in shared for _, value in _evaluated(beside)]
+            costs = [cost for beside in compared for cost, _ in _evaluated(beside)]
             set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
             set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
             axes.grid(axis="y")
