@@ -1,6 +1,6 @@
 """Time per token of each mixer and of a mixture of experts, as a multiple of attention's.
 
-Run `python -m benchmarks.mixers`; benchmarks/LOG.md has the results. A round is a training step of
+Run `python benchmarks/mixers.py`; benchmarks/LOG.md has the results. A round is a training step of
 each model, forward and backward, one after another, so that other work on the machine meets all.
 """
 
