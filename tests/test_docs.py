@@ -366,10 +366,16 @@ def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     assert hooks.read_header(ROOT / f"studies/{name}.yaml").title.endswith("?")
 
 
+@pytest.mark.parametrize("name", hooks.published())
+def test_a_published_study_decides_something(name):
+    """One that decides nothing says nothing to a reader, and leaves the gallery."""
+    content = json.loads(published(name, "table.json"))
+    main = read_study(ROOT / f"studies/{name}.yaml").metrics[0]
+    verdicts = {row["against_base"].get(main, {}).get("verdict") for row in content["rows"]}
+    assert verdicts & {"worse", "better", "as good as base"}
+
+
 DERIVED = {
-    "factorial": lambda value: (
-        2 * value
-    ),  # the sum of two gains against both together is twice the interaction
     "shakespeare": lambda value: value * math.log(2),  # nats
 }  # study -> a quantity in its comment that is computed from one in its table
 SIGNED_OR_DECIMAL = re.compile(r"(?<![\w.-])[-+]?\d+\.\d+(?![\w.])|(?<![\w.])[-+]\d+(?![\w.])")
