@@ -154,7 +154,7 @@ def work_done(study: Study, results: Results) -> int:
     total = 0
     for run in study.all_runs():
         folder = results.run(run.id)
-        total += steps_of(folder) + folder.result.exists()
+        total += steps_of(folder) + folder.has_result
     return total
 
 

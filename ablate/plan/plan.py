@@ -268,7 +268,7 @@ def plan_of(
     if study.tuning:
         tuning = tuple(planned(study.tuning, row) for row in study.tuning.rows)
     plan = Plan(study, rows, lengths, None, tuning=tuning, device=kind, processes=processes)
-    trained = frozenset(id for id in plan.missing if results.run(id).result.exists())
+    trained = frozenset(id for id in plan.missing if results.run(id).has_result)
     plan = replace(plan, trained=trained)
     rates = {}
     if plan.untrained:
@@ -370,7 +370,7 @@ def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
     those that are left.
     """
     folders = map(results.run, dict.fromkeys([*first, *results.run_ids()]))
-    finished = (folder for folder in folders if folder.result.exists())
+    finished = (folder for folder in folders if folder.has_result)
     return itertools.islice(finished, RATE_SAMPLES)
 
 

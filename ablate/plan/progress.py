@@ -251,7 +251,7 @@ class ProgressReader:
         for id, row in rows.items():
             share = 1.0
             # A failed or diverged run needs no more work, and one that lacks a decoding little.
-            if states[id] not in ENDED and not self.results.run(id).result.exists():
+            if states[id] not in ENDED and not self.results.run(id).has_result:
                 share = row.completed_share(reports.get(id))
             completed += share * work[id]
             if share < 1.0:

@@ -16,6 +16,7 @@ from ablate.plan.plan import Plan
 from ablate.store import Results
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.cleaning import size_of
+from ablate.store.files import is_there
 from ablate.store.machine import cores, gpu_memory, memory, visible_gpus
 from ablate.study import Run
 
@@ -75,8 +76,9 @@ def disk_faults(runs: Iterable[Run], results: Results, at_once: int) -> tuple[st
     working = []
     for run in runs:
         folder, config, V = results.run(run.id), run.config, run.data.vocab_size
-        written += size_of(folder.checkpoints.glob("*.safetensors"))
-        if folder.result.exists():  # it lacks only a decoding
+        if is_there(folder.checkpoints):
+            written += size_of(folder.checkpoints.glob("*.safetensors"))
+        if folder.has_result:  # it lacks only a decoding
             continue
         averaged = config.average_checkpoints * cost.BYTES * cost.parameters(config, V)
         kept += averaged

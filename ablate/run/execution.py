@@ -56,12 +56,12 @@ def execution_of(
             f"{execution.training}, now {training}); restore the files, or use another --results"
         )
     # A finished run is only decoded, which needs no random state.
-    if execution.device != kind and not folder.result.exists():
+    if execution.device != kind and not folder.has_result:
         raise OtherDevice(
             f"{folder.path}: began on {execution.device}, and its random state cannot be used on "
             f"{kind}; use --device {execution.device}, or another --results"
         )
-    if config.deterministic != execution.deterministic and not folder.result.exists():
+    if config.deterministic != execution.deterministic and not folder.has_result:
         log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
     # The study sets another size than the run began with: it applies as it is, without the halvings
     # of the old one.
@@ -120,7 +120,7 @@ def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
         execution, fault = None, str(error)
     if execution is None and fault is None and any(folder.checkpoints.glob("*.json")):
         fault = f"{folder.execution}: is missing"
-    if fault is not None and not folder.result.exists():
+    if fault is not None and not folder.has_result:
         log.warning("%s; the run starts over", fault)
         checkpoints.prune(folder.checkpoints, set(), finished=True)
     # Only now: a kill before must not leave checkpoints to a run that chooses its settings anew.

@@ -146,6 +146,13 @@ def _open_at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
+def is_there(path: Path) -> bool:
+    """Whether a path leads to something; False also in the private folder of another user, for
+    which `Path.exists` raises.
+    """
+    return os.path.exists(path)  # noqa: PTH110
+
+
 def read_bytes(path: Path) -> bytes | None:
     """Read a file; None if it does not exist.
 

@@ -36,7 +36,7 @@ from typing import Protocol
 from ablate.errors import Damaged, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
-from ablate.store.files import make_room, quarantine
+from ablate.store.files import is_there, make_room, quarantine
 from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord
 
 SHARED_CORPORA = "ABLATE_CORPORA"
@@ -84,6 +84,11 @@ class RunFolder:
         """The run's id."""
         return self.path.name
 
+    @property
+    def has_result(self) -> bool:
+        """Whether there is a result, whole or not; False in the private folder of another user."""
+        return is_there(self.result)
+
     def predictions(self, decoding: str) -> Path:
         """Predictions for the test split, one a line, for one decoding."""
         return self.path / "translations" / f"{decoding}.txt"
@@ -114,7 +119,7 @@ class RunFolder:
                 wrong.append(path)
         inside: list[Path] = []
         for folder in self.folders[1:]:
-            if folder.is_dir():
+            if is_there(folder):
                 inside += [path for path in folder.iterdir() if path.suffix != ".damaged"]
         return [*wrong, *filter(make_room, (*files, *inside))]
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import printable
-from ablate.store.files import open_file
+from ablate.store.files import is_there, open_file
 from ablate.store.layout import RunFolder
 from ablate.store.machine import is_here, is_working
 from ablate.store.records import Failure, Progress, Provenance
@@ -42,7 +42,7 @@ def state_of(folder: RunFolder, decoding: str) -> State:
     # Before failure.json, which a run that is tried again removes only at the end of the attempt.
     if progress is not None and (is_alive(progress) or _renews_lease(folder, progress)):
         return "running"
-    if folder.failure.exists():
+    if is_there(folder.failure):
         return "failed"
     if result is not None:
         return "pending"  # trained, but not yet decoded in this way
@@ -114,8 +114,6 @@ def read_provenance(folder: RunFolder) -> Provenance | None:
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, without unprintable characters; empty if there is no log."""
     size = _BLOCK_BYTES
-    if not log.is_file():  # opening a pipe would wait for somebody who writes into it
-        return []
     try:
         with open_file(log) as file:
             end = os.fstat(file.fileno()).st_size

@@ -2,6 +2,8 @@
 disk.
 """
 
+import errno
+import os
 import re
 
 import pytest
@@ -326,6 +328,32 @@ def test_a_damaged_result_is_reported_and_the_others_are_shown(fake, given):
     assert (
         "24.98" in inside("table", *given, "--format", "json").out
     )  # of the row and seed that are whole
+
+
+def test_a_run_in_the_private_folder_of_another_user_does_not_hide_the_others(
+    fake, given, monkeypatch
+):
+    """As with umask 077. Whoever runs the tests may read every file, so the system's calls refuse."""
+    fake.all_done()
+    private = fake.folder("base", 1)
+
+    def refusing(call):
+        def called(path, *more, **named):
+            if str(path).startswith(f"{private.path}/"):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+            return call(path, *more, **named)
+
+        return called
+
+    for name in ("open", "stat", "lstat", "scandir"):
+        monkeypatch.setattr(os, name, refusing(getattr(os, name)))
+    for verb in ("plan", "status", "table", "logs"):
+        words = (given[0], "base", *given[1:]) if verb == "logs" else given
+        done = inside(verb, *words)
+        assert (done.code, done.err) == (0, "")
+        said = f"{private.result}: cannot be read: Permission denied"
+        assert verb in ("plan", "logs") or said in " ".join(done.out.split())
+    assert "25.0" in inside("table", *given).out  # of the other seeds
 
 
 def test_a_result_of_another_version_is_one_line_below_the_table(fake, given):
