@@ -2,6 +2,7 @@
 for a study without runs.
 
 python benchmarks/spreads.py > ablate/plan/spreads.json
+python benchmarks/spreads.py state                       of this study alone
 
 Both are of a study's first metric: the standard deviation that its rows share over seeds, that of a
 difference over test sentences, and the absolute mean difference of each row from its base.
@@ -17,26 +18,26 @@ from pathlib import Path
 from typing import Any
 
 from ablate.analysis.settle import settle
-from ablate.analysis.table import table_of
+from ablate.analysis.table import Table, table_of
 from ablate.plan.power import power_of
 from ablate.store import Results
-from ablate.study import read_study
+from ablate.study import Study, read_study
 
 PUBLISHED = Path(__file__).parents[1] / "results"
 
 
-def spreads(folder: Path) -> dict[str, Any]:
-    """The spread and the differences of one published study, from its records.
-
-    Args:
-        folder: that `ablate publish` wrote.
-    """
+def spreads_in(folder: Path) -> dict[str, Any]:
+    """What is stated of a published study, from the records in a folder that `ablate publish` wrote."""
     with tempfile.TemporaryDirectory() as unpacked, zipfile.ZipFile(folder / "records.zip") as file:
         file.extractall(unpacked)
         results = Results(Path(unpacked))
         study = settle(read_study(PUBLISHED.parent / f"studies/{folder.name}.yaml"), results)
-        power = power_of(study, results)[0]
-        table = table_of(study, results)
+        return spreads(study, results, table_of(study, results))
+
+
+def spreads(study: Study, results: Results, table: Table) -> dict[str, Any]:
+    """The spread and the differences of a study, from its results."""
+    power = power_of(study, results)[0]
     metric = power.metric.name
     verdicts = (row.verdicts[metric] for row in table.rows if metric in row.verdicts)
     differences = [abs(verdict.mean) for verdict in verdicts if verdict.mean is not None]
@@ -57,5 +58,6 @@ def _rounded(value: float) -> float:
 
 if __name__ == "__main__":
     folders = sorted(path.parent for path in PUBLISHED.glob("*/records.zip"))
-    lines = ",\n".join(json.dumps(spreads(folder)) for folder in folders)
+    chosen = [folder for folder in folders if folder.name in (sys.argv[1:] or [folder.name])]
+    lines = ",\n".join(json.dumps(spreads_in(folder)) for folder in chosen)
     sys.stdout.write(f"[\n{lines}\n]\n")

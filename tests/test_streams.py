@@ -1,6 +1,5 @@
 """Standard streams: hostile text is escaped, closed, full and narrow streams give no traceback."""
 
-import ast
 import io
 import json
 import os
@@ -116,30 +115,6 @@ def test_rich_takes_no_label_for_an_emoji_or_markup(label):
     table.add_row(label, label)
     shown = on_terminal(print_wide, table) + on_terminal(lambda: new_console().print(label))
     assert shown.count(label) == 5
-
-
-def test_only_streams_prints():
-    """One factory of consoles, and one function that prints: every other call would go around the
-    escapes.
-    """
-    found = []
-    for path in sorted((ROOT / "ablate").rglob("*.py")):
-        if path.name == "streams.py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call):
-                name = ast.unparse(node.func)
-                if name in (
-                    "Console",
-                    "print",
-                    "typer.echo",
-                    "click.echo",
-                    "typer.secho",
-                ) or name.startswith(
-                    ("sys.stdout.write", "sys.stderr.write", "Text.from_markup", "Text.from_ansi")
-                ):
-                    found.append(f"{path.relative_to(ROOT)}:{node.lineno}: {name}")
-    assert found == []
 
 
 # --- text of a stranger, by every command that shows some

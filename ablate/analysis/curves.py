@@ -41,6 +41,8 @@ class Curve:
     seconds_per_step: mean over a finished training with its evaluations, by seed.
     axis: one of AXES, that `points` and `mean` are along.
     base: the row that it is compared with.
+    training: perplexity of the training items, where they are generated and repeated, so that a
+        model may learn them by heart; else None.
     """
 
     row: str
@@ -51,6 +53,7 @@ class Curve:
     seconds_per_step: Mapping[int, float] = field(default_factory=dict)
     axis: str = "step"
     base: str = "base"
+    training: Curve | None = None
 
     @property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
@@ -109,7 +112,8 @@ class Curve:
 
     def by(self, axis: str) -> Curve:
         """This curve along another of AXES."""
-        return replace(self, axis=axis)
+        training = self.training and self.training.by(axis)
+        return replace(self, axis=axis, training=training)
 
 
 def _geometric(values: Collection[float]) -> float:
@@ -137,6 +141,7 @@ def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     by_seed: dict[int, tuple[tuple[int, float], ...]] = {}
     tokens: dict[int, dict[int, int]] = {}
     seconds: dict[int, float] = {}
+    learned: dict[int, tuple[tuple[int, float], ...]] = {}
     for run in row.runs:
         seed, log = run.run.seed, list[MetricsLine]()
         with suppress(StoreError):  # a curve without this seed; the table names the damaged file
@@ -144,10 +149,17 @@ def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
         if points := evaluations(log):
             by_seed[seed] = points
             tokens[seed] = {line.step: line.tokens for line in log}
+            losses = ((line.step, line.loss) for line in log if line.loss is not None)
+            learned[seed] = tuple((step, math.exp(loss)) for step, loss in losses)
         if run.seconds and run.steps:
             seconds[seed] = run.seconds / run.steps
     label, group, base = row.row.label, row.row.group, row.row.base
-    return Curve(label, group, by_seed, tokens, row.cost.flops_per_step, seconds, base=base)
+    curve = Curve(label, group, by_seed, tokens, row.cost.flops_per_step, seconds, base=base)
+    config = row.row.config
+    # Smoothing and dropout, which only training has, would part the two curves too.
+    if not table.study.data.repeats_items or config.label_smoothing or config.dropout:
+        return curve
+    return replace(curve, training=replace(curve, by_seed=learned))
 
 
 def evaluations(log: Iterable[MetricsLine]) -> tuple[tuple[int, float], ...]:

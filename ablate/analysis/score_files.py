@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ def numbers_of(
         UsageError: a column is missing, it is not clear which one is meant, or a value of a metric
             is no number.
     """
-    columns = {_plain(name): name for line in lines for name in line}
+    written = dict.fromkeys(name for line in lines for name in line)
+    columns = {_plain(name): name for name in written}
     by = _columns_of_row(lines, columns, by)
     lines, notes = _ended(lines, _first(columns, STATE))
     names = [_label(line, [columns[_plain(name)] for name in by]) for line in lines]
@@ -102,18 +104,17 @@ def numbers_of(
     for name in metrics:
         if name not in known:
             raise UsageError(unknown_name("metric", name, known))
-    run, numbers = _first(columns, RUN), []
-    for wanted in metrics or known:
-        for index, metric, value in values:
-            if metric != wanted:
-                continue
-            line = lines[index]
-            item, resample = (_text(line, columns.get(key)) for key in ("item", "resample"))
-            if resample and not resample.removesuffix(".0").isdecimal():
-                raise UsageError(f'resample "{resample}" is not allowed: must be a number')
-            place, of_run = (names[index], seeds[index], metric), _text(line, run)
-            numbers.append(Number(*place, value, item, resample, of_run))
-    return numbers, notes
+    items, resamples = (_texts(lines, columns.get(key)) for key in ("item", "resample"))
+    wrong = {text for text in set(resamples) if not (text or "0").removesuffix(".0").isdecimal()}
+    runs = _texts(lines, _first(columns, RUN))
+    of_metric: dict[str, list[Number]] = {metric: [] for metric in metrics or known}
+    for i, metric, value in values:
+        if metric in of_metric:
+            if resamples[i] in wrong:
+                raise UsageError(f'resample "{resamples[i]}" is not allowed: must be a number')
+            number = Number(names[i], seeds[i], metric, value, items[i], resamples[i], runs[i])
+            of_metric[metric].append(number)
+    return list(chain.from_iterable(of_metric.values())), notes
 
 
 def _columns_of_row(
@@ -181,6 +182,11 @@ def _text(line: Line, column: str | None) -> str:
     """What a cell has; empty without one, and for what pandas writes where there is none."""
     value = line.get(column) if column else None
     return "" if value is None or value != value else str(value).strip()
+
+
+def _texts(lines: Sequence[Line], column: str | None) -> list[str]:
+    """The same of every line."""
+    return [_text(line, column) for line in lines] if column else [""] * len(lines)
 
 
 def _number(value: Any) -> float | None:

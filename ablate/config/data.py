@@ -200,6 +200,11 @@ class CorpusConfig(Section):
         named = self.catalogue.get(self.corpus)
         return named is not None and named.is_generated
 
+    @property
+    def repeats_items(self) -> bool:
+        """Whether generated items are a fixed number, which training meets again and again."""
+        return False
+
 
 class DataConfig(CorpusConfig):
     """Records of texts, and how they become tokens. A task's data settings extend this section."""

@@ -189,6 +189,11 @@ class SyntheticData(CorpusConfig):
         """Items are generated."""
         return True
 
+    @property
+    def repeats_items(self) -> bool:
+        """Unless every step draws new ones."""
+        return self.train != DRAWN
+
 
 class EvaluationSizeSettings(TaskSettings):
     """The size of the items of an evaluation, which is not part of a run's id."""

@@ -187,7 +187,8 @@ def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
             set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
             set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
             axes.grid(axis="y")
-            axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({PPL.side})")
+            dotted = "; dotted: training" if any(curve.training for curve in panel.curves) else ""
+            axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({PPL.side}{dotted})")
             for curve, name in zip(panel.curves, panel.names, strict=True):
                 _curve(axes, curve, panel.color(curve.row), name)
             _legend_below(figure, axes, [curve.row for curve in panel.curves])
@@ -198,6 +199,8 @@ def _evaluated(panel: Panel) -> Iterator[tuple[float, float]]:
     for curve in panel.curves:
         for run in curve.points.values():
             yield from run
+        if curve.training is not None:
+            yield from curve.training.mean
 
 
 def _curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
@@ -211,6 +214,8 @@ def _curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
     marks |= {"linewidth": 1.4, "marker": marker, "markersize": 3}
     x, y = [point[0] for point in curve.mean], [point[1] for point in curve.mean]
     axes.plot(x, y, "--" if is_base else "-", label=_key(name), **marks)
+    if curve.training is not None:
+        axes.plot(*zip(*curve.training.mean, strict=True), ":", **marks | {"linewidth": 1.0})
 
 
 def _key(name: str) -> str:

@@ -1,11 +1,9 @@
-"""Scores of others: the verdicts of every published study from its scores alone, and the forms in
-which scores come.
+"""Scores of others, in the forms in which they come. Those of the published studies are in
+test_published.py.
 """
 
-import csv
 import json
 import math
-import zipfile
 
 import pandas as pd
 import pytest
@@ -13,13 +11,7 @@ import pytest
 import ablate
 from ablate.analysis.numbers import direction_of
 from ablate.analysis.score_files import read_lines
-from ablate.analysis.scores import verdict_json
-from ablate.analysis.settle import settle
-from ablate.analysis.table import table_of
 from ablate.report.judge import judged
-from ablate.store import Results
-from ablate.study import read_study
-from docs import hooks
 from tests.cli.inside import inside
 
 SCORES = {
@@ -27,59 +19,6 @@ SCORES = {
     ("wide", 1): 3.01, ("wide", 2): 3.02, ("wide", 3): 2.99,
     ("deep", 1): 3.10, ("deep", 2): 3.15, ("deep", 3): 3.10,
 }  # fmt: skip
-
-
-def lines_of(rows):
-    """A line for each score of a study's rows, on its test set and on the resampled ones."""
-    for row in rows:
-        for run in row.runs:
-            common = {"row": row.row.label, "seed": run.run.seed, "run": run.run.id}
-            if run.state == "diverged":
-                yield {**common, "metric": "ppl", "value": "nan"}
-            for name, score in run.scores.items():
-                yield {**common, "metric": name, "value": repr(score.value)}
-                for number, value in enumerate(run.resamples.get(name, ())):
-                    yield {**common, "metric": name, "value": repr(value), "resample": number}
-
-
-@pytest.mark.parametrize("name", hooks.published())
-def test_the_scores_of_a_published_study_give_its_verdicts(name, tmp_path):
-    published = hooks.results() / name
-    with zipfile.ZipFile(published / "records.zip") as records:
-        records.extractall(tmp_path)
-    study = read_study(published / "study.yaml")
-    table = table_of(settle(study, Results(tmp_path)), Results(tmp_path))
-    with (published / "table.csv").open() as file:
-        in_table = {line["row"]: line for line in csv.DictReader(file)}
-    compared = 0
-    for base in (row for row in table.rows if row.row.is_base):
-        rows = [row for row in table.rows if row.row.base == base.row.label]
-        file = tmp_path / "scores.csv"
-        with file.open("w") as stream:
-            writer = csv.DictWriter(
-                stream, ["row", "seed", "run", "metric", "value", "resample"], restval=""
-            )
-            writer.writeheader()
-            writer.writerows(lines_of(rows))
-        metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
-        found = judged(
-            read_lines([file]),
-            name,
-            base=base.row.label,
-            directions={},
-            metrics=metrics,
-            margin=study.margins.get(table.main.name),
-        )
-        for ours, expected in zip(found.rows, rows, strict=True):
-            assert ours.row.label == expected.row.label
-            assert {name: verdict_json(one) for name, one in ours.verdicts.items()} == {
-                name: verdict_json(one) for name, one in expected.verdicts.items()
-            }
-            for metric, verdict in ours.verdicts.items():
-                assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]
-                compared += 1
-    others = [row for row in table.rows if not row.row.is_base]
-    assert compared == len(others) * len(table.rows[0].scores)
 
 
 LONG = [

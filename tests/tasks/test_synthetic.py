@@ -3,25 +3,28 @@ generators.
 """
 
 import json
+import math
 import os
 import re
 import signal
 import subprocess
 import time
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from ablate.analysis.curves import curve_of, curves_of
 from ablate.analysis.table import table_of
 from ablate.config import resolve_row
 from ablate.config.synthetic_data import GENERATORS, SyntheticData
 from ablate.data.items import items_of
 from ablate.errors import StudyError
 from ablate.model import build
-from ablate.page.figures import draw_lines
-from ablate.page.points import over_test_sizes
+from ablate.page.figures import draw_curves, draw_lines
+from ablate.page.points import over_test_sizes, panels
 from ablate.page.sections import figure_files
 from ablate.run.inference import load_run
 from ablate.store import Results
@@ -55,6 +58,7 @@ rows:
 """
 HEAD = "study: s\ntask: synthetic\ndata: {corpus: recall}\n"
 CPU = torch.device("cpu")
+PUBLISHED = Path(__file__).parents[2] / "results"
 SORTING = (Path(__file__).parent / "sorting.py").read_text()
 
 
@@ -88,6 +92,33 @@ def test_rows_of_the_evaluation_train_nothing_and_are_signed_with_their_sizes(fo
         f"recall|pairs:{pairs}|symbols:8|gap:0|items:60|answers:{60 * pairs}" for pairs in (2, 3)
     ]
     assert len({run.id for run in read_study(folder / "syn.yaml").runs()}) == 3
+
+
+def test_the_loss_of_items_that_repeat_is_drawn_beside_that_of_dev(tmp_path):
+    with zipfile.ZipFile(PUBLISHED / "grokking/records.zip") as records:
+        records.extractall(tmp_path)
+    results = Results(tmp_path)
+    table = table_of(read_study(PUBLISHED / "grokking/study.yaml"), results)
+    row = next(row for row in table.rows if row.row.label == "decay weight_decay=0.5")
+    curve = curve_of(table, row, results)
+    for run in row.runs:
+        log = (results.run(run.run.id).path / "metrics.jsonl").read_text().splitlines()
+        losses = {line["step"]: line["loss"] for line in map(json.loads, log) if "loss" in line}
+        expected = {step: math.exp(loss) for step, loss in losses.items()}
+        assert dict(curve.training.by_seed[run.run.seed]) == pytest.approx(expected)
+    # It knows what it is trained on long before it knows the rule.
+    learned, asked = dict(curve.training.mean), dict(curve.mean)
+    assert learned[600] < 1.01 < 5 < asked[600]
+    assert asked[3000] < 1.01
+    (axes,) = draw_curves(panels([curve])).axes
+    dotted = [line.get_data() for line in axes.lines if line.get_linestyle() == ":"]
+    assert [list(zip(*line, strict=True)) for line in dotted] == [list(curve.training.mean)]
+    assert curve.by("tokens").training.mean[0][0] > curve.training.mean[0][0]
+
+
+def test_items_that_are_drawn_have_no_curve_of_training(folder, trained):
+    table = table_of(read_study(folder / "syn.yaml"), Results(trained))
+    assert {curve.training for curve in curves_of(table, Results(trained))} == {None}
 
 
 def test_a_training_is_one_curve_over_the_sizes_of_its_evaluation(folder, trained):

@@ -1,0 +1,146 @@
+"""The committed results follow from their archives of records, and their verdicts from the scores
+alone.
+"""
+
+import csv
+import json
+import zipfile
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import pytest
+
+from ablate.analysis.score_files import read_lines
+from ablate.analysis.scores import verdict_json
+from ablate.analysis.settle import settle
+from ablate.analysis.table import Table, table_of
+from ablate.plan.typical import published_spreads
+from ablate.report.judge import judged
+from ablate.report.render import comma_separated, markdown
+from ablate.store import Results
+from ablate.study import Study, read_study
+from benchmarks.spreads import spreads
+from docs import hooks
+from tests.cli.inside import inside
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Published:
+    """A committed folder, and its table from the records in it."""
+
+    folder: Path
+    results: Results
+    study: Study
+    table: Table
+
+
+def unpacked(name, root):
+    """A results root with the records of a published study."""
+    with zipfile.ZipFile(hooks.results() / name / "records.zip") as records:
+        records.extractall(root)
+    return Results(root)
+
+
+@pytest.fixture(scope="module", params=hooks.published())
+def published(request, tmp_path_factory):
+    results = unpacked(request.param, tmp_path_factory.mktemp("records"))
+    study = settle(read_study(ROOT / f"studies/{request.param}.yaml"), results)
+    return Published(hooks.results() / request.param, results, study, table_of(study, results))
+
+
+def test_a_published_table_follows_from_the_records(published):
+    folder, table = published.folder, replace(published.table, archived=())
+    assert (folder / "study.yaml").read_text() == published.study.text
+    assert markdown(table, against_paper=False) == (folder / "table.md").read_text()
+    lines = comma_separated(table, timed=False).splitlines()
+    assert_equal_numbers(lines, (folder / "table.csv").read_text().splitlines())
+    settled = published.study
+    ids = {
+        run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()
+    }
+    assert ids == json.loads((folder / "provenance.json").read_text())["runs"].keys()
+
+
+def test_the_command_prints_the_published_table(tmp_path):
+    unpacked("state", tmp_path)
+    done = inside(
+        "table", ROOT / "studies/state.yaml", "--results", tmp_path, "--format", "markdown"
+    )
+    assert done.code == 0
+    lines = [line for line in done.out.splitlines() if "from an archive of records" not in line]
+    assert lines == (hooks.results() / "state/table.md").read_text().splitlines()
+
+
+def assert_equal_numbers(lines, published):
+    """Equal texts, and numbers within rounding: a processor's mathematical library decides the last
+    digit of a logarithm or a power.
+    """
+    for row, expected in zip(csv.reader(lines), csv.reader(published), strict=True):
+        assert [number_or_text(cell) for cell in row] == [
+            pytest.approx(value, rel=1e-9) if isinstance(value, float) else value
+            for value in map(number_or_text, expected)
+        ]
+
+
+def number_or_text(cell):
+    """The float that a cell holds; otherwise its text."""
+    try:
+        return float(cell)
+    except ValueError:
+        return cell
+
+
+def test_the_typical_spreads_follow_from_the_records(published):
+    name = published.study.name
+    (stated,) = (asdict(spread) for spread in published_spreads() if spread.study == name)
+    assert spreads(published.study, published.results, published.table) == stated
+
+
+def lines_of(rows):
+    """A line for each score of a study's rows, on its test set and on the resampled ones."""
+    for row in rows:
+        for run in row.runs:
+            common = {"row": row.row.label, "seed": run.run.seed, "run": run.run.id}
+            if run.state == "diverged":
+                yield {**common, "metric": "ppl", "value": "nan"}
+            for name, score in run.scores.items():
+                yield {**common, "metric": name, "value": repr(score.value)}
+                for number, value in enumerate(run.resamples.get(name, ())):
+                    yield {**common, "metric": name, "value": repr(value), "resample": number}
+
+
+def test_the_scores_of_a_published_study_give_its_verdicts(published, tmp_path):
+    table, study = published.table, published.study
+    with (published.folder / "table.csv").open() as file:
+        in_table = {line["row"]: line for line in csv.DictReader(file)}
+    compared = 0
+    for base in (row for row in table.rows if row.row.is_base):
+        rows = [row for row in table.rows if row.row.base == base.row.label]
+        file = tmp_path / "scores.csv"
+        with file.open("w") as stream:
+            writer = csv.DictWriter(
+                stream, ["row", "seed", "run", "metric", "value", "resample"], restval=""
+            )
+            writer.writeheader()
+            writer.writerows(lines_of(rows))
+        metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
+        found = judged(
+            read_lines([file]),
+            study.name,
+            base=base.row.label,
+            directions={},
+            metrics=metrics,
+            margin=study.margins.get(table.main.name),
+        )
+        for ours, expected in zip(found.rows, rows, strict=True):
+            assert ours.row.label == expected.row.label
+            assert {name: verdict_json(one) for name, one in ours.verdicts.items()} == {
+                name: verdict_json(one) for name, one in expected.verdicts.items()
+            }
+            for metric, verdict in ours.verdicts.items():
+                assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]
+                compared += 1
+    others = [row for row in table.rows if not row.row.is_base]
+    assert compared == len(others) * len(table.rows[0].scores)
