@@ -120,6 +120,7 @@ def test_stored_models_are_probed_without_training(folder, trained, tmp_path):
     assert done.code == 0, done.err
     after = [sorted((file, file.stat().st_mtime_ns) for file in at.iterdir()) for at in weights]
     assert before == after
+    assert "probes=" not in done.out  # no setting of a study
     rows = table_of_study(path, trained)
     assert rows["base"]["bpb"] == bits
     assert 0 < rows["base"]["loss_after_4"]["mean"] < math.log(260)

@@ -151,7 +151,8 @@ def _other_settings(base: TableRow, table: Table) -> dict[str, object]:
     paper, always = resolve_row({}), table.study.task.shown_fields
     settings = {}
     for name, value in base.row.config.model_dump().items():
-        if name in SETTING_FIELDS | NOT_IDENTITY:
+        # `probes` follows from the metrics; who reads it here would write it, which is refused.
+        if name in SETTING_FIELDS | NOT_IDENTITY | {"probes"}:
             continue
         if name in always or value != getattr(paper, name):
             settings[name] = value
