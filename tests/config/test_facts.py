@@ -60,13 +60,16 @@ def test_a_field_without_effect_gets_its_default_or_is_declared_to_keep_its_valu
         assert settled == (value if kept else field.default)
 
 
-@pytest.mark.parametrize("name", ModelConfig.model_fields)
 @pytest.mark.parametrize("target", all_targets(), ids=lambda target: target.name)
-def test_an_export_refuses_another_value_of_a_field_that_it_does_not_know(target, name):
-    if FACTS[name].is_exported or target.supported.get(name) is ANY:
-        return
-    config = RowConfig(d_k=64, d_v=64).model_copy(update={name: "unknown"})
-    assert any(text.startswith(f"{name}=unknown") for text in target.violations(config))
+def test_an_export_refuses_another_value_of_a_field_that_it_does_not_know(target):
+    taken = []
+    for name in ModelConfig.model_fields:
+        if FACTS[name].is_exported or target.supported.get(name) is ANY:
+            continue
+        config = RowConfig(d_k=64, d_v=64).model_copy(update={name: "unknown"})
+        if not any(text.startswith(f"{name}=unknown") for text in target.violations(config)):
+            taken.append(name)
+    assert taken == []
 
 
 def test_the_symbols_are_those_of_the_papers_table():
