@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import wandb
-from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
+from wandb.proto.wandb_internal_pb2 import Record
 
 from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
 
