@@ -188,6 +188,8 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
     # The spread is shown with two digits.
     digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread)))) if spread else 3
     words = set(re.findall("[a-z]+", name.lower()))
+    # A loss is not negative, unless a score of it is, as of a density.
+    is_below_0 = any(one.value < 0 for one in numbers if one.metric == name)
     kind = PPL if words & {PPL.name, "perplexity"} else Metric("", "", False, 0, "", of_100=False)
     return replace(
         kind,
@@ -197,6 +199,7 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         digits=digits,
         side="",
         item="item",
+        is_not_negative=bool(words & LOWER) and not (is_below_0 or more_is_better or kind.is_log),
     )
 
 

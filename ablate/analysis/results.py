@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -221,7 +223,12 @@ def paired_scores(
     """
     row = {run.run.seed: run for run in ours if run.run.seed in seeds}
     of_base = {run.run.seed: run for run in base if run.run.seed in seeds}
-    differences = scores_of(row.values(), metric).minus(scores_of(of_base.values(), metric))
+    scores_of_base = scores_of(of_base.values(), metric)
+    differences = scores_of(row.values(), metric).minus(scores_of_base)
+    least = -math.inf
+    if metric.is_not_negative and differences.by_seed:
+        paired = [scores_of_base.on_scale[seed] for seed in differences.by_seed]
+        least = -statistics.fmean(paired)
     resamples = {}
     for seed in differences.by_seed:
         pair = _resamples(row[seed], metric), _resamples(of_base[seed], metric)
@@ -243,6 +250,7 @@ def paired_scores(
         same_training={run.run.id for run in row.values()}
         == {run.run.id for run in of_base.values()},
         base=_base_scores(metric, base, seeds, further) if further else None,
+        least=least,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -66,7 +67,7 @@ def _lines(file: Path) -> Iterable[Line]:
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            lines.append(dict(json.loads(line or "{}")))
+            lines.append(dict(json.loads(line or "{}", parse_constant=str)))
         except (TypeError, ValueError):
             raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
     return [line for line in lines if line]
@@ -190,6 +191,8 @@ def _texts(lines: Sequence[Line], column: str | None) -> list[str]:
 
 
 def _number(value: Any) -> float | None:
+    if isinstance(value, str) and value.strip().lower() == "diverged":
+        return math.nan
     try:
         return float(value)
     except (TypeError, ValueError):
@@ -238,7 +241,16 @@ def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[s
 
 
 def _add(values: Values, index: int, line: Line, column: str, metric: str) -> None:
-    """Add the value of a metric; an empty cell has none."""
+    """Add the value of a metric; an empty cell has none.
+
+    A file says `nan` for a run that diverged. In a frame NaN is what pandas has for a cell without
+    a value, so that it may be either.
+    """
+    if isinstance(line.get(column), float) and math.isnan(line[column]):
+        raise UsageError(
+            f"line {index + 1} has no {metric}, but NaN; leave the line out, or write inf for a "
+            "run that diverged"
+        )
     number, text = _number(line.get(column)), _text(line, column)
     if number is not None:
         values.append((index, metric, number))

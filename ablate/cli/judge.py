@@ -10,7 +10,7 @@ from ablate.cli.formats import Format, TableFormat, Wide, print_table, refuse_wi
 from ablate.cli.options import argument, option
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
-from ablate.streams import echo
+from ablate.streams import echo, print_json
 
 EXAMPLE = "ablate judge scores.csv --base baseline --out report.html"
 
@@ -58,22 +58,25 @@ def command(
 ) -> None:
     """Judge anybody's scores: the verdicts, table and page of a study."""
     from ablate.analysis.score_files import read_lines
-    from ablate.report.judge import judged, stream_lines
+    from ablate.report.judge import judged, read_stream, stream_json, stream_lines
 
     refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0")
-    of_table = out is not None or wide or format is not Format.rich or margin is not None
-    if stream and (of_table or len(metric or ()) > 1):
+    of_table = out is not None or wide or margin is not None
+    if stream and (of_table or format not in (Format.rich, Format.json) or len(metric or ()) > 1):
         raise UsageError(
-            "--stream has no effect with --out, --wide, --format, --margin or several --metric"
+            "--stream has --format rich and json, and no --out, --wide, --margin or second --metric"
         )
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower or (), False) | dict.fromkeys(higher or (), True)
     try:
         if stream:
-            for line in stream_lines(read_lines(files), base, directions, metric or (), row or ()):
-                echo(line)
+            decided = read_stream(read_lines(files), base, directions, metric or (), row or ())
+            if format is Format.json:
+                print_json(stream_json(*decided))
+            else:
+                echo("\n".join(stream_lines(*decided)))
             return
         table = judged(
             read_lines(files),

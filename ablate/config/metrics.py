@@ -42,6 +42,7 @@ class Metric:
         ratios, which texts print as ratios.
     is_probe: whether it needs more of a model than the predictions for the test split: a study that
         names it evaluates with `probes`.
+    is_not_negative: whether no score is below 0, and none is too large, as of a loss.
     """
 
     name: str
@@ -56,6 +57,7 @@ class Metric:
     parts: tuple[ScorePart, ...] = ()
     scale: Literal["linear", "log"] = "linear"
     is_probe: bool = False
+    is_not_negative: bool = False
 
     @property
     def full_title(self) -> str:
@@ -110,12 +112,19 @@ PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
 
 # The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
 BITS_PER_BYTE = Metric(
-    "bpb", "bits/byte", more_is_better=False, digits=4, side="test", of_100=False, item="block"
+    "bpb",
+    "bits/byte",
+    more_is_better=False,
+    digits=4,
+    side="test",
+    of_100=False,
+    item="block",
+    is_not_negative=True,
 )
 
 
 def _probe_loss(name: str, title: str, item: str = "block") -> Metric:
-    return Metric(name, title, False, 4, "test", of_100=False, item=item, is_probe=True)
+    return replace(BITS_PER_BYTE, name=name, title=title, item=item, is_probe=True)
 
 
 # Mean losses in nats of some tokens of the test text: of those predicted from n to 4n - 1 tokens;
@@ -138,9 +147,7 @@ PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
 
 # Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that
 # it ranks first.
-MASKED_LOSS = Metric(
-    "masked_loss", "loss", more_is_better=False, digits=4, side="test", of_100=False, item="block"
-)
+MASKED_LOSS = replace(BITS_PER_BYTE, name="masked_loss", title="loss")
 MASKED_ACCURACY = Metric(
     "masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block"
 )
@@ -150,15 +157,7 @@ MASKED_ACCURACY = Metric(
 ANSWER_METRICS = (
     Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test", item="item"),
     Metric("items_right", "items right", more_is_better=True, digits=1, side="test", item="item"),
-    Metric(
-        "answer_loss",
-        "loss",
-        more_is_better=False,
-        digits=4,
-        side="test",
-        of_100=False,
-        item="item",
-    ),
+    replace(BITS_PER_BYTE, name="answer_loss", title="loss", item="item"),
 )
 
 # exp(1 - reference length / length) of translations that are shorter in total; a factor of BLEU

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ablate.analysis.numbers import metric_of, table_of_numbers
 from ablate.analysis.score_files import Line, numbers_of
 from ablate.analysis.table import Table
+from ablate.config.metrics import Metric
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
 from ablate.plan.power import power_of_runs
@@ -36,14 +38,14 @@ def judged(
     return replace(table, remarks=(*notes, *texts))
 
 
-def stream_lines(
+def read_stream(
     lines: Sequence[Line],
     base: str | None,
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),
     by: Sequence[str] = (),
-) -> list[str]:
-    """What a gate keeps of a stream of proposals, in sentences.
+) -> tuple[Stream, Metric]:
+    """A stream of proposals, and the metric that decides.
 
     Arguments and errors are those of `judged`. The lines are in the order of the runs, base first.
     """
@@ -61,6 +63,35 @@ def stream_lines(
         if is_of_chain and not math.isfinite(number.value):
             raise UsageError(f"{number.row} diverged, and proposals are compared with it")
         stream.add(number.row, number.value)
+    return stream, metric
+
+
+def stream_json(stream: Stream, metric: Metric) -> dict[str, Any]:
+    """What the gate keeps of a stream, and what to run next, for scripts."""
+    proposals = []
+    for proposal in stream.proposals.values():
+        proposals.append(
+            {
+                "row": proposal.name,
+                "state": proposal.state,
+                "runs": len(proposal.scores),
+                "difference": proposal.difference,
+            }
+        )
+    gain = dict(zip(("value", "low", "high"), stream.gain, strict=True)) if stream.gain else None
+    return {
+        "metric": metric.name,
+        "chain": stream.chain,
+        "proposals": proposals,
+        "gain": gain,
+        "ignored": stream.ignored,
+        "run": stream.runs_next,
+        "run_last": stream.runs_last,
+    }
+
+
+def stream_lines(stream: Stream, metric: Metric) -> list[str]:
+    """The same in sentences."""
     sentences = []
     for name, proposal in stream.proposals.items():
         sentence = f"{name}: {proposal.state} after {plural(len(proposal.scores), 'run')}"

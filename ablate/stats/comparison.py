@@ -33,6 +33,8 @@ class PairedScores:
         that of other rows.
     base: base's scores, where it has seeds that no row has.
     shift: what these further seeds have added to each difference.
+    least: the smallest mean difference that can be, of scores that are not below 0: less base's
+        mean.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
@@ -45,6 +47,7 @@ class PairedScores:
     same_training: bool = False
     base: BaseScores | None = None
     shift: float = 0.0
+    least: float = -math.inf
 
     @property
     def n(self) -> int:

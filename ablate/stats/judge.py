@@ -180,6 +180,7 @@ def _verdict(
         margin,
         within,
         shift=row.shift,
+        least=row.least + row.shift,
         needed=needed,
     )
 

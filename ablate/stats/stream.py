@@ -151,6 +151,22 @@ class Stream:
         half = critical_t(LEVEL, df) * self.sd * math.sqrt(1 / len(chain) + 1 / len(base))
         return gain, gain - half, gain + half
 
+    @property
+    def runs_next(self) -> dict[str, int]:
+        """Runs that open proposals need before they can be decided, or tried again, by row."""
+        runs: dict[str, int] = {}
+        for proposal in self.proposals.values():
+            if proposal.state == "open":
+                missing = self.runs_missing(proposal)
+                row = self.chain[-1] if missing else proposal.name
+                runs[row] = max(runs.get(row, 0), missing, 1)
+        return runs
+
+    @property
+    def runs_last(self) -> dict[str, int]:
+        """Runs that say what the chain has gained, after those of all proposals, by row."""
+        return self._fresh_missing() if len(self.chain) > 1 else {}
+
     def _fresh_missing(self) -> dict[str, int]:
         counts = {row: len(self._fresh.get(row, ())) for row in (self.chain[0], self.chain[-1])}
         return {row: RUNS_OF_CHAIN - n for row, n in counts.items() if n < RUNS_OF_CHAIN}
@@ -169,8 +185,8 @@ class Stream:
                 f"The level is spent over {PROPOSALS} proposals: for more, begin a new log with "
                 f"{self.chain[-1]} as base."
             )
-        short = [f"{count} times {row}" for row, count in self._fresh_missing().items()]
-        if len(self.chain) > 1 and short:
+        short = [f"{count} times {row}" for row, count in self.runs_last.items()]
+        if short:
             steps.append(
                 f"For what the chain has gained, run in the end, after every proposal: "
                 f"{' and '.join(short)}."

@@ -4,6 +4,7 @@ its wording.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -40,6 +41,7 @@ class Verdict:
     settled_at: number of the look since which the row is settled; None if it is not, or without
         looks.
     shift: what the seeds that only base has add to the difference with each seed.
+    least: the smallest difference that can be, of scores that are not below 0.
     """
 
     metric: Metric
@@ -59,6 +61,7 @@ class Verdict:
     is_early: bool = False
     settled_at: int | None = None
     shift: float = 0.0
+    least: float = -math.inf
     needed: Callable[[], int | None] | None = field(default=None, repr=False, compare=False)
 
     @cached_property
@@ -72,12 +75,16 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Interval of the difference, as far as scores can differ; None without a test, and if it
-        holds every difference: the seeds do not tell.
+        holds every difference: the seeds do not tell. Of scores that have a least one and no
+        largest, it then reaches below 0 and to twice the larger mean.
         """
         test, reach = self.seed_test, self.metric.reach
-        if test is None or test.high - test.low >= 2 * reach:
+        room = reach
+        if self.mean is not None and math.isfinite(self.least):
+            room = max(-self.least, self.mean - self.least)
+        if test is None or test.high - test.low >= 2 * room:
             return None
-        return max(test.low, -reach), min(test.high, reach)
+        return max(test.low, -reach, self.least), min(test.high, reach)
 
     @property
     def is_blind(self) -> bool:

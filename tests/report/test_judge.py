@@ -11,6 +11,7 @@ import pytest
 import ablate
 from ablate.analysis.numbers import direction_of
 from ablate.analysis.score_files import read_lines
+from ablate.errors import UsageError
 from ablate.report.judge import judged
 from tests.cli.inside import inside
 
@@ -105,6 +106,44 @@ def test_rows_named_by_columns_and_runs_without_seeds(tmp_path):
 def test_a_score_that_is_not_finite_is_a_divergence(tmp_path):
     lines = [{**line, "value": "nan" if line["row"] == "deep" else line["value"]} for line in LONG]
     assert judgments(csv_of(lines), tmp_path)["deep"] == {"loss": "worse"}
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "diverged", "Diverged"])
+def test_a_file_says_divergence_by_a_word(text, tmp_path):
+    lines = [{**line, "value": text if line["row"] == "deep" else line["value"]} for line in LONG]
+    assert judgments(csv_of(lines), tmp_path)["deep"] == {"loss": "worse"}
+    in_json = "\n".join(map(json.dumps, lines))
+    assert judgments(in_json, tmp_path, name="scores.jsonl")["deep"] == {"loss": "worse"}
+
+
+def test_nan_is_divergence_in_json_and_a_missing_value_in_a_frame(tmp_path):
+    values = {"deep": math.nan}
+    lines = [{**line, "value": values.get(line["row"], line["value"])} for line in LONG]
+    in_json = "\n".join(map(json.dumps, lines))
+    assert judgments(in_json, tmp_path, name="scores.jsonl")["deep"] == {"loss": "worse"}
+    with pytest.raises(UsageError, match="line 7 has no loss, but NaN; leave the line out, or"):
+        ablate.judge(pd.DataFrame(lines))
+    wide = pd.DataFrame(WIDE)
+    wide.loc[8, "loss"] = math.nan
+    with pytest.raises(UsageError, match="line 9 has no loss, but NaN"):
+        ablate.judge(wide)
+    wide.loc[6:8, "loss"] = math.inf
+    assert ablate.judge(wide).loc["deep", "verdict_loss"] == "worse"
+    assert "deep" not in ablate.judge(wide[:6]).index
+
+
+def test_the_bound_of_a_loss_is_0_unless_a_score_is_below_it(tmp_path):
+    def interval(shift):
+        scores = {("base", 1): 0.26, ("base", 2): 0.26, ("row", 1): 0.25, ("row", 2): 0.21}
+        lines = [
+            {"row": row, "seed": seed, "metric": "loss", "value": value - shift}
+            for (row, seed), value in scores.items()
+        ]
+        table = judged(lines, "scores", base="base", directions={})
+        return table.rows[1].verdicts["loss"].interval
+
+    assert interval(0)[0] == pytest.approx(-0.26)
+    assert interval(0.5)[0] == pytest.approx(-0.2841, abs=1e-4)
 
 
 def test_items_are_resampled_and_add_their_noise(tmp_path):

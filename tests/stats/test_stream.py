@@ -1,5 +1,6 @@
 """The gate for streams of proposals: the rule of the simulation, run by run, and its gain."""
 
+import json
 import random
 
 import numpy as np
@@ -113,3 +114,27 @@ def test_the_command_says_what_to_run_next(tmp_path):
     assert "Chain: base -> better." in done.out
     assert "after every proposal: 24 times base and 15 times better" in done.out
     assert inside("judge", file, "--stream", "--wide").code == 2
+    assert inside("judge", file, "--stream", "--format", "csv").code == 2
+
+
+def test_the_stream_in_json_says_what_the_sentences_say(tmp_path):
+    file, draw = tmp_path / "log.csv", random.Random(3)
+    lines = [f"base,{draw.gauss(3, 0.1)}" for _ in range(RUNS_OF_CHAIN - 2)]
+    lines += [f"open,{draw.gauss(3, 0.1)}" for _ in range(2)]
+    content = "\n".join(["row,loss", *lines])
+    file.write_text(content)
+    found = json.loads(inside("judge", file, "--stream", "--format", "json").out)
+    assert (found["metric"], found["chain"], found["gain"]) == ("loss", ["base"], None)
+    (proposal,) = found["proposals"]
+    assert (proposal["row"], proposal["state"], proposal["runs"]) == ("open", "open", 2)
+    assert (found["run"], found["run_last"]) == ({"base": 2}, {})
+    lines += [f"base,{draw.gauss(3, 0.1)}" for _ in range(9)]
+    lines += [f"better,{draw.gauss(2.6, 0.1)}" for _ in range(20)]
+    file.write_text("\n".join(["row,loss", *lines]))
+    found = json.loads(inside("judge", file, "--stream", "--format", "json").out)
+    assert found["chain"] == ["base", "better"]
+    # Its runs after the keep are the new chain's.
+    kept = next(one for one in found["proposals"] if one["row"] == "better")
+    after = 20 - kept["runs"]
+    assert found["run_last"] == {"base": RUNS_OF_CHAIN, "better": RUNS_OF_CHAIN - after}
+    assert found["run"] == {}

@@ -11,7 +11,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.weightstats import ttost_paired
 
-from ablate.config.metrics import PPL, TRANSLATION_METRICS
+from ablate.config.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import Comparison, Noise, PairedScores, compare
@@ -92,6 +92,27 @@ def test_two_seeds_that_hold_every_difference_do_not_tell():
     assert clipped.interval == (pytest.approx(-98.5, abs=0.05), pytest.approx(-93.5, abs=0.05))
     assert one(-99.0, -98.0, -97.0).interval[0] == -100.0
     assert one(-30.0, 20.0, metric=replace(BLEU, of_100=False)).interval is not None
+
+
+def test_an_interval_of_a_loss_does_not_reach_below_0():
+    def loss(base, *differences):
+        row = PairedScores(by_seed(*differences), ended=2, base_ended=2, least=-base)
+        (verdict,) = verdicts(BITS_PER_BYTE, [row])
+        return verdict
+
+    low, high = (pytest.approx(end) for end in stats.t.interval(0.95, 1, 0.03, 0.02))
+    assert loss(1.2, 0.01, 0.05).interval == (low, high)
+    # The interval of the test is -0.03 -+ 0.2541, which is more than base has to lose.
+    assert loss(0.26, -0.01, -0.05).interval == (-0.26, pytest.approx(0.2241, abs=1e-4))
+    # Up to twice the larger mean, and down to 0: the seeds do not tell.
+    verdict = loss(0.2, 0.0, 0.06)
+    assert (verdict.interval, verdict.is_blind) == (None, True)
+    assert verdict.text == "cannot tell: two seeds do not tell"
+    # Base near 0 leaves a larger loss its interval.
+    assert loss(0.001, 5.01, 5.05).interval == (
+        pytest.approx(5.03 - 0.2541, abs=1e-4),
+        pytest.approx(5.2841, abs=1e-4),
+    )
 
 
 def test_seeds_are_added_only_where_later_looks_have_them():
