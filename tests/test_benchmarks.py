@@ -18,6 +18,7 @@ SMALLEST = {
     "ours": "curve XS fp32 --steps 1",
     "parametrization": "--steps 1",
     "prepare": "--text {text} --pairs 3000 --vocab-size 120",
+    "pruning": "--draws 20",
     "spreads": "state",
     "speed": "--work start --sizes XS --rounds 1",
     "streams": "--nights 3",

@@ -1,5 +1,5 @@
-"""Effects of a study's designs: main effects and interactions of factorials, and parts added or
-left out.
+"""Effects of a study's designs: main effects and interactions of factorials, parts added or left
+out, and the screens of pruned recipes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
-from ablate.config.metrics import Metric
+from ablate.config.metrics import PPL, Metric
 from ablate.formatting import plural
 from ablate.stats.factorial import effects
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
 from ablate.study.designs import FactorialDesign, PathDesign
+from ablate.study.pruning import SHARE, Pruning
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,9 @@ def design_effects(table: Table) -> list[DesignEffects]:
             effects.append(_factorial(table, design))
         else:
             paths.setdefault(design.group, []).append(design)
+    for row in table.rows:
+        if isinstance(row.row.tuning, Pruning):
+            effects.append(_screen(row.row.label, row.row.tuning))
     return effects + [_paths(table, group, designs) for group, designs in paths.items()]
 
 
@@ -201,6 +205,32 @@ def _diverged(rows: Iterable[TableRow | None]) -> Iterator[str]:
             f"{plural(count, 'run')} diverged and {'has' if count == 1 else 'have'} no score in "
             f"these effects."
         )
+
+
+# Screens
+
+
+def _screen(label: str, screen: Pruning) -> DesignEffects:
+    rises, fraction = screen.rises, screen.fraction
+    names = []
+    for part in fraction.factors:
+        word = "awaited" if part not in rises else "removed" if part in screen.removed else "kept"
+        names.append(f"{part}: {word}")
+    contrasts = tuple(
+        Contrast(rise.value, rise.low, rise.high, rise.p_holm) for rise in rises.values()
+    )
+    notes = [
+        f"The rise of the dev loss without a part, over {len(screen.candidates)} recipes that keep "
+        f"and lack the other parts equally often. A part is removed if it is below "
+        f"{SHARE * screen.margin:.2g}, a quarter of the margin. Intervals and p: t, with the error "
+        f"pooled over the recipes, Holm-corrected over all effects, without interactions of three "
+        f"parts.",
+        f"Whether all that was removed can be missed together, the row {label} says: by seeds that "
+        f"the screen has not used.",
+    ]
+    title = f"{label}: screen of {plural(len(names), 'part')}"
+    by_metric = {PPL.name: contrasts} if contrasts else {}
+    return DesignEffects(label, title, tuple(names), False, by_metric, tuple(notes))
 
 
 # Paths

@@ -52,7 +52,7 @@ def _with_tuning(study: Study, results: Results) -> Study:
     for row in study.rows:
         if row.tuning is not None:
             of_trials = [losses[trial.label] for trial in study.trials_of(row)]
-            tuning = _with_losses(row.tuning, of_trials)
+            tuning = row.tuning.with_losses(of_trials)
             config = tuning.chosen.config if tuning.chosen else row.config
             row = replace(row, tuning=tuning, config=config)
         rows.append(row)
@@ -71,7 +71,7 @@ def _with_decoding(study: Study, results: Results) -> Study:
         scores = [_score_on_dev(results.run(run.id), row, choice) for run in on_dev.runs_of(row)]
         # A seed that diverged did so for every candidate.
         losses.append([score for score in scores if score != math.inf] or scores)
-    choice = _with_losses(choice, losses)
+    choice = choice.with_losses(losses)
     values = {} if choice.chosen is None else choice.chosen.values
     rows = []
     for row in study.rows:
@@ -150,17 +150,6 @@ def loss_of(folder: RunFolder) -> float | None:
             "to train the run again"
         )
     return math.log(perplexity)
-
-
-def _with_losses(tuning: Tuning, losses: Sequence[Sequence[float | None]]) -> Tuning:
-    """The candidates with their mean losses; without any if one is missing."""
-    means: list[float] = []
-    for of_candidate in losses:
-        known = [loss for loss in of_candidate if loss is not None]
-        if len(known) < len(of_candidate):
-            return replace(tuning, losses=())
-        means.append(math.fsum(known) / len(known))
-    return replace(tuning, losses=tuple(means))
 
 
 def _compared(row: Row, base: Row) -> Row:

@@ -207,7 +207,7 @@ def _effect_drawings(
 
 def _tunings(table: Table) -> Iterator[DesignSection]:
     tuned = {row.row.label: row.row.tuning for row in table.rows if row.row.tuning}
-    if not tuned:
+    if not tuned or table.study.tune is None or not table.study.tune.grid:
         return
     labels: dict[str, None] = {}
     for tuning in tuned.values():

@@ -15,6 +15,8 @@ def effects_layout(table: Table, design: DesignEffects) -> Layout:
     """The effects as a table, in every format that prints layouts."""
     columns = [TextColumn("effect" if design.is_factorial else "part", False, design.names)]
     for metric in table.compared:
+        if design.by_metric and metric.name not in design.by_metric:
+            continue
         contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
         cells, p_values = [], []
         for contrast in contrasts:

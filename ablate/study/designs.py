@@ -1,5 +1,5 @@
-"""Groups that are designs: `factorial`, `leave-one-out` and `add-one-in`. Their rows are analyzed
-together.
+"""Groups that are designs: `factorial`, `leave-one-out` and `add-one-in`, whose rows are analyzed
+together, and `prune`, whose row a screen chooses.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ablate.study.yaml_nodes import Mark, Node
 
 Path = Literal["leave-one-out", "add-one-in"]
 PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in")
-DESIGNS = ("factorial", *PATHS)
+DESIGNS = ("factorial", *PATHS, "prune")
 MAX_PARTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
@@ -150,17 +150,18 @@ def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], Path
     cells = []
     for part in parts:
         if way == "add-one-in":
-            cells.append(Cell(f"+ {part.name}", _together([part]), part.mark))
+            cells.append(Cell(f"+ {part.name}", together([part]), part.mark))
         else:
             rest = [another for another in parts if another is not part]
-            cells.append(Cell(f"all - {part.name}", _together(rest), part.mark))
+            cells.append(Cell(f"all - {part.name}", together(rest), part.mark))
     names = tuple(part.name for part in parts)
     rows = tuple(f"{group} {cell.title}" for cell in cells)
-    whole = Cell("all", _together(parts), parts[0].mark)
+    whole = Cell("all", together(parts), parts[0].mark)
     return [whole, *cells], PathDesign(group, way, names, rows, f"{group} {whole.title}")
 
 
-def _together(parts: Iterable[Part]) -> Settings:
+def together(parts: Iterable[Part]) -> Settings:
+    """The settings of the high levels of all parts."""
     settings = Settings()
     for part in parts:
         settings.update(part.high)
@@ -289,6 +290,7 @@ _LEVELS = {"type": "array", "minItems": 2, "maxItems": 2, "items": _SCALAR}
 Factors = parts_of("factorial", MAX_FACTORS, _LEVELS)
 Added = parts_of("add-one-in", MAX_PARTS, _SCALAR)
 LeftOut = parts_of("leave-one-out", MAX_PARTS, _SCALAR)
+Pruned = parts_of("prune", MAX_FACTORS, _SCALAR)
 
 
 def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution: int) -> Fraction:

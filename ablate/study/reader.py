@@ -110,7 +110,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     before = len(errors)
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
-    reader = RowReader(file, settings, data, errors)
+    reader = RowReader(file, settings, data, errors, margins)
     rows, dropped = reader.read(base)
     reader.check_overridden(overrides, rows)
     if task and data and base_is_valid:

@@ -10,6 +10,7 @@ from typing import Any
 from ablate.config import PRESETS, DecodingConfig, RowConfig, resolve_row, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
+from ablate.config.metrics import PPL
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
 from ablate.study.designs import Design, Part, PathDesign, parts_to
 from ablate.study.error_list import ErrorList
@@ -44,6 +45,7 @@ class RowReader:
         settings: SettingsReader,
         data: CorpusConfig | None,
         errors: ErrorList,
+        margins: Mapping[str, float],
     ) -> None:
         """Prepare for reading.
 
@@ -52,7 +54,9 @@ class RowReader:
             settings: reads and resolves the settings of rows.
             data: of the study; None if it is not valid. Rows are then neither matched nor tuned.
             errors: receives the errors.
+            margins: of the study, by metric.
         """
+        self.margins = margins
         self.file, self.settings, self.data, self.tune = file, settings, data, file.tune
         self.errors, self.report = errors, errors.report
         self.tuner = None
@@ -199,7 +203,9 @@ class RowReader:
         """A row with a valid configuration."""
         spec, tuning = draft.spec, None
         self._check_require(draft, config)
-        if self.tuner and spec.options.is_tuned:
+        if spec.options.prune:
+            tuning = self._screen(draft, base)
+        elif self.tuner and spec.options.is_tuned:
             settings = draft.settings
             if matched is not None:
                 settings = {**settings, matched.field: Node(matched.value, spec.mark)}
@@ -218,6 +224,25 @@ class RowReader:
             tuning, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
             decoding_choice=self._decoding if spec.options.is_tuned else None,
         )  # fmt: skip
+
+    def _screen(self, draft: _Draft, base: Row) -> Tuning | None:
+        """The screen of a group that prunes; None after an error."""
+        group = draft.spec.options.node("prune").mark
+        if self.file.tune is None or not self.file.tune.seeds:
+            self.report(
+                group, "prune needs tune: {seeds: [101, 102, 103]}, the seeds of its screen"
+            )
+        elif self.file.tune.grid:
+            self.report(group, "prune with a grid of tune: the recipe would move with its parts")
+        elif self._rule(draft.spec) is not None:
+            self.report(group, "prune with match: a matched field would be a further change")
+        elif PPL.name not in self.margins:
+            needs = "the rise of the dev loss, in nats per token, that is too large"
+            self.report(group, f"prune needs margin: {{ppl: NUMBER}}, {needs}")
+        elif self.tuner:
+            parts, margin = draft.spec.options.prune, self.margins[PPL.name]
+            return self.tuner.screen(draft.label, parts, self.written[base.label], margin)
+        return None
 
     @property
     def _test(self) -> str:

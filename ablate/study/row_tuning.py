@@ -1,16 +1,21 @@
-"""The candidates of tuned rows."""
+"""The candidates of tuned rows, and the screens of pruned ones."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ablate.config import RowConfig
+from ablate.config import RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
+from ablate.errors import StudyError, listed
+from ablate.stats.factorial import smallest_fraction
+from ablate.study.designs import Part
 from ablate.study.matching import Match
+from ablate.study.pruning import RESOLUTION, Pruning
 from ablate.study.rows import RowSpec
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.tuning import Candidate, Grid, Tune, Tuning, points
@@ -68,6 +73,69 @@ class RowTuner:
         if not candidates:
             return None
         return Tuning(candidates, uniform=0.0, metric=task.metrics[metrics[0]])
+
+    def screen(
+        self, label: str, parts: Sequence[Part], base: Mapping[str, Node], margin: float
+    ) -> Pruning | None:
+        """The screen of a recipe; None after an error.
+
+        Args:
+            label: of the pruned row.
+            parts: of the recipe, with the settings that remove each.
+            base: settings of the recipe.
+            margin: as `Pruning` has it.
+        """
+        names = tuple(part.name for part in parts)
+        fraction = smallest_fraction(names, RESOLUTION)
+        recipe = partial(self._recipe, label, parts, base)
+        cells = []
+        for levels in fraction.cells():
+            cell = recipe(frozenset(part for part in names if levels[part] > 0))
+            if cell is None:
+                return None
+            cells.append(cell)
+        whole = self.settings.resolve(base, parts[0].mark)
+        for part in parts:
+            without = recipe(frozenset([part.name]))
+            if without is None:
+                return None
+            if without.config == whole:
+                has = "has the value of base, so that nothing is removed"
+                self.report(part.mark, f"{part.name}: {has}")
+                return None
+
+        def chosen(removed: frozenset[str]) -> Candidate:
+            # The cells have every combination of three parts, so that others are valid, too.
+            pruned = recipe(removed)
+            if pruned is None:
+                what = f"the recipe without {listed(sorted(removed))} is not valid"
+                raise StudyError(parts[0].mark.error_line(f"{what}; remove fewer parts"))
+            return pruned
+
+        uniform = math.log(self._vocab_size(cells[0].config))
+        return Pruning(tuple(cells), uniform, fraction=fraction, margin=margin, without=chosen)
+
+    def _recipe(
+        self,
+        label: str,
+        parts: Sequence[Part],
+        base: Mapping[str, Node],
+        removed: frozenset[str],
+    ) -> Candidate | None:
+        """The recipe without some parts; None after an error."""
+        settings, without = dict(base), [part for part in parts if part.name in removed]
+        for part in without:
+            settings |= self.settings.by_name(part.high)
+        config = self.settings.resolve(settings, parts[0].mark)
+        steps = self._trial_steps(label, config) if config is not None else None
+        if config is None or steps is None:
+            return None
+        fields = [standard_name(key) or key for part in parts for key in part.high]
+        values = {name: getattr(config, name) for name in fields}
+        title = "all parts"
+        if without:
+            title = f"without {', '.join(part.name for part in without)}"
+        return Candidate(values, config, config.model_copy(update=steps), title)
 
     def _at_points(
         self,

@@ -34,9 +34,11 @@ from ablate.study.designs import (
     Factors,
     LeftOut,
     Part,
+    Pruned,
     factorial,
     fraction_of,
     path,
+    together,
 )
 from ablate.study.expressions import Expression
 from ablate.study.matching import Match
@@ -105,6 +107,10 @@ class Group(Placed):
     """all parts changed, and all but one at a time"""
     add_one_in: Added = Field([], alias="add-one-in")
     """base with one part changed at a time, and with all of them"""
+    prune: Pruned = Field([])
+    """the parts of base, each with the settings that remove it; a screen chooses those that the only
+    row lacks
+    """
     label: Annotated[
         str, AfterValidator(_check_label), WithJsonSchema({"type": "string", "pattern": _LABEL})
     ] = Field("", json_schema_extra={"maxLength": MAX_LABEL})
@@ -172,6 +178,10 @@ class Group(Placed):
             )
         if way in DESIGNS and "where" in written:
             yield ("where", KEY), f"where would drop rows that {way} needs; use require"
+        if way == "prune":
+            for key in ("require", "match", "tune"):
+                if key in written:
+                    yield (key, KEY), f"{key} has no effect on prune, whose screen chooses the row"
         for key in FRACTIONS:
             if key in written and way != "factorial":
                 yield (key, KEY), f"{key} belongs to factorial"
@@ -238,6 +248,9 @@ def expand_group(
             rows.append(RowSpec(group, options, mark, settings))
         return rows
     design: Design
+    if way == "prune":
+        settings = together(options.prune)
+        return [RowSpec(group, options, options.prune[0].mark, settings, "pruned")]
     if way == "factorial":
         cells, design = factorial(group, options.factorial, options.fraction())
     else:

@@ -119,11 +119,22 @@ class StudyFile(Placed):
     def _tune_is_whole(self) -> StudyFile:
         faults = []
         if self.tune:
-            for path, message in self.tune.faults((*self.seeds_of_rows, *self.further_seeds)):
+            seeds = (*self.seeds_of_rows, *self.further_seeds)
+            for path, message in self.tune.faults(seeds, self.has_screen):
                 faults.append((("tune", *path), message))
         if faults:
             raise Misplaced(*faults)
         return self
+
+    @property
+    def has_screen(self) -> bool:
+        """Whether a group prunes, be it valid or not."""
+        groups = self._node.value["rows"][1].value if "rows" in self._node.value else None
+        for _, group in groups.values() if isinstance(groups, dict) else ():
+            for options in group.value if isinstance(group.value, list) else [group]:
+                if isinstance(options.value, dict) and "prune" in options.value:
+                    return True
+        return False
 
     @property
     def looks(self) -> Looks | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
@@ -121,8 +121,8 @@ class Tune(Placed):
         json_schema_extra={
             "description": "each row gets values of its own for the fields of grid, chosen by dev "
             "loss on other seeds; all rows get the same values for those of decoding",
-            "anyOf": [{"required": ["grid", "seeds"]}, {"required": ["decoding"]}],
-            "dependentRequired": {"grid": ["seeds"], "seeds": ["grid"]},
+            "anyOf": [{"required": ["seeds"]}, {"required": ["decoding"]}],
+            "dependentRequired": {"grid": ["seeds"]},
         }
     )
 
@@ -136,11 +136,16 @@ class Tune(Placed):
     share: float = Field(1.0, gt=0, le=1, alias="steps")
     """share of each row's train_steps; unset: 1"""
 
-    def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
-        """What the keys lack beside each other, and the seeds that a verdict uses."""
+    def faults(self, seeds_of_study: Collection[int], has_screen: bool) -> Iterator[Fault]:
+        """What the keys lack beside each other, and the seeds that a verdict uses.
+
+        Args:
+            seeds_of_study: of rows and base.
+            has_screen: whether a group has `prune`, whose screen uses the seeds.
+        """
         written = self.model_fields_set
         for missing, given in (("seeds", "grid"), ("grid", "seeds")):
-            if given in written and missing not in written:
+            if given in written and missing not in written and not (has_screen and self.seeds):
                 yield (), f"tune needs {missing}, because it has {given}"
         if not written & {"grid", "decoding", "seeds"}:
             yield (), "tune needs grid with seeds, or decoding"
@@ -172,15 +177,19 @@ class Candidate:
     values: of the tuned fields.
     config: of the row with them.
     trial: the same for the share of steps that the tuning runs have.
+    title: in the place of the values.
     """
 
     values: Mapping[str, Any]
     config: RowConfig
     trial: RowConfig
+    title: str = ""
 
     @property
     def label(self) -> str:
         """`learning_rate=0.001`."""
+        if self.title:
+            return self.title
         return " ".join(f"{name}={setting_text(value)}" for name, value in self.values.items())
 
 
@@ -199,6 +208,16 @@ class Tuning:
     uniform: float
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
+
+    def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Tuning:
+        """The candidates with their mean losses; without any if one is missing."""
+        means: list[float] = []
+        for of_candidate in losses:
+            known = [loss for loss in of_candidate if loss is not None]
+            if len(known) < len(of_candidate):
+                return replace(self, losses=())
+            means.append(math.fsum(known) / len(known))
+        return replace(self, losses=tuple(means))
 
     @property
     def chosen(self) -> Candidate | None:
@@ -259,6 +278,18 @@ class Tuning:
         if notes:
             return f"{chosen.label} ({', '.join(notes)})"
         return chosen.label
+
+    def legend(self, tune: Tune) -> list[str]:
+        """What the columns of chosen values and of the sensitivity say."""
+        seeds, count = ", ".join(map(str, tune.seeds)), math.prod(map(len, tune.grid.values()))
+        return [
+            f"tuned: the best of {count} values by dev loss, each row alike, with "
+            f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds} and {100 * tune.share:g} % of the "
+            "steps; edge: the smallest or largest of the grid, so that a better value may be "
+            "outside.",
+            "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best "
+            "value (arXiv 2309.14322).",
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """The tuning for scripts; losses that are infinite are null."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from functools import partial
 
@@ -115,7 +114,8 @@ def _tuning_columns(table: Table) -> Iterator[Column]:
         numeric=False,
         folds=True,
     )
-    yield Column("", "sensitivity\n(nats)", text=_sensitivity)
+    if table.study.tune is not None and table.study.tune.grid:
+        yield Column("", "sensitivity\n(nats)", text=_sensitivity)
 
 
 def _sensitivity(row: TableRow) -> str:
@@ -123,19 +123,11 @@ def _sensitivity(row: TableRow) -> str:
 
 
 def _tuning_legend(table: Table, form: Form) -> Iterator[str]:
-    tune = table.study.tune
-    if tune is None:
-        return
-    seeds, count = ", ".join(map(str, tune.seeds)), math.prod(map(len, tune.grid.values()))
-    yield (
-        f"tuned: the best of {count} values by dev loss, each row alike, with "
-        f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds} and {100 * tune.share:g} % of the "
-        "steps; edge: the smallest or largest of the grid, so that a better value may be outside."
-    )
-    yield (
-        "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best value "
-        "(arXiv 2309.14322)."
-    )
+    tune, lines = table.study.tune, dict[str, None]()
+    if tune is not None:
+        for row in table.rows:
+            lines |= dict.fromkeys(row.row.tuning.legend(tune) if row.row.tuning else ())
+    yield from lines
 
 
 def _time(row: TableRow) -> str:

@@ -1,0 +1,107 @@
+"""Groups with `prune`: a recipe of many parts, of which those that do nothing are removed.
+
+Base is the recipe. Its screen trains a fraction of the subsets of its parts with the seeds of
+`tune`, as tuning runs. The row `pruned` lacks each part without which the dev loss hardly rises,
+and is compared with base by the seeds of the study. benchmarks/pruning.py measures which recipes
+this recovers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+from ablate.stats.factorial import Estimate, Fraction, effects
+from ablate.study.tuning import AWAITS, Candidate, Tune, Tuning
+
+SHARE = 0.25  # of the margin; a part is kept if the loss without it rises by as much
+RESOLUTION = 4  # main effects have no interaction of two parts as alias
+
+
+@dataclass(frozen=True)
+class Pruning(Tuning):
+    """The screen of a recipe; its candidates are the cells of a fraction.
+
+    fraction: of the subsets of the parts; at the high level a part is removed.
+    margin: dev loss, in nats per token, that the pruned recipe may lose.
+    without: the recipe without some parts.
+    by_seed: losses of each cell by seed, ln V where a run diverged. Empty until all are complete.
+    """
+
+    fraction: Fraction = field(kw_only=True)
+    margin: float = field(kw_only=True)
+    without: Callable[[frozenset[str]], Candidate] = field(kw_only=True, repr=False, compare=False)
+    by_seed: tuple[tuple[float, ...], ...] = field(default=(), kw_only=True)
+
+    def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Tuning:
+        """The screen with the losses of its runs, as `Tuning` takes them."""
+        after, by_seed = super().with_losses(losses), []
+        for of_cell in losses if after.losses else ():
+            by_seed.append(tuple(min(loss, self.uniform) for loss in of_cell if loss is not None))
+        return replace(after, by_seed=tuple(by_seed))
+
+    @cached_property
+    def rises(self) -> dict[str, Estimate]:
+        """By part, how much the loss rises without it, as the mean over the levels of the others;
+        empty until the screen is complete.
+        """
+        found = effects(self.fraction, self.by_seed) if self.by_seed else []
+        return {part: one for one in found for part in one.effect if len(one.effect) == 1}
+
+    @property
+    def removed(self) -> frozenset[str]:
+        """The parts that the pruned recipe lacks."""
+        return frozenset(
+            part for part, rise in self.rises.items() if rise.value < SHARE * self.margin
+        )
+
+    @cached_property
+    def _pruned(self) -> Candidate | None:
+        return self.without(self.removed) if self.by_seed else None
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The pruned recipe; None until the screen is complete."""
+        return self._pruned
+
+    @property
+    def edges(self) -> tuple[str, ...]:
+        """None: there is no grid."""
+        return ()
+
+    @property
+    def sensitivity(self) -> float | None:
+        """None: the candidates are no grid around an optimum."""
+        return None
+
+    @property
+    def text(self) -> str:
+        """`without dropout, qk_norm`; `awaits tuning` until the screen is complete."""
+        return AWAITS if self.chosen is None else self.chosen.label
+
+    def legend(self, tune: Tune) -> list[str]:
+        """What the column of chosen values says."""
+        seeds = ", ".join(map(str, tune.seeds))
+        return [
+            f"tuned: the parts without which the dev loss rises by less than "
+            f"{SHARE * self.margin:.2g}, a quarter of the margin, are removed together; by "
+            f"{len(self.candidates)} recipes with seeds {seeds} and {100 * tune.share:g} % of the "
+            "steps."
+        ]
+
+    def as_json(self) -> dict[str, Any]:
+        """The screen for scripts."""
+        parts = [
+            {
+                "part": part,
+                "removed": part in self.removed,
+                "rise": rise.value,
+                "low": rise.low,
+                "high": rise.high,
+                "p_holm": rise.p_holm,
+            }
+            for part, rise in self.rises.items()
+        ]
+        return {**super().as_json(), "margin": self.margin, "parts": parts}
