@@ -176,25 +176,22 @@ def _named(metric: Metric, row: Judged) -> str:
 
 
 def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> list[str]:
-    """Probability that a row is called worse or better by chance. It covers rows with a score:
-    others have no test.
+    """How often a study without any difference names a row. It covers rows with a score: others
+    have no test.
     """
     tested = [row for row in named if row.verdict.mean is not None]
     if not tested:
         return []
-    apart = ""
+    apart = over = ""
     if len(tested) < len(named):
         apart = "; rows that diverged with every seed are named without a test"
     if sizes > 1:
-        return [
-            f"For each size, the probability that any row is named by chance is below "
-            f"{percent(error)}{apart}."
-        ]
-    which = "it" if len(named) == 1 else "one of them"
-    over = f", corrected for the {family} rows of the study" if family > 1 else ""
-    return [
-        f"The probability that {which} is named by chance is below {percent(error)}{over}{apart}."
-    ]
+        over = "For each size: "
+    elif family > 1:
+        over = f"Corrected for the {family} rows of the study: "
+    chance = f"if no row differed from base, about {percent(error)} of such studies would name one"
+    text = f"{over}{chance}{apart}."
+    return [f"{text[:1].upper()}{text[1:]}"]
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
@@ -218,7 +215,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     which = "it" if len(rows) == 1 else "them"
     span = " to ".join(dict.fromkeys((min(seen)[1], max(seen)[1])))
     text += (
-        f"; in {which} the study finds a difference of {span} {metric.title} with "
+        f"; a true difference of {span} {metric.title} would be found in {which} with "
         f"{POWER:.0%} probability."
     )
     needed = [row for row in rows if row.verdict.more_seeds is not None]
@@ -228,7 +225,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     seeds = nearest.verdict.seeds_needed
     return [
         f"{text} {seeds[:1].upper()}{seeds[1:]} would find the difference observed for "
-        f"{nearest.label}."
+        f"{nearest.label}, if it is the true one."
     ]
 
 

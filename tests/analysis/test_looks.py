@@ -348,7 +348,7 @@ def test_looks_that_are_changed_after_one_was_judged_raise_the_error_of_the_tabl
     assert "`seeds: {looks: [3, 4, 6]}`" in remark
     words = " ".join(conclusion(changed))
     assert "Error spent: 5% of 5.83%" in words
-    assert "named by chance is below 5.83%" in words
+    assert "about 5.83% of such studies" in words
     assert fake(LOOKS).table().error == LEVEL
 
 

@@ -72,13 +72,13 @@ def check_grammar(made, counts):
         assert len(re.findall(rf"{row.label}\b", once)) == 1, (row.label, text)
     assert ("Worse than base" in text) == bool(by_word["worse"])
     assert ("Better than base" in text) == bool(by_word["better"])
-    assert ("by chance" in text) == bool(by_word["worse"] or by_word["better"])
+    assert ("such studies would name one" in text) == bool(by_word["worse"] or by_word["better"])
     assert ("No row is shown" in text) == (
         not by_word["worse"]
         and not by_word["better"]
         and bool(by_word["as good as base"] or by_word["cannot tell"])
     )
-    assert ("the study finds a difference" in text) == bool(by_word["cannot tell"])
+    assert ("would be found in" in text) == bool(by_word["cannot tell"])
 
 
 def test_a_difference_has_its_size_its_interval_and_its_doubt():
@@ -86,9 +86,9 @@ def test_a_difference_has_its_size_its_interval_and_its_doubt():
     test = row.verdict.seed_test
     assert said(rows) == [
         f"Worse than base: A h=1 (-4.2 BLEU [{test.low:+.1f}, {test.high:+.1f}]).",
-        "The probability that it is named by chance is below 5%.",
+        "If no row differed from base, about 5% of such studies would name one.",
     ]
-    assert said(rows, family=12)[1].endswith("below 5%, corrected for the 12 rows of the study.")
+    assert said(rows, family=12)[1].startswith("Corrected for the 12 rows of the study: if no row")
 
 
 def test_many_rows_are_counted_with_the_span_of_their_differences():
@@ -97,7 +97,7 @@ def test_many_rows_are_counted_with_the_span_of_their_differences():
         "Worse than base: 7 rows, by 1.0 to 7.0 BLEU; most of all A h=7 (-7.0 BLEU ["
     )
     unknown = [KINDS["cannot tell"](n) for n in range(MOST_NAMED + 1)]
-    assert "Not known: 7 rows; in them the study finds a difference of" in " ".join(said(unknown))
+    assert "Not known: 7 rows; a true difference of" in " ".join(said(unknown))
 
 
 def test_rows_without_noise_are_named_with_the_metric():
@@ -121,12 +121,11 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
     always = judged(1, [], diverged=3, base_ended=3)
     tested = judged(2, [-4.0, -4.2, -4.4])
     assert said([always, tested])[1:] == [
-        "The probability that one of them is named by chance is below 5%, corrected for the 2 rows "
-        "of the study; rows "
-        "that diverged with every seed are named without a test."
+        "Corrected for the 2 rows of the study: if no row differed from base, about 5% of such "
+        "studies would name one; rows that diverged with every seed are named without a test."
     ]
     assert words._sentences(BLEU, [always, tested], 2, sizes=2)[1:] == [
-        "For each size, the probability that any row is named by chance is below 5%; "
+        "For each size: if no row differed from base, about 5% of such studies would name one; "
         "rows that diverged with every seed are named without a test."
     ]
 
@@ -136,7 +135,7 @@ def test_the_differences_that_could_be_seen_have_their_smallest_and_largest():
     wide, narrow = (row.verdict.minimum_detectable_text for row in rows)
     assert float(narrow) < float(wide)
     assert (
-        f"in them the study finds a difference of {narrow} to {wide} BLEU with 80% probability"
+        f"a true difference of {narrow} to {wide} BLEU would be found in them with 80% probability"
         in said(rows)[1]
     )
 
@@ -147,7 +146,8 @@ def test_what_could_not_be_seen_comes_with_the_fewest_seeds_that_would():
     needed = rows[1].verdict.more_seeds
     assert needed < rows[0].verdict.more_seeds
     assert text.endswith(
-        f" A new study of {3 + needed} seeds would find the difference observed for A h=2."
+        f" A new study of {3 + needed} seeds would find the difference observed for A h=2, if it is "
+        "the true one."
     )
     never = [judged(1, [])]
     assert said(never) == ["No score yet: A h=1."]
