@@ -313,10 +313,11 @@ class RowReader:
 
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
         """Report a second row of a label that differs from the first; note one that does not."""
-        differs = ""
+        differs, tune = "", self.tune
+        is_tuned = first.tuning is not None or first.decoding_choice is not None
         if first.config != config:
             differs = "with other settings"
-        elif self.tune is not None and (first.tuning is not None) != spec.options.is_tuned:
+        elif tune and (tune.grid or tune.decoding) and is_tuned != spec.options.is_tuned:
             differs = "one tuned and one not"
         elif spec.design is None:
             self._repeated[first.label] = spec.mark

@@ -221,3 +221,11 @@ FAULTS = {
 def test_faults_have_one_line(text, fault, faults):
     (line,) = faults(HEAD + text)
     assert fault in line
+
+
+@pytest.mark.parametrize("tune", [TUNE + MARGIN, "tune: {decoding: {alpha: [0.6, 1.0]}}\n"])
+def test_a_row_that_is_written_twice_is_noted_beside_a_screen_or_a_choice_of_decoding(tune, read):
+    twice = "  A: [{set: {h: 2}}, {set: {h: 2}}]\n"
+    study = read(HEAD + tune + (GROUP if "101" in tune else "rows:\n") + twice)
+    (note,) = study.notes
+    assert note.endswith("rows that are written twice, and trained once: A h=2")
