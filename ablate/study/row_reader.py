@@ -234,7 +234,7 @@ class RowReader:
             )
         elif self.file.tune.grid:
             self.report(group, "prune with a grid of tune: the recipe would move with its parts")
-        elif self._rule(draft.spec) is not None:
+        elif self.file.match:
             self.report(group, "prune with match: a matched field would be a further change")
         elif PPL.name not in self.margins:
             needs = "the rise of the dev loss, in nats per token, that is too large"
@@ -249,6 +249,8 @@ class RowReader:
         return self.data.evaluated if self.data else ""
 
     def _rule(self, spec: RowSpec) -> Match | None:
+        if spec.options.prune:
+            return None  # `_screen` reports it
         if "match" in spec.options.written:
             return spec.options.match or None
         return self.file.match or None

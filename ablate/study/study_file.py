@@ -128,12 +128,10 @@ class StudyFile(Placed):
 
     @property
     def has_screen(self) -> bool:
-        """Whether a group prunes, be it valid or not."""
-        groups = self._node.value["rows"][1].value if "rows" in self._node.value else None
-        for _, group in groups.values() if isinstance(groups, dict) else ():
-            for options in group.value if isinstance(group.value, list) else [group]:
-                if isinstance(options.value, dict) and "prune" in options.value:
-                    return True
+        """Whether a group prunes."""
+        for group in self.rows.values():
+            if any(options.prune for options in (group if isinstance(group, list) else [group])):
+                return True
         return False
 
     @property
