@@ -35,12 +35,12 @@ class Pruning(Tuning):
     without: Callable[[frozenset[str]], Candidate] = field(kw_only=True, repr=False, compare=False)
     by_seed: tuple[tuple[float, ...], ...] = field(default=(), kw_only=True)
 
-    def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Tuning:
+    def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Pruning:
         """The screen with the losses of its runs, as `Tuning` takes them."""
-        after, by_seed = super().with_losses(losses), []
-        for of_cell in losses if after.losses else ():
+        means, by_seed = super().with_losses(losses).losses, []
+        for of_cell in losses if means else ():
             by_seed.append(tuple(min(loss, self.uniform) for loss in of_cell if loss is not None))
-        return replace(after, by_seed=tuple(by_seed))
+        return replace(self, losses=means, by_seed=tuple(by_seed))
 
     @cached_property
     def rises(self) -> dict[str, Estimate]:
