@@ -108,7 +108,7 @@ class Group(Placed):
     add_one_in: Added = Field([], alias="add-one-in")
     """base with one part changed at a time, and with all of them"""
     prune: Pruned = Field([])
-    """the parts of base, with the settings that remove each; a screen chooses which the row lacks"""
+    """parts of base, with the settings that remove each; a screen chooses which the row lacks"""
     label: Annotated[
         str, AfterValidator(_check_label), WithJsonSchema({"type": "string", "pattern": _LABEL})
     ] = Field("", json_schema_extra={"maxLength": MAX_LABEL})
