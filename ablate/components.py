@@ -27,6 +27,7 @@ from ablate.model.positions import (
     T5Positions,
 )
 from ablate.model.residual import Residual
+from ablate.model.token_mixer import TokenMixer
 
 __all__ = [
     "GELU",
@@ -50,4 +51,5 @@ __all__ = [
     "SinusoidalPositions",
     "SwiGLU",
     "T5Positions",
+    "TokenMixer",
 ]

@@ -80,9 +80,9 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     total = (_embedding_matrices(c) * vocab_size + c.token_types) * d
     total += (c.bigram_embeddings or 0) * d + c.smear * (d + 1)
     total += LAYER_SKIPS[c.layer_skips].count(c.passes)
+    for layer, causal, _ in c.trained_layers():
+        total += _layer_parameters(layer, causal) + _value_parameters(layer, vocab_size)
     for depth, causal in zip(c.depths, (False, True), strict=True):
-        for layer in c.layers(depth):
-            total += _layer_parameters(layer, causal) + _value_parameters(layer, vocab_size)
         for layer in c.encodings(depth):
             encoding = POSITIONAL_ENCODINGS[layer.positional_encoding]
             total += encoding.parameters(layer, depth, causal)
@@ -189,11 +189,10 @@ def _feed_forward_parameters(c: ModelConfig) -> int:
 def idle_parameters(config: RowConfig) -> int:
     """Parameters that a token does not meet: those of the experts that it is not sent to."""
     idle = 0
-    for depth in config.depths:
-        for layer in config.layers(depth):
-            if layer.n_experts is not None:
-                of_network = _network_weights(layer) + _network_biases(layer)
-                idle += (layer.n_experts - layer.experts_per_token) * of_network
+    for layer, _, _ in config.trained_layers():
+        if layer.n_experts is not None:
+            of_network = _network_weights(layer) + _network_biases(layer)
+            idle += (layer.n_experts - layer.experts_per_token) * of_network
     return idle
 
 
@@ -352,20 +351,19 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
     """FLOPs of one forward pass over all the pairs in `lengths`."""
     c, d, n = config, config.d_model, lengths
     stacks = 0.0
-    for depth, causal in zip(c.depths, (False, True), strict=True):
+    for layer, causal, times in c.trained_layers():
         tokens, squares = n.target_tokens, n.target_squares
         if not c.has_both_stacks:  # source and target are one sequence: (S + T)^2 scores
             tokens += n.source_tokens
             squares += n.source_squares + 2 * n.products
         elif not causal:
             tokens, squares = n.source_tokens, n.source_squares
-        for layer in c.layers(depth):
-            stacks += c.loops * _mixer_multiplications(layer, causal, tokens, squares)
-            of_token = feed_forward_weights(layer, active=True) + _hyper_multiplications(layer)
-            stacks += c.loops * of_token * tokens
-            if causal and c.has_both_stacks:
-                stacks += _cross_multiplications(layer, n)
-    output = (vocab_size + bool(c.output_transform) * d) * d
+        stacks += times * _mixer_multiplications(layer, causal, tokens, squares)
+        of_token = feed_forward_weights(layer, active=True) + _hyper_multiplications(layer)
+        stacks += times * of_token * tokens
+        if causal and c.has_both_stacks:
+            stacks += _cross_multiplications(layer, n)
+    output = ((1 + c.future_tokens) * vocab_size + bool(c.output_transform) * d) * d
     return 2 * (stacks + output * predicted_tokens(c, n.target_tokens))
 
 
@@ -433,16 +431,15 @@ def optimizer_values(config: RowConfig, count: int) -> int:
 def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     total = bool(c.output_transform) * c.d_model**2
-    for depth, causal in zip(c.depths, (False, True), strict=True):
-        for layer in c.layers(depth):
-            total += feed_forward_weights(layer) + sublayers(layer) * _hyper_weights(layer)
-            matrices = MIXERS[layer.mixer].matrices
-            if matrices is None:
-                total += self_attention_weights(layer)
-            elif of_mixers:
-                total += matrices(layer, causal)
-            if causal and c.has_both_stacks:
-                total += attention_weights(layer, layer.cross_heads)
+    for layer, causal, _ in c.trained_layers():
+        total += feed_forward_weights(layer) + sublayers(layer) * _hyper_weights(layer)
+        matrices = MIXERS[layer.mixer].matrices
+        if matrices is None:
+            total += self_attention_weights(layer)
+        elif of_mixers:
+            total += matrices(layer, causal)
+        if causal and c.has_both_stacks:
+            total += attention_weights(layer, layer.cross_heads)
     return total
 
 

@@ -18,6 +18,7 @@ from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import UNSET, Section, facts_of
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.config.resolve import RowConfig
+from ablate.config.variants import MIXERS
 
 FORMAT = 2
 ID_LENGTH = 12
@@ -134,7 +135,8 @@ def _canonical_model(config: RowConfig) -> dict[str, Any]:
     values["decoder_layers"] = None
     if config.has_both_stacks and decoder != encoder:
         values["decoder_layers"] = decoder
-    if config.mixer != "attention" and config.has_both_stacks:
+    mixer = config.mixer
+    if mixer in MIXERS and mixer != "attention" and config.has_both_stacks:
         # The only heads are those of attention over the source.
         values["n_heads"], values["n_cross_heads"] = config.cross_heads, None
     return values

@@ -79,7 +79,7 @@ def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tup
             elif value not in values and not is_own(value):
                 needed = f"{selector} other than {setting_text(values[0])}"
                 yield name, needed if len(values) == 1 else f"{selector}={value}"
-    if c.has_both_stacks:  # cross-attention uses the fields of attention
+    if c.has_both_stacks or is_own(c.mixer):  # cross-attention uses the fields of attention
         return
     left_out = f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention"
     for name, facts in _FACTS.items():

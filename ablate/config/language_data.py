@@ -11,6 +11,7 @@ from pydantic import Field, field_validator, model_validator
 from ablate.config.catalogue import TEXTS
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import (
+    SET,
     Amount,
     Count,
     Facts,
@@ -158,12 +159,21 @@ class ContextSettings(TaskSettings):
     """tokens between the beginnings of two training contexts; unset: context"""
 
 
-class DocumentSettings(TaskSettings):
-    """What a language model sees of the documents that share a context."""
+class CausalSettings(TaskSettings):
+    """What a model that predicts the next token sees of a context, and what else it predicts."""
 
     document_masks: Annotated[bool, Facts(needs={"architecture": ("decoder-only",)})] = False
     """a token sees only its own document, whose first token is the mark before it; positions begin
     anew with each document (Llama 3)"""
+    future_tokens: Annotated[
+        int, Facts(needs={"architecture": ("decoder-only",)}, is_exported=True)
+    ] = Field(0, ge=0, le=16)
+    """tokens after the next one that training predicts, too, each by a head: a further layer that
+    reads what the last one reads (Gloeckle et al., 2024)"""
+    future_loss: Annotated[float, Facts(needs={"future_tokens": (SET,)}, is_exported=True)] = Field(
+        1.0, gt=0.0, le=100.0
+    )
+    """weight in the training loss of each of these tokens"""
 
 
 class MaskSettings(TaskSettings):

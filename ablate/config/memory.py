@@ -108,7 +108,8 @@ def activation_memory(
         loss = matrix + logits * LOGIT_BYTES[f"{device} bf16"] + matrix // 2
     # Gradients of the widest inner layer, before and after the activation.
     network = 2 * n * max(map(inner_width, c.all_layers)) * kept.operand_bytes
-    states = 2 * BYTES * predicted * c.d_model  # and their gradients
+    # And their gradients; heads of future tokens have states of their own.
+    states = 2 * BYTES * predicted * c.d_model * (1 + c.future_tokens)
     return kept.total() + states + max(loss, 2 * matrix, network)
 
 
@@ -146,23 +147,17 @@ class _Kept:
     def per_token(self) -> int:
         """Bytes for a source token and a target token, or for a token of a single stack."""
         c = self.c
-        encoder, decoder = self._of_layers()
-        kept = sum(layer._layer(causal=False) for layer in encoder)
-        kept = c.loops * (kept + sum(layer._layer(causal=True) for layer in decoder))
+        kept = 0
+        for layer, causal, times in c.trained_layers():
+            of_layer = replace(self, c=layer)
+            kept += times * of_layer._layer(causal)
+            if causal and c.has_both_stacks:
+                kept += times * of_layer._cross()
         if c.has_both_stacks:
             # In bf16 each layer converts the output of the encoder anew.
-            copies = len(decoder) if self.bf16 else 1
-            kept += c.loops * sum(layer._cross() for layer in decoder)
+            copies = c.depths[1] if self.bf16 else 1
             return kept + copies * self.operand_bytes * c.d_model + 2 * self._ends()
         return _sides(c) * (kept + self._ends())
-
-    def _of_layers(self) -> tuple[list[_Kept], list[_Kept]]:
-        """The same for each layer of the encoder and of the decoder, by its own configuration."""
-        encoder, decoder = self.c.depths
-        return (
-            [replace(self, c=layer) for layer in self.c.layers(encoder)],
-            [replace(self, c=layer) for layer in self.c.layers(decoder)],
-        )
 
     def weights(self) -> int:
         """Copies of weights: with bf16, of all; with fp32, on a GPU only, of those stacked for one
@@ -174,13 +169,12 @@ class _Kept:
         if not self.gpu:
             return 0
         stacked = 0
-        for depth, causal in zip(c.depths, (False, True), strict=True):
-            for layer in c.layers(depth):
-                if layer.mixer == "attention" and layer.kv_rank is None:
-                    stacked += layer.n_heads * layer.d_k * layer.d_model
-                    stacked += key_and_value_weights(layer, layer.n_heads)
-                if causal and c.has_both_stacks:
-                    stacked += key_and_value_weights(layer, layer.cross_heads)
+        for layer, causal, _ in c.trained_layers():
+            if layer.mixer == "attention" and layer.kv_rank is None:
+                stacked += layer.n_heads * layer.d_k * layer.d_model
+                stacked += key_and_value_weights(layer, layer.n_heads)
+            if causal and c.has_both_stacks:
+                stacked += key_and_value_weights(layer, layer.cross_heads)
         return BYTES * stacked
 
     def _output_transform(self) -> int:

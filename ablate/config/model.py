@@ -31,11 +31,12 @@ from ablate.config.fields import (
     entries_of,
     facts_of,
 )
-from ablate.config.language_data import DocumentSettings
+from ablate.config.language_data import CausalSettings
 from ablate.config.plugins import VariantName, without_digest
 from ablate.config.variants import (
     ACTIVATIONS,
     ATTENTIONS,
+    MIXERS,
     NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
@@ -59,7 +60,7 @@ OF_SCORES = Facts(acts_in="attention scores", per_layer=True)
 OF_VALUES = Facts(needs=OF_ONE_STACK, acts_in="attention", per_layer=True)
 
 
-class ModelConfig(DocumentSettings):
+class ModelConfig(CausalSettings):
     """Sizes of the model and variants of its parts. Defaults are the paper's base model.
 
     Read a field of a layer from the configuration of a layer; here it may be a pattern.
@@ -173,21 +174,7 @@ class ModelConfig(DocumentSettings):
     """max_positions, divided by the length that the unscaled `rope` was made for"""
     max_positions: Annotated[int, EXPORTED] = Field(1024, ge=8, le=MAX_SIZE)
     """maximum sequence length in tokens; size of a learned position table"""
-    mixer: Annotated[
-        Literal[
-            "attention",
-            "lstm",
-            "gru",
-            "retention",
-            "gated_linear_attention",
-            "mamba2",
-            "deltanet",
-            "gated_deltanet",
-            "short_convolution",
-            "rg_lru",
-        ],
-        PER_LAYER,
-    ] = "attention"
+    mixer: Annotated[str, VariantName(tuple(MIXERS)), PER_LAYER] = "attention"
     """self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its state, or
     a convolution"""
     attention: Annotated[str, VariantName(tuple(ATTENTIONS)), OF_MIXER] = "full"
@@ -465,6 +452,16 @@ class ModelConfig(DocumentSettings):
         """
         return list(self.layers(max(self.depths)))
 
+    def trained_layers(self) -> Iterator[tuple[Self, bool, int]]:
+        """The configuration of each layer with weights of its own, whether it is causal, and how
+        often it is applied. Heads of future tokens are further layers like the last one.
+        """
+        for depth, causal in zip(self.depths, (False, True), strict=True):
+            for layer in self.layers(depth):
+                yield layer, causal, self.loops
+        for _ in range(self.future_tokens):
+            yield self.last_layer(self.depths[1]), True, 1
+
     def last_layer(self, depth: int) -> Self:
         """The configuration of the last layer of a stack of this depth."""
         *_, last = self.layers(depth)
@@ -622,7 +619,7 @@ def _without_attention(c: ModelConfig) -> Iterator[str]:
         mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)
     for name, beside in mixers.items():
         encoding = POSITIONAL_ENCODINGS[name]
-        if encoding.in_attention and "attention" not in beside:
+        if encoding.in_attention and "attention" not in beside and beside <= MIXERS.keys():
             yield (
                 f"positional_encoding={name} acts inside self-attention, which "
                 f"mixer={'/'.join(sorted(beside))} replaces"

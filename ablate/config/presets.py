@@ -116,6 +116,27 @@ _ARCHITECTURES: dict[str, dict[str, Any]] = {
         **_CAUSAL, "dropout": 0.0, "positional_encoding": "none", "norm": "rmsnorm",
         "feed_forward": "none", "mixer": "mamba2", "d_k": 128, "d_v": 64,
     },
+    # The window of 2,048 tokens counts the token itself.
+    "recurrent-gemma": {
+        **_LLAMA, "mixer": ("rg_lru", "rg_lru", "attention"),
+        "positional_encoding": ("none", "none", "rope"), "rope_fraction": 0.5,
+        "attention": "local", "attention_window": 2047, "attention_bias": "output",
+        "activation": "geglu_tanh", "feed_forward_bias": True, "logit_cap": 30.0,
+        "embedding_scale": "sqrt(d_model)",
+    },
+    # ModernBERT (Warner et al., 2024), for masked tokens.
+    "modernbert": {
+        **_LLAMA, "architecture": "encoder-only", "attention": ("full", "local", "local"),
+        "attention_window": 64, "rope_base": (1.6e5, 1e4, 1e4), "norm": "layernorm_no_bias",
+        "activation": "geglu", "embedding_norm": "first", "output_transform": "without_bias",
+        "output_bias": True,
+    },
+    # RWKV-4, whose sub-layers are layers of their own here: N is twice that published.
+    "rwkv": {
+        **_CAUSAL, "dropout": 0.0, "positional_encoding": "none", "norm": "layernorm",
+        "feed_forward": "none", "mixer": ("rwkv", "rwkv_channels"), "embedding_norm": True,
+        "tied_embeddings": "none",
+    },
     "lfm2": {**_QWEN3, "mixer": ("short_convolution", "short_convolution", "attention")},
     "olmo2": {
         **_LLAMA, "tied_embeddings": "none", "rope_base": 5e5, "qk_norm": "width",

@@ -12,14 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from ablate.formatting import plural
-
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
 RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
 VECTOR_CHUNK = 16  # the same for one that has a decay for each row of its state
 CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet
 GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
+RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
 LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
 DECAY_RANK = 16  # of gated linear attention's decay
 
@@ -274,10 +273,12 @@ def rotated_entries(s: Sizes) -> int:
 
 
 def _odd_rotation(s: Sizes) -> str | None:
+    if s.mixer not in ("attention", "retention"):  # no other one rotates anything
+        return None
     rotated = rotated_entries(s)
     if s.rope_fraction != 1.0 and (rotated < 2 or rotated % 2):
         return (
-            f"rope_fraction={s.rope_fraction} of d_k={s.d_k} is {plural(rotated, 'entry')}, and "
+            f"rope_fraction={s.rope_fraction} of d_k={s.d_k} is {rotated} of its entries, and "
             "rope rotates pairs"
         )
     return _odd_d_k(s)
@@ -317,6 +318,11 @@ def _lru_parameters(s: Sizes, causal: bool) -> int:
     width = s.n_heads * s.d_v
     vectors = (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * width + s.d_model
     return 3 * s.d_model * width + vectors
+
+
+def _channel_weights(s: Sizes) -> int:
+    """Those of mixer=rwkv_channels: into the inner width and back, and the gate."""
+    return (2 * RWKV_EXPANSION + 1) * s.d_model**2
 
 
 def _recurrence(
@@ -447,17 +453,18 @@ NORMS = Table(
     unit=Norm(kept=lambda s: s.d_model + 1),
     dyt=Norm(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
 )
-MIXERS = {
-    "attention": Mixer(),
-    "lstm": _recurrent_network(gates=4, kept=8, kept_causal=19),
-    "gru": _recurrent_network(gates=3, kept=8, kept_causal=8),
-    "retention": _recurrence(
+MIXERS = Table(
+    Mixer(),
+    attention=Mixer(),
+    lstm=_recurrent_network(gates=4, kept=8, kept_causal=19),
+    gru=_recurrent_network(gates=3, kept=8, kept_causal=8),
+    retention=_recurrence(
         gated=True, vectors=lambda s: s.d_v, error=lambda s: _one_causal_stack(s) or _odd_d_k(s)
     ),
-    "gated_linear_attention": _recurrence(
+    gated_linear_attention=_recurrence(
         gated=True, rank=DECAY_RANK, vectors=lambda s: s.d_v + s.n_heads * s.d_k
     ),
-    "mamba2": _recurrence(
+    mamba2=_recurrence(
         gated=True,
         convolved=True,
         shared=True,
@@ -465,11 +472,11 @@ MIXERS = {
         # The biases of the convolutions, the norm of all heads, and step, rate and skip of each.
         vectors=lambda s: 2 * s.d_k + 2 * s.n_heads * s.d_v + 3 * s.n_heads,
     ),
-    "deltanet": _recurrence(convolved=True, per_head=1, delta=True, vectors=lambda s: s.d_v),
-    "gated_deltanet": _recurrence(
+    deltanet=_recurrence(convolved=True, per_head=1, delta=True, vectors=lambda s: s.d_v),
+    gated_deltanet=_recurrence(
         gated=True, convolved=True, per_head=2, delta=True, vectors=lambda s: s.d_v + 2 * s.n_heads
     ),
-    "short_convolution": Mixer(
+    short_convolution=Mixer(
         error=_one_causal_stack,
         parameters=lambda s, causal: 4 * s.d_model**2 + GATED_CONVOLUTION_WIDTH * s.d_model,
         matrices=lambda s, causal: 4 * s.d_model**2,
@@ -478,7 +485,7 @@ MIXERS = {
         ),
         kept=lambda s, causal: 7 * s.d_model,
     ),
-    "rg_lru": Mixer(
+    rg_lru=Mixer(
         has_heads=True,
         error=lambda s: _one_causal_stack(s) or _unequal_heads(s),
         parameters=_lru_parameters,
@@ -488,7 +495,21 @@ MIXERS = {
         ),
         kept=lambda s, causal: s.d_model + 21 * s.n_heads * s.d_v,
     ),
-}
+    rwkv=Mixer(
+        error=_one_causal_stack,
+        parameters=lambda s, causal: 4 * s.d_model**2 + 5 * s.d_model,
+        matrices=lambda s, causal: 4 * s.d_model**2,
+        multiplications=lambda s, causal: 4 * s.d_model**2 + 16 * s.d_model,
+        kept=lambda s, causal: 25 * s.d_model,
+    ),
+    rwkv_channels=Mixer(
+        error=_one_causal_stack,
+        parameters=lambda s, causal: _channel_weights(s) + 2 * s.d_model,
+        matrices=lambda s, causal: _channel_weights(s),
+        multiplications=lambda s, causal: _channel_weights(s) + (RWKV_EXPANSION + 3) * s.d_model,
+        kept=lambda s, causal: (6 + 2 * RWKV_EXPANSION) * s.d_model,
+    ),
+)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -120,6 +121,15 @@ class ContextBatch:
     def at_targets(self, x: Tensor) -> Tensor:
         """Select the values at tokens that count: (B, T, ...) -> (n, ...)."""
         return x.flatten(0, 1).index_select(0, self.positions)
+
+    def ahead(self, distance: int) -> Tensor:
+        """The token so many after the one that each input predicts, 0 beyond the context: (B, T).
+
+        Of batches in which all tokens count.
+        """
+        following = F.pad(self.inputs[:, 1:], (0, 1)).flatten()
+        following = following.index_copy(0, self.positions, self.targets).view_as(self.inputs)
+        return F.pad(following, (0, distance))[:, distance:]
 
     def to(self, device: torch.device) -> ContextBatch:
         """Copy to a device."""

@@ -8,7 +8,6 @@ sqrt(d_model) goes into them, and they are then written separately from the matr
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -27,7 +26,13 @@ from ablate.export.changes import (
     turned_halves,
     with_factor,
 )
-from ablate.export.huggingface import ACTIVATION_NAMES, write_transformers
+from ablate.export.huggingface import (
+    ACTIVATION_NAMES,
+    one_base_each,
+    rope_bases,
+    windows,
+    write_transformers,
+)
 from ablate.export.target import (
     ANY,
     GATED,
@@ -127,16 +132,6 @@ def _scaling(c: ModelConfig) -> dict[str, Any] | None:
     }
 
 
-def _windows(c: ModelConfig) -> dict[str, Any]:
-    kinds = {"local": "sliding_attention", "full": "full_attention"}
-    layers = list(c.layers(c.depths[1]))
-    return {
-        # Theirs counts the token itself.
-        "sliding_window": c.attention_window + 1,
-        "layer_types": [kinds[layer.attention] for layer in layers],
-    }
-
-
 def no_settings(c: ModelConfig) -> dict[str, Any]:
     """Settings of a model that has only Llama's."""
     return {}
@@ -203,19 +198,12 @@ def _gemma(c: ModelConfig) -> dict[str, Any]:
         "attn_logit_softcapping": c.score_cap,
         "final_logit_softcapping": c.logit_cap,
         "tie_word_embeddings": c.tied_embeddings == "all",
-        **_windows(c),
+        **windows(c),
     }
 
 
-def _bases(c: ModelConfig) -> dict[str, set[float]]:
-    bases: dict[str, set[float]] = defaultdict(set)
-    for layer in c.layers(c.depths[1]):
-        bases[layer.attention].add(layer.rope_base)
-    return bases
-
-
 def _gemma3(c: ModelConfig) -> dict[str, Any]:
-    bases = _bases(c)
+    bases = rope_bases(c)
     return {
         **_gemma(c),
         "rope_theta": max(bases["full"], default=1e6),
@@ -223,18 +211,10 @@ def _gemma3(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _one_base_each(c: ModelConfig, name: str) -> tuple[bool, str]:
-    several = "/".join(kind for kind, bases in _bases(c).items() if len(bases) > 1)
-    return (
-        bool(several),
-        f"several rope_base in layers of attention={several}, but {name} has one for each",
-    )
-
-
 def _olmo3(c: ModelConfig) -> dict[str, Any]:
     rotation = {"rope_type": "default", "rope_theta": c.rope_base}
     kinds = {"sliding_attention": rotation, "full_attention": rotation}
-    return {**_windows(c), "rope_parameters": kinds}
+    return {**windows(c), "rope_parameters": kinds}
 
 
 def _smollm3(c: ModelConfig) -> dict[str, Any]:
@@ -304,7 +284,7 @@ LLAMAS = (
         {**GEMMA, "score_cap": (None,), "qk_norm": ("head",)},
         _gemma3,
         GEMMA_LAYER,
-        (_divides, _one_base_each),
+        (_divides, one_base_each),
         parts=GEMMA_BODY,
         alternating=("attention", "rope_base"),
     ),
@@ -541,4 +521,86 @@ PHI = Target(
     },
     write=write_transformers,
 )
-CAUSAL = (*LLAMAS, GPT2, GPT_NEOX, GPT_J, PHI)
+
+
+def _recurrent_gemma_settings(c: ModelConfig) -> dict[str, Any]:
+    return {
+        **_sizes(c),
+        "model_type": "recurrent_gemma",
+        "num_key_value_heads": c.n_kv_heads or c.n_heads,
+        "intermediate_size": 2 * c.inner_width(gated=True),  # theirs counts both projections
+        "hidden_activation": ACTIVATION_NAMES[c.activation],
+        "lru_width": c.n_heads * c.d_v,
+        "attention_window_size": c.attention_window + 1,
+        "block_types": ["attention" if _attends(layer) else "recurrent" for layer in c.all_layers],
+        "logits_soft_cap": c.logit_cap,
+        "rms_norm_eps": EPS,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": c.rope_base,
+            "partial_rotary_factor": c.rope_fraction,
+        },
+        "attention_bias": c.attention_bias is True,
+        "tie_word_embeddings": c.tied_embeddings == "all",
+    }
+
+
+def _attends(layer: ModelConfig) -> bool:
+    return layer.mixer == "attention"
+
+
+def _has_cap(c: ModelConfig, name: str) -> tuple[bool, str]:
+    return c.logit_cap is None, f"no logit_cap, but {name} always has one"
+
+
+def _rotates(c: ModelConfig, name: str) -> tuple[bool, str]:
+    plain = any(_attends(layer) and layer.positional_encoding == "none" for layer in c.all_layers)
+    return plain, f"positional_encoding=none in layers with attention, which {name} rotates"
+
+
+RECURRENT_GEMMA = Target(
+    name="RecurrentGemmaForCausalLM",
+    supported={
+        "mixer": ("rg_lru", "attention"),
+        "attention": ("local",),
+        "attention_window": ANY,
+        "attention_bias": ("output", True),
+        "positional_encoding": ("rope", "none"),
+        "rope_base": ANY,
+        "rope_fraction": ANY,
+        "norm": ("rmsnorm",),
+        "norm_position": ("pre",),
+        "activation": GATED,
+        "feed_forward_bias": ANY,
+        "embedding_scale": ("sqrt(d_model)",),
+        "logit_cap": ANY,
+    },
+    alternating=("mixer", "positional_encoding"),
+    rules=(derived_head_sizes, _has_cap, _rotates),
+    settings=_recurrent_gemma_settings,
+    parts={
+        "model.embed_tokens.weight": of("embedding.weight"),
+        "model.final_norm.*": of("decoder_norm.*", less_one),
+        "lm_head.weight": of("output.weight", when=has_output_matrix),
+    },
+    layer={
+        "temporal_pre_norm.*": of("around_mixer.norm.*", less_one),
+        "temporal_block.q_proj.*": of("mixer.W_Q.*", halves),
+        "temporal_block.k_proj.*": of("mixer.W_K.*", halves),
+        "temporal_block.v_proj.*": of("mixer.W_V.*"),
+        "temporal_block.o_proj.*": of("mixer.W_O.*"),
+        "temporal_block.linear_y.*": of("mixer.gate.*"),
+        "temporal_block.linear_x.*": of("mixer.value.*"),
+        "temporal_block.linear_out.*": of("mixer.output.*"),
+        "temporal_block.conv_1d.*": of("mixer.convolution.*"),
+        "temporal_block.rg_lru.input_gate_*": of("mixer.input_gate.*"),
+        "temporal_block.rg_lru.recurrent_gate_*": of("mixer.decay_gate.*"),
+        "temporal_block.rg_lru.recurrent_param": of("mixer.decay"),
+        "channel_pre_norm.*": of("around_feed_forward.norm.*", less_one),
+        "mlp_block.gate_proj.*": of("feed_forward.W_1.*", biased=True),
+        "mlp_block.up_proj.*": of("feed_forward.W_3.*", biased=True),
+        "mlp_block.down_proj.*": of("feed_forward.W_2.*", biased=True),
+    },
+    write=write_transformers,
+)
+CAUSAL = (*LLAMAS, GPT2, GPT_NEOX, GPT_J, PHI, RECURRENT_GEMMA)

@@ -1,4 +1,4 @@
-"""`MarianMTModel` and `BertForMaskedLM` of Hugging Face's transformers.
+"""`MarianMTModel`, `BertForMaskedLM` and `ModernBertForMaskedLM` of Hugging Face's transformers.
 
 Marian's positional encoding has all sines in the first half of a vector and all cosines in the
 second, where the paper's formula interleaves them (section 3.5). The entries of every vector of
@@ -21,6 +21,7 @@ from ablate.data.tokenizer import BOS, EOS
 from ablate.export.changes import (
     as_row,
     columns_halved,
+    halves,
     has_output_matrix,
     is_tied,
     is_untied,
@@ -29,9 +30,16 @@ from ablate.export.changes import (
     rows_halved,
     with_factor,
 )
-from ablate.export.huggingface import ACTIVATION_NAMES, write_transformers
+from ablate.export.huggingface import (
+    ACTIVATION_NAMES,
+    one_base_each,
+    rope_bases,
+    windows,
+    write_transformers,
+)
 from ablate.export.target import (
     ANY,
+    GATED,
     UNGATED,
     Target,
     derived_head_sizes,
@@ -182,5 +190,86 @@ BERT = Target(
         "output.LayerNorm.*": of("around_feed_forward.norm.*"),
     },
     stacks={"encoder": "bert.encoder.layer.{i}."},
+    write=write_transformers,
+)
+
+
+def _modern_bert_settings(c: ModelConfig) -> dict[str, Any]:
+    bases = rope_bases(c)
+    rotations = {}
+    for ours, theirs, base in (("full", "full", 160_000.0), ("local", "sliding", 10_000.0)):
+        theta = max(bases[ours], default=base)
+        rotations[f"{theirs}_attention"] = {"rope_type": "default", "rope_theta": theta}
+    return {
+        "model_type": "modernbert",
+        "hidden_size": c.d_model,
+        "num_hidden_layers": c.depths[0],
+        "num_attention_heads": c.n_heads,
+        "intermediate_size": c.inner_width(gated=True),
+        "hidden_activation": ACTIVATION_NAMES[c.activation],
+        "classifier_activation": ACTIVATION_NAMES[c.activation],
+        "embedding_dropout": c.dropout,
+        "attention_dropout": c.attention_dropout,
+        "mlp_dropout": c.activation_dropout,
+        "max_position_embeddings": c.max_positions,
+        "layer_types": windows(c)["layer_types"],
+        "local_attention": 2 * c.attention_window,
+        "rope_parameters": rotations,
+        "attention_bias": c.attention_bias,
+        "mlp_bias": c.feed_forward_bias,
+        "classifier_bias": c.output_transform is True,
+        "norm_eps": EPS,
+        "tie_word_embeddings": is_tied(c),
+        # Marks of texts, which have none here.
+        "cls_token_id": BOS,
+        "sep_token_id": EOS,
+    }
+
+
+MODERN_BERT = Target(
+    name="ModernBertForMaskedLM",
+    supported={
+        "attention": ("full", "local"),
+        "attention_window": ANY,
+        "attention_bias": (False, True),
+        "feed_forward_bias": ANY,
+        "activation": GATED,
+        "positional_encoding": ("rope",),
+        "rope_base": ANY,
+        "norm": ("layernorm_no_bias",),
+        "norm_position": ("pre",),
+        "embedding_norm": ("first",),
+        "output_transform": (True, "without_bias"),
+        "output_bias": ANY,
+    },
+    alternating=("attention", "rope_base"),
+    rules=(derived_head_sizes, one_base_each),
+    settings=_modern_bert_settings,
+    parts={
+        "model.embeddings.tok_embeddings.weight": of("embedding.weight", with_factor),
+        "model.embeddings.norm.*": of("embedding_norm.*"),
+        "model.final_norm.*": of("encoder_norm.*"),
+        "head.dense.*": of("output_transform.linear.*"),
+        "head.norm.*": of("output_transform.norm.*"),
+        "decoder.weight": of("output.weight", when=is_untied),
+        "decoder.bias": of("output_bias"),
+    },
+    layer={
+        "attn.Wqkv.*": of(
+            "mixer.W_Q.*",
+            halves,
+            "mixer.W_K.*",
+            halves,
+            repeated_keys,
+            "mixer.W_V.*",
+            repeated_values,
+        ),
+        "attn.Wo.*": of("mixer.W_O.*"),
+        "attn_norm.*": of("around_mixer.norm.*"),
+        "mlp.Wi.*": of("feed_forward.W_1.*", "feed_forward.W_3.*"),
+        "mlp.Wo.*": of("feed_forward.W_2.*"),
+        "mlp_norm.*": of("around_feed_forward.norm.*"),
+    },
+    stacks={"encoder": "model.layers.{i}."},
     write=write_transformers,
 )

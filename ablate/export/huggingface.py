@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 from safetensors.torch import save
 from torch import Tensor
 
+from ablate.config import ModelConfig
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.decoding.fill import MASK_TEXT
@@ -36,6 +38,33 @@ ACTIVATION_NAMES = {
     "geglu_tanh": "gelu_pytorch_tanh",
     "reglu": "relu",
 }
+
+
+def windows(c: ModelConfig) -> dict[str, Any]:
+    """Settings of local attention, and the kind of each layer of one stack."""
+    kinds = {"local": "sliding_attention", "full": "full_attention"}
+    return {
+        # Theirs counts the token itself.
+        "sliding_window": c.attention_window + 1,
+        "layer_types": [kinds[layer.attention] for layer in c.all_layers],
+    }
+
+
+def rope_bases(c: ModelConfig) -> dict[str, set[float]]:
+    """The bases of rotations in the layers of each kind of attention."""
+    bases: dict[str, set[float]] = defaultdict(set)
+    for layer in c.all_layers:
+        bases[layer.attention].add(layer.rope_base)
+    return bases
+
+
+def one_base_each(c: ModelConfig, name: str) -> tuple[bool, str]:
+    """A rule: the layers of a kind of attention have one base of rotations."""
+    several = "/".join(kind for kind, bases in rope_bases(c).items() if len(bases) > 1)
+    return (
+        bool(several),
+        f"several rope_base in layers of attention={several}, but {name} has one for each",
+    )
 
 
 def write_transformers(target: Target, model: TrainedModel, folder: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ablate.config import ModelConfig
 from ablate.export.causal import CAUSAL
 from ablate.export.ctranslate import GENERATOR, TRANSLATOR
-from ablate.export.encoders import BERT, MARIAN
+from ablate.export.encoders import BERT, MARIAN, MODERN_BERT
 from ablate.export.target import Target
 from ablate.tasks import TASKS
 
@@ -15,7 +15,7 @@ TARGETS: dict[str, dict[str, dict[str, tuple[Target, ...]]]] = {
     "huggingface": {
         "sequence-to-sequence": {"encoder-decoder": (MARIAN,), "decoder-only": CAUSAL},
         "causal": {"decoder-only": CAUSAL},
-        "masked": {"encoder-only": (BERT,)},
+        "masked": {"encoder-only": (BERT, MODERN_BERT)},
     },
     "ctranslate2": {
         "sequence-to-sequence": {"encoder-decoder": (TRANSLATOR,), "decoder-only": (GENERATOR,)}

@@ -110,6 +110,49 @@ def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, 
     return values, reads
 
 
+def decayed_average(
+    K: Tensor, V: Tensor, decay: Tensor, bonus: Tensor, state: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Averages of the values so far in each channel (Peng et al., 2023, eq. 16): at t, the weight
+    of an earlier token i is exp(k_i - w (t - 1 - i)), and that of t itself exp(u + k_t).
+
+    Sums are divided by their largest weight so far, so that no exponential overflows.
+
+    Args:
+        K: logarithms of weights (B, T, width); the smallest number leaves a token out.
+        V: values (B, T, width).
+        decay: w of each token (B, T, width) or (1, T, width), not below 0.
+        bonus: u (width).
+        state: the logarithm of the sum of weights and the average before the first token (B, 2
+            width); None where there is none.
+
+    Returns:
+        (B, T, width), and the state after the last token.
+    """
+    if state is None:
+        mass, average = torch.full_like(K[:, 0], torch.finfo(K.dtype).min / 4), V.new_zeros(())
+        average = average.expand_as(mass)
+    else:
+        mass, average = state.chunk(2, dim=-1)
+    with torch.no_grad():  # the largest weight cancels
+        passed = F.pad(decay.double().cumsum(1), (0, 0, 1, 0))  # (B, T + 1, width)
+        weights = torch.cat([mass[:, None], K], dim=1).double() + passed
+        largest = (weights.cummax(1).values - passed).to(K.dtype)
+    added = (K - largest[:, 1:]).exp()
+    kept = (largest[:, :-1] - decay - largest[:, 1:]).exp()
+    sums = vector_recurrence(
+        kept.repeat(1, 1, 2),
+        torch.cat([added * V, added], dim=-1),
+        torch.cat([average, torch.ones_like(mass)], dim=-1),
+    )
+    values, total = sums.chunk(2, dim=-1)
+    masses = torch.cat([mass[:, None], total.log() + largest[:, 1:]], dim=1)
+    averages = torch.cat([average[:, None], values / total], dim=1)
+    share = (bonus + K - masses[:, :-1]).sigmoid()  # of the token itself
+    out = averages[:, :-1].lerp(V, share)
+    return out, torch.cat([masses[:, -1], averages[:, -1]], dim=-1)
+
+
 def vector_recurrence(decay: Tensor, x: Tensor, state: Tensor | None = None) -> Tensor:
     """States s_t = a_t s_{t-1} + x_t of each channel, for all tokens at once.
 

@@ -130,6 +130,8 @@ class ModelBuilder:
             return RECURRENT_NETWORKS[self.config.mixer](self.config.d_model, causal, self.init)
         if self.config.mixer in RECURRENT_MIXERS:
             return RECURRENT_MIXERS[self.config.mixer](self.config, self.init)
+        if parse_reference(self.config.mixer):
+            return self._checked_mixer(self._variant("mixer", {}, TokenMixer, self.config))
         mechanism = self._variant("attention", MECHANISMS, AttentionMechanism, self.config)
         if positions.acts_on_scores and not mechanism.supports_bias:
             raise StudyError(
@@ -143,17 +145,23 @@ class ModelBuilder:
         convolved = self.config.attention_convolution
         if convolved != "none":
             attention.add_convolution(convolved, convolved_width(self.config), self.init)
-        if self.config.document_masks and not attention.supports_query_masks:
-            raise StudyError(
-                f"attention={without_digest(self.config.attention)} cannot tell documents apart "
-                "(supports_query_masks is False), which document_masks needs"
-            )
+        self._checked_mixer(attention)
         if self.config.value_embeddings != "none":
             values = ValueEmbedding(self.config, self.vocab_size, self.init)
             attention.value_parts.append(values)
         if self.config.value_residual:
             attention.value_parts.append(ValueResidual())
         return attention
+
+    def _checked_mixer(self, mixer: TokenMixer) -> TokenMixer:
+        """The mixer, which can tell documents apart where they have masks."""
+        if self.config.document_masks and not mixer.supports_query_masks:
+            field = "mixer" if parse_reference(self.config.mixer) else "attention"
+            raise StudyError(
+                f"{field}={without_digest(getattr(self.config, field))} cannot tell documents "
+                "apart (supports_query_masks is False), which document_masks needs"
+            )
+        return mixer
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""

@@ -6,6 +6,7 @@ with its end mark, then the begin mark and the target, with the loss on the targ
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -86,6 +87,12 @@ class DecoderOnly(Transformer):
         first = builder.of_layer(builder.config.all_layers[0])
         self.embedding_norm = first.norm() if builder.config.embedding_norm else nn.Identity()
         self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
+        last = self.positions.of_layer(depth - 1)
+        heads = (
+            layer_of_one_stack(list(builder.layers(depth))[-1], last, causal=True)
+            for _ in range(builder.config.future_tokens)
+        )
+        self.future_heads = Stack(heads, loops=1)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
         """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B,
@@ -103,7 +110,7 @@ class DecoderOnly(Transformer):
             sequence = sequence[
                 :, : int((lengths + (target != 0).sum(1)).max())
             ]  # (B, L): without common padding
-        states, _ = self._apply_stack(sequence)
+        (states,), _ = self._apply_stack(sequence)
         columns = columns.clamp(
             max=sequence.shape[1] - 1
         )  # columns of padding may be beyond the end
@@ -113,8 +120,14 @@ class DecoderOnly(Transformer):
         """Read one sequence: token ids (B, T), padded with 0 at the end -> states (B, T,
         d_model).
         """
-        states, _ = self._apply_stack(tokens)
+        (states,), _ = self._apply_stack(tokens)
         return states
+
+    def read_ahead(self, tokens: Tensor) -> list[Tensor]:
+        """The states of `read`, then those of each head of future tokens, which reads what the last
+        layer reads (Gloeckle et al., 2024, section 2).
+        """
+        return self._apply_stack(tokens, heads=self.future_heads)[0]
 
     def start(self, source: Tensor, K: int) -> DecoderOnlyCache:
         """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for
@@ -161,17 +174,19 @@ class DecoderOnly(Transformer):
         return embedded
 
     def _apply_stack(
-        self, sequence: Tensor, key_mask: Tensor | None = None
-    ) -> tuple[Tensor, list[Any]]:
+        self, sequence: Tensor, key_mask: Tensor | None = None, heads: Iterable[Layer] = ()
+    ) -> tuple[list[Tensor], list[Any]]:
         """Run token ids through all layers.
 
         Args:
             sequence: token ids (B, L), padded with 0 at the end.
             key_mask: (B, 1, 1, L), true at tokens. Needed where the layers' states are used, in
                 which padding would count; the output at a token never depends on what follows.
+            heads: further layers beside the last one.
 
         Returns:
-            (B, L, d_model), and the state of each layer's token mixer.
+            (B, L, d_model) after the last layer and after each head, and the state of each layer's
+            token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
         previous = query_mask = None
@@ -191,12 +206,17 @@ class DecoderOnly(Transformer):
                 layer=i,
                 earlier=earlier,
             )
+            read = x
             x, state = layer.apply_mixer(x, None, context)
             x = layer.apply_feed_forward(x)
             past.append(state)
             if self.layer_skips is not None:
                 x = self.layer_skips(place, x, earlier.states)
-        return self.decoder_norm(self.closed(x)), past
+        states = [x]
+        for head in heads:
+            mixed, _ = head.apply_mixer(read, None, context)
+            states.append(head.apply_feed_forward(mixed))
+        return [self.decoder_norm(self.closed(x)) for x in states], past
 
 
 def _documents(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:

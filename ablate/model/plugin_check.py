@@ -44,7 +44,9 @@ _FORWARD = "forward"
 # What the author of each kind of component has at hand.
 _ALONE = "each token must be treated alone"
 _MASK = "`context.mask()` has the allowed keys"
+_STATE = "a state is that after the last token that is no padding, for each row"
 _POSITIONS = {
+    "mixer": _STATE,
     "attention": "positions are `context.query_positions` and `context.key_positions`",
     "positional_encoding": "positions are the arguments `positions`, `queries` and `keys`",
 }
@@ -221,11 +223,41 @@ _METHODS_OF = {"positional_encoding": _METHODS, "norm_position": ("before", "aft
 
 def _check_results(part: nn.Module, field: str) -> None:
     """Let the methods of a class check each of their results from now on."""
+    if field == "mixer":
+        part.forward = _checked_mixer(part.forward)
+        return
     for method in _METHODS_OF.get(field, (_FORWARD,)):
         if not _is_inherited(part, method):
             expected = _EXPECTED[method if method in _EXPECTED else field]
             keeps_input = (method if method in _EXPECTED else field) in _READ_AGAIN
             setattr(part, method, _checked(getattr(part, method), expected, method, keeps_input))
+
+
+def _checked_mixer(mix: Callable[..., Any]) -> Callable[..., Any]:
+    """The `forward` of a mixer, whose results must be of its shape and a state."""
+
+    @functools.wraps(mix)
+    def checked(x: Tensor, past: Any, context: Any) -> Any:
+        before = x.clone()
+        result: Any = mix(x, past, context)
+        if not _is_same(x, before):
+            raise _Fault("forward changes its input in place; make a new tensor", _FORWARD)
+        if not isinstance(result, tuple) or len(result) != 2:
+            given = type(result).__name__
+            raise _Fault(f"forward returns {given}, not (B, T, d_model) and a state", _FORWARD)
+        mixed, state = result
+        if not isinstance(mixed, Tensor) or mixed.shape != x.shape:
+            given = str(tuple(mixed.shape)) if isinstance(mixed, Tensor) else type(mixed).__name__
+            raise _Fault(f"forward returns {given}, not a tensor {tuple(x.shape)}", _FORWARD)
+        if not hasattr(state, "select"):
+            raise _Fault(
+                f"forward returns the state {type(state).__name__}, which has no method "
+                "select(rows) for the rows of a batch",
+                _FORWARD,
+            )
+        return result
+
+    return checked
 
 
 def _checked(
@@ -325,7 +357,7 @@ def _check_dependence(model: Transformer, parts: Mapping[str, list[nn.Module]]) 
         for part in each:
             _CHECKS[field](part, model.config)
     source, target = torch.tensor(_SOURCE), torch.tensor(_TARGET)
-    hint = _MASK if "attention" in parts else _ALONE
+    hint = _MASK if "attention" in parts else _STATE if "mixer" in parts else _ALONE
     if isinstance(model, EncoderOnly):  # in which a token may depend on all others
         if not _close(model.read(source[1:, :2]), _states(model)[1:, :2]):
             raise _Fault(f"lets padding change a sentence; {hint}")
@@ -431,6 +463,7 @@ def _times(bias: Tensor | None, ones: Tensor, picked: list[int] | None = None) -
 
 _CHECKS: dict[str, Callable[[Any, ModelConfig], None]] = {
     "attention": lambda part, config: None,  # only the model has contexts
+    "mixer": lambda part, config: None,
     "positional_encoding": _check_encoding,
     "activation": lambda part, config: _check_tokens(part, config.d_ff),
     "norm": lambda part, config: _check_tokens(part, config.d_model),

@@ -17,13 +17,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.config.variants import CONVOLUTION_WIDTH, DECAY_RANK, GATED_CONVOLUTION_WIDTH, LRU_POWER
-from ablate.kernels.linear_recurrence import linear_recurrence, vector_recurrence
+from ablate.config.variants import (
+    CONVOLUTION_WIDTH,
+    DECAY_RANK,
+    GATED_CONVOLUTION_WIDTH,
+    LRU_POWER,
+    RWKV_EXPANSION,
+)
+from ablate.kernels.linear_recurrence import (
+    decayed_average,
+    linear_recurrence,
+    vector_recurrence,
+)
 from ablate.model.attention_context import AttentionContext
 from ablate.model.layers import Linear
 from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
-from ablate.model.short_convolution import ShortConvolution, tokens_of
+from ablate.model.short_convolution import ShortConvolution, TokenShift, tokens_of
 from ablate.model.token_mixer import TokenMixer
 
 GATE_TEMPERATURE = 16  # the root of the sigmoid that is its decay, so that little is forgotten
@@ -34,9 +44,9 @@ class MixerState:
     """The state after the last token of each sentence.
 
     Attributes:
-        memory: of the recurrence, (B, h, d_k, d_v), or (B, h * d_v) where it is one over vectors;
+        memory: of the recurrence, (B, h, d_k, d_v), or (B, width) where it is one over vectors;
             None in a mixer without one.
-        inputs: of each short convolution, its last inputs (B, width - 1, channels).
+        inputs: of each short convolution or shift, its last inputs (B, width - 1, channels).
     """
 
     memory: Tensor | None
@@ -150,6 +160,10 @@ class Retention(RecurrentMixer):
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
+        if config.positional_encoding != "rope":  # the fields of rope are then of other layers
+            fields = ModelConfig.model_fields
+            plain = {name: fields[name].default for name in fields if name.startswith("rope_")}
+            config = config.model_copy(update=plain)
         self.rotary = RotaryPositions(config, True, init)
         decay = 1 - 2.0 ** (-5 - torch.arange(self.n_heads))
         self.register_buffer("log_decay", decay.log().view(-1, 1, 1), persistent=False)
@@ -371,6 +385,64 @@ class RGLRU(TokenMixer):
         return out, MixerState(states[:, -1], [inputs])
 
 
+class RWKV(TokenMixer):
+    """The time mixing of RWKV-4: an average of values, gated by sigmoids, whose weights fall with
+    the distance (Peng et al., 2023, section 3.1).
+
+    Deviation: initial decays and shares do not depend on the number of the layer.
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__()
+        d = config.d_model
+        self.shift = TokenShift(d, 3)
+        self.key = Linear(d, d, init, bias=False)
+        self.value = Linear(d, d, init, bias=False)
+        self.receptance = Linear(d, d, init, bias=False)
+        self.output = Linear(d, d, init, bias=False)
+        self.log_decay = nn.Parameter(torch.linspace(-5.0, 3.0, d))
+        self.bonus = nn.Parameter(torch.full((d,), math.log(0.3)))
+
+    def forward(
+        self, x: Tensor, past: MixerState | None, context: AttentionContext
+    ) -> tuple[Tensor, MixerState]:
+        """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
+        memory, before = (None, None) if past is None else (past.memory, past.inputs[0])
+        tokens = tokens_of(x, context)
+        (for_key, for_value, for_gate), last = self.shift(x, before, tokens)
+        K, V = full_precision(self.key(for_key)), full_precision(self.value(for_value))
+        decay = self.log_decay.exp().expand(1, x.shape[1], -1)
+        if tokens is not None:  # padding leaves the state as it is
+            K = K.masked_fill(~tokens[..., None], torch.finfo(K.dtype).min / 4)
+            decay = decay * tokens[..., None]
+        average, memory = decayed_average(K, V, decay, self.bonus, memory)
+        gate = self.receptance(for_gate).sigmoid()
+        return self.output(gate * average), MixerState(memory, [last])
+
+
+class RWKVChannels(TokenMixer):
+    """The channel mixing of RWKV-4, a gated feed-forward network of 4 d_model that reads the token
+    before, too (Peng et al., 2023, section 3.1), for layers without another one.
+    """
+
+    def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
+        super().__init__()
+        d = config.d_model
+        self.shift = TokenShift(d, 2)
+        self.key = Linear(d, RWKV_EXPANSION * d, init, bias=False)
+        self.receptance = Linear(d, d, init, bias=False)
+        self.output = Linear(RWKV_EXPANSION * d, d, init, bias=False)
+
+    def forward(
+        self, x: Tensor, past: MixerState | None, context: AttentionContext
+    ) -> tuple[Tensor, MixerState]:
+        """(B, T, d_model) -> (B, T, d_model), and the last token."""
+        before = None if past is None else past.inputs[0]
+        (for_key, for_gate), last = self.shift(x, before, tokens_of(x, context))
+        out = self.output(self.key(for_key).relu().square())
+        return self.receptance(for_gate).sigmoid() * out, MixerState(None, [last])
+
+
 def silu_gate(out: Tensor, gate: Tensor) -> Tensor:
     """Heads (B, T, h, d_v) times SiLU of a gate (B, T, h * d_v)."""
     return out * F.silu(gate).view_as(out)
@@ -395,4 +467,6 @@ RECURRENT_MIXERS: dict[str, Callable[[ModelConfig, torch.Generator], TokenMixer]
     "gated_deltanet": GatedDeltaNet,
     "short_convolution": GatedConvolution,
     "rg_lru": RGLRU,
+    "rwkv": RWKV,
+    "rwkv_channels": RWKVChannels,
 }

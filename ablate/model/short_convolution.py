@@ -1,4 +1,4 @@
-"""The short causal convolution of attention and of recurrent mixers."""
+"""The short causal convolution of attention and of recurrent mixers, and the shift of RWKV."""
 
 from __future__ import annotations
 
@@ -39,10 +39,40 @@ class ShortConvolution(nn.Module):
         inputs = torch.cat([past, x], dim=1)
         bias = None if self.bias is None else self.bias.to(x.dtype)
         out = F.conv1d(inputs.mT, self.weight.to(x.dtype), bias, groups=x.shape[2]).mT
-        if tokens is None:
-            return out, inputs[:, inputs.shape[1] - before :]
-        last = tokens.sum(1)[:, None] + torch.arange(before, device=x.device)  # (B, width - 1)
-        return out, inputs.gather(1, last[:, :, None].expand(-1, -1, x.shape[2]))
+        return out, _last(inputs, before, tokens)
+
+
+class TokenShift(nn.Module):
+    """Blends of each token with the one before, by trained shares of each channel."""
+
+    def __init__(self, channels: int, blends: int) -> None:
+        super().__init__()
+        share = torch.arange(channels) / channels
+        self.shares = nn.ParameterList(nn.Parameter(share.clone()) for _ in range(blends))
+
+    def forward(
+        self, x: Tensor, past: Tensor | None, tokens: Tensor | None
+    ) -> tuple[list[Tensor], Tensor]:
+        """The blends of x (B, T, channels), and its last token that is no padding.
+
+        Args:
+            x: (B, T, channels).
+            past: the token before x (B, 1, channels); None for zeros.
+            tokens: (B, T), false at padding, which is at the end; None without padding.
+        """
+        inputs = torch.cat([torch.zeros_like(x[:, :1]) if past is None else past, x], dim=1)
+        before = inputs[:, :-1]
+        return [before.lerp(x, share.to(x.dtype)) for share in self.shares], _last(
+            inputs, 1, tokens
+        )
+
+
+def _last(inputs: Tensor, count: int, tokens: Tensor | None) -> Tensor:
+    """The last inputs that are no padding (B, count, channels), of which as many are before x."""
+    if tokens is None:
+        return inputs[:, inputs.shape[1] - count :]
+    last = tokens.sum(1)[:, None] + torch.arange(count, device=inputs.device)  # (B, count)
+    return inputs.gather(1, last[:, :, None].expand(-1, -1, inputs.shape[2]))
 
 
 def tokens_of(x: Tensor, context: AttentionContext) -> Tensor | None:

@@ -58,6 +58,10 @@ class Transformer(nn.Module):
         """
         raise NotImplementedError
 
+    def read_ahead(self, tokens: Tensor) -> list[Tensor]:
+        """The states of `read`, then those of each head of future tokens."""
+        return [self.read(tokens)]
+
     def start(self, source: Tensor, K: int) -> DecodingCache:
         """Start to decode at most K hypotheses for each sentence of token ids (B, S), padded with 0
         at the end.

@@ -231,6 +231,12 @@ class Task(ABC):
     def output_terms(self, model: Transformer, batch: Any) -> OutputTerms:
         """Run the model on a batch."""
 
+    def training_terms(self, model: Transformer, batch: Any) -> list[OutputTerms]:
+        """Run the model on a batch of training: the terms of `output_terms`, and those of each
+        further prediction, whose loss counts `future_loss` times.
+        """
+        return [self.output_terms(model, batch)]
+
     def loss_terms(
         self, model: Transformer, batch: Batch, label_smoothing: float
     ) -> tuple[Tensor, int]:
@@ -238,10 +244,12 @@ class Task(ABC):
         from ablate.kernels.cross_entropy import smoothed_cross_entropy
 
         c = model.config
-        loss = smoothed_cross_entropy(
-            *self.output_terms(model, batch), label_smoothing, c.logit_cap, c.z_loss,
-            model.loss_term,
-        )  # fmt: skip
+        loss, *further = (
+            smoothed_cross_entropy(*terms, label_smoothing, c.logit_cap, c.z_loss, model.loss_term)
+            for terms in self.training_terms(model, batch)
+        )
+        for term in further:
+            loss = loss + c.future_loss * term
         # A mean over tokens, as the balance of experts is; so it does not depend on their number.
         return loss + batch.tokens * model.balance_loss(), batch.tokens
 

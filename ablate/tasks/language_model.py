@@ -12,8 +12,8 @@ from ablate.config.data import CorpusConfig
 from ablate.config.language_data import (
     FIELD,
     MINIMAL_PAIRS,
+    CausalSettings,
     ContextSettings,
-    DocumentSettings,
     EvaluationContextSettings,
     GenerationSettings,
     LanguageData,
@@ -52,7 +52,7 @@ class LanguageModel(TextTask):
     defaults = defaults_of("decoder-only")
     settings = (
         ContextSettings,
-        DocumentSettings,
+        CausalSettings,
         EvaluationContextSettings,
         GenerationSettings,
         ProbeSettings,
@@ -81,6 +81,9 @@ class LanguageModel(TextTask):
                         f"document_masks has no effect on {name}={value}, which carries tokens "
                         f"over the ends of documents: use {listed(allowed)}"
                     )
+        own = [name for name in ("loss_terms", "output_terms") if _is_own(type(self), name)]
+        if config.future_tokens and own:
+            yield f"future_tokens has no effect with a task that has its own {own[0]}; remove it"
         if config.document_masks and data.documents == "separate":
             yield "document_masks has no effect with data.documents=separate; remove it"
 
@@ -180,6 +183,10 @@ class LanguageModel(TextTask):
             generate_text(model, corpus.tokenizer, "", config, seed)
             for seed in range(1, GENERATED + 1)
         )
+
+
+def _is_own(task: type[TextTask], method: str) -> bool:
+    return getattr(task, method) is not getattr(LanguageModel, method)
 
 
 def _evaluation(config: RowConfig) -> tuple[int, int]:

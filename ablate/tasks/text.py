@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import numpy as np
     import torch
     from numpy.typing import NDArray
+    from torch import Tensor
 
     from ablate.data.contexts import ContextBatch, Contexts
     from ablate.data.corpus import Corpus, Split
@@ -110,7 +111,18 @@ class TextTask(Task):
     def output_terms(self, model: Transformer, batch: ContextBatch) -> OutputTerms:
         """Run the stack; keep the states that predict the tokens that count."""
         states = batch.at_targets(model.read(batch.inputs))
-        return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
+        return _terms(model, states, batch.targets)
+
+    def training_terms(self, model: Transformer, batch: ContextBatch) -> list[OutputTerms]:
+        """Those of the next token, and of each future token where its target is in the context."""
+        if not model.config.future_tokens:
+            return super().training_terms(model, batch)
+        states, *of_heads = model.read_ahead(batch.inputs)
+        terms = [_terms(model, batch.at_targets(states), batch.targets)]
+        for distance, states in enumerate(of_heads, 1):
+            targets = batch.ahead(distance)
+            terms.append(_terms(model, states[targets != 0], targets[targets != 0]))
+        return terms
 
     def evaluate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
@@ -193,6 +205,10 @@ class TextTask(Task):
         from ablate.metrics.blocks import blocks_of
 
         return blocks_of(corpus.split("test")[FIELD], corpus.tokenizer)
+
+
+def _terms(model: Transformer, states: Tensor, targets: Tensor) -> OutputTerms:
+    return OutputTerms(model.output_states(states), model.output_matrix, targets)
 
 
 def contexts_of(

@@ -285,7 +285,8 @@ class Trainer:
         self.last_loss = loss
         if not math.isfinite(loss):
             raise Diverged(self.progress.step, "the loss is not a finite number")
-        if loss > EXPLODED * math.log(self.vocab_size):
+        predictions = 1 + self.config.future_tokens * self.config.future_loss
+        if loss > EXPLODED * predictions * math.log(self.vocab_size):
             raise Diverged(self.progress.step, f"the loss exploded to {loss:.1f} nats a token")
         self._record(loss=loss, lr=self._rate(self.progress.step))
 

@@ -40,7 +40,7 @@ TRAINING = {
     "learning_rate": 1e-3, "optimizer": "adamw", "momentum": 0.8, "preconditioning_frequency": 5,
     "adam_beta1": 0.8, "adam_beta2": 0.999, "adam_eps": 1e-8,
     "weight_decay": 0.01, "gradient_clipping": 1.0, "vocab_size": 8000, "train_fraction": 0.5,
-    "context": 128, "stride": 32, "document_masks": True, "loss_term": "mine:penalty@0123456789ab", "feed_forward_bias": False, "embedding_scale": 1,
+    "context": 128, "stride": 32, "document_masks": True, "future_tokens": 2, "future_loss": 0.3, "loss_term": "mine:penalty@0123456789ab", "feed_forward_bias": False, "embedding_scale": 1,
     "embedding_norm": True, "token_types": 2, "output_transform": True, "output_bias": True,
     "rope_base": 1e6, "rope_fraction": 0.5, "rope_scaling": "yarn", "rope_factor": 4.0, "attention_gate": "head",
     "attention_sinks": True, "score_cap": 50.0, "qk_norm": "head", "n_experts": 4, "experts_per_token": 1,

@@ -244,7 +244,7 @@ def test_resetting_inactive_fields_is_idempotent():
         "batch_growth_fraction", "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",
         "value_embedding_rank", "norm_scale", "query_rank", "expert_scale", "router_bias", "shared_expert_gate", "expert_balance_by",
         "attention_convolution", "value_embeddings", "value_residual", "stream_scale", "layer_skips",
-        "document_masks", "smear", "bigram_embeddings", "hyper_connections", "expansion_rate",
+        "document_masks", "future_tokens", "future_loss", "smear", "bigram_embeddings", "hyper_connections", "expansion_rate",
         "embedding_skip", "initialization_std", "decay_fraction", "final_rate", "rope_factor", "experts_per_token", "shared_experts", "expert_weights", "expert_balance", "sublayers",
     }  # fmt: skip
 

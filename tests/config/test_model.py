@@ -10,6 +10,8 @@ from ablate.config.fields import field_errors
 INCOMPATIBLE = [
     ({"d_model": 15, "n_heads": 3}, "d_model=15 is odd, and sinusoidal positions pair a sine with a cosine"),
     ({"positional_encoding": "rope", "d_k": 7}, "d_k=7 is odd, and rope rotates pairs of a head's entries"),
+    ({"rope_fraction": 0.5, "positional_encoding": "rope", "n_layers": 2, "d_k": [8, 6], "mixer": ["lstm", "attention"]},
+     "layer 2: rope_fraction=0.5 of d_k=6 is 3 of its entries, and rope rotates pairs"),
     ({"n_kv_heads": 3}, "n_kv_heads=3 does not divide h=8: groups of query heads must be equal"),
     ({"n_kv_heads": 16}, "n_kv_heads=16 does not divide h=8: groups of query heads must be equal"),
     (
@@ -72,6 +74,13 @@ COMPATIBLE = [
         "positional_encoding": "none",
     },
     {"mixer": "lstm", "positional_encoding": "learned"},
+    {
+        "positional_encoding": "rope",
+        "rope_fraction": 0.5,
+        "n_layers": 2,
+        "d_k": (8, 6),
+        "mixer": ("attention", "lstm"),
+    },
     {"attention": "linear", "positional_encoding": "learned", "activation_dropout": 0.1},
     {"attention": "local", "positional_encoding": "relative", "attention_dropout": 0.1},
     {"schedule": "cosine", "epochs": 3},
@@ -115,7 +124,7 @@ def test_all_reasons_are_reported_together():
         ("norm_position", "both"), ("residual", 0), ("tied_embeddings", True), ("schedule", "noam"),
         ("learning_rate", 0.0), ("optimizer", "lyon"), ("adam_beta1", 1.0), ("adam_beta2", -0.1), ("adam_eps", 0.0),
         ("weight_decay", -0.1), ("gradient_clipping", 0.0),
-        ("mixer", "module:Class"), ("sublayers", "module:Class"),
+        ("layer_skips", "module:Class"), ("sublayers", "module:Class"),
     ],
 )  # fmt: skip
 def test_a_value_of_wrong_type_or_range_is_one_error_of_its_field(name, value):

@@ -97,6 +97,7 @@ ARCHITECTURES = {
     "llama": "LlamaForCausalLM", "mixtral": "MixtralForCausalLM", "qwen3": "Qwen3ForCausalLM",
     "olmo2": "Olmo2ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "gemma2": "Gemma2ForCausalLM",
     "gemma3": "Gemma3ForCausalLM", "nanochat": "NanoChatForCausalLM",
+    "recurrent-gemma": "RecurrentGemmaForCausalLM",
 }  # fmt: skip
 
 

@@ -99,7 +99,8 @@ VALUES = {
 FIELDS = {name: st.sampled_from(values) for name, values in VALUES.items()}
 # Drawn in tests/model/test_encoder_only.py: the properties here are those of models with a decoder.
 OF_ENCODER_ONLY = {"embedding_norm", "token_types", "output_transform"}
-OF_LANGUAGE_MODELS = {"document_masks"}  # tests/model/test_documents.py
+# tests/model/test_documents.py and test_future_tokens.py
+OF_LANGUAGE_MODELS = {"document_masks", "future_tokens", "future_loss"}
 
 
 def resolved(settings):

@@ -344,94 +344,35 @@ def test_qwen3_next_mixes_gated_deltanet_with_gated_attention():
     assert_equal_logits(ours, theirs)
 
 
-def test_recurrent_gemma_alternates_rg_lru_and_local_attention():
+def test_rwkv_has_time_mixing_and_channel_mixing_in_turn():
     theirs = reference(
-        "RecurrentGemma", vocab_size=V, hidden_size=D, intermediate_size=2 * INNER,
-        num_hidden_layers=4, num_attention_heads=HEADS, num_key_value_heads=1, head_dim=8,
-        lru_width=D, attention_window_size=4, pad_token_id=0, bos_token_id=1, eos_token_id=2,
+        "Rwkv", vocab_size=V, hidden_size=D, attention_hidden_size=D, num_hidden_layers=3,
+        intermediate_size=4 * D, context_length=64, layer_norm_epsilon=1e-6,
     )  # fmt: skip
-    _, ours = built(
-        theirs,
-        {**LLAMA, "n_kv_heads": 1, "mixer": ["rg_lru", "rg_lru", "attention"],
-         "positional_encoding": ["none", "none", "rope"], "rope_fraction": 0.5,
-         "attention": "local", "attention_window": 3, "attention_bias": "output",
-         "activation": "geglu_tanh", "feed_forward_bias": True, "logit_cap": 30.0,
-         "embedding_scale": "sqrt(d_model)", "tied_embeddings": "all"},
-    )  # fmt: skip
+    _, ours = built(theirs, {"preset": "rwkv", "n_layers": 6, "d_model": D})
+    body = theirs.rwkv
+    ours.embedding.weight.copy_(body.embeddings.weight)
+    ours.output.weight.copy_(theirs.head.weight)
+    copy(ours.embedding_norm, body.blocks[0].pre_ln)
+    copy(ours.decoder_norm, body.ln_out)
+    body.ln_out.eps = 1e-6  # which its configuration does not reach
 
-    def of_one(weight):  # gains are stored as differences from 1
-        return 1 + weight
+    def copy_shares(shift, theirs, *names):
+        for share, name in zip(shift.shares, names, strict=True):
+            share.copy_(getattr(theirs, f"time_mix_{name}").flatten())
 
-    ours.embedding.weight.copy_(theirs.model.embed_tokens.weight)
-    copy(ours.decoder_norm, theirs.model.final_norm, of_one)
-    for i, (mine, layer) in enumerate(zip(ours.decoder, theirs.model.layers, strict=True)):
-        mixer, block = mine.mixer, layer.temporal_block
-        if i == 2:
-            copy(mixer.W_Q, block.q_proj, lambda weight: pairs(weight, 4, 8))
-            copy(mixer.W_K, block.k_proj, lambda weight: pairs(weight, 4, 8))
-            copy(mixer.W_V, block.v_proj)
-            copy(mixer.W_O, block.o_proj)
-            share_rotations(ours.positions.of_layer(2), block.rotary_emb)
-        else:
-            for own, their in (
-                ("gate", "linear_y"),
-                ("value", "linear_x"),
-                ("output", "linear_out"),
-                ("convolution", "conv_1d"),
-            ):
-                copy(getattr(mixer, own), getattr(block, their))
-            for own, their in (("input_gate", "input_gate"), ("decay_gate", "recurrent_gate")):
-                for part in ("weight", "bias"):
-                    value = getattr(block.rg_lru, f"{their}_{part}")
-                    getattr(getattr(mixer, own), part).copy_(value)
-            mixer.decay.copy_(block.rg_lru.recurrent_param)
-        copy_feed_forward(mine.feed_forward, layer.mlp_block)
-        copy(mine.around_mixer.norm, layer.temporal_pre_norm, of_one)
-        copy(mine.around_feed_forward.norm, layer.channel_pre_norm, of_one)
+    for i, block in enumerate(body.blocks):
+        time, channels = ours.decoder[2 * i], ours.decoder[2 * i + 1]
+        copy(time.around_mixer.norm, block.ln1)
+        copy(channels.around_mixer.norm, block.ln2)
+        mixer, net = time.mixer, block.attention
+        copy_shares(mixer.shift, net, "key", "value", "receptance")
+        for name in ("key", "value", "receptance", "output"):
+            copy(getattr(mixer, name), getattr(net, name))
+        mixer.log_decay.copy_(net.time_decay)
+        mixer.bonus.copy_(net.time_first)
+        mixer, net = channels.mixer, block.feed_forward
+        copy_shares(mixer.shift, net, "key", "receptance")
+        for own, their in (("key", "key"), ("receptance", "receptance"), ("output", "value")):
+            copy(getattr(mixer, own), getattr(net, their))
     assert_equal_logits(ours, theirs)
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_modernbert_alternates_local_and_full_attention_in_an_encoder(bias):
-    fields = {name: COMMON[name] for name in COMMON if name not in
-              ("num_key_value_heads", "rms_norm_eps")}  # fmt: skip
-    theirs = reference(
-        "ModernBert", "AutoModelForMaskedLM", **fields, local_attention=6, norm_eps=1e-6,
-        global_attn_every_n_layers=3, cls_token_id=1, sep_token_id=2, attention_bias=bias,
-        mlp_bias=bias, classifier_bias=bias,
-    )  # fmt: skip
-    _, ours = built(
-        theirs,
-        {**LLAMA, "architecture": "encoder-only", "n_kv_heads": None,
-         "attention": ["full", "local", "local"], "attention_window": 3,
-         "rope_base": [160000.0, 10000.0, 10000.0], "norm": "layernorm_no_bias",
-         "activation": "geglu", "embedding_norm": "first", "tied_embeddings": "all",
-         "output_transform": True if bias else "without_bias", "output_bias": True,
-         "attention_bias": bias, "feed_forward_bias": bias},
-    )  # fmt: skip
-    body = theirs.model
-    ours.embedding.weight.copy_(body.embeddings.tok_embeddings.weight)
-    copy(ours.embedding_norm, body.embeddings.norm)
-    copy(ours.encoder_norm, body.final_norm)
-    copy(ours.output_transform.linear, theirs.head.dense)
-    copy(ours.output_transform.norm, theirs.head.norm)
-    ours.output_bias.copy_(theirs.decoder.bias)
-    for i, (mine, layer) in enumerate(zip(ours.encoder, body.layers, strict=True)):
-        for part in ("weight", "bias") if bias else ("weight",):
-            Q, K, V_ = getattr(layer.attn.Wqkv, part).chunk(3)
-            for W, value in (("W_Q", in_halves(Q)), ("W_K", in_halves(K)), ("W_V", V_)):
-                getattr(getattr(mine.mixer, W), part).copy_(value)
-            for W, value in zip(("W_1", "W_3"), getattr(layer.mlp.Wi, part).chunk(2), strict=True):
-                getattr(getattr(mine.feed_forward, W), part).copy_(value)
-        copy(mine.mixer.W_O, layer.attn.Wo)
-        copy(mine.feed_forward.W_2, layer.mlp.Wo)
-        if i:
-            copy(mine.around_mixer.norm, layer.attn_norm)
-        copy(mine.around_feed_forward.norm, layer.mlp_norm)
-        kind = "full_attention" if i % 3 == 0 else "sliding_attention"
-        share_rotations(ours.positions.of_layer(i), body.rotary_emb, layer_type=kind)
-    tokens = sentences(LENGTH, LENGTH - 5, vocab_size=V)
-    expected = theirs(tokens, attention_mask=(tokens != 0).long()).logits
-    for b, length in enumerate((LENGTH, LENGTH - 5)):
-        found = ours.logits(ours.read(tokens))[b, :length]
-        torch.testing.assert_close(found, expected[b, :length], rtol=0, atol=1e-8)

@@ -173,6 +173,72 @@ def test_a_residual_connection_that_mixes_tokens_is_refused(refused):
     assert "lets a token depend on others" in fault
 
 
+MIXER = """
+    from dataclasses import dataclass
+
+    from ablate.components import TokenMixer
+
+
+    @dataclass
+    class Memory:
+        sums: torch.Tensor
+
+        def select(self, rows):
+            return Memory(self.sums.index_select(0, rows))
+
+
+    class Mine(TokenMixer):
+        def __init__(self, config):
+            super().__init__()
+            self.value = nn.Linear(config.d_model, config.d_model)
+            self.rate = nn.Parameter(torch.tensor(0.0))
+
+        def forward(self, x, past, context):
+            real = None
+            if context.key_mask is not None:
+                real = context.key_mask[:, 0, 0, -x.shape[1] :]
+            values = self.value(x)
+            sums = torch.zeros_like(values[:, 0]) if past is None else past.sums
+            out = []
+            for t in range(x.shape[1]):
+                after = self.rate.sigmoid() * sums + values[:, t]
+                sums = after if real is None else torch.where(real[:, t, None], after, sums)
+                out.append(sums)
+            return torch.stack(out, dim=1), Memory(sums)
+    """
+
+
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "encoder-only"])
+def test_a_mixer_of_its_own_passes(tmp_path, kept, architecture):
+    fields = {"mixer": kept(MIXER), "d_k": 7, "qk_norm": "head"}
+    check_plugins(shape(architecture=architecture, **fields), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "fault"),
+    [
+        ("stack(out, dim=1), Memory(sums)", "stack(out, dim=1)", "forward returns Tensor, not"),
+        ("Memory(sums)\n    ", "sums.tolist()\n    ", "the state list, which has no method select"),
+        ("stack(out, dim=1), M", "stack(out, dim=1)[..., :1], M", "not a tensor (2, 14, 26)"),
+        ("if real is None else torch.where(real[:, t, None], after, sums)", "", "the last token that"),
+        ("if past is None else past.sums", "", "incremental decoding disagrees"),
+        ("values = self.value(x)", "values = self.value(x).flip(1)", "depend on later ones"),
+        ("self.rate.sigmoid()", "0.5", "its parameter rate has no gradient"),
+        ("values = self.value(x)", "values = self.value(x.mul_(2))", "changes its input in place"),
+    ],
+)  # fmt: skip
+def test_a_mixer_with_a_fault_is_refused(refused, right, wrong, fault):
+    assert MIXER.count(right) == 1
+    source = MIXER.replace(right, wrong)
+    assert fault in refused("mixer", source, architecture="decoder-only")
+
+
+def test_a_mixer_of_its_own_meets_masks_of_documents(tmp_path, kept):
+    fields = {"architecture": "decoder-only", "document_masks": True, "mixer": kept(MIXER)}
+    with pytest.raises(StudyError, match=r"mixer=mymodule:Mine cannot tell documents apart"):
+        build(shape(**fields), V, 1, sources=tmp_path)
+
+
 @every_field
 def test_the_model_uses_the_code_and_the_parameters_of_the_class(tmp_path, kept, field):
     """Its parameters are among the model's, and every state depends on its code."""

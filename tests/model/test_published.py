@@ -33,6 +33,7 @@ NEOX = {"preset": "gpt-neox", **SIZES}
 OLMO = {"preset": "olmo2", **GATED}
 QWEN = {"preset": "qwen3", **GATED}
 WINDOW = {"attention_window": 3}
+MODERN_BERT = {"preset": "modernbert", **SIZES, "d_ff": 3 * INNER // 2, **WINDOW}
 
 # Name of the reference, and our fields: a preset with small sizes; what follows it is no part of
 # it, or of an architecture without a preset.
@@ -63,6 +64,13 @@ PUBLISHED = {
     "phi": ("Phi", {"preset": "phi", **SIZES, "n_kv_heads": 2}),
     "gpt-j": ("GPTJ", {"preset": "gpt-j", **SIZES}),
     "gpt2": ("GPT2", {"preset": "gpt2", **SIZES}),
+    "recurrent-gemma": ("RecurrentGemma", {"preset": "recurrent-gemma", **GATED, **WINDOW}),
+    "modernbert": ("ModernBert", MODERN_BERT),
+    "modernbert with biases": (
+        "ModernBert",
+        {**MODERN_BERT, "attention_bias": True, "feed_forward_bias": True,
+         "output_transform": True, "n_kv_heads": 2},
+    ),
 }  # fmt: skip
 FACTORS = {"embedding_scale": "sqrt(d_model)", "tied_embeddings": "all"}  # which go into a matrix
 
@@ -93,17 +101,20 @@ def exported(name, folder, **fields):
     kind, published = PUBLISHED[name]
     row = resolve_row({**published, **fields})
     model = drawn(build(row, V, 1).double()).eval().requires_grad_(False)
-    target = target_of("language-model", row, "huggingface")
+    form, suffix, auto = "causal", "ForCausalLM", transformers.AutoModelForCausalLM
+    if row.has_encoder:
+        form, suffix, auto = "masked", "ForMaskedLM", transformers.AutoModelForMaskedLM
+    target = target_of(
+        {"causal": "language-model", "masked": "masked-lm"}[form], row, "huggingface"
+    )
     assert target.violations(row) == []
-    assert target.name == f"{kind}{'LMHeadModel' if kind == 'GPT2' else 'ForCausalLM'}"
-    trained = TrainedModel(row, model.state_dict(), ByteTokenizer(), ("text",), "causal")
+    assert target.name == kind + ("LMHeadModel" if kind == "GPT2" else suffix)
+    trained = TrainedModel(row, model.state_dict(), ByteTokenizer(), ("text",), form)
     target.write(target, trained, folder)
     options = {"dtype": torch.float64, "attn_implementation": "eager"}
     if row.n_experts:
         options["experts_implementation"] = "eager"  # grouped products have no float64
-    theirs, info = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, output_loading_info=True, **options
-    )
+    theirs, info = auto.from_pretrained(folder, output_loading_info=True, **options)
     assert not any(info.values()), info
     assert type(theirs).__name__ == target.name
     return row, model, theirs.eval()
@@ -117,11 +128,14 @@ def share_rotations(ours, theirs):
             sin, cos = theirs.transformer.rotary_emb.embed_positions.double().chunk(2, dim=-1)
             _share(encoding, cos[:LENGTH], sin[:LENGTH])
         return
-    rotary = theirs.base_model.rotary_emb
+    (rotary, *_) = (
+        module for name, module in theirs.named_modules() if name.endswith("rotary_emb")
+    )
     at = torch.arange(LENGTH)[None]
     kinds = [{}] * len(encodings)
     if len(encodings) > 1 or hasattr(rotary, "full_attention_inv_freq"):
-        kinds = [{"layer_type": f"{kind}_attention"} for kind in ("sliding", "full")]
+        turns = ("full", "sliding") if "Bert" in type(theirs).__name__ else ("sliding", "full")
+        kinds = [{"layer_type": f"{kind}_attention"} for kind in turns]
     for encoding, kind in zip(encodings, kinds, strict=False):
         cos, sin = rotary(torch.zeros(1, LENGTH, D, dtype=torch.float64), at, **kind)
         half = cos.shape[-1] // 2
@@ -136,6 +150,12 @@ def _share(encoding, cos, sin):
 
 
 def assert_equal_logits(ours, theirs):
+    if ours.config.has_encoder:
+        tokens = sentences(LENGTH, LENGTH - 5, vocab_size=V)
+        expected = theirs(tokens, attention_mask=(tokens != 0).long()).logits[tokens != 0]
+        logits = ours.logits(ours.read(tokens))[tokens != 0]
+        torch.testing.assert_close(logits, expected, rtol=0, atol=1e-8)
+        return
     tokens = sentences(LENGTH, LENGTH, vocab_size=V)
     expected = theirs(tokens, use_cache=False).logits
     torch.testing.assert_close(ours.logits(ours.read(tokens)), expected, rtol=0, atol=1e-8)
@@ -151,10 +171,12 @@ def test_a_published_architecture_is_said_in_fields(tmp_path, name):
     row, ours, theirs = exported(name, tmp_path)
     count = sum(parameter.numel() for parameter in ours.parameters())
     assert parameters(row, V) == count
-    if name != "gpt-neox in turn":  # theirs has no shared heads
+    if name not in ("gpt-neox in turn", "modernbert with biases"):  # which share no heads there
         assert count == sum(parameter.numel() for parameter in theirs.parameters())
     share_rotations(ours, theirs)
     assert_equal_logits(ours, theirs)
+    if row.has_encoder:
+        return
     prompt = [BOS, 70, 81]
     text = list(generate_ids(ours, prompt, LENGTH - 3, context=LENGTH, temperature=0.0))
     found = theirs.generate(torch.tensor([prompt]), max_new_tokens=LENGTH - 3)[0, 3:].tolist()
@@ -164,7 +186,9 @@ def test_a_published_architecture_is_said_in_fields(tmp_path, name):
 @pytest.mark.parametrize("fields", [FACTORS, {"n_heads": 4, "n_kv_heads": 1}], ids=str)
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_other_sizes_are_exported_too(tmp_path, name, fields):
-    heads_of_their_own = PUBLISHED[name][0] not in ("GPTNeoX", "Phi", "GPTJ", "GPT2")
+    heads_of_their_own = PUBLISHED[name][0] not in (
+        "GPTNeoX", "Phi", "GPTJ", "GPT2", "RecurrentGemma", "ModernBert",
+    )  # fmt: skip
     if "n_heads" in fields and heads_of_their_own:
         fields = {**fields, "d_k": 12, "d_v": 12}
     _, ours, theirs = exported(name, tmp_path, **fields)

@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 import torch
 
+from ablate.kernels.linear_recurrence import decayed_average
 from ablate.model.attention_context import AttentionContext
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS, GatedDeltaNet, Mamba2
 from tests.model.small import normal, places, real, shape
@@ -48,7 +49,8 @@ def test_the_future_does_not_change_the_past(name):
     ours, x = mixer(name), drawn(1, T, D_MODEL).requires_grad_()
     out, _ = ours(x, None, context(T))
     (gradient,) = torch.autograd.grad(out[0, 4] @ drawn(D_MODEL), x)
-    expected = list(range(5)) if name != "short_convolution" else [2, 3, 4]
+    read = {"short_convolution": [2, 3, 4], "rwkv_channels": [3, 4]}
+    expected = read.get(name, list(range(5)))
     assert gradient[0].abs().sum(1).nonzero().flatten().tolist() == expected
 
 
@@ -76,6 +78,41 @@ def test_gradients_of_the_weights_are_those_of_differences(name):
         return out.square().sum()
 
     assert torch.autograd.gradcheck(loss, weights, fast_mode=True)
+
+
+def test_retention_beside_rope_reads_its_fields_only_where_it_has_rope_itself():
+    x = drawn(1, T, D_MODEL)
+    plain = mixer("retention")(x, None, context(T))[0]
+    rope = {"rope_base": 100.0, "rope_fraction": 0.2}
+    own = {"mixer": ("retention", "attention"), **rope}
+    for encoding in ("none", "rope"):
+        config = shape(
+            **own, architecture="decoder-only", positional_encoding=(encoding, "rope")
+        ).all_layers[0]
+        draw = torch.Generator().manual_seed(2)
+        layer = RECURRENT_MIXERS["retention"](config, draw).double()
+        with torch.no_grad():
+            for parameter in layer.parameters():
+                parameter += 0.1 * torch.randn(parameter.shape, generator=draw, dtype=torch.float64)
+            assert torch.equal(layer(x, None, context(T))[0], plain) == (encoding == "none")
+
+
+def test_decayed_averages_are_those_of_a_loop_over_tokens_whatever_the_size_of_keys():
+    K, V = drawn(2, T, 5) * 40, drawn(2, T, 5, seed=2)
+    K[:, :, 0] += torch.linspace(0, 5000, T)  # exponentials of these overflow
+    K[:, :, 1] -= torch.linspace(0, 5000, T)
+    decay, bonus = drawn(5, seed=3).exp(), drawn(5, seed=4)
+    out, state = decayed_average(K, V, decay.expand(1, T, -1), bonus)
+    for t in range(T):
+        times = torch.arange(t + 1).flip(0)[:, None] - 1.0  # since the token after each one
+        logs = K[:, : t + 1] - decay * times
+        logs[:, -1] = K[:, t] + bonus
+        expected = (logs.softmax(1) * V[:, : t + 1]).sum(1)
+        torch.testing.assert_close(out[:, t], expected, **CLOSE)
+    first, middle = decayed_average(K[:, :4], V[:, :4], decay.expand(1, 4, -1), bonus)
+    last, end = decayed_average(K[:, 4:], V[:, 4:], decay.expand(1, T - 4, -1), bonus, middle)
+    torch.testing.assert_close(torch.cat([first, last], dim=1), out, **CLOSE)
+    torch.testing.assert_close(end, state, **CLOSE)
 
 
 def test_gated_deltanet_is_that_of_qwen3_next():

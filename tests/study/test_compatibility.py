@@ -171,6 +171,7 @@ BESIDE = {
     "hyper_connections": {**ONE_STACK, "norm_position": "pre"},
     "expansion_rate": {**ONE_STACK, "norm_position": "pre", "hyper_connections": "static"},
     "smear": ONE_STACK,
+    "future_loss": {"future_tokens": 1},
     "bigram_embeddings": ONE_STACK,
     "value_embeddings": ONE_STACK,
     "value_residual": ONE_STACK,
@@ -195,7 +196,7 @@ OF_ENCODER_ONLY = ("embedding_norm", "token_types", "output_transform")
 
 
 def head_for(name):
-    if name == "document_masks":
+    if name in ("document_masks", "future_tokens", "future_loss"):
         return "study: table3\ntask: language-model\ndata: {corpus: toy}\n"
     return (
         "study: table3\ntask: masked-lm\ndata: {corpus: toy}\n" if name in OF_ENCODER_ONLY else HEAD

@@ -143,13 +143,12 @@ def test_a_module_with_a_syntax_error_is_one_error_line(faults, folder):
 
 
 def test_fields_without_custom_classes_report_their_allowed_values(faults):
-    text = HEAD + "base: {sublayers: 'mine:Mine', mixer: 'zzz:Mine'}"
+    text = HEAD + "base: {sublayers: 'mine:Mine', layer_skips: 'zzz:Mine'}"
     assert faults(text) == [
         'own.yaml:3:19: sublayers: "mine:Mine" is not allowed: must be sequential, parallel or '
         "parallel_shared_norm",
-        'own.yaml:3:39: mixer: "zzz:Mine" is not allowed: must be attention, '
-        "lstm, gru, retention, gated_linear_attention, mamba2, deltanet, gated_deltanet, "
-        "short_convolution or rg_lru",
+        'own.yaml:3:45: layer_skips: "zzz:Mine" is not allowed: must be none, unet, dense or '
+        "middle",
     ]
 
 

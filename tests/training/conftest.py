@@ -75,7 +75,7 @@ class Training:
     evaluate: gives the dev perplexity of a model.
     stop_after: steps after which a stop is requested.
     before_loss: called before the loss of each micro-batch; may raise.
-    parts, ranks, dev: as for `Trainer`.
+    parts, ranks, dev: as for `Trainer`; so is `task`, which is then not scripted.
     """
 
     folder: Path
@@ -97,6 +97,7 @@ class Training:
     parts: int = 1
     ranks: Ranks = ONLY_RANK
     dev: object = None
+    task: object = None
 
     def prepare(self) -> Trainer:
         """Make a trainer, which resumes if there is a checkpoint."""
@@ -104,7 +105,8 @@ class Training:
         self.trainer = Trainer(
             resolve_row({**TINY, **self.settings}),
             self.seed,
-            ScriptedTask(lambda model: self.evaluate(model), lambda: self.before_loss()),
+            self.task
+            or ScriptedTask(lambda model: self.evaluate(model), lambda: self.before_loss()),
             self.corpus,
             RunFolder(self.folder),
             device=torch.device("cpu"),

@@ -137,6 +137,10 @@ VARIANTS = {
         "optimizer": "soap", "preconditioning_frequency": 2, "weight_decay": 0.1, "mixer": "rg_lru",
         "architecture": "decoder-only", **ROOMY, "d_k": 4, "d_v": 4,
     },
+    "rwkv": {
+        "architecture": "decoder-only", "mixer": ["rwkv", "rwkv_channels"], "feed_forward": ["none", "network"],
+        **ROOMY,
+    },
     "lion": {"optimizer": "lion", "weight_decay": 0.1, "vector_decay": 1.0},
     "growing batches": {"batch_growth": 4, "batch_growth_fraction": 0.8, "batch_tokens": 120},
     "completep": {
