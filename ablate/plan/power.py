@@ -142,7 +142,7 @@ class Power:
                 return None
             reason = (
                 f"a row must differ from base by {self.detectable_sds:.0f} standard deviations "
-                f"over seeds, as {larger} of the {rows} rows of the published studies do"
+                f"over seeds, as {larger} of {rows} rows of published studies do"
             )
         remedy = f"`seeds: {list(range(1, ENOUGH_SEEDS + 1))}`"
         smallest, would = self.detectable(ENOUGH_SEEDS), "shows more"
@@ -213,7 +213,8 @@ class Power:
         names = ", ".join(spread.study for spread in self.published)
         sds = [spread.sd for spread in self.published]
         low, high = min(sds), max(sds)
-        noise += f", typical of the published studies {names}"
+        noun = "study" if len(sds) == 1 else "studies"
+        noise += f", typical of the published {noun} {names}"
         if low < high:
             noise += f" ({self._number(low)} to {self._number(high)})"
         return noise
