@@ -72,8 +72,8 @@ def test_without_digest_keeps_other_text():
     assert without_digest("1/sqrt(d_k)") == "1/sqrt(d_k)"
 
 
-def test_six_fields_of_a_model_and_three_of_training_accept_a_custom_class():
-    of_layers = {"attention", "activation", "feed_forward", "norm", "norm_position"}
+def test_seven_fields_of_a_model_and_three_of_training_accept_a_custom_class():
+    of_layers = {"attention", "activation", "feed_forward", "mixer", "norm", "norm_position"}
     assert plugin_fields(ModelConfig) == {*of_layers, "positional_encoding"}
     assert plugin_fields(RowConfig) - plugin_fields(ModelConfig) == {
         "optimizer",
