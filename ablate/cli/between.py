@@ -7,9 +7,10 @@ from typing import Any
 
 import yaml
 
+from ablate.config.inactive import inactive_fields
 from ablate.config.model import ModelConfig
 from ablate.config.presets import PRESETS
-from ablate.config.resolve import SYMBOL_OF
+from ablate.config.resolve import SYMBOL_OF, resolve_row
 from ablate.config.steps import steps_between
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural
@@ -66,10 +67,12 @@ def study_between(start: str, end: str) -> str:
         if name not in PRESETS:
             raise UsageError("--between: " + unknown_name("preset", name, PRESETS))
     first, last = ({"preset": name, **_small(PRESETS[name])} for name in (start, end))
-    first.update({name: value for name, value in SIZES.items() if name != "d_ff"})
-    # A model without feed-forward networks has no d_ff.
-    place = last if PRESETS[start].get("feed_forward") == "none" else first
-    place["d_ff"] = SIZES["d_ff"]
+    # A size without effect in the first preset, such as heads without attention, is of the last.
+    model = resolve_row({**PRESETS[start], **SIZES})
+    unused = dict(inactive_fields(model, model))
+    for name, value in SIZES.items():
+        place = last if name in unused else first
+        place[name] = value
     try:
         steps = steps_between(first, last)
     except ValueError as error:

@@ -129,9 +129,11 @@ def _hyper_weights(c: ModelConfig) -> int:
 
 
 def _hyper_multiplications(c: ModelConfig) -> int:
-    """Those of hyper-connections in one layer for each token."""
-    mixing = c.streams * (c.streams + 2) * c.d_model
-    return sublayers(c) * (mixing + c.streams * _hyper_weights(c))
+    """Those of hyper-connections in one layer for each token: streams are read and mixed, and
+    dynamic weights are made for both, before and after the sub-layer.
+    """
+    mixing = c.streams * (c.streams + 1) * c.d_model
+    return sublayers(c) * (mixing + 2 * c.streams * _hyper_weights(c))
 
 
 def _input_projections(c: ModelConfig) -> int:

@@ -7,7 +7,11 @@ from ablate.config import PRESETS
 from ablate.errors import UsageError
 from ablate.study import read_study
 
-WITHOUT_SIZES = [name for name, fields in PRESETS.items() if "n_layers" not in fields]
+WITHOUT_SIZES = [
+    name
+    for name, fields in PRESETS.items()
+    if "n_layers" not in fields and fields["architecture"] == "decoder-only"
+]
 
 
 def read(start, end, folder):

@@ -105,6 +105,8 @@ VARIANTS = [
     {"encoder_layers": 3, "decoder_layers": 1},
     {"n_heads": 4, "n_kv_heads": 2},
     {"n_kv_heads": 1, "positional_encoding": "relative"},
+    {"hyper_connections": "static", "expansion_rate": 2, "norm_position": "pre"},
+    {"hyper_connections": "dynamic", "expansion_rate": 3, "norm_position": "pre"},
     {"n_cross_heads": 1},
     {"activation": "swiglu"},
     {"attention_bias": True, "norm_position": "pre", "norm": "rmsnorm", "tied_embeddings": "none"},

@@ -139,7 +139,7 @@ VARIANTS = {
     },
     "rwkv": {
         "architecture": "decoder-only", "mixer": ["rwkv", "rwkv_channels"], "feed_forward": ["none", "network"],
-        **ROOMY,
+        "n_layers": 2, **ROOMY,
     },
     "lion": {"optimizer": "lion", "weight_decay": 0.1, "vector_decay": 1.0},
     "growing batches": {"batch_growth": 4, "batch_growth_fraction": 0.8, "batch_tokens": 120},
