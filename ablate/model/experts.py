@@ -85,7 +85,8 @@ class MixtureOfExperts(nn.Module):
             weights = top.softmax(-1)
         else:
             weights = top.sigmoid()
-            weights = weights / weights.sum(-1, keepdim=True)
+            # Scores below -100 are all 0 to the sigmoid; DeepSeek-V3's constant, else no digit.
+            weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
         return weights if self.scale == 1.0 else self.scale * weights, chosen
 
     def _unevenness(self, counts: Tensor, probabilities: Tensor) -> Tensor:

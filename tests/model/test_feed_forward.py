@@ -8,10 +8,11 @@ import torch
 from ablate.config import resolve_row
 from ablate.kernels import cpu_matmul
 from ablate.kernels.linear import pack_rows, unpack_rows
+from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import ACTIVATIONS, Activation
 from ablate.model.feed_forward import feed_forward as network
 from tests.kernels.processors import needs_bf16
-from tests.model.small import drawn, normal, parts, shape
+from tests.model.small import drawn, normal, parts, shape, small_model
 
 D_MODEL, D_FF = 26, 19
 
@@ -198,3 +199,13 @@ def test_an_activation_that_is_not_elementwise_receives_no_padding_rows():
     assert given == [((3, 5, D_FF), torch.float32)]
     out.sum().backward()
     assert all(p.grad.isfinite().all() for p in module.parameters())
+
+
+def test_sigmoid_weights_of_experts_are_finite_for_any_scores():
+    """Scores below -100 are all 0 to the sigmoid in fp32, and their sum is 0."""
+    model = small_model(n_experts=3, experts_per_token=2, expert_weights="sigmoid")
+    (experts, *_) = (m for m in model.modules() if isinstance(m, MixtureOfExperts))
+    weights, _ = experts._choose(torch.full((1, 3), -200.0))
+    assert weights.tolist() == [[0.0, 0.0]]
+    ordinary, _ = experts._choose(torch.tensor([[1.0, 2.0, 0.0]]))
+    assert ordinary.sum().item() == pytest.approx(1.0)
