@@ -222,9 +222,9 @@ def _screen(label: str, screen: Pruning) -> DesignEffects:
     notes = [
         f"The rise of the dev loss without a part, over {len(screen.candidates)} recipes that keep "
         f"and lack the other parts equally often. A part is removed if it is below "
-        f"{SHARE * screen.margin:.2g}, a quarter of the margin. Intervals and p: t, with the error "
-        f"pooled over the recipes, Holm-corrected over all effects, without interactions of three "
-        f"parts.",
+        f"{SHARE * screen.margin:.2g} nats, a quarter of the margin. Intervals and p: t, with the "
+        f"error pooled over the recipes, Holm-corrected over all effects, without interactions of "
+        f"three parts.",
         f"Whether all that was removed can be missed together, the row {label} says: by seeds that "
         f"the screen has not used.",
     ]

@@ -47,8 +47,12 @@ class Pruning(Tuning):
         """By part, how much the loss rises without it, as the mean over the levels of the others;
         empty until the screen is complete.
         """
-        found = effects(self.fraction, self.by_seed) if self.by_seed else []
-        return {part: one for one in found for part in one.effect if len(one.effect) == 1}
+        rises: dict[str, Estimate] = {}
+        for estimate in effects(self.fraction, self.by_seed) if self.by_seed else []:
+            if len(estimate.effect) == 1:
+                (part,) = estimate.effect
+                rises[part] = estimate
+        return rises
 
     @property
     def removed(self) -> frozenset[str]:
@@ -86,7 +90,7 @@ class Pruning(Tuning):
         seeds = ", ".join(map(str, tune.seeds))
         return [
             f"tuned: the parts without which the dev loss rises by less than "
-            f"{SHARE * self.margin:.2g}, a quarter of the margin, are removed together; by "
+            f"{SHARE * self.margin:.2g} nats, a quarter of the margin, are removed together; by "
             f"{len(self.candidates)} recipes with seeds {seeds} and {100 * tune.share:g} % of the "
             "steps."
         ]
