@@ -160,8 +160,10 @@ def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
     """The file of each field's vocabulary in a corpus' folder."""
     files = []
     for field in data.fields:
-        own = f"{field}." * (field in data.separate_vocabularies)
-        files.append(folder / f"{own}{TOKENIZER}")
+        name = TOKENIZER
+        if field in data.separate_vocabularies:
+            name = f"{field}.{TOKENIZER}"
+        files.append(folder / name)
     return files
 
 

@@ -312,8 +312,10 @@ def run_labels(study: Study) -> dict[str, str]:
     labels: dict[str, str] = {}
     for row in study.rows:
         for run in study.runs_of(row):
-            of_seed = f" seed {run.seed}" * (len(study.seeds) > 1)
-            labels.setdefault(run.id, f"{row.label}{of_seed}")
+            label = row.label
+            if len(study.seeds) > 1:
+                label += f" seed {run.seed}"
+            labels.setdefault(run.id, label)
     return labels
 
 

@@ -323,7 +323,7 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
             if name in names[:index]:
                 message = f"{factor}: a factor is repeated{_product(basic)}"
                 raise Misplaced((("generators", factor), message))
-        sign = 1 - 2 * text.startswith("-")
+        sign = -1 if text.startswith("-") else 1
         read.append(DesignGenerator(factor, frozenset(names), sign))
     fraction = Fraction(factors, tuple(read))
     if read and (fraction.resolution or 0) < 3:

@@ -115,9 +115,10 @@ class RowReader:
         )
         for rows, kind in kinds:
             if rows:
-                named = ", ".join(list(rows)[:MAX_NAMED])
-                more = ", ..." * (len(rows) > MAX_NAMED)
-                yield next(iter(rows.values())).error_line(f"{kind}: {named}{more}")
+                named = list(rows)[:MAX_NAMED]
+                if len(rows) > MAX_NAMED:
+                    named.append("...")
+                yield next(iter(rows.values())).error_line(f"{kind}: {', '.join(named)}")
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings at each size, by name; those of base alone, without a name, if there are

@@ -296,12 +296,12 @@ class Tuning:
         chosen = self.chosen
         losses = self.losses or (math.inf,) * len(self.candidates)
         kind, sign = "loss", 1
-        content: dict[str, Any] = {"chosen": chosen and dict(chosen.values)}
+        content: dict[str, Any] = {"chosen": dict(chosen.values) if chosen else None}
         content["edges"] = list(self.edges)
         if self.metric is None:
             content["sensitivity"] = self.sensitivity
         else:
-            kind, sign = "score", 1 - 2 * self.metric.more_is_better
+            kind, sign = "score", -1 if self.metric.more_is_better else 1
             content |= {"metric": self.metric.name, "split": "dev"}
         content["grid"] = []
         for candidate, loss in zip(self.candidates, losses, strict=True):
