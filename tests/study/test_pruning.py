@@ -143,7 +143,9 @@ def test_the_table_has_the_screen_and_the_verdict_on_what_was_removed(fake):
     assert (ffn.value, ffn.high - ffn.value) == (pytest.approx(0.45), pytest.approx(half))
     text = markdown(table, against_paper=False)
     assert "| norm: removed | ×1.051 [" in text
-    assert "tuned: the parts without which the dev loss rises by less than 0.1 nats, a quarter" in text
+    assert (
+        "tuned: the parts without which the dev loss rises by less than 0.1 nats, a quarter" in text
+    )
     assert "sensitivity" not in text
     assert '"removed": true' in as_json(table)
 
