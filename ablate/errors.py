@@ -80,7 +80,9 @@ def nearest_name(given: str, allowed: Iterable[str]) -> str | None:
 def did_you_mean(given: str, allowed: Iterable[str]) -> str:
     """Return `; did you mean "dropout"?` for the name that is probably meant, or ""."""
     nearest = nearest_name(given, allowed)
-    return "" if nearest is None else f'; did you mean "{nearest}"?'
+    if nearest is None:
+        return ""
+    return f'; did you mean "{nearest}"?'
 
 
 def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
@@ -97,13 +99,17 @@ def did_you_mean_path(path: Path, is_candidate: Callable[[Path], bool]) -> str:
         return ""
     # Without the endings, which would make any two studies similar.
     nearest = nearest_name(path.stem, beside)
-    return "" if nearest is None else f'; did you mean "{path.with_name(beside[nearest].name)}"?'
+    if nearest is None:
+        return ""
+    return f'; did you mean "{path.with_name(beside[nearest].name)}"?'
 
 
 def listed(names: Iterable[object]) -> str:
     """Join names for a message: `a, b or c`."""
-    words = [str(name) for name in names]
-    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
+    *words, last = map(str, names)
+    if not words:
+        return last
+    return f"{', '.join(words)} or {last}"
 
 
 def unknown_name(kind: str, name: str, allowed: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from bisect import bisect
 from collections.abc import Mapping, Sequence
 
 
@@ -45,12 +46,13 @@ def scaled(n: float | None, unit: str) -> str:
     """With a decimal prefix and three digits: `9.53 TFLOP`; `?` where it is not known."""
     if n is None:
         return f"? {unit}"
-    for prefix in ("", "K", "M", "G", "T", "P", "E"):
-        if n < 999.5 or prefix == "E":  # from there on it would round to 1000
-            digits = 0 if n >= 99.95 or prefix == "" else 1 if n >= 9.995 else 2
-            return f"{n:.{digits}f} {prefix}{unit}"
-        n /= 1000
-    raise AssertionError
+    if n < 999.5:  # from there on it would round to 1000
+        return f"{n:.0f} {unit}"
+    n, prefixes = n / 1000, "KMGTPE"
+    while n >= 999.5 and len(prefixes) > 1:
+        n, prefixes = n / 1000, prefixes[1:]
+    digits = (2, 1, 0)[bisect((9.995, 99.95), n)]
+    return f"{n:.{digits}f} {prefixes[0]}{unit}"
 
 
 def percent(share: float) -> str:
@@ -60,7 +62,9 @@ def percent(share: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2 threads`, `1,200 runs`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    if count != 1:
+        noun += "s"
+    return f"{count:,} {noun}"
 
 
 def number(value: float | None, digits: int) -> str:
@@ -71,22 +75,27 @@ def number(value: float | None, digits: int) -> str:
 def millions(params: int) -> str:
     """Parameters in millions, three digits at least, zeros among them: 0.230 above 0.254."""
     value = params / 1e6
-    return f"{value:.0f}" if value >= 100 else f"{value:.1f}" if value >= 10 else f"{value:#.3g}"
+    return format(value, ("#.3g", ".1f", ".0f")[bisect((10, 100), value)])
 
 
 def thousands(steps: int | None) -> str:
     """Steps as the paper writes them: 100K; in full where that would round."""
     if steps is None:
         return "?"
-    return f"{steps // 1000}K" if steps >= 10_000 and steps % 1000 == 0 else str(steps)
+    if steps >= 10_000 and steps % 1000 == 0:
+        return f"{steps // 1000}K"
+    return str(steps)
 
 
 def shares_text(shares: Mapping[str, float]) -> str:
     """Shares by name, with one digit: `source 1.2%, target <0.1%`."""
-    return ", ".join(
-        f"{name} {'<0.1%' if 0 < share < 0.0005 else f'{share:.1%}'}"
-        for name, share in shares.items()
-    )
+    texts = []
+    for name, share in shares.items():
+        text = f"{share:.1%}"
+        if 0 < share < 0.0005:
+            text = "<0.1%"
+        texts.append(f"{name} {text}")
+    return ", ".join(texts)
 
 
 def signed(value: float | None, digits: int) -> str:
@@ -94,7 +103,9 @@ def signed(value: float | None, digits: int) -> str:
     if value is None:
         return ""
     text = f"{value:+.{digits}f}"
-    return text[1:] if float(text) == 0 else text
+    if float(text) == 0:
+        return text[1:]
+    return text
 
 
 def ratio(logarithm: float) -> str:
@@ -102,7 +113,8 @@ def ratio(logarithm: float) -> str:
     if not math.log(0.0005) < logarithm < math.log(1e6):
         return f"1e{logarithm / math.log(10):+.0f}"
     value = math.exp(logarithm)
-    return f"{value:.{3 if value < 9.9995 else 1 if value < 99.95 else 0}f}"
+    digits = (3, 1, 0)[bisect((9.9995, 99.95), value)]
+    return f"{value:.{digits}f}"
 
 
 def spread_text(std: float | None, digits: int, is_log: bool = False) -> str:
@@ -111,14 +123,18 @@ def spread_text(std: float | None, digits: int, is_log: bool = False) -> str:
     """
     if std is None:
         return ""
-    return f" ×÷{ratio(std)}" if is_log else f" ±{std:.{digits}f}"
+    if is_log:
+        return f" ×÷{ratio(std)}"
+    return f" ±{std:.{digits}f}"
 
 
 def p_text(p: float | None) -> str:
     """A p value: `0.034`, `<0.001`; empty where there is none."""
     if p is None:
         return ""
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    if p < 0.001:
+        return "<0.001"
+    return f"{p:.3f}"
 
 
 def interval_text(low: float, high: float, digits: int) -> str:
@@ -126,10 +142,10 @@ def interval_text(low: float, high: float, digits: int) -> str:
     printed as 0.
     """
     for more in range(5):
-        ends = [signed(end, digits + more) for end in (low, high)]
-        if all(float(text) != 0 or end == 0 for text, end in zip(ends, (low, high), strict=True)):
+        first, last = signed(low, digits + more), signed(high, digits + more)
+        if bool(float(first)) == bool(low) and bool(float(last)) == bool(high):
             break
-    return f"[{ends[0]}, {ends[1]}]"
+    return f"[{first}, {last}]"
 
 
 # Control characters but tab and line feed (C0, C1 and DEL), line separators, bidirectional marks,
@@ -161,7 +177,9 @@ def token_text(piece: str) -> str:
     would not show.
     """
     text = printable(piece)
-    return text if text and text == text.strip() else f'"{text}"'
+    if not text or text != text.strip():
+        return f'"{text}"'
+    return text
 
 
 def json_text(value: object, *, ascii_only: bool = False) -> str:
@@ -178,7 +196,9 @@ def _escape(character: str) -> str:
 
 def ellipsis(text: str, width: int) -> str:
     """Text of at most `width` characters; longer text is cut and ends with `…`."""
-    return text if len(text) <= width else f"{text[: width - 1]}…"
+    if len(text) > width:
+        return f"{text[: width - 1]}…"
+    return text
 
 
 def middle_ellipsis(text: str, width: int) -> str:
@@ -193,8 +213,11 @@ def fold(text: str, width: int) -> list[str]:
     """Break text into lines of at most `width` characters: after a space, = or comma, else after _,
     else anywhere.
     """
+    pieces: list[str] = []
+    for word in re.findall(r"\S+ ?", text):
+        pieces += _pieces(word, width)
     lines = [""]
-    for piece in (piece for word in re.findall(r"\S+ ?", text) for piece in _pieces(word, width)):
+    for piece in pieces:
         if lines[-1] and len((lines[-1] + piece).rstrip()) > width:
             lines.append("")
         lines[-1] += piece
@@ -207,7 +230,7 @@ def _pieces(word: str, width: int) -> list[str]:
     """Cut a word into the largest pieces that fit."""
     for pattern in (r".+", r"[^=,]*[=,]+|[^=,]+", r"[^=,_]*[=,_]+|[^=,_]+"):
         pieces = re.findall(pattern, word)
-        if all(len(piece.rstrip()) <= width for piece in pieces):
+        if max(map(len, map(str.rstrip, pieces))) <= width:
             break
     return pieces
 
@@ -231,4 +254,6 @@ def setting_text(value: object, unset: str = "unset") -> str:
         return unset
     if isinstance(value, (list, tuple)):  # a pattern over the layers
         return "/".join(setting_text(entry, unset) for entry in value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value)

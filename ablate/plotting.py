@@ -9,8 +9,10 @@ from __future__ import annotations
 import io
 import math
 import re
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -40,9 +42,8 @@ PALETTE = {
     "c0": "#0b6bcb", "c1": "#c2410c", "c2": "#047857", "c3": "#a21caf",
     "c4": "#854d0e", "c5": "#0e7490", "c6": "#be123c", "c7": "#4d7c0f",
 }  # fmt: skip
-SERIES = tuple(
-    f"c{number}" for number in range(8)
-)  # names of the colors for rows; distinct within one set of axes
+# Names of the colors for rows; distinct within one set of axes.
+SERIES = ("c0", "c1", "c2", "c3", "c4", "c5", "c6", "c7")
 
 COLUMN = 3.3  # inches: the width of one column in a paper of two columns
 FONT, SMALL = 8.0, 7.0  # points
@@ -155,7 +156,7 @@ def set_range(axis: Axis, values: Sequence[float], *, log: bool, amounts: bool =
         axis.axes.set(**{f"{name}scale": "log"})
         axis.set_minor_locator(NullLocator())
         if decades >= math.log10(LOG_FROM):
-            subs = (1.0, 2.0, 5.0) if decades < 2 else (1.0, 3.0) if decades < 4 else (1.0,)
+            subs = ((1.0, 2.0, 5.0), (1.0, 3.0), (1.0,))[bisect((2, 4), decades)]
             locator = LogLocator(subs=subs, numticks=6)
     else:
         air, largest = MARGIN * (high - low), max(abs(low), abs(high))
@@ -177,13 +178,9 @@ def families_for(characters: set[str]) -> tuple[list[str], set[str]]:
     """Return font families that cover the characters, the default first, and the characters that no
     font has.
     """
-    families, missing = (
-        [DEFAULT_FONT],
-        characters - _covered(font_manager.findfont(DEFAULT_FONT), characters),
-    )
-    for entry in sorted(
-        font_manager.fontManager.ttflist, key=lambda entry: (entry.name, entry.fname)
-    ):
+    families = [DEFAULT_FONT]
+    missing = characters - _covered(font_manager.findfont(DEFAULT_FONT), characters)
+    for entry in sorted(font_manager.fontManager.ttflist, key=attrgetter("name", "fname")):
         if not missing or entry.name.startswith(LAST_RESORT) or not Path(entry.fname).exists():
             continue
         covered = _covered(entry.fname, missing)
@@ -232,12 +229,9 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
         for child in list(parent):
             if child.tag in (f"{SVG}metadata", f"{SVG}style") or child.tag.endswith("}RDF"):
                 parent.remove(child)
-    referred = {
-        id
-        for element in root.iter()
-        for value in element.attrib.values()
-        for id in _REFERENCE.findall(value)
-    }
+    referred = set[str]()
+    for element in root.iter():
+        referred.update(*map(_REFERENCE.findall, element.attrib.values()))
     for element in root.iter():
         _mark(element, referred, titles)
         if "style" in element.attrib:
@@ -252,9 +246,8 @@ def inline_svg(figure: Figure, name: str, description: str, titles: Mapping[str,
     # HTML.
     ElementTree.register_namespace("", SVG[1:-1])
     ElementTree.register_namespace("xlink", XLINK[1:-1])
-    return Markup(
-        ElementTree.tostring(root, encoding="unicode")
-    )  # text and attributes are escaped by ElementTree
+    # ElementTree escapes text and attributes.
+    return Markup(ElementTree.tostring(root, encoding="unicode"))
 
 
 def _mark(element: ElementTree.Element, referred: set[str], titles: Mapping[str, str]) -> None:
@@ -271,5 +264,6 @@ def _mark(element: ElementTree.Element, referred: set[str], titles: Mapping[str,
 
 
 def _variable(match: re.Match[str]) -> str:
-    name = _NAMES.get(match[0])
-    return f"var(--{name})" if name else match[0]
+    if match[0] in _NAMES:
+        return f"var(--{_NAMES[match[0]]})"
+    return match[0]

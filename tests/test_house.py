@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_655
+LINES = 53_612
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
+from itertools import product
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.colors import CenteredNorm
 from matplotlib.figure import Figure
@@ -46,77 +49,77 @@ def draw_weights(weights: AttentionWeights, run: str) -> Figure:
     """Draw one heat map per head, the heads of a layer side by side; rows are queries, columns are
     keys. A weight of exactly 0 is white.
     """
-    pieces: set[str] = set()
+    pieces, tokens, h = set[str](), 0, 0
     for layer in weights.layers:
         pieces.update(layer.queries, layer.keys)
+        tokens = max(tokens, len(layer.queries), len(layer.keys))
+        h = max(h, len(layer.heads))
     families, missing = families_for(set("".join(map(token_text, pieces))))
     # The word mark of SentencePiece is drawn far below the line in many fonts; an underscore is
     # not.
     replaced = {ord("▁"): "_", **dict.fromkeys(map(ord, missing), "\N{REPLACEMENT CHARACTER}")}
-    tokens = max(max(len(layer.queries), len(layer.keys)) for layer in weights.layers)
-    cell = min(CELL, max(SMALLEST_CELL, SIDE / tokens))
-    columns = min(HEADS_PER_ROW, max(len(layer.heads) for layer in weights.layers))
-    rows_of_layers = [-(-len(layer.heads) // columns) for layer in weights.layers]
-    side, rows = tokens * cell + TEXT, sum(rows_of_layers)
+    cell, columns = min(CELL, max(SMALLEST_CELL, SIDE / tokens)), min(HEADS_PER_ROW, h)
+    # A layer begins a row of its own.
+    maps: list[tuple[LayerWeights, int] | None] = []
+    for layer in weights.layers:
+        maps += product([layer], range(len(layer.heads)))
+        maps += [None] * (-len(maps) % columns)
+    side, rows = tokens * cell + TEXT, len(maps) // columns
+    size = (max(NARROWEST, columns * side), HEADING + rows * side)
     with style(families):
-        figure = Figure(
-            (max(NARROWEST, columns * side), HEADING + rows * side), layout="constrained"
-        )
+        figure = Figure(size, layout="constrained")
         axes = figure.subplots(rows, columns, squeeze=False)
-        top = 0
-        for layer, count in zip(weights.layers, rows_of_layers, strict=True):
-            _draw_layer(layer, axes[top : top + count].flat, replaced, 50 * cell)
-            top += count
+        for place, drawn in zip(axes.flat, maps, strict=True):
+            if drawn is None:
+                place.set_axis_off()
+            else:
+                _draw_head(*drawn, place, replaced, 50 * cell)
         image = axes[0, 0].images[0]
         figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40, label="weight")
         lines = [f"Attention weights of run {run}"]
-        for side_name, text in weights.texts:
-            line = f"{side_name}: {token_text(text).translate(replaced)}"
+        for name, text in weights.texts.items():
+            line = f"{name}: {token_text(text).translate(replaced)}"
             lines.append(ellipsis(line, int(CHARACTERS * figure.get_figwidth())))
         figure.suptitle("\n".join(lines))
     return figure
 
 
-def _draw_layer(
-    layer: LayerWeights, places: Iterable[Axes], replaced: dict[int, str], size: float
+def _draw_head(
+    layer: LayerWeights, head: int, axes: Axes, replaced: dict[int, str], size: float
 ) -> None:
-    """Draw the heads of a layer, and leave the other places empty."""
-    for number, axes in enumerate(places):
-        if number >= len(layer.heads):
-            axes.set_axis_off()
-            continue
-        head = np.ma.masked_equal(layer.heads[number].numpy(), 0.0)
-        axes.imshow(head, cmap=WEIGHTS, vmin=0, vmax=1, interpolation="nearest")
-        axes.set_title(f"{layer.kind} {layer.layer}.{number + 1}")
-        keys = [token_text(piece).translate(replaced) for piece in layer.keys]
-        queries = [token_text(piece).translate(replaced) for piece in layer.queries]
-        axes.set_xticks(range(len(keys)), keys, rotation=90, size=size)
-        axes.set_yticks(range(len(queries)), queries, size=size)
-        axes.tick_params(length=0)
+    weights = np.ma.masked_equal(layer.heads[head].numpy(), 0.0)
+    axes.imshow(weights, cmap=WEIGHTS, vmin=0, vmax=1, interpolation="nearest")
+    axes.set_title(f"{layer.kind} {layer.layer}.{head + 1}")
+    for axis, pieces in ((axes.xaxis, layer.keys), (axes.yaxis, layer.queries)):
+        labels = [token_text(piece).translate(replaced) for piece in pieces]
+        axis.set_ticks(range(len(labels)), labels, size=size)
+    axes.tick_params("x", rotation=90)
+    axes.tick_params(length=0)
 
 
 def draw_importances(importances: Importances, run: str) -> Figure:
     """Draw a grid of layers and heads for each kind, with the importance in every cell."""
-    kinds = dict.fromkeys(head.kind for head in importances.heads)
-    grids = {kind: importances.grid(kind) for kind in TITLES if kind in kinds}
-    heights = [len(grid.values) for grid in grids.values()]
-    width = max(len(grid.values[0]) for grid in grids.values()) * GRID[0] + TEXT
-    height = HEADING + sum(heights) * GRID[1] + TEXT * len(grids)
-    largest = max(abs(head.importance) for head in importances.heads)
-    norm = CenteredNorm(0, halfrange=max(largest, 1e-9))
+    heads = pd.DataFrame(map(asdict, importances.heads))
+    grids, heights = [], []
+    for kind, of_kind in heads.groupby("kind", sort=False):
+        grid = of_kind.pivot(index="layer", columns="head", values="importance")
+        grids.append((TITLES[str(kind)], grid))
+        heights.append(len(grid))
+    width = max(NARROWEST, heads["head"].max() * GRID[0] + TEXT)
+    size = (width, HEADING + sum(heights) * GRID[1] + TEXT * len(grids))
+    norm = CenteredNorm(0, halfrange=max(heads["importance"].abs().max(), 1e-9))
     with style():
-        figure = Figure((max(NARROWEST, width), height), layout="constrained")
+        figure = Figure(size, layout="constrained")
         axes = figure.subplots(len(grids), 1, squeeze=False, height_ratios=heights)[:, 0]
-        for place, (kind, grid) in zip(axes, grids.items(), strict=True):
-            image = place.imshow(grid.values, cmap=IMPORTANCE, norm=norm, aspect="auto")
-            for (row, column), value in np.ndenumerate(np.array(grid.values)):
-                is_dark = abs(norm(value) - 0.5) > 0.3  # the ends of the color map are
-                color = "white" if is_dark else "black"
+        for place, (title, grid) in zip(axes, grids, strict=True):
+            image = place.imshow(grid, cmap=IMPORTANCE, norm=norm, aspect="auto")
+            for (row, column), value in np.ndenumerate(grid):
+                # The ends of the color map are dark.
+                color = "white" if abs(norm(value) - 0.5) > 0.3 else "black"
                 place.text(column, row, f"{value:+.3f}", ha="center", va="center", color=color)
-            place.set_title(TITLES[kind])
-            heads = range(len(grid.values[0]))
-            place.set_xticks(heads, [f"head {number + 1}" for number in heads])
-            place.set_yticks(range(len(grid.layers)), [f"layer {layer}" for layer in grid.layers])
+            place.set_title(title)
+            place.set_xticks(range(grid.shape[1]), [f"head {head}" for head in grid.columns])
+            place.set_yticks(range(len(grid)), [f"layer {layer}" for layer in grid.index])
             place.tick_params(length=0)
         figure.colorbar(image, ax=axes, location="bottom", shrink=0.3, aspect=40)
         figure.suptitle(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 
@@ -35,13 +34,6 @@ class HeadImportance:
     importance: float
 
 
-class Grid(NamedTuple):
-    """The importance of the heads of one kind: a row of `values` for each of `layers`."""
-
-    layers: list[int]
-    values: list[list[float]]
-
-
 @dataclass(frozen=True)
 class Importances:
     """The importance of several heads.
@@ -53,14 +45,6 @@ class Importances:
     loss: float
     pairs: int
     heads: tuple[HeadImportance, ...]
-
-    def grid(self, kind: Kind) -> Grid:
-        """The importance of the heads of one kind."""
-        rows: dict[int, list[float]] = {}
-        for head in self.heads:
-            if head.kind == kind:
-                rows.setdefault(head.layer, []).append(head.importance)
-        return Grid(list(rows), list(rows.values()))
 
 
 def measure_importances(
@@ -90,10 +74,16 @@ def measure_importances(
     heads = []
     for attention in layers:
         for head in range(attention.module.h):
-            loss = _masked_loss(task, model, split, device, attention, head)
-            heads.append(
-                HeadImportance(attention.kind, attention.layer, head + 1, loss, loss - whole)
-            )
+            gate = torch.ones(attention.module.h, device=device)
+            gate[head] = 0.0
+            # A plain attribute and no parameter: the weights stay unchanged.
+            attention.module.gate = gate
+            try:
+                loss = task.nats_per_token(model, split, device)
+            finally:
+                attention.module.gate = None
+            place = (attention.kind, attention.layer, head + 1)
+            heads.append(HeadImportance(*place, loss, loss - whole))
             on_pass()
     return Importances(whole, len(split), tuple(heads))
 
@@ -101,21 +91,3 @@ def measure_importances(
 def count_passes(layers: Sequence[AttentionLayer]) -> int:
     """Return the number of passes over the split that `measure_importances` makes."""
     return 1 + sum(attention.module.h for attention in layers)
-
-
-def _masked_loss(
-    task: Task,
-    model: Transformer,
-    split: Split,
-    device: torch.device,
-    attention: AttentionLayer,
-    head: int,
-) -> float:
-    gate = torch.ones(attention.module.h, device=device)
-    gate[head] = 0.0
-    attention.module.gate = gate
-    # The gate is a plain attribute and no parameter, so the weights stay unchanged.
-    try:
-        return task.nats_per_token(model, split, device)
-    finally:
-        attention.module.gate = None

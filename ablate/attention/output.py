@@ -11,7 +11,7 @@ from rich.table import Table
 
 from ablate.attention.importance import Importances
 from ablate.attention.weights import AttentionWeights, HeadStatistics, LayerWeights, head_statistics
-from ablate.formatting import token_text
+from ablate.formatting import number, token_text
 from ablate.metrics.perplexity import perplexity_of
 
 DIGITS = 6  # of a weight
@@ -31,25 +31,13 @@ def weights_json(weights: AttentionWeights, run: str) -> dict[str, Any]:
     attentions = []
     for layer in weights.layers:
         heads = []
-        for statistics, head in zip(head_statistics(layer), layer.heads.tolist(), strict=True):
-            rows = [[round(weight, DIGITS) for weight in row] for row in head]
+        rounded = layer.heads.double().round(decimals=DIGITS)
+        for statistics, rows in zip(head_statistics(layer), rounded.tolist(), strict=True):
             heads.append({**asdict(statistics), "weights": rows})
-        attentions.append(
-            {
-                "kind": layer.kind,
-                "layer": layer.layer,
-                "queries": layer.queries,
-                "keys": layer.keys,
-                "heads": heads,
-            }
-        )
-    return {
-        "run": run,
-        "source": weights.source,
-        "target": weights.target,
-        "attentions": attentions,
-        "hidden": weights.hidden,
-    }
+        sides = {"queries": layer.queries, "keys": layer.keys}
+        attentions.append({"kind": layer.kind, "layer": layer.layer, **sides, "heads": heads})
+    sentences = {"source": weights.source, "target": weights.target}
+    return {"run": run, **sentences, "attentions": attentions, "hidden": weights.hidden}
 
 
 def importances_json(importances: Importances, run: str) -> dict[str, Any]:
@@ -73,24 +61,24 @@ def _perplexity_json(loss: float) -> float | None:
 
 def weights_table(weights: AttentionWeights) -> Table:
     """One line per head: means over its queries, and its largest weight."""
-    measured: list[tuple[LayerWeights, HeadStatistics]] = []
+    names, strongest = [], []
+    measured: list[HeadStatistics] = []
     for layer in weights.layers:
-        measured += [(layer, statistics) for statistics in head_statistics(layer)]
-    columns = {}
-    for head, field in COLUMNS.items():  # cross-attention has no distances
-        if any(getattr(statistics, field) is not None for _, statistics in measured):
-            columns[head] = field
-    table = _table("head", *columns)
+        for statistics in head_statistics(layer):
+            measured.append(statistics)
+            names.append(f"{layer.kind} {layer.layer}.{statistics.head}")
+            strongest.append(_strongest(layer, statistics))
+    heads, columns = ["head"], [names]
+    for head, field in COLUMNS.items():
+        cells = [number(getattr(statistics, field), 2) for statistics in measured]
+        if any(cells):  # cross-attention has no distances
+            heads.append(head)
+            columns.append(cells)
+    table = _table(*heads)
     table.add_column("strongest", no_wrap=True, overflow="ellipsis")
-    for layer, statistics in measured:
-        values = [_number(getattr(statistics, field)) for field in columns.values()]
-        head = f"{layer.kind} {layer.layer}.{statistics.head}"
-        table.add_row(head, *values, _strongest(layer, statistics))
+    for row in zip(*columns, strongest, strict=True):
+        table.add_row(*row)
     return table
-
-
-def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
 
 
 def _strongest(layer: LayerWeights, statistics: HeadStatistics) -> str:

@@ -4,10 +4,10 @@ their statistics.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -20,14 +20,13 @@ from ablate.errors import UsageError, listed
 from ablate.formatting import setting_text
 from ablate.model import Transformer
 from ablate.model.attention import MultiHeadAttention
-from ablate.model.decoder_only import DecoderOnly
-from ablate.model.encoder_decoder import EncoderDecoder
 from ablate.model.encoder_only import EncoderOnly
 from ablate.run.inference import LoadedRun, refuse_too_long, too_long
 from ablate.tasks import SequenceToSequence
 
 SHOWN_TOKENS = 24  # of the test split of a language model
 STRONGEST = 3  # number of largest weights that are reported per head
+MARKS = ("<s>", "</s>")  # pieces of the begin and the end mark
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,6 @@ class LayerWeights:
     kind, layer: of the layer.
     heads: weights of shape (h, T, S).
     queries, keys: the T and S token pieces.
-    marks: indices of the keys that are begin or end marks.
     """
 
     kind: Kind
@@ -45,12 +43,11 @@ class LayerWeights:
     heads: Tensor
     queries: tuple[str, ...]
     keys: tuple[str, ...]
-    marks: tuple[int, ...]
 
     @property
-    def is_self_attention(self) -> bool:
-        """Whether queries and keys are the same sequence."""
-        return self.kind != "cross"
+    def marks(self) -> tuple[int, ...]:
+        """Indices of the keys that are begin or end marks."""
+        return tuple(i for i, key in enumerate(self.keys) if key in MARKS)
 
 
 @dataclass(frozen=True)
@@ -59,41 +56,25 @@ class AttentionWeights:
 
     source, target: the token pieces that the model reads, with the source's end mark and the
         target's begin mark. A language model, masked or not, has no source.
-    is_one_sequence: whether the model reads the target right after the source, as a decoder-only
-        model does.
     layers: the weights of each layer that reports them.
     hidden: for each other layer, a line with the reason.
     """
 
     source: tuple[str, ...]
     target: tuple[str, ...]
-    is_one_sequence: bool
     layers: tuple[LayerWeights, ...]
     hidden: tuple[str, ...]
 
     @property
-    def texts(self) -> list[tuple[str, str]]:
-        """The name and the text of each side, without marks."""
-        sides = {"text": self.target}
-        if self.source:
-            sides = {"source": self.source, "target": self.target}
-        texts = []
-        for name, side in sides.items():
-            pieces = [piece for piece in side if piece not in ("<s>", "</s>")]
-            texts.append((name, "".join(pieces).replace("▁", " ").strip()))
-        return texts
+    def texts(self) -> dict[str, str]:
+        """The text of each side by its name, without marks."""
+        if not self.source:
+            return {"text": _text(self.target)}
+        return {"source": _text(self.source), "target": _text(self.target)}
 
 
-class _Tokens(NamedTuple):
-    """The queries or the keys of a layer: token ids, and what gives their pieces."""
-
-    ids: list[int]
-    pieces: Callable[[list[int]], list[str]]
-
-    @property
-    def labels(self) -> tuple[str, ...]:
-        """The piece of each token."""
-        return tuple(self.pieces(self.ids))
+def _text(pieces: Sequence[str]) -> str:
+    return "".join(piece for piece in pieces if piece not in MARKS).replace("▁", " ").strip()
 
 
 def attention_weights(
@@ -113,53 +94,42 @@ def attention_weights(
         UsageError: a text is empty, or no layer reports its weights.
         DataError: a text has more tokens than the model has positions.
     """
-    task, of_source = run.task, run.corpus.tokenizer
+    task, tokenizer = run.task, run.corpus.tokenizer
+    source: list[int] = []
+    read: tuple[str, ...] = ()  # pieces that the encoder reads
     if isinstance(task, SequenceToSequence):
-        of_source = run.corpus.tokenizer_of(task.source)
         text = run.corpus.text("test", task.source)[0] if sentence is None else sentence
         source, target = _token_ids(run, task, text, translation)
+        read = tuple(run.corpus.tokenizer_of(task.source).pieces(source))
     elif translation is not None:
         raise UsageError("--translation: a language model reads one text; give it as --sentence")
     else:
-        source, target = [], _text_ids(run, sentence)
-    recorded = record_weights(run.model, source, target, layers)
-    is_one_sequence = not run.config.has_encoder
-    target_pieces = run.corpus.tokenizer.pieces
+        target = _text_ids(run, sentence)
+    written = tuple(tokenizer.pieces(target))
+    sides = {"encoder": (read, read), "cross": (written, read), "decoder": (written, written)}
     if not run.config.has_decoder:
-        target_pieces = partial(masked_pieces, run.corpus.tokenizer)
-    source_pieces = of_source.pieces if source else target_pieces
-    read = _Tokens(source if run.config.has_decoder else target, source_pieces)  # by the encoder
-    decoded = _Tokens(source + target if is_one_sequence else target, target_pieces)
-    sides = {
-        "encoder": (read, read),
-        "cross": (_Tokens(target, target_pieces), _Tokens(source, source_pieces)),
-        "decoder": (decoded, decoded),
-    }
+        written = tuple(masked_pieces(tokenizer, target))
+        sides["encoder"] = (written, written)
+    elif not run.config.has_encoder:  # one sequence
+        sides["decoder"] = (read + written, read + written)
+    recorded = record_weights(run.model, source, target, layers)
     reported, hidden = [], []
     for attention, heads in zip(layers, recorded, strict=True):
         queries, keys = sides[attention.kind]
-        shape = (1, attention.module.h, len(queries.ids), len(keys.ids))
+        shape = (1, attention.module.h, len(queries), len(keys))
         # A plug-in may report no weights, or weights of another shape.
-        if heads is None or heads.shape != shape:
-            what = "no weights"
-            if heads is not None:
-                what = f"weights of shape {tuple(heads.shape)}, not {shape}"
-            hidden.append(
-                f"{attention}: attention={without_digest(setting_text(run.config.attention))} "
-                f"reports {what}"
-            )
+        if heads is not None and heads.shape == shape:
+            weights = heads[0].float().cpu()
+            reported.append(LayerWeights(attention.kind, attention.layer, weights, queries, keys))
             continue
-        marks = tuple(i for i, token in enumerate(keys.ids) if token in (BOS, EOS))
-        weights = heads[0].float().cpu()
-        reported.append(
-            LayerWeights(
-                attention.kind, attention.layer, weights, queries.labels, keys.labels, marks
-            )
-        )
+        what = "no weights"
+        if heads is not None:
+            what = f"weights of shape {tuple(heads.shape)}, not {shape}"
+        name = without_digest(setting_text(run.config.attention))
+        hidden.append(f"{attention}: attention={name} reports {what}")
     if not reported:
         raise UsageError(*hidden)
-    texts = tuple(source_pieces(source)), tuple(target_pieces(target))
-    return AttentionWeights(*texts, is_one_sequence, tuple(reported), tuple(hidden))
+    return AttentionWeights(read, written, tuple(reported), tuple(hidden))
 
 
 @torch.no_grad()
@@ -178,20 +148,20 @@ def record_weights(
         target: token ids with the begin mark; without it for a masked language model.
         layers: the layers to record.
     """
-    recorded: list[list[Tensor]] = [[] for _ in layers]
+    recorded: dict[AttentionLayer, Tensor] = {}
     device = model.output_matrix.device
     try:  # fused attention does not return weights; layers compute them only if there is a callback
-        for attention, weights in zip(layers, recorded, strict=True):
-            attention.module.on_weights = weights.append
-        sides = [torch.tensor([ids], dtype=torch.int64, device=device) for ids in (source, target)]
+        for attention in layers:
+            attention.module.on_weights = partial(recorded.__setitem__, attention)
+        written = torch.tensor([target], device=device)
         if isinstance(model, EncoderOnly):
-            model.read(sides[1])
+            model.read(written)
         else:
-            model(*sides)
+            model(torch.tensor([source], dtype=torch.int64, device=device), written)
     finally:
         for attention in layers:
             attention.module.on_weights = None
-    return [weights[-1] if weights else None for weights in recorded]
+    return list(map(recorded.get, layers))
 
 
 def _text_ids(run: LoadedRun, text: str | None) -> list[int]:
@@ -262,45 +232,51 @@ class HeadStatistics:
 
 def head_statistics(weights: LayerWeights) -> list[HeadStatistics]:
     """Return the statistics of each head of a layer."""
-    heads = enumerate(weights.heads.double(), 1)
-    return [_statistics(number, head, weights) for number, head in heads]
-
-
-def _statistics(number: int, head: Tensor, weights: LayerWeights) -> HeadStatistics:
-    entropy = float(torch.special.entr(head).sum(1).mean())
-    marks = float(head[:, list(weights.marks)].sum(1).mean())
-    distance = itself = previous = following = None
-    if weights.is_self_attention:
-        index = torch.arange(len(head))
-        distance = float((head * (index[:, None] - index).abs()).sum(1).mean())
-        itself, previous = _mean(head.diagonal()), _mean(head.diagonal(-1))
+    statistics = []
+    for number, head in enumerate(weights.heads.double(), 1):
+        entropy = float(torch.special.entr(head).sum(1).mean())
+        marks = float(head[:, list(weights.marks)].sum(1).mean())
+        distance = itself = previous = following = None
+        if weights.kind != "cross":
+            index = torch.arange(len(head))
+            distance = float((head * (index[:, None] - index).abs()).sum(1).mean())
+            itself, previous = _mean(head.diagonal()), _mean(head.diagonal(-1))
         if weights.kind == "encoder":  # masked in a decoder
             following = _mean(head.diagonal(1))
-    strongest = _strongest(head, is_causal=weights.kind == "decoder")
-    return HeadStatistics(number, entropy, distance, itself, previous, following, marks, strongest)
+        strongest = _strongest(head, first=int(weights.kind == "decoder"))
+        neighbors = (distance, itself, previous, following)
+        statistics.append(HeadStatistics(number, entropy, *neighbors, marks, strongest))
+    return statistics
 
 
 def _mean(values: Tensor) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _strongest(head: Tensor, *, is_causal: bool) -> tuple[tuple[int, int, float], ...]:
-    first = 1 if is_causal else 0  # the first query of a causal head has a single key
+def _strongest(head: Tensor, first: int) -> tuple[tuple[int, int, float], ...]:
+    """(query, key, weight) of the largest weights from a query on; the first query of a causal head
+    has a single key.
+    """
     values, indices = head[first:].flatten().sort(descending=True, stable=True)
     strongest = []
-    pairs = zip(values[:STRONGEST].tolist(), indices[:STRONGEST].tolist(), strict=True)
-    for value, index in pairs:
-        query, key = divmod(index, head.shape[1])
-        strongest.append((first + query, key, value))
+    for value, index in zip(values[:STRONGEST], indices[:STRONGEST], strict=True):
+        query, key = divmod(int(index), head.shape[1])
+        strongest.append((first + query, key, float(value)))
     return tuple(strongest)
 
 
 Kind = Literal["encoder", "decoder", "cross"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-TITLES: dict[Kind, str] = {
+TITLES = {
     "encoder": "encoder self-attention",
     "decoder": "decoder self-attention",
     "cross": "cross-attention, decoder over source",
+}
+# The stack of layers in a model, and the attention in a layer.
+PLACES: dict[Kind, tuple[str, str]] = {
+    "encoder": ("encoder", "mixer"),
+    "decoder": ("decoder", "mixer"),
+    "cross": ("decoder", "cross_attention"),
 }
 
 
@@ -329,17 +305,11 @@ def attention_layers(
         raise UsageError(
             f"loops={model.config.loops} passes each layer several times: it has no one map"
         )
-    # A single stack has no cross-attention, and an LSTM layer has no attention at all.
-    stacks: dict[Kind, list[Any]] = {}
-    if isinstance(model, (EncoderDecoder, EncoderOnly)):
-        stacks["encoder"] = [layer.mixer for layer in model.encoder]
-    if isinstance(model, (EncoderDecoder, DecoderOnly)):
-        stacks["decoder"] = [layer.mixer for layer in model.decoder]
-    if isinstance(model, EncoderDecoder):
-        stacks["cross"] = [layer.cross_attention for layer in model.decoder]
     available = []
-    for kind in KINDS:
-        for number, module in enumerate(stacks.get(kind, ()), 1):
+    # A single stack has no cross-attention, and an LSTM layer has no attention at all.
+    for kind, (stack, name) in PLACES.items():
+        for number, layer in enumerate(getattr(model, stack, ()), 1):
+            module = getattr(layer, name, None)
             if isinstance(module, MultiHeadAttention):
                 available.append(AttentionLayer(kind, number, module))
     if not available:
@@ -350,8 +320,7 @@ def attention_layers(
         )
     chosen = []
     for attention in available:
-        is_of_kind = not kinds or attention.kind in kinds
-        if is_of_kind and (not layers or attention.layer in layers):
+        if attention.kind in (kinds or KINDS) and attention.layer in (layers or [attention.layer]):
             chosen.append(attention)
     if not chosen:
         asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]

@@ -132,7 +132,7 @@ def _show_weights(
         print_json(output.weights_json(weights, run))
         return
     console = new_console()
-    for side, text in weights.texts:
+    for side, text in weights.texts.items():
         console.print(f"{side}: {text}", soft_wrap=True)
     console.print(output.weights_table(weights))
     for line in weights.hidden:

@@ -10,9 +10,8 @@ def weights(rows, kind="encoder", layer=1, queries=None, keys=None, marks=()):
     heads = torch.tensor(rows, dtype=torch.float32)
     _, T, S = heads.shape
     queries = queries or tuple(f"q{i}" for i in range(T))
-    return LayerWeights(
-        kind, layer, heads, queries, keys or tuple(f"k{i}" for i in range(S)), marks
-    )
+    keys = keys or tuple("</s>" if i in marks else f"k{i}" for i in range(S))
+    return LayerWeights(kind, layer, heads, queries, keys)
 
 
 def random_weights(h, T, S, kind="encoder", layer=1, seed=1, **labels):
@@ -25,7 +24,7 @@ def random_weights(h, T, S, kind="encoder", layer=1, seed=1, **labels):
     return weights(scores.softmax(-1).tolist(), kind, layer, **labels)
 
 
-def all_weights(*attentions, hidden=(), is_one_sequence=False):
+def all_weights(*attentions, hidden=()):
     """The weights of these layers; the sentences are the labels of a cross-attention among them."""
     sides = {"source": ("s", "</s>"), "target": ("<s>", "t")}
     for attention in attentions:
@@ -34,6 +33,4 @@ def all_weights(*attentions, hidden=(), is_one_sequence=False):
             if attention.kind == "cross"
             else sides
         )
-    return AttentionWeights(
-        sides["source"], sides["target"], is_one_sequence, tuple(attentions), tuple(hidden)
-    )
+    return AttentionWeights(sides["source"], sides["target"], tuple(attentions), tuple(hidden))

@@ -148,12 +148,7 @@ def pieces(run, text):
 def test_rows_and_columns_are_labeled_with_the_pieces_that_the_model_reads(run):
     source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
     seen = look(run)
-    assert (seen.source, seen.target, seen.is_one_sequence, seen.hidden) == (
-        source,
-        target,
-        False,
-        (),
-    )
+    assert (seen.source, seen.target, seen.hidden) == (source, target, ())
     assert len(seen.layers) == 6
     for weights in seen.layers:
         assert weights.queries == (source if weights.kind == "encoder" else target)
@@ -167,7 +162,6 @@ def test_a_decoder_only_model_reads_both_sides_as_one_sequence(results, corpus):
     run = opened(results, corpus, architecture="decoder-only")
     source, target = (*pieces(run, SENTENCE), "</s>"), ("<s>", *pieces(run, TRANSLATION))
     seen = look(run)
-    assert seen.is_one_sequence
     assert [(weights.kind, weights.layer) for weights in seen.layers] == [
         ("decoder", 1),
         ("decoder", 2),
