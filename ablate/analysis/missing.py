@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from ablate.analysis.results import RunResult, run_state
 from ablate.errors import Damaged, StoreError
-from ablate.store import Results, RunFolder, State
+from ablate.store import Results, RunFolder, State, if_readable
 from ablate.store.records import Failure
 from ablate.store.score_cache import damage_of_predictions
-from ablate.store.status import read_failure
 from ablate.study import Run, Study
 
 ENDED: tuple[State, ...] = ("done", "diverged", "failed")
@@ -54,7 +53,7 @@ def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
     """Whether a run is still to be executed. A diverged run is a result."""
     state, folder = run_state(run, results), results.run(run.id)
     if state == "failed":
-        return retries(read_failure(folder))
+        return retries(if_readable(folder.read_failure))
     if state == "diverged" or unusable_record(folder) is not None:
         return False
     return state != "done" or damaged_predictions(run, results) is not None
@@ -64,7 +63,7 @@ def has_ended(run: RunResult, results: Results, retries: Retries = never) -> boo
     """Whether a run is done or diverged, or has failed and is not repeated."""
     if run.state != "failed":
         return run.state in ("done", "diverged")
-    return not retries(read_failure(results.run(run.run.id)))
+    return not retries(if_readable(results.run(run.run.id).read_failure))
 
 
 def forget_failures(study: Study, results: Results) -> None:

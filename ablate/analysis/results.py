@@ -14,7 +14,7 @@ from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
 from ablate.stats.noise import BaseScores
-from ablate.store import Results, RunFolder, State, state_of
+from ablate.store import Results, RunFolder, State, if_readable, state_of
 from ablate.store.files import verify
 from ablate.store.records import (
     Decoding,
@@ -31,7 +31,7 @@ from ablate.store.score_cache import (
     read_predictions,
     read_scores,
 )
-from ablate.store.status import NO_DECODING, damage_of, read_progress, read_provenance
+from ablate.store.status import NO_DECODING, damage_of
 from ablate.study import Row, Run, Study
 from ablate.study.tuning import AWAITS
 
@@ -115,7 +115,7 @@ def _read_run(
             return RunResult(row, run, state, planned)
         if damaged := damage_of(folder):
             return RunResult(row, run, state, planned, damaged, damage=(damaged,))
-        progress = read_progress(folder)
+        progress = if_readable(folder.read_progress)
         note = f"{state} at step {progress.step}" if progress and progress.step else state
         return RunResult(row, run, state, planned, note)
     common = RunResult(
@@ -124,7 +124,7 @@ def _read_run(
         state,
         result.params,
         result=result,
-        provenance=read_provenance(folder),
+        provenance=if_readable(folder.read_provenance),
         faults=tuple(_faults(folder, row.decoding, result)),
     )
     if state == "diverged":

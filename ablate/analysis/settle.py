@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablate.errors import Damaged, StoreError
-from ablate.store import Results, RunFolder
+from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import verify
-from ablate.store.records import Result, evaluation_at
+from ablate.store.records import evaluation_at
 from ablate.study import Row, Selection, Study, read_study
 from ablate.study.study import changes
 from ablate.study.tuning import Tuning
@@ -82,16 +82,6 @@ def _with_decoding(study: Study, results: Results) -> Study:
     return _with_rows(study, rows)
 
 
-def _result(folder: RunFolder) -> Result | None:
-    """The result of a run; one that cannot be read counts as missing, and is told wherever runs are
-    shown.
-    """
-    try:
-        return folder.read_result()
-    except StoreError:
-        return None
-
-
 def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
     """The score of a run with a candidate, as `Tuning.losses` has it; infinite if it diverged,
     None if missing.
@@ -99,7 +89,7 @@ def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
     Raises:
         StoreError: the result has lost its score.
     """
-    result = _result(folder)
+    result = if_readable(folder.read_result)
     if result is not None and result.outcome == "diverged":
         return math.inf
     decoding = result.decodings.get(row.decoding) if result else None
@@ -133,7 +123,7 @@ def loss_of(folder: RunFolder) -> float | None:
     Raises:
         StoreError: the evaluation is lost.
     """
-    result = _result(folder)
+    result = if_readable(folder.read_result)
     if result is None:
         return None
     if result.outcome == "diverged":

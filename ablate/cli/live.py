@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.scores import describe_scores
-from ablate.errors import Interrupted, StoreError
+from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
 from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, summary_line
 from ablate.report.run_text import progress_line
-from ablate.store import Results
-from ablate.store.records import Result, evaluation_at
-from ablate.store.status import read_failure, read_progress
+from ablate.store import Results, if_readable
+from ablate.store.records import evaluation_at
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -119,7 +118,7 @@ class LiveView:
         if self.frame is not None and outcome == "done":
             return  # the table shows it
         result = self._scores(run) if outcome == "done" else self._reason(run, reason)
-        progress = read_progress(self.results.run(run))
+        progress = if_readable(self.results.run(run).read_progress)
         seconds = progress.seconds if progress else None
         count = f"{current.ended} of {len(current.states)}{_left(current)}"
         self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
@@ -199,15 +198,9 @@ class LiveView:
         self.last_line = time.monotonic()
         self.console.print(line, soft_wrap=True)
 
-    def _result(self, run: str) -> Result | None:
-        """The result of a run; None if there is none, or it cannot be read."""
-        try:
-            return self.results.run(run).read_result()
-        except StoreError:
-            return None
-
     def _scores(self, run: str) -> str:
-        result = self._result(run)
+        folder = self.results.run(run)
+        result = if_readable(folder.read_result)
         if result is None:  # damaged since: the table says so
             return ""
         for id, decoding in result.decodings.items():
@@ -216,19 +209,20 @@ class LiveView:
                 metrics = [self.study.task.metrics[name] for name in names]
                 return f": {describe_scores(decoding.scores, metrics)}"
         # A tuning run is not decoded.
-        perplexity = evaluation_at(self.results.run(run).metrics, result.chosen_step)
+        perplexity = evaluation_at(folder.metrics, result.chosen_step)
         return "" if perplexity is None else f": PPL {perplexity:.2f}"
 
     def _reason(self, run: str, reason: str) -> str:
-        folder, result = self.results.run(run), self._result(run)
+        folder = self.results.run(run)
+        result = if_readable(folder.read_result)
         if result is not None and result.reason is not None:
             return f" at step {result.steps}: {result.reason}"
-        failure = read_failure(folder)
+        failure = if_readable(folder.read_failure)
         reason = failure.reason if failure else reason
         return f": {reason}; see {folder.log}" if reason else f"; see {folder.log}"
 
     def _progress(self, run: str) -> str:
-        progress = read_progress(self.results.run(run))
+        progress = if_readable(self.results.run(run).read_progress)
         return progress_line(progress) if progress else "starting"
 
 

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from ablate.errors import AblateError, StoreError, UsageError, did_you_mean_path
-from ablate.store import Results, RunFolder
-from ablate.store.status import read_failure
+from ablate.errors import AblateError, UsageError, did_you_mean_path
+from ablate.store import Results, RunFolder, if_readable
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
@@ -208,12 +207,10 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
     used: set[str] = set()
     # All rows share the files of the study, so that base's runs are enough.
     for run in study.runs_of(study.base):
-        try:
-            result = results.run(run.id).read_result()
-        except StoreError:  # reported by the command itself, with the other damaged results
-            continue
-        for decoding in result.decodings.values() if result else ():
-            used.add(decoding.corpus)
+        # A damaged result is reported by the command itself.
+        result = if_readable(results.run(run.id).read_result)
+        if result is not None:
+            used.update(decoding.corpus for decoding in result.decodings.values())
     if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
         echo(
             f"note: the files in {study.data_folder} may have changed since these results were "
@@ -305,7 +302,7 @@ def find_finished_run(
         raise UsageError(
             f"{what}run {folder.id} has diverged, so there is no trained model; choose another run"
         )
-    failure = read_failure(folder)
+    failure = if_readable(folder.read_failure)
     if failure is not None and not failure.killed:  # the scheduler does not repeat such runs
         command += " --retry-failed"
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")

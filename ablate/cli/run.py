@@ -27,6 +27,7 @@ from ablate.cli.options import (
 )
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import plural
+from ablate.store import if_readable
 from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
@@ -245,11 +246,9 @@ def _follow(study: Study, view: View, job: JobFolder | None) -> Step:
 
 def _is_retried(job: JobFolder, part: Study) -> bool:
     """Whether a pilot of a job may try a failed run once more, on another host."""
-    from ablate.store.status import read_failure
-
     if not any(report.is_alive for report in job.read_pilots()):
         return False
-    failures = (read_failure(job.results.run(run.id)) for run in part.runs())
+    failures = (if_readable(job.results.run(run.id).read_failure) for run in part.runs())
     return any(failure.may_succeed_elsewhere for failure in failures if failure is not None)
 
 

@@ -19,8 +19,8 @@ from ablate.cli.options import (
 )
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural
-from ablate.store import Results, RunFolder, State
-from ablate.store.status import damage_of, last_lines, read_failure, read_progress
+from ablate.store import Results, RunFolder, State, if_readable
+from ablate.store.status import damage_of, last_lines
 from ablate.streams import echo, new_console, print_json
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
         return AWAITS
     folder = results.run(run.id)
     if state == "failed":
-        failure = read_failure(folder)
+        failure = if_readable(folder.read_failure)
         retried = "the next `ablate run`" if failure and failure.killed else "--retry-failed"
         return f"{failure.reason if failure else ''}; see {folder.log}; {retried} runs it again"
     # Results of these states are whole, else the state would be another one.
@@ -165,7 +165,7 @@ def _detail(results: Results, run: Run, state: State) -> str:
     from ablate.plan.progress import saved_step
     from ablate.report.run_text import progress_line
 
-    progress = read_progress(folder)
+    progress = if_readable(folder.read_progress)
     text = "" if progress is None else progress_line(progress)
     if state != "interrupted":
         return text

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from ablate.cli.options import Device, DeviceOption, StudyOptions, argument, option, torch_device
-from ablate.errors import EXIT_RUN_FAILED, StoreError, UsageError
-from ablate.store import Results, RunFolder
+from ablate.errors import EXIT_RUN_FAILED, UsageError
+from ablate.store import Results, if_readable
 from ablate.streams import echo
 
 if TYPE_CHECKING:
@@ -132,18 +132,11 @@ def _manifests(study: Study, results: Results) -> list[Path]:
             manifests.add(manifest)
     # Without its pointer, which the next `run` writes again, a corpus is known by the results
     # alone.
-    for id in {_corpus_of(results.run(run.id)) for run in study.runs()}:
-        if id is not None and results.has_corpus(id):
-            manifests.add(results.corpus(id) / MANIFEST)
+    for run in study.runs():
+        result = if_readable(results.run(run.id).read_result)
+        if result is not None and results.has_corpus(result.corpus):
+            manifests.add(results.corpus(result.corpus) / MANIFEST)
     return sorted(manifests)
-
-
-def _corpus_of(folder: RunFolder) -> str | None:
-    try:
-        result = folder.read_result()
-    except StoreError:
-        return None
-    return result.corpus if result is not None else None
 
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:

@@ -18,7 +18,7 @@ from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
 from ablate.plan.resources import refuse_full_disk
-from ablate.store import Results, RunFolder
+from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import write_bytes
 from ablate.store.jobs import (
     NOTHING_LEFT,
@@ -30,7 +30,6 @@ from ablate.store.jobs import (
     new_job,
     open_jobs,
 )
-from ablate.store.status import read_progress
 from ablate.study import Selection, Study
 
 CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
@@ -160,7 +159,7 @@ def work_done(study: Study, results: Results) -> int:
 
 def steps_of(folder: RunFolder) -> int:
     """The last reported step of a run."""
-    progress = read_progress(folder)
+    progress = if_readable(folder.read_progress)
     return (progress.step or 0) if progress else 0
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Protocol
 from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
 from ablate.run.job import Job, JobEvent
-from ablate.store import RunFolder
-from ablate.store.status import read_failure, record_failure
+from ablate.store import RunFolder, if_readable
+from ablate.store.status import record_failure
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -244,7 +244,9 @@ class Scheduler:
             return
         folder = self.folder_of(run)
         with suppress(OSError):  # on a full disk the other runs go on
-            record_failure(folder, reason, read_failure(folder), killed=run not in self.broken)
+            record_failure(
+                folder, reason, if_readable(folder.read_failure), killed=run not in self.broken
+            )
         self.watcher.finished(run, "failed", reason)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from ablate.errors import StoreError
 from ablate.formatting import ellipsis
 from ablate.loggers.dashboards import Dashboard, LoggedRun, Point, RunLogger
 from ablate.plan.progress import run_labels
-from ablate.store import Results
+from ablate.store import Results, if_readable
 from ablate.store.files import read_bytes
 from ablate.store.records import Result, parse_metrics
 from ablate.study import Study
@@ -121,9 +120,7 @@ class Mirror:
     def _send(self, dashboard: Dashboard, copy: _Copy) -> None:
         """Send the new lines of a run, and end its record when the run is finished."""
         folder = self.results.run(copy.run.id)
-        result = None
-        with suppress(StoreError):  # of one run: it is named wherever runs are shown
-            result = folder.read_result()  # read before the log, which is then complete
+        result = if_readable(folder.read_result)  # before the log, which is then complete
         points = _new_points(folder.metrics, copy)
         if copy.logger is None and (points or result):
             copy.logger = dashboard.start(copy.run)

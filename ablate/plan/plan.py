@@ -14,12 +14,11 @@ from ablate.config.cost import Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
-from ablate.store import Results, RunFolder, State, state_of
+from ablate.store import Results, RunFolder, State, if_readable, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine, Progress
-from ablate.store.status import read_progress, read_provenance
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
 
@@ -337,7 +336,11 @@ def seconds_left(
         # The sum over the other runs would be an underestimate.
         if row.flops is None or rate is None:
             return None
-        seconds[id] = row.flops * (1.0 - row.completed_share(read_progress(results.run(id)))) / rate
+        seconds[id] = (
+            row.flops
+            * (1.0 - row.completed_share(if_readable(results.run(id).read_progress)))
+            / rate
+        )
     return seconds
 
 
@@ -351,7 +354,7 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     here = machine()
     nodes: Counter[Machine] = Counter()
     for folder in _finished(results, plan.runs):
-        provenance = read_provenance(folder)
+        provenance = if_readable(folder.read_provenance)
         if provenance is not None and provenance.machine != here:
             nodes[provenance.machine] += 1
     node = next((node for node, _ in nodes.most_common(1)), here)

@@ -13,14 +13,13 @@ from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import PPL, Metric
-from ablate.errors import StoreError
 from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, measured_rates, plan_of, seconds_left
-from ablate.store import Results, RunFolder, State, checkpoints, state_of
+from ablate.store import Results, RunFolder, State, checkpoints, if_readable, state_of
 from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
-from ablate.store.status import STATES, read_progress
+from ablate.store.status import STATES
 from ablate.study import Row, Study
 
 # The pace of the running jobs is used once they were watched for so long, and have made such a
@@ -181,7 +180,7 @@ class ProgressReader:
             elif result is not None:
                 diverged[run.seed] = result.steps
             elif states[run.seed] != "pending":
-                report = read_progress(self.results.run(run.id))
+                report = if_readable(self.results.run(run.id).read_progress)
                 if report is not None:
                     reports[run.seed] = report
         is_log = self.study.task.metrics[self.study.metrics[0]].is_log
@@ -358,8 +357,5 @@ def saved_line(study: Study, results: Results) -> str:
 
 def saved_step(folder: RunFolder) -> int | None:
     """The step of the last valid checkpoint, from which a run resumes; None if there is none."""
-    try:
-        saved = checkpoints.valid(folder.checkpoints)
-    except StoreError:
-        return None
+    saved = if_readable(lambda: checkpoints.valid(folder.checkpoints))
     return saved[-1].step if saved else None

@@ -14,10 +14,10 @@ from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
 from ablate.report.render import as_json, comma_separated, markdown
-from ablate.store import Results
+from ablate.store import Results, if_readable
 from ablate.store.files import make_room, read_bytes, write_bytes
 from ablate.store.records import Provenance, Result
-from ablate.store.status import damage_of, read_provenance
+from ablate.store.status import damage_of
 from ablate.study import Study
 from ablate.study.names import folded_name
 from ablate.study.yaml_nodes import parse_yaml, read_file
@@ -211,7 +211,7 @@ def provenance_of(table: Table, results: Results) -> TableProvenance:
         result = None if damage_of(folder) else folder.read_result()
         if result is None:
             continue
-        record = read_provenance(folder)
+        record = if_readable(folder.read_provenance)
         if record not in provenances:
             provenances.append(record)
         runs[run.id] = PublishedRun(run.seed, provenances.index(record), result)

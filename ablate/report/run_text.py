@@ -9,10 +9,10 @@ from typing import Any
 from ablate.config import RowConfig
 from ablate.config.plugins import without_digest
 from ablate.formatting import duration, plural
-from ablate.store import RunFolder, State
+from ablate.store import RunFolder, State, if_readable
 from ablate.store.audit import Audit, read_records
 from ablate.store.records import Execution, Phase, Progress, Provenance, Record, Result, RunRecord
-from ablate.store.status import last_lines, read_failure, read_progress, state_in_any_decoding
+from ablate.store.status import last_lines, state_in_any_decoding
 
 LOG_LINES = 8
 # What a run does beside training, as people read it.
@@ -49,12 +49,12 @@ def summary_of(folder: RunFolder) -> RunSummary:
     """Read a run."""
     audit = Audit()
     records = read_records(folder, audit)
-    failure = read_failure(folder)
+    failure = if_readable(folder.read_failure)
     return RunSummary(
         folder.id,
         state_in_any_decoding(folder),
         records,
-        read_progress(folder),
+        if_readable(folder.read_progress),
         failure.reason if failure else None,
         last_lines(folder.log, LOG_LINES),
         audit.faults,

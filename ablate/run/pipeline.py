@@ -22,12 +22,11 @@ from ablate.run.execution import execution_of
 from ablate.run.job import Job, RankCommand
 from ablate.run.progress import ProgressReporter
 from ablate.run.ranks import RankGroup, count_ranks, group_of
-from ablate.store import RunFolder, checkpoints
+from ablate.store import RunFolder, checkpoints, if_readable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
 from ablate.store.records import Decoding, Execution, FileHash, Outcome, Phase, Result, Score
 from ablate.store.score_cache import damage_of_predictions, source, write_scores
-from ablate.store.status import read_failure
 from ablate.tasks import Task, task_of
 from ablate.training import Diverged, RunContext, Trainer, TrainingOutcome
 from ablate.training.checkpointing import average, averaged_steps, count_due
@@ -219,7 +218,7 @@ class _Pipeline:
 
     def _begin_attempt(self) -> None:
         """Let a crash of this attempt count as a kill; the hosts of failures are kept."""
-        failure = read_failure(self.folder)
+        failure = if_readable(self.folder.read_failure)
         if failure is None:  # or one that cannot be read
             self.folder.failure.unlink(missing_ok=True)
         else:

@@ -9,10 +9,9 @@ import psutil
 import torch
 
 from ablate.kernels.device import on_gpu, release_cached_memory
-from ablate.store import RunFolder
+from ablate.store import RunFolder, if_readable
 from ablate.store.machine import process_mark
 from ablate.store.records import Memory, Phase, Progress
-from ablate.store.status import read_progress
 from ablate.training import StepReport
 
 
@@ -43,7 +42,7 @@ class ProgressReporter:
             # one.
             release_cached_memory(device)
             torch.cuda.reset_peak_memory_stats(device)
-        before = read_progress(folder)
+        before = if_readable(folder.read_progress)
         self.seconds_before = before.seconds if before else 0.0
         # Until the first new step, a resumed run shows where the interrupted one ended.
         kept = {"step", "steps", "loss", "perplexity", "peak_memory"}

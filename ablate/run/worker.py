@@ -29,9 +29,9 @@ from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
 from ablate.run.execution import OtherDevice
 from ablate.run.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.run.pipeline import execute
-from ablate.store import RunFolder
+from ablate.store import RunFolder, if_readable
 from ablate.store.lease import TAKEN_OVER, Lease, LeaseLost
-from ablate.store.status import read_failure, record_failure
+from ablate.store.status import record_failure
 from ablate.training import RunContext
 
 
@@ -149,7 +149,7 @@ def _execute_leased(
     job: Job, folder: RunFolder, stop: Callable[[], bool], lease: Lease, to_log: Sequence[int]
 ) -> JobEvent:
     """Execute a job while holding the lease of its run; a failure is recorded."""
-    before = read_failure(folder)  # which the execution replaces
+    before = if_readable(folder.read_failure)  # which the execution replaces
     with folder.log.open("a", encoding="utf-8") as file, _redirected(to_log, file.fileno()):
         log = run_logger(file.fileno())
         try:

@@ -13,11 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ablate.errors import StoreError
 from ablate.store import checkpoints, files
-from ablate.store.layout import RunFolder
+from ablate.store.layout import RunFolder, if_readable
 from ablate.store.lease import Lease, LeaseLost
-from ablate.store.records import Result
 
 
 @dataclass(frozen=True)
@@ -42,7 +40,7 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
     for directory in folder.folders:
         leftovers += (*directory.glob(".*.tmp"), *directory.glob("*.damaged"))
     leftovers += [path for path in folder.checkpoints.glob("*.safetensors") if path not in of_valid]
-    result = _result(folder)
+    result = if_readable(folder.read_result)  # else the checkpoints are needed to make it again
     if result is None:
         return Removable(folder, tuple(sorted(leftovers)), ())
     # Left by a kill after the result was published, and before what it does not need was removed.
@@ -53,7 +51,9 @@ def removable_files(folder: RunFolder, weights: bool) -> Removable:
         if keeps_all or checkpoint.step in result.kept_steps:
             kept |= {checkpoint.weights, checkpoint.manifest}
     leftovers += filter(Path.exists, of_valid - kept)
-    removable = tuple(filter(Path.exists, sorted(kept))) if weights else ()
+    if not weights:
+        kept.clear()
+    removable = tuple(filter(Path.exists, sorted(kept)))
     return Removable(folder, tuple(sorted(leftovers)), removable)
 
 
@@ -87,10 +87,3 @@ def remove_files(removable: Removable, weights: bool) -> int | None:
         return None
     finally:
         lease.release()
-
-
-def _result(folder: RunFolder) -> Result | None:
-    try:
-        return folder.read_result()
-    except StoreError:
-        return None  # the checkpoints are needed to make the result again

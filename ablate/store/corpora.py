@@ -85,8 +85,8 @@ def known_corpus(data: CorpusConfig, corpora: Path) -> Path | None:
 
 def known_lengths(data: CorpusConfig, corpora: Path) -> Lengths | None:
     """Sums of lengths of the corpus last made from these settings, or None."""
-    pointer = _read_pointer(_pointer(data, corpora))
-    return lengths_in(corpora / pointer.corpus) if pointer else None
+    manifest = known_corpus(data, corpora)
+    return lengths_in(manifest.parent) if manifest else None
 
 
 def lengths_in(folder: Path) -> Lengths | None:

@@ -17,6 +17,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ from pydantic import Field, JsonValue
 
 from ablate.errors import StoreError, UsageError
 from ablate.store.files import read_bytes, write_bytes
-from ablate.store.layout import Inside, Results
+from ablate.store.layout import Inside, Reader, Results, if_readable
 from ablate.store.machine import is_working
 from ablate.store.records import ProcessMark, Record
 
@@ -201,11 +202,8 @@ class JobFolder:
 
     def read_pilots(self) -> list[PilotReport]:
         """The last report of each pilot; unreadable ones are left out."""
-        reports = []
-        for path in self.pilot_files():
-            # A damaged report counts for nothing: its pilot writes the next one within seconds.
-            with suppress(StoreError):
-                reports.append(PilotReport.read(path))
+        # A damaged report counts for nothing: its pilot writes the next one within seconds.
+        reports = (if_readable(partial(PilotReport.read, path)) for path in self.pilot_files())
         return [report for report in reports if report is not None]
 
     def awaited(self) -> int:
@@ -220,14 +218,12 @@ class JobFolder:
         )
         return max(0, last.pilots - started)
 
+    read_end = Reader(JobEnd, closed)
+
     @property
     def is_closed(self) -> bool:
         """Whether the job has ended: no further submission follows."""
         return os.path.lexists(self.closed)  # a link that leads nowhere takes the name, too
-
-    def read_end(self) -> JobEnd | None:
-        """The end of the job; None if a further submission may follow."""
-        return JobEnd.read(self.closed)
 
     def request_stop(self, reason: str = STOPPED) -> None:
         """Ask all pilots to save and leave."""

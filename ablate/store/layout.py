@@ -15,11 +15,11 @@ results/
     lease                held by the one process that works on the run
     sources/             source code of the plug-ins that the run uses
     result.json          written last: it exists if and only if the run is done or diverged
-  corpora/<id>/          a prepared corpus, named by the hash of its content; in ABLATE_CORPORA if
-  that is set corpora/downloads/     resolved revisions of data sets on the Hub <study>/
-  the published table of a study .origins/<study>       path of the study file, from the results
-  root: one name belongs to one file .judged/<study>        numbers of seeds at which the study was
-  judged, so that a later change of them is noticed
+  corpora/<id>/          a prepared corpus, named by the hash of its content; or in ABLATE_CORPORA
+  corpora/downloads/     resolved revisions of data sets on the Hub
+  <study>/               the published table of a study
+  .origins/<study>       path of the study file: one name belongs to one file
+  .judged/<study>        numbers of seeds at which the study was judged; a later change is noticed
 
 Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to
 `<name>.damaged`.
@@ -29,16 +29,19 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
-from ablate.errors import Damaged, UsageError
+from ablate.errors import Damaged, StoreError, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
 from ablate.store.files import is_there, make_room, quarantine
-from ablate.store.records import Execution, Failure, Progress, Provenance, Result, RunRecord
+from ablate.store.records import Execution, Failure, Progress, Provenance, R, Result, RunRecord
 
+T = TypeVar("T")
 SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 
@@ -61,23 +64,47 @@ class Inside:
         return folder.path / self.name
 
 
+class Reader(Generic[R]):
+    """A method that reads the record at a path inside of a folder; None for an absent file."""
+
+    def __init__(self, kind: type[R], place: Inside) -> None:
+        self.kind, self.place = kind, place
+
+    def __get__(self, folder: HasPath, owner: object = None) -> Callable[[], R | None]:
+        return partial(self.kind.read, self.place.__get__(folder))
+
+
+def if_readable(read: Callable[[], T]) -> T | None:
+    """What a method reads; None for a file that cannot be used, which other places report."""
+    try:
+        return read()
+    except StoreError:
+        return None
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """The files of one run. Reading returns None for an absent file, and raises for a bad one."""
 
     path: Path
 
-    run = Inside("run.json")  # settings: a `RunRecord`
-    execution = Inside("execution.json")  # micro-batch, threads and device: an `Execution`
-    provenance = Inside("provenance.json")  # code, versions and machine: a `Provenance`
+    run = Inside("run.json")  # settings
+    execution = Inside("execution.json")  # micro-batch, threads and device
+    provenance = Inside("provenance.json")  # code, versions and machine
     metrics = Inside("metrics.jsonl")  # loss and perplexity by step, a `MetricsLine` a line
-    progress = Inside("progress.json")  # the last report: a `Progress`
-    failure = Inside("failure.json")  # the reason of the last failure: a `Failure`
-    result = Inside("result.json")  # the outcome: a `Result`
+    progress = Inside("progress.json")  # the last report
+    failure = Inside("failure.json")  # the reason of the last failure
+    result = Inside("result.json")  # the outcome
     log = Inside("log.txt")  # log lines of the workers
     lease = Inside("lease")  # of the process that works on the run
     checkpoints = Inside("checkpoints")
     sources = Inside("sources")  # of plug-ins
+
+    read_run = Reader(RunRecord, run)
+    read_execution = Reader(Execution, execution)
+    read_provenance = Reader(Provenance, provenance)
+    read_progress = Reader(Progress, progress)
+    read_failure = Reader(Failure, failure)
 
     @property
     def id(self) -> str:
@@ -123,26 +150,6 @@ class RunFolder:
                 inside += [path for path in folder.iterdir() if path.suffix != ".damaged"]
         return [*wrong, *filter(make_room, (*files, *inside))]
 
-    def read_run(self) -> RunRecord | None:
-        """Read run.json."""
-        return RunRecord.read(self.run)
-
-    def read_execution(self) -> Execution | None:
-        """Read execution.json."""
-        return Execution.read(self.execution)
-
-    def read_provenance(self) -> Provenance | None:
-        """Read provenance.json."""
-        return Provenance.read(self.provenance)
-
-    def read_progress(self) -> Progress | None:
-        """Read progress.json."""
-        return Progress.read(self.progress)
-
-    def read_failure(self) -> Failure | None:
-        """Read failure.json."""
-        return Failure.read(self.failure)
-
     def read_result(self) -> Result | None:
         """Read result.json.
 
@@ -170,8 +177,7 @@ class Results:
 
     def run_ids(self) -> list[str]:
         """The ids of all runs, sorted."""
-        folder = self.root / "runs"
-        names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
+        names = [path.name for path in (self.root / "runs").glob("*")]
         return sorted(filter(_ID.fullmatch, names))
 
     @property
@@ -183,8 +189,10 @@ class Results:
             UsageError: the home folder in ABLATE_CORPORA is not known.
         """
         shared = os.environ.get(SHARED_CORPORA)
+        if not shared:
+            return self.root / "corpora"
         try:
-            return home_path(shared) if shared else self.root / "corpora"
+            return home_path(shared)
         except ValueError as error:
             raise UsageError(f"{SHARED_CORPORA}: {error}") from None
 
@@ -212,5 +220,4 @@ class Results:
 
     def origins(self) -> list[Path]:
         """The files with paths of study files, each with the study's name."""
-        folder = self.origin("x").parent
-        return sorted(folder.iterdir()) if folder.is_dir() else []
+        return sorted(self.origin("x").parent.glob("*"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 import os
 import platform
 import socket
@@ -79,9 +78,8 @@ def memory() -> int:
     import psutil
 
     limits = [int(psutil.virtual_memory().total), *_limits_in(MEMORY_VARIABLE)]
-    for text in _cgroup_texts("memory.max", "memory", "memory.limit_in_bytes"):
-        if text.isdecimal():
-            limits.append(int(text))
+    for path in _cgroup_files("memory.max", "memory", "memory.limit_in_bytes"):
+        limits += [int(line) for line in _lines(path) if line.isdecimal()]
     of_node = _limits_in("SLURM_MEM_PER_NODE")
     limits += [megabytes << 20 for megabytes in of_node]
     if not of_node:
@@ -94,20 +92,20 @@ def count_oom_kills() -> int | None:
 
     None if the system does not say. Without control groups, kills on the whole machine are counted.
     """
-    for path in _cgroup_files("memory.events", "memory", "memory.oom_control")[:1]:
-        count = _counter(path, "oom_kill")
-        if count is not None:
-            return count
-    return _counter(VMSTAT, "oom_kill")
+    for path in (*_cgroup_files("memory.events", "memory", "memory.oom_control")[:1], VMSTAT):
+        for line in _lines(path):
+            name, _, count = line.partition(" ")
+            if name == "oom_kill":
+                return int(count)
+    return None
 
 
-def _counter(path: Path, name: str) -> int | None:
-    """The value of a line `name value`."""
+def _lines(path: Path) -> list[str]:
+    """The lines of a file of the system; none if it cannot be read."""
     try:
-        lines = path.read_text().splitlines()
+        return path.read_text().splitlines()
     except OSError:
-        return None
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{name} ")), None)
+        return []
 
 
 def _limits_in(*variables: str) -> list[int]:
@@ -119,47 +117,26 @@ def _limits_in(*variables: str) -> list[int]:
 def _cpu_quotas() -> list[int]:
     """Cores by the quotas of this process's control groups, rounded up."""
     quotas = []
-    for text in _cgroup_texts("cpu.max"):
-        quota, _, period = text.partition(" ")
-        if quota.isdecimal() and period.isdecimal() and int(period):
-            quotas.append(math.ceil(int(quota) / int(period)))
-    for path in _cgroup_files("", "cpu", "cpu.cfs_quota_us"):
-        try:
-            quota_us = int(path.read_text())
-            period_us = int(path.with_name("cpu.cfs_period_us").read_text())
-        except (OSError, ValueError):
-            continue
-        if quota_us > 0 and period_us > 0:
-            quotas.append(math.ceil(quota_us / period_us))
+    for path in _cgroup_files("cpu.max", "cpu", "cpu.cfs_quota_us"):
+        # Version 2 has both numbers in one line, and version 1 a file for each.
+        lines = [*_lines(path), *_lines(path.with_name("cpu.cfs_period_us"))]
+        numbers = [int(word) for word in " ".join(lines).split() if word.isdecimal()]
+        if len(numbers) == 2 and all(numbers):
+            quotas.append(-(-numbers[0] // numbers[1]))
     return quotas
 
 
-def _cgroup_texts(unified: str, controller: str = "", legacy: str = "") -> list[str]:
-    """The content of a file in each control group of this process."""
-    texts = []
-    for path in _cgroup_files(unified, controller, legacy):
-        try:
-            texts.append(path.read_text().strip())
-        except OSError:
-            continue
-    return texts
-
-
-def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[Path]:
+def _cgroup_files(unified: str, controller: str, legacy: str) -> list[Path]:
     """A file in each control group that this process is in: its own group first, then the groups
     above it.
 
     Args:
-        unified: name of the file in version 2; "" for none.
+        unified: name of the file in version 2.
         controller: of version 1, such as `memory`.
         legacy: name of the file in version 1.
     """
-    try:
-        lines = PROCESS_CGROUPS.read_text().splitlines()
-    except OSError:
-        return []
     files: list[Path] = []
-    for line in lines:
+    for line in _lines(PROCESS_CGROUPS):
         number, controllers, group = line.split(":", 2)
         if number == "0":
             root, name = CGROUPS, unified
@@ -167,9 +144,8 @@ def _cgroup_files(unified: str, controller: str = "", legacy: str = "") -> list[
             root, name = CGROUPS / controllers, legacy
         else:
             continue
-        if name:
-            inside = Path(group.lstrip("/"))
-            files += [root / folder / name for folder in (inside, *inside.parents)]
+        inside = Path(group.lstrip("/"))
+        files += [root / folder / name for folder in (inside, *inside.parents)]
     # In a container, a group's path may be that of the host; then only the files at the top exist.
     return [path for path in dict.fromkeys(files) if path.exists()]
 
@@ -213,12 +189,10 @@ def gpu_memory() -> int | None:
 @functools.cache
 def processor_has_bf16() -> bool:
     """Whether the processor has bf16 products, by the system's list; torch is not loaded."""
-    try:
-        lines = CPU_INFO.read_text().splitlines()
-    except OSError:
-        return False
-    flags = next((line.split() for line in lines if line.startswith(("flags", "Features"))), [])
-    return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(flags)
+    for line in _lines(CPU_INFO):
+        if line.startswith(("flags", "Features")):
+            return not {"avx512_bf16", "amx_bf16", "bf16"}.isdisjoint(line.split())
+    return False
 
 
 def process_mark() -> ProcessMark:
@@ -273,9 +247,7 @@ def is_working(process: ProcessMark, last_report: float) -> bool:
 
 def _processor() -> str:
     """The processor's name as the operating system gives it."""
-    try:
-        lines = CPU_INFO.read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor()
+    for line in _lines(CPU_INFO):
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()

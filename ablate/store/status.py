@@ -11,9 +11,9 @@ from typing import Literal
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import printable
 from ablate.store.files import is_there, open_file
-from ablate.store.layout import RunFolder
+from ablate.store.layout import RunFolder, if_readable
 from ablate.store.machine import is_here, is_working
-from ablate.store.records import Failure, Progress, Provenance
+from ablate.store.records import Failure, Progress
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
@@ -38,7 +38,7 @@ def state_of(folder: RunFolder, decoding: str) -> State:
             return "diverged"
         if decoding == NO_DECODING or decoding in result.decodings:
             return "done"
-    progress = read_progress(folder)
+    progress = if_readable(folder.read_progress)
     # Before failure.json, which a run that is tried again removes only at the end of the attempt.
     if progress is not None and (is_alive(progress) or _renews_lease(folder, progress)):
         return "running"
@@ -46,16 +46,15 @@ def state_of(folder: RunFolder, decoding: str) -> State:
         return "failed"
     if result is not None:
         return "pending"  # trained, but not yet decoded in this way
-    return "interrupted" if damaged or progress is not None else "pending"
+    if damaged or progress is not None:
+        return "interrupted"
+    return "pending"
 
 
 def state_in_any_decoding(folder: RunFolder) -> State:
     """The state of a run; it is done if any decoding is."""
-    try:
-        result = folder.read_result()
-    except StoreError:
-        result = None
-    return state_of(folder, next(iter(result.decodings), "") if result else "")
+    result = if_readable(folder.read_result)
+    return state_of(folder, next(iter(result.decodings if result else ()), NO_DECODING))
 
 
 def damage_of(folder: RunFolder) -> str | None:
@@ -67,22 +66,6 @@ def damage_of(folder: RunFolder) -> str | None:
     except StoreError as error:
         return str(error)
     return None
-
-
-def read_progress(folder: RunFolder) -> Progress | None:
-    """The last report of a run; None if there is none, or it cannot be read."""
-    try:
-        return folder.read_progress()
-    except StoreError:
-        return None
-
-
-def read_failure(folder: RunFolder) -> Failure | None:
-    """The last failure of a run; None if there is none, or if the file is unreadable."""
-    try:
-        return folder.read_failure()
-    except StoreError:
-        return None
 
 
 def record_failure(
@@ -101,14 +84,6 @@ def record_failure(
     hosts[socket.gethostname()] = None
     failure = Failure(reason=reason, time=time.time(), killed=killed, hosts=tuple(hosts))
     failure.write(folder.failure)
-
-
-def read_provenance(folder: RunFolder) -> Provenance | None:
-    """The provenance of a run; None if it is absent or unreadable."""
-    try:
-        return folder.read_provenance()
-    except StoreError:
-        return None
 
 
 def last_lines(log: Path, count: int) -> list[str]:

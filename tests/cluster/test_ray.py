@@ -24,9 +24,8 @@ from ablate.cluster.submission import freeze
 from ablate.errors import StudyError, UsageError
 from ablate.launch.devices import local_slots, micro_batch
 from ablate.launch.executor import Demand
-from ablate.store import Results
+from ablate.store import Results, if_readable
 from ablate.store.jobs import JobFolder, Resources, jobs_of
-from ablate.store.status import read_progress
 from ablate.study import Selection, read_study
 from tests.cli.inside import inside
 from tests.launch.test_dummy_executor import STUDY, Outcomes, files, launched
@@ -136,7 +135,12 @@ def test_a_job_that_is_stopped_or_loses_its_driver_saves_its_runs(on_cluster, ho
     (job,) = jobs_of(results, "dummy")
     driver = int(job.read_submissions()[0].ids[0])
     (id,) = (run.id for run in study.runs())
-    wait(lambda: (report := read_progress(results.run(id))) is not None and (report.step or 0) > 5)
+    wait(
+        lambda: (
+            (report := if_readable(results.run(id).read_progress)) is not None
+            and (report.step or 0) > 5
+        )
+    )
     if how == "stop":
         assert "asked to save and leave" in inside("stop", "dummy.yaml", "--now").out
     else:

@@ -23,10 +23,9 @@ from ablate.launch import Executor, Lost, Slot, launch, outcome_of_launch
 from ablate.report.render import as_json
 from ablate.run.job import Job, JobEvent
 from ablate.run.worker import execute_if_free
-from ablate.store import Results
+from ablate.store import Results, if_readable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
-from ablate.store.status import read_progress
 from ablate.study import Selection, read_study
 
 STUDY = """\
@@ -181,7 +180,7 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
         """Stop as soon as both runs train."""
         end = time.monotonic() + 90
         while time.monotonic() < end:
-            reports = [read_progress(cut.run(id)) for id in ids]
+            reports = [if_readable(cut.run(id).read_progress) for id in ids]
             if all(report is not None and report.step for report in reports):
                 break
             time.sleep(0.01)

@@ -17,9 +17,8 @@ from ablate.run import ranks
 from ablate.run.execution import execution_of
 from ablate.run.job import Job
 from ablate.run.pipeline import RunInputs, execute
-from ablate.store import RunFolder
+from ablate.store import RunFolder, if_readable
 from ablate.store.lease import LeaseLost
-from ablate.store.status import read_progress
 from ablate.training import RunContext
 from tests.run.test_worker import ENVIRONMENT, job, wait  # noqa: F401
 from tests.training.conftest import logger_to, toy  # noqa: F401
@@ -136,7 +135,11 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
     executor = LocalExecutor([slot])
     try:
         executor.submit(hit.model_copy(update={"report_seconds": 0.01}), slot)
-        wait(lambda: (report := read_progress(folder)) is not None and (report.step or 0) > 5)
+        wait(
+            lambda: (
+                (report := if_readable(folder.read_progress)) is not None and (report.step or 0) > 5
+            )
+        )
         (follower,) = followers()
         worker, killed = follower.parent(), time.monotonic()
         os.kill(follower.pid, signal.SIGKILL)

@@ -20,10 +20,9 @@ from ablate.errors import Interrupted, StoreError
 from ablate.run.job import NO_MORE_JOBS, READY, Job, JobEvent, RunRequest
 from ablate.run.pipeline import RunInputs, execute
 from ablate.run.worker import execute_if_free, failure_reason, run_logger
-from ablate.store import RunFolder, checkpoints
+from ablate.store import RunFolder, checkpoints, if_readable
 from ablate.store.lease import Lease, LeaseLost
 from ablate.store.records import Execution, Progress
-from ablate.store.status import read_progress
 from ablate.training import RunContext
 from tests.records import RUN, a_failure, a_run
 from tests.training.conftest import TINY, logger_to, toy  # noqa: F401
@@ -127,13 +126,18 @@ def test_a_worker_saves_its_run_when_its_launcher_is_killed(job, tmp_path):
     try:
         launcher.stdin.write(endless.to_line())
         launcher.stdin.flush()
-        wait(lambda: (report := read_progress(folder)) is not None and report.phase == "training")
+        wait(
+            lambda: (
+                (report := if_readable(folder.read_progress)) is not None
+                and report.phase == "training"
+            )
+        )
         assert not folder.checkpoints.exists()
     finally:
         launcher.kill()
         launcher.communicate()
     wait(lambda: not folder.lease.exists())
-    assert read_progress(folder).phase == "left"
+    assert if_readable(folder.read_progress).phase == "left"
     checkpoint, skipped = checkpoints.newest(folder.checkpoints)
     assert (checkpoint.step > 0, skipped) == (True, [])
     lines = []
@@ -274,7 +278,7 @@ def test_a_crash_does_not_make_forget_on_which_hosts_a_run_has_failed(job):
     if not pid:
         execute_if_free(one, lambda: os._exit(1), {})
     os.waitpid(pid, 0)
-    assert read_progress(folder).phase == "training"
+    assert if_readable(folder.read_progress).phase == "training"
     assert (folder.read_failure().hosts, folder.read_failure().killed) == (("first",), True)
     assert (
         forked(lambda: execute_if_free(one, lambda: True, {}).model_dump())["outcome"]

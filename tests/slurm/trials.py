@@ -11,9 +11,8 @@ import sys
 import time
 from pathlib import Path
 
-from ablate.store import Results
+from ablate.store import Results, if_readable
 from ablate.store.jobs import JobFolder, jobs_of
-from ablate.store.status import read_progress
 from ablate.study import read_study
 from tests.slurm.one_node import OneNodeSlurm
 
@@ -84,7 +83,7 @@ class Trial:
         """The last reported step of each run; all of them for a finished one."""
         found = []
         for id in self.ids:
-            report = read_progress(self.results.run(id))
+            report = if_readable(self.results.run(id).read_progress)
             found.append(
                 400 if self.results.run(id).result.exists() else (report.step or 0) if report else 0
             )
@@ -101,7 +100,7 @@ class Trial:
         found = {}
         for id in self.ids:
             folder = self.results.run(id)
-            report = read_progress(folder)
+            report = if_readable(folder.read_progress)
             if report and folder.lease.exists() and 0 < (report.step or 0) < 400:
                 found[report.pid] = id
         return found
