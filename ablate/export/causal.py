@@ -14,6 +14,7 @@ from typing import Any
 from ablate.config import ModelConfig
 from ablate.config.variants import rotated_entries
 from ablate.export.changes import (
+    QUERIES_KEYS_VALUES,
     by_head,
     by_input,
     halves,
@@ -30,8 +31,9 @@ from ablate.export.huggingface import (
     ACTIVATION_NAMES,
     one_base_each,
     rope_bases,
+    sizes,
+    transformers_model,
     windows,
-    write_transformers,
 )
 from ablate.export.target import (
     ANY,
@@ -96,16 +98,8 @@ GEMMA_BODY: Parts = {
 
 
 def _sizes(c: ModelConfig) -> dict[str, Any]:
-    return {
-        "hidden_size": c.d_model,
-        "intermediate_size": c.inner_width(gated=c.activation in GATED),
-        "num_hidden_layers": c.depths[1],
-        "num_attention_heads": c.n_heads,
-        "hidden_act": ACTIVATION_NAMES[c.activation],
-        "max_position_embeddings": c.max_positions,
-        "attention_dropout": c.attention_dropout,
-        "tie_word_embeddings": is_tied(c),
-    }
+    activation, dropout = ACTIVATION_NAMES[c.activation], c.attention_dropout
+    return {**sizes(c), "hidden_act": activation, "attention_dropout": dropout}
 
 
 def _llama_settings(c: ModelConfig) -> dict[str, Any]:
@@ -147,8 +141,10 @@ def _llama(
     **facts: Any,
 ) -> Target:
     """A descendant of Llama: what differs from Llama's settings and tensors."""
-    return Target(
-        name=name,
+    return transformers_model(
+        kind,
+        name,
+        lambda c: {**_llama_settings(c), **further(c)},
         supported={
             **ROPE,
             **STRETCHED,
@@ -159,10 +155,8 @@ def _llama(
             "feed_forward_bias": (False,),
             **supported,
         },
-        settings=lambda c: {"model_type": kind, **_llama_settings(c), **further(c)},
         layer=layer,
         rules=(equal_head_sizes, *rules),
-        write=write_transformers,
         **{"parts": LLAMA_BODY, **facts},
     )
 
@@ -373,11 +367,11 @@ def _gpt_settings(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-GPT2 = Target(
-    name="GPT2LMHeadModel",
+GPT2 = transformers_model(
+    "gpt2",
+    "GPT2LMHeadModel",
+    _gpt_settings,
     supported={**CLASSIC, "positional_encoding": ("learned", "sinusoidal", "none")},
-    rules=(derived_head_sizes,),
-    settings=lambda c: {"model_type": "gpt2", **_gpt_settings(c)},
     parts={
         "transformer.wte.weight": of("embedding.weight", with_factor),
         "transformer.wpe.weight": of("positions.weight"),
@@ -385,15 +379,7 @@ GPT2 = Target(
         "lm_head.weight": of("output.weight", when=is_untied),
     },
     layer={
-        "attn.c_attn.*": of(
-            "mixer.W_Q.*",
-            "mixer.W_K.*",
-            repeated_keys,
-            "mixer.W_V.*",
-            repeated_values,
-            join=by_input,
-            biased=True,
-        ),
+        "attn.c_attn.*": of(*QUERIES_KEYS_VALUES, join=by_input, biased=True),
         "attn.c_proj.*": of("mixer.W_O.*", join=by_input, biased=True),
         "mlp.c_fc.*": of("feed_forward.W_1.*", join=by_input, biased=True),
         "mlp.c_proj.*": of("feed_forward.W_2.*", join=by_input, biased=True),
@@ -401,10 +387,11 @@ GPT2 = Target(
         "ln_2.*": of("around_feed_forward.norm.*"),
     },
     stacks={"decoder": "transformer.h.{i}."},
-    write=write_transformers,
 )
-GPT_J = Target(
-    name="GPTJForCausalLM",
+GPT_J = transformers_model(
+    "gptj",
+    "GPTJForCausalLM",
+    lambda c: {**_gpt_settings(c), "rotary_dim": rotated_entries(c)},
     supported={
         **CLASSIC,
         "attention_bias": (False,),
@@ -413,8 +400,6 @@ GPT_J = Target(
         "rope_fraction": ANY,
         "sublayers": ("parallel_shared_norm",),
     },
-    rules=(derived_head_sizes,),
-    settings=lambda c: {"model_type": "gptj", **_gpt_settings(c), "rotary_dim": rotated_entries(c)},
     parts={
         "transformer.wte.weight": of("embedding.weight", with_factor),
         "transformer.ln_f.*": of("decoder_norm.*"),
@@ -431,14 +416,12 @@ GPT_J = Target(
         "ln_1.*": of("around_mixer.norm.*"),
     },
     stacks={"decoder": "transformer.h.{i}."},
-    write=write_transformers,
 )
 
 
 def _neox_settings(c: ModelConfig) -> dict[str, Any]:
     return {
         **_sizes(c),
-        "model_type": "gpt_neox",
         "layer_norm_eps": EPS,
         "hidden_dropout": c.dropout,
         "attention_bias": True,
@@ -448,33 +431,18 @@ def _neox_settings(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-GPT_NEOX = Target(
-    name="GPTNeoXForCausalLM",
-    supported={
-        **CLASSIC,
-        **ROPE,
-        "rope_fraction": ANY,
-        "sublayers": ("sequential", "parallel"),
-    },
-    rules=(derived_head_sizes,),
-    settings=_neox_settings,
+GPT_NEOX = transformers_model(
+    "gpt_neox",
+    "GPTNeoXForCausalLM",
+    _neox_settings,
+    supported={**CLASSIC, **ROPE, "rope_fraction": ANY, "sublayers": ("sequential", "parallel")},
     parts={
         "gpt_neox.embed_in.weight": of("embedding.weight", with_factor),
         "gpt_neox.final_layer_norm.*": of("decoder_norm.*"),
         "embed_out.weight": of("output.weight", when=is_untied),
     },
     layer={
-        "attention.query_key_value.*": of(
-            "mixer.W_Q.*",
-            halves,
-            "mixer.W_K.*",
-            halves,
-            repeated_keys,
-            "mixer.W_V.*",
-            repeated_values,
-            join=by_head,
-            biased=True,
-        ),
+        "attention.query_key_value.*": of(*QUERIES_KEYS_VALUES, join=by_head, biased=True),
         "attention.dense.*": of("mixer.W_O.*", biased=True),
         "mlp.dense_h_to_4h.*": of("feed_forward.W_1.*", biased=True),
         "mlp.dense_4h_to_h.*": of("feed_forward.W_2.*", biased=True),
@@ -482,27 +450,25 @@ GPT_NEOX = Target(
         "post_attention_layernorm.*": of("around_feed_forward.norm.*"),
     },
     stacks={"decoder": "gpt_neox.layers.{i}."},
-    write=write_transformers,
 )
-PHI = Target(
-    name="PhiForCausalLM",
-    supported={
-        **CLASSIC,
-        **ROPE,
-        "output_bias": ANY,
-        "rope_fraction": ANY,
-        "sublayers": ("parallel_shared_norm",),
-    },
-    rules=(derived_head_sizes,),
-    settings=lambda c: {
+PHI = transformers_model(
+    "phi",
+    "PhiForCausalLM",
+    lambda c: {
         **_sizes(c),
-        "model_type": "phi",
         "num_key_value_heads": c.n_kv_heads or c.n_heads,
         "rope_theta": c.rope_base,
         "layer_norm_eps": EPS,
         "resid_pdrop": c.dropout,
         "embd_pdrop": c.dropout,
         "partial_rotary_factor": c.rope_fraction,
+    },
+    supported={
+        **CLASSIC,
+        **ROPE,
+        "output_bias": ANY,
+        "rope_fraction": ANY,
+        "sublayers": ("parallel_shared_norm",),
     },
     parts={
         "model.embed_tokens.weight": of("embedding.weight", with_factor),
@@ -519,14 +485,12 @@ PHI = Target(
         "mlp.fc2.*": of("feed_forward.W_2.*", biased=True),
         "input_layernorm.*": of("around_mixer.norm.*"),
     },
-    write=write_transformers,
 )
 
 
 def _recurrent_gemma_settings(c: ModelConfig) -> dict[str, Any]:
     return {
         **_sizes(c),
-        "model_type": "recurrent_gemma",
         "num_key_value_heads": c.n_kv_heads or c.n_heads,
         "intermediate_size": 2 * c.inner_width(gated=True),  # theirs counts both projections
         "hidden_activation": ACTIVATION_NAMES[c.activation],
@@ -558,8 +522,10 @@ def _rotates(c: ModelConfig, name: str) -> tuple[bool, str]:
     return plain, f"positional_encoding=none in layers with attention, which {name} rotates"
 
 
-RECURRENT_GEMMA = Target(
-    name="RecurrentGemmaForCausalLM",
+RECURRENT_GEMMA = transformers_model(
+    "recurrent_gemma",
+    "RecurrentGemmaForCausalLM",
+    _recurrent_gemma_settings,
     supported={
         "mixer": ("rg_lru", "attention"),
         "attention": ("local",),
@@ -577,7 +543,6 @@ RECURRENT_GEMMA = Target(
     },
     alternating=("mixer", "positional_encoding"),
     rules=(derived_head_sizes, _has_cap, _rotates),
-    settings=_recurrent_gemma_settings,
     parts={
         "model.embed_tokens.weight": of("embedding.weight"),
         "model.final_norm.*": of("decoder_norm.*", less_one),
@@ -601,6 +566,5 @@ RECURRENT_GEMMA = Target(
         "mlp_block.up_proj.*": of("feed_forward.W_3.*", biased=True),
         "mlp_block.down_proj.*": of("feed_forward.W_2.*", biased=True),
     },
-    write=write_transformers,
 )
 CAUSAL = (*LLAMAS, GPT2, GPT_NEOX, GPT_J, PHI, RECURRENT_GEMMA)

@@ -95,6 +95,14 @@ def _repeated(heads: Tensor, size: int, c: ModelConfig) -> Tensor:
     return by_head.repeat_interleave(group, 0).flatten(0, 1)
 
 
+# Queries, keys and values in one tensor, with a head of keys and of values for each of queries.
+QUERIES_KEYS_VALUES = (
+    *("mixer.W_Q.*", halves),
+    *("mixer.W_K.*", halves, repeated_keys),
+    *("mixer.W_V.*", repeated_values),
+)
+
+
 def less_one(gains: Tensor, c: ModelConfig) -> Tensor:
     """Gains, stored as differences from 1."""
     return gains - 1

@@ -19,11 +19,10 @@ from typing import Any
 from ablate.config import ModelConfig
 from ablate.data.tokenizer import BOS, EOS
 from ablate.export.changes import (
+    QUERIES_KEYS_VALUES,
     as_row,
     columns_halved,
-    halves,
     has_output_matrix,
-    is_tied,
     is_untied,
     repeated_keys,
     repeated_values,
@@ -34,14 +33,14 @@ from ablate.export.huggingface import (
     ACTIVATION_NAMES,
     one_base_each,
     rope_bases,
+    sizes,
+    transformers_model,
     windows,
-    write_transformers,
 )
 from ablate.export.target import (
     ANY,
     GATED,
     UNGATED,
-    Target,
     derived_head_sizes,
     equal_cross_heads,
     of,
@@ -61,7 +60,6 @@ def _t5(c: ModelConfig, name: str) -> tuple[bool, str]:
 def _marian_settings(c: ModelConfig) -> dict[str, Any]:
     encoder, decoder = c.depths
     return {
-        "model_type": "marian",
         "d_model": c.d_model,
         "encoder_layers": encoder,
         "decoder_layers": decoder,
@@ -101,8 +99,10 @@ def _marian_attention(theirs: str, ours: str) -> dict[str, Any]:
     }
 
 
-MARIAN = Target(
-    name="MarianMTModel",
+MARIAN = transformers_model(
+    "marian",
+    "MarianMTModel",
+    _marian_settings,
     supported={
         "attention_bias": ANY,
         "feed_forward_bias": ANY,
@@ -114,7 +114,6 @@ MARIAN = Target(
         "norm_position": ("post",),
     },
     rules=(derived_head_sizes, equal_cross_heads, _t5),
-    settings=_marian_settings,
     parts={
         "model.shared.weight": of("embedding.weight", columns_halved, when=_shares_embeddings),
         "model.decoder.embed_tokens.weight": of(
@@ -132,29 +131,24 @@ MARIAN = Target(
         "final_layer_norm.*": of("around_feed_forward.norm.*", rows_halved),
     },
     stacks={"encoder": "model.encoder.layers.{i}.", "decoder": "model.decoder.layers.{i}."},
-    write=write_transformers,
 )
 
 
 def _bert_settings(c: ModelConfig) -> dict[str, Any]:
     return {
-        "model_type": "bert",
-        "hidden_size": c.d_model,
-        "num_hidden_layers": c.depths[0],
-        "num_attention_heads": c.n_heads,
-        "intermediate_size": c.d_ff,
+        **sizes(c),
         "hidden_act": ACTIVATION_NAMES[c.activation],
         "hidden_dropout_prob": c.dropout,
         "attention_probs_dropout_prob": c.attention_dropout,
-        "max_position_embeddings": c.max_positions,
         "type_vocab_size": max(1, c.token_types),
         "layer_norm_eps": EPS,
-        "tie_word_embeddings": is_tied(c),
     }
 
 
-BERT = Target(
-    name="BertForMaskedLM",
+BERT = transformers_model(
+    "bert",
+    "BertForMaskedLM",
+    _bert_settings,
     supported={
         "attention_bias": ANY,
         "feed_forward_bias": ANY,
@@ -166,8 +160,6 @@ BERT = Target(
         "output_transform": (True,),
         "output_bias": ANY,
     },
-    rules=(derived_head_sizes,),
-    settings=_bert_settings,
     parts={
         "bert.embeddings.word_embeddings.weight": of("embedding.weight", with_factor),
         "bert.embeddings.position_embeddings.weight": of("positions.weight"),
@@ -190,7 +182,6 @@ BERT = Target(
         "output.LayerNorm.*": of("around_feed_forward.norm.*"),
     },
     stacks={"encoder": "bert.encoder.layer.{i}."},
-    write=write_transformers,
 )
 
 
@@ -201,17 +192,12 @@ def _modern_bert_settings(c: ModelConfig) -> dict[str, Any]:
         theta = max(bases[ours], default=base)
         rotations[f"{theirs}_attention"] = {"rope_type": "default", "rope_theta": theta}
     return {
-        "model_type": "modernbert",
-        "hidden_size": c.d_model,
-        "num_hidden_layers": c.depths[0],
-        "num_attention_heads": c.n_heads,
-        "intermediate_size": c.inner_width(gated=True),
+        **sizes(c),
         "hidden_activation": ACTIVATION_NAMES[c.activation],
         "classifier_activation": ACTIVATION_NAMES[c.activation],
         "embedding_dropout": c.dropout,
         "attention_dropout": c.attention_dropout,
         "mlp_dropout": c.activation_dropout,
-        "max_position_embeddings": c.max_positions,
         "layer_types": windows(c)["layer_types"],
         "local_attention": 2 * c.attention_window,
         "rope_parameters": rotations,
@@ -219,15 +205,16 @@ def _modern_bert_settings(c: ModelConfig) -> dict[str, Any]:
         "mlp_bias": c.feed_forward_bias,
         "classifier_bias": c.output_transform is True,
         "norm_eps": EPS,
-        "tie_word_embeddings": is_tied(c),
         # Marks of texts, which have none here.
         "cls_token_id": BOS,
         "sep_token_id": EOS,
     }
 
 
-MODERN_BERT = Target(
-    name="ModernBertForMaskedLM",
+MODERN_BERT = transformers_model(
+    "modernbert",
+    "ModernBertForMaskedLM",
+    _modern_bert_settings,
     supported={
         "attention": ("full", "local"),
         "attention_window": ANY,
@@ -244,7 +231,6 @@ MODERN_BERT = Target(
     },
     alternating=("attention", "rope_base"),
     rules=(derived_head_sizes, one_base_each),
-    settings=_modern_bert_settings,
     parts={
         "model.embeddings.tok_embeddings.weight": of("embedding.weight", with_factor),
         "model.embeddings.norm.*": of("embedding_norm.*"),
@@ -255,15 +241,7 @@ MODERN_BERT = Target(
         "decoder.bias": of("output_bias"),
     },
     layer={
-        "attn.Wqkv.*": of(
-            "mixer.W_Q.*",
-            halves,
-            "mixer.W_K.*",
-            halves,
-            repeated_keys,
-            "mixer.W_V.*",
-            repeated_values,
-        ),
+        "attn.Wqkv.*": of(*QUERIES_KEYS_VALUES),
         "attn.Wo.*": of("mixer.W_O.*"),
         "attn_norm.*": of("around_mixer.norm.*"),
         "mlp.Wi.*": of("feed_forward.W_1.*", "feed_forward.W_3.*"),
@@ -271,5 +249,4 @@ MODERN_BERT = Target(
         "mlp_norm.*": of("around_feed_forward.norm.*"),
     },
     stacks={"encoder": "model.layers.{i}."},
-    write=write_transformers,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,8 @@ from ablate.config import ModelConfig
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.decoding.fill import MASK_TEXT
-from ablate.export.changes import absent_weights
-from ablate.export.target import Target, TrainedModel
+from ablate.export.changes import absent_weights, is_tied
+from ablate.export.target import GATED, Target, TrainedModel, derived_head_sizes
 
 MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
 # Of translations: equal to the beam search of this project with alpha = 0. transformers divides by
@@ -38,6 +39,32 @@ ACTIVATION_NAMES = {
     "geglu_tanh": "gelu_pytorch_tanh",
     "reglu": "relu",
 }
+
+
+def transformers_model(
+    kind: str, name: str, settings: Callable[[ModelConfig], dict[str, Any]], **facts: Any
+) -> Target:
+    """A model of transformers: its `model_type`, its class, its further settings, and all that
+    `Target` says of it.
+    """
+    return Target(
+        name=name,
+        settings=lambda c: {"model_type": kind, **settings(c)},
+        write=write_transformers,
+        **{"rules": (derived_head_sizes,), **facts},
+    )
+
+
+def sizes(c: ModelConfig) -> dict[str, Any]:
+    """Settings that models of one stack have under the same names."""
+    return {
+        "hidden_size": c.d_model,
+        "intermediate_size": c.inner_width(gated=c.activation in GATED),
+        "num_hidden_layers": len(c.all_layers),
+        "num_attention_heads": c.n_heads,
+        "max_position_embeddings": c.max_positions,
+        "tie_word_embeddings": is_tied(c),
+    }
 
 
 def windows(c: ModelConfig) -> dict[str, Any]:
