@@ -9,7 +9,8 @@ resample.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ablate.stats.significance import LEVEL
@@ -52,22 +53,18 @@ def paired_bootstrap(
         pairs: for each seed, the scores of the row and of base on the resampled test sets.
     """
     n = len(pairs)
-    differences = [sum(row - base for row, base in scores) / n for scores in _by_resample(pairs)]
+    by_seed = []
+    for row, base in pairs:
+        by_seed.append([ours - theirs for ours, theirs in zip(row, base, strict=True)])
+    differences = [sum(of_resample) / n for of_resample in zip(*by_seed, strict=True)]
     mean = statistics.fmean(differences)
-    deviations = sorted((abs(value - mean) for value in differences), reverse=True)
-    exceeding = sum(deviation >= abs(difference) for deviation in deviations)
+    deviations = sorted(abs(value - mean) for value in differences)
+    exceeding = len(deviations) - bisect_left(deviations, abs(difference))
     # The test set itself counts as one resample: p is never 0, which no number of resamples can
     # show.
     p = (exceeding + 1) / (len(deviations) + 1)
     # The largest number of deviations of at least |difference| with which p is below the level.
     allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1
-    margin = deviations[max(0, allowed)]
+    margin = deviations[-1 - max(0, allowed)]
     std = statistics.pstdev(differences, mean)
     return BootstrapTest(n, difference, std, difference - margin, difference + margin, p)
-
-
-def _by_resample(
-    pairs: Sequence[tuple[Sequence[float], Sequence[float]]],
-) -> Iterator[tuple[tuple[float, float], ...]]:
-    """For each resample, the (row, base) scores of every seed."""
-    return zip(*(zip(row, base, strict=True) for row, base in pairs), strict=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ablate.config.metrics import Metric
-from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest, paired_bootstrap
 from ablate.stats.distributions import critical_t, two_sided_p
 from ablate.stats.noise import BaseScores, SeedNoise, Variance, seed_noise
+from ablate.stats.power import fewest_seeds
 from ablate.stats.significance import LEVEL, POWER, fisher_p
 
 _SMALLEST_P = 1e-15  # smaller p values are not told apart
@@ -65,6 +65,11 @@ class PairedScores:
         effect.
         """
         return not any(self.differences.values())
+
+    @property
+    def shows_noise(self) -> bool:
+        """Whether the row's seeds tell how much a difference varies."""
+        return self.n > 1 and not self.is_constant_zero
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,10 @@ def _level_at(excess: Callable[[float], float]) -> float:
         return _SMALLEST_P
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (middle, high) if excess(math.exp(middle)) > 0 else (low, middle)
+        if excess(math.exp(middle)) > 0:
+            low = middle
+        else:
+            high = middle
     return math.exp(high)
 
 
@@ -261,43 +269,35 @@ class Comparison:
         """
         assert self.mean is not None
         size = abs(self.mean)
-        low, high = self.n, self.n + 1
-        while self.detectable(level, high) > size:
-            if high >= MAX_SEEDS:
-                return None
-            low, high = high, min(2 * high, MAX_SEEDS)
-        # The width falls with n, so that bisection finds the smallest number.
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.detectable(level, middle) > size else (low, middle)
-        return high - self.n
+        enough = fewest_seeds(self.n, lambda n: self.detectable(level, n) <= size)
+        return None if enough is None else enough - self.n
 
 
 def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
     """Each row with its variances. The noise of rows that share base's trainings is estimated
     apart.
     """
-    pooled = [row for row in rows if not row.same_training and not row.is_constant_zero]
-    base = next((row.base for row in pooled), None)
-    noise = seed_noise([row.differences for row in pooled], base)
-    # From 1, because base is row 0 of the noise. By identity, because two rows may have equal
-    # scores.
-    places = {id(row): index for index, row in enumerate(pooled, 1)}
-    compared = []
+    pooled = [row for row in rows if row.shows_noise and not row.same_training]
+    noise = None
+    if pooled:
+        noise = seed_noise([row.differences for row in pooled], pooled[0].base)
+    compared, place = [], 0  # which base has in the noise
     for row in rows:
-        if len(row.differences) < 2 or row.is_constant_zero:
+        if not row.shows_noise:
             compared.append(Comparison(row, _bootstrap(row)))
-            continue
-        together = id(row) in places
-        of_row = noise if together else seed_noise([row.differences])
-        compared.append(_with_noise(row, of_row, places[id(row)] if together else 1, level))
+        elif row.same_training or noise is None:
+            compared.append(_with_noise(row, seed_noise([row.differences]), 1, level))
+        else:
+            place += 1
+            compared.append(_with_noise(row, noise, place, level))
     return compared
 
 
 def _with_noise(row: PairedScores, noise: SeedNoise, index: int, level: float) -> Comparison:
     row = _with_further_seeds(row, noise)
-    bootstrap = _bootstrap(row)
-    sentences = bootstrap.std**2 if bootstrap else 0.0
+    bootstrap, sentences = _bootstrap(row), 0.0
+    if bootstrap is not None:
+        sentences = bootstrap.std**2
     shared, own = noise.of_difference(index, row.n), noise.own_of_difference(index, row.n)
     # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
     if not any(part.value for part in shared):

@@ -47,18 +47,20 @@ class Fraction:
     @property
     def basic(self) -> tuple[str, ...]:
         """Factors without a generator; their levels are combined in full."""
-        generated = {generator.factor for generator in self.generators}
-        return tuple(name for name in self.factors if name not in generated)
+        basic = dict.fromkeys(self.factors)
+        for generator in self.generators:
+            del basic[generator.factor]
+        return tuple(basic)
 
     def cells(self) -> list[dict[str, int]]:
         """The level of every factor in each cell; the last basic factor changes fastest."""
         cells = []
         for levels in itertools.product((-1, 1), repeat=len(self.basic)):
-            cell = dict(zip(self.basic, levels, strict=True))
+            cell = dict.fromkeys(self.factors, 1)  # in the order of the factors
+            cell.update(zip(self.basic, levels, strict=True))
             for generator in self.generators:
-                product = math.prod(cell[name] for name in generator.product)
-                cell[generator.factor] = generator.sign * product
-            cells.append({name: cell[name] for name in self.factors})
+                cell[generator.factor] = generator.sign * _sign(generator.product, cell)
+            cells.append(cell)
         return cells
 
     @cached_property
@@ -83,8 +85,10 @@ class Fraction:
 
     def aliases(self, effect: Effect) -> dict[Effect, int]:
         """The other effects with the contrast of this one, or with its negative; shortest first."""
-        aliases = [(effect ^ word, sign) for word, sign in self.relation.items()]
-        return dict(sorted(aliases, key=lambda alias: self._order(alias[0])))
+        aliases = {}
+        for word in sorted(self.relation, key=lambda word: self._order(effect ^ word)):
+            aliases[effect ^ word] = self.relation[word]
+        return aliases
 
     def contrasts(self) -> list[Effect]:
         """One effect for each contrast: the shortest of its aliases, main effects first."""
@@ -106,10 +110,10 @@ class Fraction:
 
     def signed_text(self, effect: Effect, sign: int) -> str:
         """The text of an effect, with a minus in front for a negative alias."""
-        return f"{'-' if sign < 0 else ''}{self.text(effect)}"
+        return "-" * (sign < 0) + self.text(effect)
 
     def _order(self, effect: Effect) -> tuple[int, list[int]]:
-        return len(effect), sorted(self.factors.index(name) for name in effect)
+        return len(effect), sorted(map(self.factors.index, effect))
 
 
 def smallest_fraction(factors: tuple[str, ...], resolution: int) -> Fraction:
@@ -170,30 +174,29 @@ def effects(
         level: of all effects; p values are multiplied by 0.05 / level, to be compared with 0.05.
     """
     cells, means = fraction.cells(), list(map(statistics.fmean, scores))
-    values = {}
+    estimates = []
     for effect in fraction.contrasts():
         signed = [_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True)]
-        values[effect] = 2 / len(cells) * math.fsum(signed)
-    counts, squares = list(map(len, scores)), []
+        estimates.append(Estimate(effect, 2 / len(cells) * math.fsum(signed)))
+    squares, shares, df = [], [], 0
     for of_cell, mean in zip(scores, means, strict=True):
         squares += [(score - mean) ** 2 for score in of_cell]
-    df = sum(counts) - len(counts)
+        shares.append(1 / len(of_cell))
+        df += len(of_cell) - 1
     variance = math.fsum(squares) / max(1, df)
     # Without any spread the noise is unknown.
     if not df or math.sqrt(variance) < rounding(itertools.chain(*scores)):
-        return [Estimate(effect, value) for effect, value in values.items()]
-    error = 2 / len(cells) * math.sqrt(variance * math.fsum(1 / count for count in counts))
-    p_values = [two_sided_p(value / error, df) for value in values.values()]
-    levels = holm_levels(p_values, len(values), level)
-    estimates = []
-    for (effect, value), p, (p_holm, own_level) in zip(
-        values.items(), p_values, levels, strict=True
-    ):
+        return estimates
+    error = 2 / len(cells) * math.sqrt(variance * math.fsum(shares))
+    p_values = [two_sided_p(estimate.value / error, df) for estimate in estimates]
+    levels = holm_levels(p_values, len(p_values), level)
+    tested = []
+    for estimate, p, (p_holm, own_level) in zip(estimates, p_values, levels, strict=True):
         margin = critical_t(own_level, df) * error
-        low, high = value - margin, value + margin
+        low, high = estimate.value - margin, estimate.value + margin
         p = min(1.0, p * LEVEL / level)
-        estimates.append(Estimate(effect, value, error, low, high, p, p_holm))
-    return estimates
+        tested.append(Estimate(estimate.effect, estimate.value, error, low, high, p, p_holm))
+    return tested
 
 
 def _sign(effect: Effect, cell: dict[str, int]) -> int:

@@ -15,7 +15,7 @@ power of this rule.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -53,26 +53,32 @@ def verdicts(
         share: part of the level; 1 / m if verdicts are by m metrics, whose errors add up to the
             level at most (Bonferroni's inequality).
     """
-    level = (LEVEL if look is None else look.level) * share
-    compared = compare(rows, level)
-    size = max(family if family is not None else len(rows), 1)
+    level = LEVEL
+    if look is not None:
+        level = look.level
+    level *= share
+    if family is None:
+        family = len(rows)
+    family = max(family, 1)
     different, within = set(), set()
     for index, verdict in enumerate(earlier):
         if verdict.is_different and verdict.seed_test:
             different.add(index)
         if verdict.is_within_margin:
             within.add(index)
-    p_values = [row.p_for_holm(metric) for row in compared]
-    tests = [holm_levels(p_values, size, level, frozenset(different))]
-    if margin is not None:
-        p_values = [row.p_equivalent(margin)[0] for row in compared]
-        tests.append(holm_levels(p_values, size, level, frozenset(within)))
-    p_values = [row.bootstrap.p if row.bootstrap else 1.0 for row in compared]
-    p_bootstraps = _adjusted(p_values, size)
+    compared = compare(rows, level)
+    p_different, p_within, p_bootstraps = [], [], []
+    for row in compared:
+        p_different.append(row.p_for_holm(metric))
+        p_within.append(row.p_equivalent(margin or 0.0)[0])
+        p_bootstraps.append(1.0 if row.bootstrap is None else row.bootstrap.p)
+    differ = holm_levels(p_different, family, level, frozenset(different))
+    equal = holm_levels(p_within, family, level, frozenset(within))
+    p_bootstraps = _adjusted(p_bootstraps, family)
     judged = []
     for index, row in enumerate(compared):
-        of_row = [test[index] for test in tests]
-        verdict = _verdict(metric, row, of_row, margin, p_bootstraps[index])
+        p_equal, _ = equal[index]
+        verdict = _verdict(metric, row, differ[index], p_equal, margin, p_bootstraps[index])
         if look is not None:
             before = earlier[index] if earlier else None
             verdict = _at_look(verdict, rows[index], before, look)
@@ -101,10 +107,11 @@ def verdicts_over_looks(
         share: as in `verdicts`.
     """
     judged: list[list[Verdict]] = []
+    earlier: list[Verdict] = []
     common: dict[str, Any] = {"family": family, "margin": margin, "share": share}
     for look, rows in looks:
-        earlier = judged[-1] if judged else ()
-        judged.append(verdicts(metric, rows, look=look, earlier=earlier, **common))
+        earlier = verdicts(metric, rows, look=look, earlier=earlier, **common)
+        judged.append(earlier)
     return judged
 
 
@@ -124,13 +131,13 @@ def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look:
     """The verdict with its look. A row that was settled before stays so, unless its scores speak
     against it now.
     """
-    settled_at = earlier.settled_at if earlier else None
     if earlier is not None and not verdict.is_different and _still_holds(verdict, row, earlier):
         within = verdict.is_within_margin or earlier.is_within_margin
         verdict = replace(verdict, word=earlier.word, is_within_margin=within)
-    return replace(
-        verdict, look=look, settled_at=(settled_at or look.number) if verdict.is_settled else None
-    )
+    settled_at = None
+    if verdict.is_settled:
+        settled_at = (earlier and earlier.settled_at) or look.number
+    return replace(verdict, look=look, settled_at=settled_at)
 
 
 def _still_holds(verdict: Verdict, row: PairedScores, earlier: Verdict) -> bool:
@@ -149,39 +156,38 @@ def _still_holds(verdict: Verdict, row: PairedScores, earlier: Verdict) -> bool:
 def _verdict(
     metric: Metric,
     compared: Comparison,
-    tests: Sequence[tuple[float, float]],
+    difference: tuple[float, float],
+    p_equal: float,
     margin: float | None,
     p_bootstrap: float,
 ) -> Verdict:
-    row, (adjusted, level) = compared.row, tests[0]
-    seed_test, detectable = None, None
-    needed: Callable[[], int | None] | None = None
-    if compared.shared is not None and compared.mean is not None:
-        detectable = compared.detectable(level, compared.n)
-        seed_test = compared.seed_test(level)
-        needed = partial(compared.more_seeds, level)
-    within = (
-        margin is not None
-        and tests[1][0] < LEVEL
-        and compared.p_equivalent(margin)[1] < compared.own_level
-    )
-    return Verdict(
+    """The verdict on a row, by p values after Holm's correction: of `difference`, with the level of
+    its test; `p_equal`, of a difference below the margin; and that of the bootstrap.
+    """
+    row, (p_different, level) = compared.row, difference
+    within = p_equal < LEVEL and compared.p_equivalent(margin or 0.0)[1] < compared.own_level
+    verdict = Verdict(
         metric,
-        _word(metric, compared, adjusted, within),
+        _word(metric, compared, p_different, within),
         compared.n,
         compared.mean,
-        seed_test,
-        adjusted if seed_test else None,
-        detectable,
-        compared.bootstrap,
-        p_bootstrap if compared.bootstrap else None,
-        row.diverged,
-        row.ended or compared.n + row.diverged,
-        margin,
-        within,
+        diverged=row.diverged,
+        ended=row.ended or compared.n + row.diverged,
+        margin=margin,
+        is_within_margin=within,
         shift=row.shift,
         least=row.least + row.shift,
-        needed=needed,
+    )
+    if compared.bootstrap is not None:
+        verdict = replace(verdict, bootstrap=compared.bootstrap, p_bootstrap=p_bootstrap)
+    if compared.shared is None or compared.mean is None:
+        return verdict
+    return replace(
+        verdict,
+        seed_test=compared.seed_test(level),
+        p_seeds=p_different,
+        minimum_detectable=compared.detectable(level, compared.n),
+        needed=partial(compared.more_seeds, level),
     )
 
 
@@ -210,10 +216,10 @@ def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -
     return "as good as base" if within else "cannot tell"
 
 
-def _adjusted(p_values: Sequence[float], family: int) -> list[float]:
+def _adjusted(p_values: list[float], family: int) -> list[float]:
     """Holm's correction over a family of which the p values are a part; the others count as 1."""
     if family == 1:
-        return list(p_values)
+        return p_values
     # Rows that are not printed or have no score yet count as not significant, so that no verdict is
     # withdrawn later.
     return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]

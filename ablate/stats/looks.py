@@ -49,7 +49,7 @@ class Look:
     @property
     def level(self) -> float:
         """Error that this look spends: the level of its verdicts."""
-        before = self.plan[self.number - 2] if self.number > 1 else 0
+        before = (0, *self.plan)[self.number - 1]
         # The fraction first: with a single look it is exactly 1, and the level exactly that of a
         # study without looks.
         return LEVEL * ((self.seeds - before) / self.plan[-1])

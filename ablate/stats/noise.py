@@ -65,13 +65,13 @@ class FurtherSeeds:
 class SeedNoise:
     """Variances of one score over seeds, of base and of rows, each at its index.
 
-    own: of each row alone, from its residuals; base first. None with fewer than two seeds.
+    own: of each row alone, from its residuals; base first.
     pooled: mean over the rows whose variances agree.
     apart: indexes of rows that are significantly noisier than the others; they are not pooled.
     further: seeds that only base has; None if there are fewer than two.
     """
 
-    own: tuple[Variance | None, ...]
+    own: tuple[Variance, ...]
     pooled: Variance
     apart: frozenset[int] = frozenset()
     further: FurtherSeeds | None = None
@@ -91,10 +91,12 @@ class SeedNoise:
         for place, share in ((index, 1.0), (0, 1.0 - self.weight(n))):
             value = self._shared(place) * share
             if place in self.apart:
-                alone.append(Variance(value, self._own(place).df))
+                alone.append(Variance(value, self.own[place].df))
             else:
                 shared.append(value)
-        return (*alone, Variance(sum(shared), self.pooled.df)) if shared else tuple(alone)
+        if shared:
+            alone.append(Variance(sum(shared), self.pooled.df))
+        return tuple(alone)
 
     def own_of_difference(self, index: int, n: int) -> tuple[Variance, ...]:
         """Variance of the difference by the residuals of the row and of base alone.
@@ -103,9 +105,10 @@ class SeedNoise:
         shared variance. All rows have the noise of base in common, so that one of many rows easily
         seems to have little noise besides.
         """
-        row, base = self._own(index), self._own(0)
-        is_base_noisier = base.value > self.pooled.value and index not in self.apart
-        value = max(row.value, self.pooled.value) if is_base_noisier else row.value
+        row, base = self.own[index], self.own[0]
+        value = row.value
+        if base.value > self.pooled.value and index not in self.apart:
+            value = max(value, self.pooled.value)
         of_base = base.value * (1.0 - self.weight(n))
         if self.further is None:
             return (Variance(value + of_base, row.df),)
@@ -113,13 +116,8 @@ class SeedNoise:
 
     def _shared(self, index: int) -> float:
         """The variance with which a row or base counts in the first test."""
-        own = self._own(index).value
+        own = self.own[index].value
         return own if index in self.apart else max(own, self.pooled.value)
-
-    def _own(self, index: int) -> Variance:
-        own = self.own[index]
-        assert own is not None
-        return own
 
 
 def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> SeedNoise:
@@ -131,39 +129,33 @@ def seed_noise(rows: Sequence[Differences], base: BaseScores | None = None) -> S
     the layout is fitted again without them.
 
     Args:
-        rows: differences of each row by seed. Rows with fewer than two seeds are left out.
+        rows: differences of each row by seed: one row or more, each with two seeds or more.
         base: base's scores, where it has seeds that no row has.
     """
-    own: list[Variance | None] = [None] * (len(rows) + 1)
-    fitted = [index for index, row in enumerate(rows, 1) if len(row) > 1]
-    if not fitted:
-        return SeedNoise(tuple(own), Variance(0.0, 1.0))
-    layout = _Layout([rows[index - 1] for index in fitted])
-    kept = list(range(len(fitted) + 1))
+    layout = _Layout(rows)
+    kept = list(range(len(rows) + 1))
     while True:
-        variances = layout.variances(kept)
-        further = _further_seeds(layout, kept, variances, base) if base else None
-        df = max(1.0, sum(layout.n[place] - 1 for place in kept) - (layout.seeds - 1))
+        variances, further = layout.variances(kept), None
+        if base is not None:
+            further = _further_seeds(layout, kept, variances, base)
+        df = max(1.0, sum(variances[place].df for place in kept) - (len(layout.seeds) - 1))
         if further is not None:
-            df += further.base.df - variances[0].df if 0 in kept else 0
+            if 0 in kept:
+                df += further.base.df - variances[0].df
             variances[0] = further.base
         noisiest = _noisiest(variances, kept, df)
         if noisiest is None:
             break
         # One at a time: a very noisy row inflates the pool, behind which a second one may hide.
         kept.remove(noisiest)
-    places = [0, *fitted]
-    for place, variance in zip(places, variances, strict=True):
-        own[place] = variance
-    apart = frozenset(place for number, place in enumerate(places) if number not in kept)
-    pooled = Variance(_pooled([variances[place] for place in kept]), df)
-    return SeedNoise(tuple(own), pooled, apart, further)
+    apart = frozenset(range(len(variances))).difference(kept)
+    return SeedNoise(tuple(variances), Variance(_pooled(variances, kept), df), apart, further)
 
 
-def _pooled(variances: Sequence[Variance]) -> float:
-    """The mean of variances, weighted by their degrees of freedom."""
-    squares = sum(variance.df * variance.value for variance in variances)
-    return squares / sum(variance.df for variance in variances)
+def _pooled(variances: Sequence[Variance], places: Sequence[int]) -> float:
+    """The mean of the variances at these places, weighted by their degrees of freedom."""
+    squares = sum(variances[place].df * variances[place].value for place in places)
+    return squares / sum(variances[place].df for place in places)
 
 
 def _further_seeds(
@@ -177,12 +169,14 @@ def _further_seeds(
 
     Returns: None with fewer than two further scores, or if the seeds show no noise.
     """
-    scores, shared = tuple(base.further.values()), dict(base.shared)
+    scores = tuple(base.further.values())
     rows = [place for place in kept if place]
-    noise = _pooled([variances[place] for place in rows]) if rows else 0.0
+    noise = 0.0
+    if rows:
+        noise = _pooled(variances, rows)
     if len(scores) < 2 or not noise:
         return None
-    effects, of_rows = layout.seed_effects(rows, shared, noise)
+    effects, of_rows = layout.seed_effects(rows, base.shared, noise)
     n, k = len(effects), len(scores)
     from_means = statistics.variance(effects) - of_rows
     spread = statistics.variance(scores)
@@ -201,8 +195,8 @@ def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> 
     remain.
     """
     place = max(kept, key=lambda place: variances[place].value)
-    others = [variances[index] for index in kept if index != place]
-    rest = statistics.fmean(variance.value for variance in others)
+    others = [variances[index].value for index in kept if index != place]
+    rest = statistics.fmean(others)
     # Of two rows alone, neither is the exception.
     if len(others) < 2 or not rest:
         return None
@@ -211,23 +205,18 @@ def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> 
 
 
 class _Layout:
-    """The differences as a matrix of rows x seeds; base, with zeros, is the first row.
-
-    n: number of seeds of each row.
-    seeds: number of all seeds.
-    """
+    """The differences as a matrix of rows x seeds; base, with zeros, is the first row."""
 
     def __init__(self, rows: Sequence[Differences]) -> None:
         import numpy as np
 
-        self.names = sorted({seed for row in rows for seed in row})
-        self.seeds = len(self.names)
-        values, present = [[0.0] * self.seeds], [[1.0] * self.seeds]
-        for row in rows:
-            values.append([row.get(seed, 0.0) for seed in self.names])
-            present.append([float(seed in row) for seed in self.names])
-        self.values, self.present = np.array(values), np.array(present)
-        self.n: list[int] = self.present.sum(axis=1).astype(int).tolist()
+        self.seeds = sorted(set().union(*rows))
+        self.values = np.zeros((len(rows) + 1, len(self.seeds)))
+        self.present = np.ones_like(self.values)
+        for place, row in enumerate(rows, 1):
+            for column, seed in enumerate(self.seeds):
+                self.values[place, column] = row.get(seed, 0.0)
+                self.present[place, column] = seed in row
         # Rounding of equal differences must not pass for noise.
         self.resolution = (1e-12 * (1.0 + float(abs(self.values).max()))) ** 2
 
@@ -245,10 +234,10 @@ class _Layout:
         means = (self.values[rows] * present).sum(axis=1) / present.sum(axis=1)
         centered = (self.values[rows] - means[:, None]) * present
         effects, of_rows = [], []
-        for place, seed in enumerate(self.names):
-            count = float(present[:, place].sum())
+        for column, seed in enumerate(self.seeds):
+            count = float(present[:, column].sum())
             if count and seed in base:
-                effects.append(base[seed] + float(centered[:, place].sum()) / count)
+                effects.append(base[seed] + float(centered[:, column].sum()) / count)
                 of_rows.append(noise / count)
         return effects, statistics.fmean(of_rows)
 
@@ -275,9 +264,10 @@ class _Layout:
         rest = (self.present - share - cross * self.present).sum(axis=1)
         squares = (residuals**2).sum(axis=1)
         variances = []
-        for row, n in enumerate(self.n):
+        for row, n in enumerate(self.present.sum(axis=1).astype(int).tolist()):
             # The fit does not contain a row that is apart, so its residuals lose only its own mean.
-            divisor = rest[row] if row in kept else n - 1
-            value = 0.0 if squares[row] < self.resolution * n else float(squares[row] / divisor)
+            divisor, value = rest[row] if row in kept else n - 1, 0.0
+            if squares[row] >= self.resolution * n:
+                value = float(squares[row] / divisor)
             variances.append(Variance(value, n - 1))
         return variances

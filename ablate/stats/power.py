@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from functools import cache
 
 from ablate.config.training import MAX_SEEDS
@@ -51,8 +52,11 @@ def detectable(
     for _ in range(_DRAWS):
         row = _variance(draw, n - 1)
         # Without further seeds, the residuals of two rows mirror each other.
-        base = row if rows == 1 and not further else _variance(draw, of_base)
-        others = _variance(draw, (n - 1) * (rows - 1)) if rows > 1 else 0.0
+        base, others = row, 0.0
+        if rows > 1 or further:
+            base = _variance(draw, of_base)
+        if rows > 1:
+            others = _variance(draw, (n - 1) * (rows - 1))
         squares = (n - 1) * (row + (rows - 1) * others) + of_base * base
         pooled = squares / ((n - 1) * rows + of_base)
         together = max(row, pooled) + share * max(base, pooled)
@@ -79,13 +83,22 @@ def seeds_to_see(
     """Smallest number of seeds with which `detectable` is at most a difference; None if not even
     1000 are enough.
     """
-    low, high = 1, 2
-    while detectable(high, rows, sd, sentences, level) > difference:
-        if high == MAX_SEEDS:
+    return fewest_seeds(1, lambda n: detectable(n, rows, sd, sentences, level) <= difference)
+
+
+def fewest_seeds(above: int, is_enough: Callable[[int], bool]) -> int | None:
+    """Smallest number of seeds above a number that is enough, by doubling and bisection; None if
+    not even 1000 are.
+    """
+    low, high = above, above + 1
+    while not is_enough(high):
+        if high >= MAX_SEEDS:
             return None
         low, high = high, min(2 * high, MAX_SEEDS)
     while high - low > 1:
         middle = (low + high) // 2
-        enough = detectable(middle, rows, sd, sentences, level) <= difference
-        low, high = (low, middle) if enough else (middle, high)
+        if is_enough(middle):
+            high = middle
+        else:
+            low = middle
     return high

@@ -67,9 +67,9 @@ def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:
     """
     total = events + base_events
     # In whole numbers, which do not round.
-    ways = sum(
-        math.comb(n, k) * math.comb(base_n, total - k) for k in range(events, min(n, total) + 1)
-    )
+    ways = 0
+    for k in range(events, min(n, total) + 1):
+        ways += math.comb(n, k) * math.comb(base_n, total - k)
     return ways / math.comb(n + base_n, total)
 
 
@@ -111,9 +111,9 @@ def holm_levels(
     first = max(1, family - len(settled))
     left, stopped, highest = first, False, 0.0
     of_settled = level / max(1, family - len(settled) + 1)
-    result = {
-        index: (min(1.0, p_values[index] * LEVEL / of_settled), of_settled) for index in settled
-    }
+    result = {}
+    for index in settled:
+        result[index] = (min(1.0, p_values[index] * LEVEL / of_settled), of_settled)
     ordered = sorted(set(range(len(p_values))) - settled, key=p_values.__getitem__)
     for number, index in enumerate(ordered):
         highest = max(highest, min(1.0, p_values[index] * LEVEL * max(1, first - number) / level))
@@ -140,4 +140,6 @@ def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
         ties_y += y1 == y2
     pairs = math.comb(len(x), 2)
     scale = math.sqrt((pairs - ties_x) * (pairs - ties_y))
-    return (concordant - discordant) / scale if scale else None
+    if not scale:
+        return None
+    return (concordant - discordant) / scale

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -85,7 +84,8 @@ class Stream:
         """Add a run: of the chain, of base, or of a proposal; not finite if it diverged."""
         if row in (self.chain[0], self.chain[-1]):
             self._fresh.setdefault(row, []).append(score)
-            self._of_chain += [score] if row == self.chain[-1] else []
+            if row == self.chain[-1]:
+                self._of_chain.append(score)
         else:
             self._fresh = {}
             new = Proposal(row, level(len(self.chain) - 1))
@@ -126,14 +126,13 @@ class Stream:
     @property
     def sd(self) -> float:
         """Standard deviation of a score over seeds, which all rows share; 0 if unknown."""
-        groups: list[Sequence[float]] = [self._of_chain, *self._earlier]
-        groups += [proposal.scores for proposal in self.proposals.values()]
+        of_proposals = [proposal.scores for proposal in self.proposals.values()]
         df, squares = 0, 0.0
-        for group in groups:
-            if len(group) > 1 and math.isfinite(sum(group)):
-                df += len(group) - 1
-                squares += (len(group) - 1) * statistics.variance(group)
-        return math.sqrt(squares / df) if df else 0.0
+        for scores in (self._of_chain, *self._earlier, *of_proposals):
+            if len(scores) > 1 and math.isfinite(sum(scores)):
+                df += len(scores) - 1
+                squares += (len(scores) - 1) * statistics.variance(scores)
+        return math.sqrt(squares / max(1, df))
 
     def runs_missing(self, proposal: Proposal) -> int:
         """Runs of the chain that are needed before a proposal with these runs can be decided."""
@@ -146,7 +145,7 @@ class Stream:
         """
         if len(self.chain) == 1 or self._fresh_missing():
             return None
-        base, chain = (self._fresh[row] for row in (self.chain[0], self.chain[-1]))
+        base, chain = self._fresh[self.chain[0]], self._fresh[self.chain[-1]]
         gain, df = statistics.fmean(chain) - statistics.fmean(base), len(chain) + len(base) - 2
         half = critical_t(LEVEL, df) * self.sd * math.sqrt(1 / len(chain) + 1 / len(base))
         return gain, gain - half, gain + half
@@ -168,8 +167,12 @@ class Stream:
         return self._fresh_missing() if len(self.chain) > 1 else {}
 
     def _fresh_missing(self) -> dict[str, int]:
-        counts = {row: len(self._fresh.get(row, ())) for row in (self.chain[0], self.chain[-1])}
-        return {row: RUNS_OF_CHAIN - n for row, n in counts.items() if n < RUNS_OF_CHAIN}
+        missing = {}
+        for row in (self.chain[0], self.chain[-1]):
+            count = len(self._fresh.get(row, ()))
+            if count < RUNS_OF_CHAIN:
+                missing[row] = RUNS_OF_CHAIN - count
+        return missing
 
     @property
     def next_steps(self) -> list[str]:

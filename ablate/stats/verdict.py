@@ -69,8 +69,9 @@ class Verdict:
         """Seeds to add so that a difference as large as the observed one is found with a
         probability of 80 %; None if no number would do.
         """
-        undecided = self.word == "cannot tell" and not self.is_of_survivors
-        return self.needed() if self.needed and undecided else None
+        if self.needed is None or self.word != "cannot tell" or self.is_of_survivors:
+            return None
+        return self.needed()
 
     @property
     def interval(self) -> tuple[float, float] | None:
@@ -129,17 +130,16 @@ class Verdict:
             seeds = f"{self.diverged} of {plural(self.ended, 'seed')}"
             if self.ended == 1:
                 seeds = "its only seed"
-            diverged = f"diverged with {seeds}"
-            return diverged if self.word == "diverged" else f"{self.word}: {diverged}"
+            if self.word == "diverged":
+                return f"diverged with {seeds}"
+            return f"{self.word}: diverged with {seeds}"
         phrases = [self._over_seeds(reference)]
         if self.diverged:
             phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
-            noise = "beyond" if self.p_bootstrap < LEVEL else "within"
-            phrases.append(
-                f"{noise} the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)}), "
-                f"not the seeds' noise"
-            )
+            noise = f"the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)})"
+            side = "beyond" if self.p_bootstrap < LEVEL else "within"
+            phrases.append(f"{side} {noise}, not the seeds' noise")
         if self.look is not None and self.settled_at is not None:
             phrases.append(f"since {Look(self.settled_at, self.look.plan).text}")
         return "; ".join(phrases)
@@ -163,8 +163,9 @@ class Verdict:
 
         `>100` if the metric cannot differ by so much.
         """
-        detectable = self.minimum_detectable
-        return "" if detectable is None else self.metric.size_text(detectable)
+        if self.minimum_detectable is None:
+            return ""
+        return self.metric.size_text(self.minimum_detectable)
 
     @property
     def margin_text(self) -> str:
@@ -178,8 +179,9 @@ class Verdict:
         if self.word == "as good as base":
             return f"as good as {reference} within {self.margin_text} {title}"
         if self.word != "cannot tell":
-            within = f", but within {self.margin_text} {title} of {reference}"
-            return f"{self.word}{within}" if self.is_within_margin else self.word
+            if not self.is_within_margin:
+                return self.word
+            return f"{self.word}, but within {self.margin_text} {title} of {reference}"
         if self.is_early and self.look is not None:
             return f"cannot tell before {self.look.text}"
         if self.n == 1:

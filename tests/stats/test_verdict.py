@@ -424,7 +424,7 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
         (p * 1.001, LEVEL, False),
     ):
         near = compared(0.1, -0.1, 0.1, own_level=own_level)
-        verdict = _verdict(BLEU, near, [(1.0, LEVEL), (adjusted, LEVEL)], 0.5, 1.0)
+        verdict = _verdict(BLEU, near, (1.0, LEVEL), adjusted, 0.5, 1.0)
         assert (verdict.is_within_margin, verdict.word) == (
             within,
             "as good as base" if within else "cannot tell",
@@ -487,6 +487,15 @@ def test_a_row_without_any_seed_or_noise_has_no_evidence():
     )
     assert Comparison(nothing, None).p_for_holm(BLEU) == 1.0
     assert Comparison(paired(-1.0), None).p_for_holm(BLEU) == 1.0
+
+
+def test_rows_of_one_seed_without_an_effect_or_of_no_seed_have_no_noise_and_change_that_of_no_other():
+    rows, silent = noisy(4), [paired(5.0), paired(0.0, 0.0, 0.0), paired()]
+    assert (
+        compare([silent[0], *rows[:2], silent[1], *rows[2:], silent[2]], LEVEL)[1::3]
+        == (compare(rows, LEVEL)[::2])
+    )
+    assert [(row.shared, row.own) for row in compare(silent, LEVEL)] == [(None, None)] * 3
 
 
 def test_the_noise_of_the_test_sentences_is_the_variance_of_the_bootstrap():
