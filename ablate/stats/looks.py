@@ -54,6 +54,10 @@ class Look:
         # study without looks.
         return LEVEL * ((self.seeds - before) / self.plan[-1])
 
+    def as_json(self) -> dict[str, float]:
+        """The look for scripts."""
+        return {"seeds": self.seeds, "level": self.level, "spent": self.spent}
+
     @property
     def text(self) -> str:
         """`look 1 of 3 (3 of 8 seeds)`."""

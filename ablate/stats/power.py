@@ -61,8 +61,9 @@ def detectable(
         pooled = squares / ((n - 1) * rows + of_base)
         together = max(row, pooled) + share * max(base, pooled)
         shared_limit = math.hypot(shared_t * sd * math.sqrt(together / n), shared_z * sentences)
-        of_row = max(row, pooled) if base > pooled else row
-        alone = row_t**2 * of_row + base_t**2 * share * base
+        if base > pooled:
+            row = max(row, pooled)
+        alone = row_t**2 * row + base_t**2 * share * base
         own_limit = math.hypot(sd * math.sqrt(alone / n), z * sentences)
         # A difference has the noise of the row and that of base.
         noise = draw.gauss(0, 1) * math.hypot(sd * math.sqrt((1 + share) / n), sentences)

@@ -143,7 +143,7 @@ class Stream:
         """What the chain has gained over base, with its 95 % interval: by runs since the last one
         of a proposal, which no choice has favored. None without RUNS_OF_CHAIN of both.
         """
-        if len(self.chain) == 1 or self._fresh_missing():
+        if len(self.chain) == 1 or self.runs_last:
             return None
         base, chain = self._fresh[self.chain[0]], self._fresh[self.chain[-1]]
         gain, df = statistics.fmean(chain) - statistics.fmean(base), len(chain) + len(base) - 2
@@ -164,13 +164,10 @@ class Stream:
     @property
     def runs_last(self) -> dict[str, int]:
         """Runs that say what the chain has gained, after those of all proposals, by row."""
-        return self._fresh_missing() if len(self.chain) > 1 else {}
-
-    def _fresh_missing(self) -> dict[str, int]:
         missing = {}
         for row in (self.chain[0], self.chain[-1]):
             count = len(self._fresh.get(row, ()))
-            if count < RUNS_OF_CHAIN:
+            if count < RUNS_OF_CHAIN and len(self.chain) > 1:
                 missing[row] = RUNS_OF_CHAIN - count
         return missing
 
