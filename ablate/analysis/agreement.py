@@ -27,12 +27,6 @@ class Agreement:
     rows: int
     tau: dict[str, float | None]
 
-    @property
-    def taus(self) -> str:
-        """`+0.80 / no order`."""
-        taus = ("no order" if tau is None else f"{tau:+.2f}" for tau in self.tau.values())
-        return " / ".join(taus)
-
 
 def agreements(table: Table) -> list[Agreement]:
     """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
@@ -75,8 +69,11 @@ def agreement_lines(table: Table) -> list[str]:
     titles = " / ".join(table.study.task.metrics[name].title for name in groups[0].tau)
     parts = []
     for agreement in groups:
+        taus = []
         name = "all" if agreement.group == "all" else f"({agreement.group})"
-        parts.append(f"{name} {agreement.taus} (k = {agreement.rows})")
+        for tau in agreement.tau.values():
+            taus.append("no order" if tau is None else f"{tau:+.2f}")
+        parts.append(f"{name} {' / '.join(taus)} (k = {agreement.rows})")
     how = (
         f"Order of rows against the paper's, Kendall's tau-b of {titles} (1 equal, -1 reversed), "
         f"base included: "

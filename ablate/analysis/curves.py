@@ -58,35 +58,37 @@ class Curve:
     @property
     def points(self) -> dict[int, tuple[tuple[float, float], ...]]:
         """(cost, perplexity) of each evaluation by seed; only seeds whose cost is known."""
-        points = {seed: self.along(self.axis, seed) for seed in self.by_seed}
-        return {seed: of_seed for seed, of_seed in points.items() if of_seed}
+        points = {}
+        for seed in self.by_seed:
+            if of_seed := self.along(self.axis, seed):
+                points[seed] = of_seed
+        return points
 
     @property
     def mean(self) -> tuple[tuple[float, float], ...]:
         """Geometric mean over seeds, which is the mean of the loss, at the steps that all seeds
         have.
         """
-        values = {seed: dict(self.by_seed[seed]) for seed in self.points}
-        if not values:
-            return ()
-        # Only common steps: a mean over fewer seeds would jump where a seed ends.
+        seeds, by_step = self.points.keys(), dict[int, list[tuple[float, float]]]()
+        for seed in seeds:
+            for step, value in self.by_seed[seed]:
+                cost = self.cost(self.axis, seed, step)
+                if cost is not None:
+                    by_step.setdefault(step, []).append((cost, value))
         means = []
-        for step in sorted(set.intersection(*map(set, values.values()))):
-            of_step = [by_step[step] for by_step in values.values()]
-            means.append((self._mean_cost(values, step), _geometric(of_step)))
+        for _, points in sorted(by_step.items()):
+            # Only common steps: a mean over fewer seeds would jump where a seed ends.
+            if len(points) == len(seeds):
+                costs, values = zip(*points, strict=True)
+                # Equal costs as they are: a step is a whole number.
+                mean = costs[0] if len(set(costs)) == 1 else sum(costs) / len(costs)
+                means.append((mean, _geometric(values)))
         return tuple(means)
 
     @property
     def top(self) -> float:
         """The largest perplexity of any evaluation."""
         return max(value for points in self.by_seed.values() for _, value in points)
-
-    def _mean_cost(self, seeds: Iterable[int], step: int) -> float:
-        if self.axis == "step":
-            return step  # a whole number
-        costs = [self.cost(self.axis, seed, step) for seed in seeds]
-        known = [cost for cost in costs if cost is not None]
-        return known[0] if len(set(known)) == 1 else sum(known) / len(known)
 
     def along(self, axis: str, seed: int) -> tuple[tuple[float, float], ...]:
         """(cost, perplexity) of each evaluation of a seed along one of AXES; empty while the cost
@@ -127,12 +129,10 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
     curves: list[Curve] = []
     seen: set[str] = set()
     for row in table.rows:
-        runs = table.study.runs_of(row.row)
-        # The same runs would give the same curve.
-        if {run.id for run in runs} <= seen:
-            continue
-        seen |= {run.id for run in runs}
-        curves.append(curve_of(table, row, results))
+        ids = {run.run.id for run in row.runs}
+        if not ids <= seen:  # the same runs would give the same curve
+            curves.append(curve_of(table, row, results))
+        seen |= ids
     return curves
 
 
@@ -147,10 +147,12 @@ def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
         with suppress(StoreError):  # a curve without this seed; the table names the damaged file
             log = log_of(results.run(run.run.id), run.result)
         if points := evaluations(log):
-            by_seed[seed] = points
-            tokens[seed] = {line.step: line.tokens for line in log}
-            losses = ((line.step, line.loss) for line in log if line.loss is not None)
-            learned[seed] = tuple((step, math.exp(loss)) for step, loss in losses)
+            by_seed[seed], tokens[seed], trained = points, {}, []
+            for line in log:
+                tokens[seed][line.step] = line.tokens
+                if line.loss is not None:
+                    trained.append((line.step, math.exp(line.loss)))
+            learned[seed] = tuple(trained)
         if run.seconds and run.steps:
             seconds[seed] = run.seconds / run.steps
     label, group, base = row.row.label, row.row.group, row.row.base
@@ -196,8 +198,10 @@ class SpeedUp:
         """95 % t interval of the geometric mean over seeds; None below two seeds, or without a
         spread.
         """
-        test = paired_t_test([math.log(ratio) for ratio in self.ratios.values()])
-        return None if self.missed or test is None else (math.exp(test.low), math.exp(test.high))
+        test = paired_t_test(list(map(math.log, self.ratios.values())))
+        if self.missed or test is None:
+            return None
+        return math.exp(test.low), math.exp(test.high)
 
     @property
     def text(self) -> str:
@@ -207,17 +211,19 @@ class SpeedUp:
             return f"not reached ({self.missed} of {seeds})"
         if self.mean is None:
             return ""
-        interval = "" if self.interval is None else " [{:.2f}, {:.2f}]".format(*self.interval)
-        return f"{self.mean:.2f}{interval}"
+        if self.interval is None:
+            return f"{self.mean:.2f}"
+        low, high = self.interval
+        return f"{self.mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def speed_ups(curves: Sequence[Curve], base: Curve) -> dict[str, dict[str, SpeedUp]]:
-    """The speed-up of every row but base, by row and axis. Pairs are made by seed."""
-    return {
-        curve.row: {axis: speed_up(curve, base, axis) for axis in AXES}
-        for curve in curves
-        if curve is not base
-    }
+    """The speed-up of every row of a base, by row and axis. Pairs are made by seed."""
+    of_rows: dict[str, dict[str, SpeedUp]] = {}
+    for curve in curves:
+        if curve.base == base.row and curve is not base:
+            of_rows[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
+    return of_rows
 
 
 def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
@@ -225,7 +231,7 @@ def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
     every: dict[str, dict[str, SpeedUp]] = {}
     for base in curves:
         if base.group == "base" and base.by_seed:
-            every |= speed_ups([curve for curve in curves if curve.base == base.row], base)
+            every |= speed_ups(curves, base)
     return every
 
 

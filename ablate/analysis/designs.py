@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import plural
-from ablate.stats.factorial import effects
+from ablate.stats.factorial import Estimate, effects
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
 from ablate.study.designs import FactorialDesign, PathDesign
 from ablate.study.pruning import SHARE, Pruning
@@ -34,6 +33,11 @@ class Contrast:
     high: float | None = None
     p: float | None = None
 
+    @staticmethod
+    def of(estimate: Estimate) -> Contrast:
+        """The contrast of an effect of a design."""
+        return Contrast(estimate.value, estimate.low, estimate.high, estimate.p_holm)
+
     def as_json(self) -> dict[str, float | None]:
         """The effect for scripts."""
         return {"value": self.value, "low": self.low, "high": self.high, "p_holm": self.p}
@@ -49,7 +53,7 @@ class Contrast:
         """`better` or `worse` if the effect is significant."""
         if self.value is None or self.p is None or self.p >= LEVEL:
             return ""
-        return "better" if (self.value > 0) == metric.more_is_better else "worse"
+        return "better" if metric.is_better(self.value) else "worse"
 
 
 @dataclass(frozen=True)
@@ -94,7 +98,9 @@ def design_effects(table: Table) -> list[DesignEffects]:
     for row in table.rows:
         if isinstance(row.row.tuning, Pruning):
             effects.append(_screen(row.row.label, row.row.tuning))
-    return effects + [_paths(table, group, designs) for group, designs in paths.items()]
+    for group, of_group in paths.items():
+        effects.append(_paths(table, group, of_group))
+    return effects
 
 
 def look_note(table: Table) -> Iterator[str]:
@@ -139,9 +145,8 @@ def base_name(base: TableRow) -> str:
 
 
 def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
-    rows = {row.row.label: row for row in table.rows}
-    cells = [rows.get(label) for label in design.rows]
-    names = tuple(_effect_name(design, effect) for effect in design.fraction.contrasts())
+    cells = list(map(table.by_label.get, design.rows))
+    names = tuple(design.alias_line(effect, 2) for effect in design.fraction.contrasts())
     levels = [f"{name}: {low} to {high}" for name, (low, high) in design.levels.items()]
     notes = [
         f"Levels: {', '.join(levels)}.",
@@ -151,40 +156,33 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
     ]
     by_metric: dict[str, tuple[Contrast, ...]] = {}
     for metric in table.compared:
-        scores = [list(row.scores[metric.name].on_scale.values()) if row else [] for row in cells]
-        if all(scores):
+        scores = []
+        for row in cells:
+            if row is not None and row.scores[metric.name].n:
+                scores.append(list(row.scores[metric.name].on_scale.values()))
+        if len(scores) == len(cells):
             estimates = effects(design.fraction, scores, table.level)
-            by_metric[metric.name] = tuple(
-                Contrast(effect.value, effect.low, effect.high, effect.p_holm)
-                for effect in estimates
-            )
+            by_metric[metric.name] = tuple(map(Contrast.of, estimates))
     notes += _factorial_notes(table, cells, by_metric)
     title = f"{design.group}: {design.title}"
     return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))
 
 
-def _effect_name(design: FactorialDesign, effect: frozenset[str]) -> str:
-    """An effect, with its shortest aliases in a fraction."""
-    texts = [design.fraction.text(effect)]
-    for alias, sign in design.fraction.aliases(effect).items():
-        if len(alias) <= 2:
-            texts.append(design.fraction.signed_text(alias, sign))
-    return " = ".join(texts)
-
-
 def _factorial_notes(
     table: Table, cells: list[TableRow | None], by_metric: Mapping[str, tuple[Contrast, ...]]
 ) -> Iterator[str]:
-    counts = [row.scores[table.main.name].n if row else 0 for row in cells]
+    counts = []
+    for row in cells:
+        counts.append(0 if row is None else row.scores[table.main.name].n)
+    contrasts = itertools.chain.from_iterable(by_metric.values())
     if missing := counts.count(0):
         yield (
             f"{missing} of {plural(len(cells), 'cell')} have no score yet; effects need all of "
             f"them."
         )
-    elif any(effect.low is None for contrasts in by_metric.values() for effect in contrasts):
-        why = (
-            "No spread over the seeds of any cell" if max(counts) > 1 else "One score in each cell"
-        )
+    elif any(contrast.low is None for contrast in contrasts):
+        several = "No spread over the seeds of any cell"
+        why = several if max(counts) > 1 else "One score in each cell"
         yield f"{why}: the error, and so intervals and p values, are unknown."
     else:
         yield (
@@ -198,13 +196,11 @@ def _factorial_notes(
 
 def _diverged(rows: Iterable[TableRow | None]) -> Iterator[str]:
     count = 0
-    for row in rows:
-        count += list(row.states.values()).count("diverged") if row else 0
+    for row in filter(None, rows):
+        count += list(row.states.values()).count("diverged")
     if count:
-        yield (
-            f"{plural(count, 'run')} diverged and {'has' if count == 1 else 'have'} no score in "
-            f"these effects."
-        )
+        have = "has" if count == 1 else "have"
+        yield f"{plural(count, 'run')} diverged and {have} no score in these effects."
 
 
 # Screens
@@ -214,11 +210,15 @@ def _screen(label: str, screen: Pruning) -> DesignEffects:
     rises, fraction = screen.rises, screen.fraction
     names = []
     for part in fraction.factors:
-        word = "awaited" if part not in rises else "removed" if part in screen.removed else "kept"
+        word = "kept"
+        if part not in rises:
+            word = "awaited"
+        elif part in screen.removed:
+            word = "removed"
         names.append(f"{part}: {word}")
-    contrasts = tuple(
-        Contrast(rise.value, rise.low, rise.high, rise.p_holm) for rise in rises.values()
-    )
+    by_metric = {}
+    if rises:
+        by_metric[PPL.name] = tuple(map(Contrast.of, rises.values()))
     notes = [
         f"The rise of the dev loss without a part, over {len(screen.candidates)} recipes that keep "
         f"and lack the other parts equally often. A part is removed if it is below "
@@ -229,7 +229,6 @@ def _screen(label: str, screen: Pruning) -> DesignEffects:
         f"the screen has not used.",
     ]
     title = f"{label}: screen of {plural(len(names), 'part')}"
-    by_metric = {PPL.name: contrasts} if contrasts else {}
     return DesignEffects(label, title, tuple(names), False, by_metric, tuple(notes))
 
 
@@ -242,22 +241,25 @@ class _Pair(NamedTuple):
     name: str
     row: TableRow | None
     base: TableRow | None
+    is_addition: bool = False
 
 
 def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
     """One table for all paths of a group: each part added to base, and left out of the whole."""
-    rows = {row.row.label: row for row in table.rows}
-    present = [rows[label] for label in designs[0].rows if label in rows]
-    base = rows[present[0].row.base] if present else table.rows[0]
+    rows, base = table.by_label, table.rows[0]
+    for label in designs[0].rows:
+        if label in rows:
+            base = rows[rows[label].row.base]
     pairs: list[_Pair] = []
     for design in designs:
         for part, label in zip(design.parts, design.rows, strict=True):
             if design.way == "add-one-in":
-                pairs.append(_Pair(f"{part}, added to base", rows.get(label), base))
+                pairs.append(_Pair(f"{part}, added to base", rows.get(label), base, True))
             else:
                 whole = rows.get(design.whole)
                 pairs.append(_Pair(f"{part}, in all others", whole, rows.get(label)))
     pairs.append(_Pair("all parts", rows.get(designs[0].whole), base))
+    names, rows_of_pairs, *_ = zip(*pairs, strict=True)
     by_metric = {}
     for metric in table.compared:
         by_metric[metric.name] = _differences(pairs, metric.name, table.level)
@@ -268,18 +270,18 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         "seeds, Holm-corrected over these lines; none without a spread.",
         *look_note(table),
         *bound_notes(table),
-        *_sum_note(table, designs, by_metric),
-        *_diverged(pair.row for pair in pairs),
+        *_sum_note(table.main, pairs, by_metric[table.main.name]),
+        *_diverged(rows_of_pairs),
     ]
     ways = " and ".join(dict.fromkeys(design.way for design in designs))
-    names = tuple(pair.name for pair in pairs)
     return DesignEffects(group, f"{group}: {ways}", names, False, by_metric, tuple(notes))
 
 
 def _differences(pairs: list[_Pair], metric: str, level: float) -> tuple[Contrast, ...]:
     contrasts = [Contrast()] * len(pairs)
-    removed: list[tuple[int, list[float], float]] = []
-    for index, (_, row, base) in enumerate(pairs):
+    removed: dict[int, list[float]] = {}
+    p_values = []
+    for index, (_, row, base, _) in enumerate(pairs):
         if row is None or base is None:
             continue
         if row.row.base == base.row.label and metric in row.verdicts:
@@ -287,13 +289,15 @@ def _differences(pairs: list[_Pair], metric: str, level: float) -> tuple[Contras
             low, high = verdict.interval or (None, None)
             contrasts[index] = Contrast(verdict.mean, low, high, verdict.p)
             continue
-        differences = list(row.scores[metric].minus(base.scores[metric]).by_seed.values())
+        without = row.scores[metric].minus(base.scores[metric])
+        differences = list(without.by_seed.values())
         test = paired_t_test(differences)
-        contrasts[index] = Contrast(Scores(dict(enumerate(differences))).mean)
+        contrasts[index] = Contrast(without.mean)
         if test is not None:
-            removed.append((index, differences, test.p))
-    levels = holm_levels([p for _, _, p in removed], len(removed), level)
-    for (index, differences, _), (p, own_level) in zip(removed, levels, strict=True):
+            removed[index] = differences
+            p_values.append(test.p)
+    levels = holm_levels(p_values, len(p_values), level)
+    for (index, differences), (p, own_level) in zip(removed.items(), levels, strict=True):
         test = paired_t_test(differences, own_level)
         assert test is not None
         contrasts[index] = Contrast(test.mean, test.low, test.high, p)
@@ -301,19 +305,17 @@ def _differences(pairs: list[_Pair], metric: str, level: float) -> tuple[Contras
 
 
 def _sum_note(
-    table: Table, designs: list[PathDesign], by_metric: Mapping[str, tuple[Contrast, ...]]
+    metric: Metric, pairs: Sequence[_Pair], contrasts: Sequence[Contrast]
 ) -> Iterator[str]:
     """The sum of the single additions beside the whole: parts that do not add up interact."""
-    contrasts, metric, start = by_metric[table.main.name], table.main, 0
-    for design in designs:
-        end = start + len(design.parts)
-        if design.way == "add-one-in":
-            singles = [contrast.value for contrast in contrasts[start:end]]
-            total, whole = sum(value or 0.0 for value in singles), contrasts[-1].value
-            if whole is not None and None not in singles:
-                yield (
-                    f"The single additions sum to {metric.difference_text(total)} {metric.title}; "
-                    f"all parts together give {metric.difference_text(whole)}."
-                )
-            return
-        start = end
+    total, additions, whole = 0.0, 0, contrasts[-1].value
+    for pair, contrast in zip(pairs, contrasts, strict=True):
+        if pair.is_addition:
+            if contrast.value is None:
+                return
+            total, additions = total + contrast.value, additions + 1
+    if additions and whole is not None:
+        yield (
+            f"The single additions sum to {metric.difference_text(total)} {metric.title}; "
+            f"all parts together give {metric.difference_text(whole)}."
+        )

@@ -51,10 +51,14 @@ class RowOverSizes:
         """`holds` if all mean differences have one sign, `changes` if not; empty if one is missing
         or all are 0.
         """
-        means = [rung.difference.mean for rung in self.rungs]
-        if None in means or not any(means):
+        signs = set()
+        for rung in self.rungs:
+            mean = rung.difference.mean
+            if mean is None:
+                return ""
+            signs.add((mean > 0) - (mean < 0))
+        if signs <= {0}:
             return ""
-        signs = {math.copysign(1, mean) if mean else 0 for mean in means if mean is not None}
         return "holds" if len(signs) == 1 else "changes"
 
     @property
@@ -62,15 +66,16 @@ class RowOverSizes:
         """Slope of the difference per tenfold parameters of base, by seed; only seeds with every
         size.
         """
-        if len({rung.params for rung in self.rungs}) < 2:
-            return {}
-        seeds = set.intersection(*(set(rung.difference.by_seed) for rung in self.rungs))
         # Base 10, so that a slope is the change for ten times the parameters.
-        x = [math.log10(rung.params) for rung in self.rungs]
+        x, differences = [], dict[int, list[float]]()
+        for rung in self.rungs:
+            x.append(math.log10(rung.params))
+            for seed, difference in rung.difference.by_seed.items():
+                differences.setdefault(seed, []).append(difference)
         slopes = {}
-        for seed in sorted(seeds):
-            y = [rung.difference.by_seed[seed] for rung in self.rungs]
-            slopes[seed] = statistics.linear_regression(x, y).slope
+        for seed, y in sorted(differences.items()):
+            if len(y) == len(x) and len(set(x)) > 1:
+                slopes[seed] = statistics.linear_regression(x, y).slope
         return slopes
 
     @property
@@ -106,24 +111,24 @@ class Ladder:
     @property
     def has_differences(self) -> bool:
         """Whether some row has a score at some size, and the sizes differ."""
-        return len(set(self.sizes.values())) > 1 and any(
-            rung.difference.n for row in self.rows for rung in row.rungs
-        )
+        has_scores = any(rung.difference.n for row in self.rows for rung in row.rungs)
+        return has_scores and len(set(self.sizes.values())) > 1
 
     def tau(self, first: str, second: str) -> float | None:
         """Kendall's tau-b of the rows' mean differences at two sizes; None while one is missing."""
         order = list(self.sizes)
-        before, after = [], []
+        means, means_then = [], []
         for row in self.rows:
-            means = [row.rungs[order.index(size)].difference.mean for size in (first, second)]
-            if means[0] is not None and means[1] is not None:
-                before.append(means[0])
-                after.append(means[1])
-        return kendall_tau_b(before, after) if len(before) > 1 else None
+            mean = row.rungs[order.index(first)].difference.mean
+            then = row.rungs[order.index(second)].difference.mean
+            if mean is not None and then is not None:
+                means.append(mean)
+                means_then.append(then)
+        return kendall_tau_b(means, means_then) if len(means) > 1 else None
 
     def as_json(self) -> dict[str, Any]:
         """The ladder for scripts."""
-        rows = [row.as_json() for row in self.rows]
+        rows = list(map(RowOverSizes.as_json, self.rows))
         return {"metric": self.metric.name, "sizes": dict(self.sizes), "rows": rows}
 
 
@@ -137,14 +142,15 @@ def ladders(table: Table) -> list[Ladder]:
 
 def _ladder(table: Table, metric: Metric) -> Ladder:
     rungs: dict[str, list[Rung]] = {}
+    sizes = {}
     for base in table.bases:
+        sizes[base.row.size] = base.params
         rows = table.rows_of(base)
         ranks = _ranks([base, *rows], metric)
         for row in rows:
             difference = row.scores[metric.name].minus(base.scores[metric.name])
             rung = Rung(base.row.size, base.params, difference, ranks.get(row.row.label))
             rungs.setdefault(row.row.name, []).append(rung)
-    sizes = {base.row.size: base.params for base in table.bases}
     common = []
     for name, of_row in rungs.items():
         if len(of_row) == len(sizes):  # every size has it
@@ -177,8 +183,10 @@ def ladder_notes(ladder: Ladder) -> Iterator[str]:
         "uncorrected."
     )
     yield from ladder.notes
-    sizes = list(ladder.sizes)
-    taus = [(a, b, ladder.tau(a, b)) for a, b in itertools.pairwise(sizes)]
-    texts = [f"{a} to {b} {number(tau, 2)}" for a, b, tau in taus if tau is not None]
+    texts = []
+    for size, following in itertools.pairwise(ladder.sizes):
+        tau = ladder.tau(size, following)
+        if tau is not None:
+            texts.append(f"{size} to {following} {number(tau, 2)}")
     if texts:
         yield f"Order of the rows from one size to the next, Kendall's tau-b: {', '.join(texts)}."

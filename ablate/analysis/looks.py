@@ -8,13 +8,14 @@ if they were changed afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
-from ablate.analysis.results import RunResult, paired_scores, read_runs
+from ablate.analysis.results import RunResult, by_row, of_seeds, paired_scores, read_runs
 from ablate.errors import StoreError
 from ablate.formatting import first_few, percent, plural
+from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
 from ablate.stats.significance import LEVEL
@@ -77,12 +78,9 @@ class Position:
     def as_json(self) -> dict[str, Any]:
         """The looks for scripts: those planned, and those judged with the error that they spend."""
         assert self.study.looks is not None
-        judged = []
-        for look in self.judged:
-            judged.append({"seeds": look.seeds, "level": look.level, "spent": look.spent})
         return {
             "plan": list(self.study.looks.plan),
-            "judged": judged,
+            "judged": list(map(Look.as_json, self.judged)),
             "not_settled": list(self.open_rows) if self.judged else None,
             "stopped_early": self.stopped_early,
         }
@@ -117,46 +115,41 @@ def position_of_runs(
     every run is done or diverged: a failed run may still be made.
     """
     assert study.looks is not None
-    judged: list[Look] = []
-    open_rows: tuple[str, ...] = ()
+    position = Position(study)
     for look in looks_of(study.looks.plan):
-        seeds = study.seeds[: look.seeds]
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
-            return Position(study, tuple(judged), open_rows, look)
-        of_look = [run for run in runs if run.run.seed in seeds]
-        lacks_score = any(
-            run.state == "done" and {*study.judged} - run.scores.keys() for run in of_look
-        )
-        if lacks_score or not all(map(has_ended, of_look)):
-            return Position(study.with_first_seeds(look.seeds), tuple(judged), open_rows, look)
-        judged.append(look)
-        open_rows = _open_rows(study, runs, judged)
-        if not open_rows and all(run.state != "failed" for run in of_look):
-            return Position(study.with_first_seeds(look.seeds), tuple(judged))
-    return Position(study, tuple(judged), open_rows)
+            return replace(position, next=look)
+        first, of_look = study.with_first_seeds(look.seeds), study.seeds[: look.seeds]
+        may_go_on = False
+        for run in of_seeds(runs, of_look):
+            lacks_score = run.state == "done" and not run.scores.keys() >= {*study.judged}
+            if lacks_score or not has_ended(run):
+                return replace(position, study=first, next=look)
+            may_go_on |= run.state == "failed"
+        judged = (*position.judged, look)
+        position = Position(study, judged, _open_rows(study, runs, judged))
+        if not position.open_rows and not may_go_on:
+            return replace(position, study=first)
+    return position
 
 
 def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) -> tuple[str, ...]:
     """Labels of the rows that are not settled at the last of the looks in each metric that verdicts
     are by, or that lack a run.
     """
-    by_row: dict[str, list[RunResult]] = {row.label: [] for row in study.rows}
-    for run in runs:
-        by_row[run.row.label].append(run)
-    seeds = study.seeds[: judged[-1].seeds]
-    is_open: set[str] = set()
-    for base in (row for row in study.rows if row.is_base):
-        rows = [row for row in study.rows if row.base == base.label and not row.is_base]
-        of_rows = [by_row[row.label] for row in rows]
+    of_rows = by_row(runs)
+    is_open = dict.fromkeys(study.by_label, False)
+    for run in of_seeds(runs, study.seeds[: judged[-1].seeds]):
+        is_open[run.row.label] |= run.state == "failed" and not run.row.is_base
+    for base in study.bases:
+        rows, family = study.rows_of(base), study.family(base)
+        of_family = [of_rows[row.label] for row in rows]
         for metric in study.judged:
-            judgments = verdicts_of_rows(
-                study, metric, by_row[base.label], of_rows, study.family(base), judged
-            )
+            of_base = of_rows[base.label]
+            judgments = verdicts_of_rows(study, metric, of_base, of_family, family, judged)
             for row, verdict in zip(rows, judgments, strict=True):
-                states = [run.state for run in by_row[row.label] if run.run.seed in seeds]
-                if not verdict.is_settled or "failed" in states:
-                    is_open.add(row.label)
-    return tuple(row.label for row in study.rows if row.label in is_open)
+                is_open[row.label] |= not verdict.is_settled
+    return tuple(filter(is_open.__getitem__, is_open))
 
 
 def verdicts_of_rows(
@@ -177,21 +170,20 @@ def verdicts_of_rows(
         family: number of rows that Holm's correction covers.
         looks: that have been judged; None for a study without looks.
     """
-    measured, margin = study.task.metrics[metric], study.margins.get(metric)
-    share = study.share_of_level(metric)
+    measured = study.task.metrics[metric]
+    rule: dict[str, Any] = {"family": family, "margin": study.margins.get(metric)}
+    rule["share"] = study.share_of_level(metric)
+
+    def pairs(seeds: Sequence[int], further: Sequence[int] = ()) -> list[PairedScores]:
+        return [paired_scores(measured, row, base, seeds, further) for row in rows]
+
     if looks is None:
-        further = study.further_seeds
-        pairs = [paired_scores(measured, row, base, study.seeds, further) for row in rows]
-        return verdicts(measured, pairs, family=family, margin=margin, share=share)
+        return verdicts(measured, pairs(study.seeds, study.further_seeds), **rule)
     if not looks:
         assert study.looks is not None
-        pairs = [paired_scores(measured, row, base, study.seeds) for row in rows]
-        return verdicts_before(measured, pairs, looks_of(study.looks.plan)[0])
-    at_each = [
-        (look, [paired_scores(measured, row, base, study.seeds[: look.seeds]) for row in rows])
-        for look in looks
-    ]
-    return verdicts_over_looks(measured, at_each, family=family, margin=margin, share=share)[-1]
+        return verdicts_before(measured, pairs(study.seeds), looks_of(study.looks.plan)[0])
+    at_looks = [(look, pairs(study.seeds[: look.seeds])) for look in looks]
+    return verdicts_over_looks(measured, at_looks, **rule)[-1]
 
 
 def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:
@@ -225,10 +217,8 @@ def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str],
     if not before:
         return LEVEL, [], []
     bound = error_of_plans([*before, plan_of_seeds(study)])
-    counts = sorted({count for plan in before for count in plan})
-    judged = ", ".join(map(str, counts))
-    if len(counts) > 1:
-        judged = " and ".join(judged.rsplit(", ", 1))
+    counts = sorted(set().union(*before))
+    judged = " and ".join(", ".join(map(str, counts)).rsplit(", ", 1))
     if study.is_modified:
         line = (
             f"A trial with {len(study.seeds)} seeds, after verdicts with {judged} seeds: the error "
@@ -264,12 +254,12 @@ def record_judgment(study: Study, results: Results) -> None:
 
 
 def _is_judged(study: Study, results: Results) -> bool:
-    if all(row.is_base for row in study.rows):
+    if study.bases == list(study.rows):
         return False
     runs = read_runs(study, results)
     if study.looks is not None:
         return bool(position_of_runs(study, runs).judged)
-    return len(study.seeds) > 1 and all(_is_over(run) for run in runs)
+    return len(study.seeds) > 1 and all(map(_is_over, runs))
 
 
 def plan_of_seeds(study: Study) -> tuple[int, ...]:
@@ -280,6 +270,5 @@ def plan_of_seeds(study: Study) -> tuple[int, ...]:
 
 
 def _judged_seeds(study: Study) -> JudgedSeeds:
-    return JudgedSeeds(
-        plan=plan_of_seeds(study), base_runs=tuple(run.id for run in study.runs_of(study.base))
-    )
+    base_runs = tuple(run.id for run in study.runs_of(study.base))
+    return JudgedSeeds(plan=plan_of_seeds(study), base_runs=base_runs)

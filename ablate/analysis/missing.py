@@ -45,8 +45,11 @@ def on_this_host(failure: Failure | None) -> bool:
 
 def missing_runs(study: Study, results: Results, retries: Retries = never) -> list[str]:
     """Ids of the runs that are still to be executed and have a known configuration; base first."""
-    known = (run for run in study.runs() if not run.awaits_tuning)
-    return [run.id for run in known if is_missing(run, results, retries)]
+    missing = []
+    for run in study.runs():
+        if not run.awaits_tuning and is_missing(run, results, retries):
+            missing.append(run.id)
+    return missing
 
 
 def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:

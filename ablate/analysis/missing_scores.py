@@ -72,7 +72,8 @@ def score_missing(
 
 
 def _unscored(study: Study, results: Results) -> list[_Unscored]:
-    wanted = [name for name in measured_metrics(study) if name in study.task.on_predictions]
+    on_predictions = study.task.on_predictions
+    wanted = [metric for metric in measured_metrics(study) if metric.name in on_predictions]
     unscored: dict[tuple[str, str], _Unscored] = {}
     for row in study.rows:
         for run in study.runs_of(row):
@@ -89,11 +90,11 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             with suppress(StoreError):  # a damaged cache is made again
                 cached = read_measurements(folder, row.decoding, decoding)
             metrics = []
-            for name in wanted:
-                parts = cached[name].parts if name in cached else {}
+            for metric in wanted:
+                measured = cached.get(metric.name)
                 # Older versions stored no parts.
-                if name not in cached or len(study.task.metrics[name].parts) > len(parts):
-                    metrics.append(name)
+                if measured is None or len(metric.parts) > len(measured.parts):
+                    metrics.append(metric.name)
             if metrics:
                 key = run.id, row.decoding
                 unscored[key] = _Unscored(folder, row.decoding, decoding, cached, metrics)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
-from ablate.analysis.results import RunResult, scores_of
+from ablate.analysis.results import RunResult, by_row, scores_of
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Cost, Table, TableRow
 from ablate.config import resolve_row
@@ -18,7 +18,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.metrics import PPL, Metric
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import first_few
-from ablate.store.records import Score
+from ablate.store.records import Measurement
 from ablate.study import Row, Run, Study
 from ablate.tasks import TASKS
 from ablate.tasks.language_model import LanguageModel
@@ -65,8 +65,8 @@ class _Elsewhere(LanguageModel):
     prediction_metrics = ()
     default_metrics = ()  # type: ignore[assignment]
 
-    def __init__(self, metrics: Sequence[Metric]) -> None:
-        self._metrics = {metric.name: metric for metric in metrics}
+    def __init__(self, metrics: dict[str, Metric]) -> None:
+        self._metrics = metrics
 
     @property
     def metrics(self) -> dict[str, Metric]:
@@ -117,7 +117,6 @@ def table_of_numbers(
             f"{first_few(alone)}: no seed in common with {base}, and rows are paired by seed; "
             f"leave the column seed out if seeds mean nothing here"
         )
-    main = next(iter(names))
     study = Study(
         name,
         Path(name),
@@ -125,56 +124,57 @@ def table_of_numbers(
         tuple(rows),
         tuple(of_rows),
         metrics=tuple(names),
-        margins={} if margin is None else {main: margin},
-        task=_Elsewhere([metric_of(metric, numbers, directions) for metric in names]),
+        margins={} if margin is None else {next(iter(names)): margin},
+        task=_Elsewhere({metric: metric_of(metric, numbers, directions) for metric in names}),
         further_seeds=tuple(seed for seed in seeds[base] if seed not in of_rows),
     )
-    known = study.task.metrics
-    for number in numbers:
-        if known[number.metric].is_log and number.value <= 0:
-            raise UsageError(
-                f"{number.row}, seed {number.seed}: {number.metric} is {number.value:g}; must be "
-                f"above 0"
-            )
-    runs = _runs(study, numbers)
+    runs = by_row(_runs(study, numbers))
     cost = Cost(Scores(), Scores(), None, (), 0.0)
     judged = []
     for row in study.rows:
-        ours = tuple(run for run in runs if run.row is row)
-        scores = {metric: scores_of(ours, known[metric]) for metric in names}
+        ours = tuple(runs[row.label])
+        scores = {name: scores_of(ours, metric) for name, metric in study.task.metrics.items()}
         judged.append(TableRow(row, ours, scores, cost, None))
     return Table(study, tuple(judged), {}, (), is_measured_elsewhere=True).with_verdicts()
 
 
 def _base(named: str | None, labels: Sequence[str]) -> str:
     usual = [label for label in labels if label.lower() in BASES]
-    if named is None and len(usual) != 1:
-        raise UsageError(f"which row is base? --base ROW; there are {first_few(labels, 12)}")
-    base = usual[0] if named is None else named
-    if base not in labels:
-        raise UsageError(unknown_name("row", base, labels))
+    if named is None:
+        if len(usual) != 1:
+            raise UsageError(f"which row is base? --base ROW; there are {first_few(labels, 12)}")
+        named = usual[0]
+    if named not in labels:
+        raise UsageError(unknown_name("row", named, labels))
     if len(labels) == 1:
-        raise UsageError(f'"{base}" is the only row: there is nothing to compare it with')
-    return base
+        raise UsageError(f'"{named}" is the only row: there is nothing to compare it with')
+    return named
 
 
 def direction_of(metric: str) -> bool | None:
     """Whether more is better in a metric, by the words of its name; None if they do not tell."""
-    words = set(re.findall("[a-z]+", metric.lower()))
+    words = _words(metric)
     if bool(words & LOWER) == bool(words & HIGHER):
         return None
     return bool(words & HIGHER)
 
 
+def _words(metric: str) -> set[str]:
+    return set(re.findall("[a-z]+", metric.lower()))
+
+
 def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
     """One of ablate's own metrics, or one whose digits follow from its spread over seeds."""
-    runs: dict[str, list[float]] = {}
+    scores: dict[str, list[float]] = {}
+    is_below_0, is_share = False, True
     for number in numbers:
-        is_score = not number.item and not number.resample
-        if number.metric == name and math.isfinite(number.value) and is_score:
-            runs.setdefault(number.row, []).append(number.value)
+        if number.metric != name:
+            continue
+        is_below_0 |= number.value < 0
+        if math.isfinite(number.value) and not number.item and not number.resample:
+            scores.setdefault(number.row, []).append(number.value)
+            is_share &= abs(number.value) <= 1
     own = next((task.metrics[name] for task in TASKS.values() if name in task.metrics), None)
-    is_share = all(abs(value) <= 1 for values in runs.values() for value in values)
     if own is not None and name not in directions and not (own.of_100 and is_share):
         return replace(own, side="", item="item")
     more_is_better = directions.get(name, direction_of(name))
@@ -183,13 +183,11 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
             f"is a lower or a higher {name} better? --lower-is-better {name}, or "
             f"--higher-is-better {name}"
         )
-    spreads = [statistics.stdev(values) for values in runs.values() if len(values) > 1]
-    spread = statistics.median(spreads) if spreads else 0.0
-    # The spread is shown with two digits.
-    digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread)))) if spread else 3
-    words = set(re.findall("[a-z]+", name.lower()))
-    # A loss is not negative, unless a score of it is, as of a density.
-    is_below_0 = any(one.value < 0 for one in numbers if one.metric == name)
+    spreads = [statistics.stdev(values) for values in scores.values() if len(values) > 1]
+    digits, words = 3, _words(name)
+    if any(spreads) and (spread := statistics.median(spreads)):
+        # The spread is shown with two digits.
+        digits = min(_MOST_DIGITS, max(0, 1 - math.floor(math.log10(spread))))
     kind = PPL if words & {PPL.name, "perplexity"} else Metric("", "", False, 0, "", of_100=False)
     return replace(
         kind,
@@ -199,34 +197,39 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         digits=digits,
         side="",
         item="item",
+        # A loss is not negative, unless a score of it is, as of a density.
         is_not_negative=bool(words & LOWER) and not (is_below_0 or more_is_better or kind.is_log),
     )
 
 
 def _runs(study: Study, numbers: Sequence[Number]) -> list[RunResult]:
     """A run for each row and seed, with its scores and their resamples."""
-    by_run: dict[tuple[str, int], dict[str, list[Number]]] = {}
+    by_run: dict[tuple[str, int], list[Number]] = {}
     for number in numbers:
-        metrics = by_run.setdefault((number.row, number.seed), {})
-        metrics.setdefault(number.metric, []).append(number)
-    rows, items, runs = {row.label: row for row in study.rows}, dict[str, list[str]](), []
-    for (label, seed), metrics in by_run.items():
-        row, parts = rows[label], [number for values in metrics.values() for number in values]
-        run = Run(parts[0].run or f"{label} {seed}", seed, row.config, study.data)
-        if not all(math.isfinite(number.value) for number in parts):
+        if study.task.metrics[number.metric].is_log and number.value <= 0:
+            place, value = f"{number.row}, seed {number.seed}", f"{number.value:g}"
+            raise UsageError(f"{place}: {number.metric} is {value}; must be above 0")
+        by_run.setdefault((number.row, number.seed), []).append(number)
+    items, runs = dict[str, list[str]](), []
+    for (label, seed), of_run in by_run.items():
+        row, metrics = study.by_label[label], dict[str, list[Number]]()
+        run = Run(of_run[0].run or f"{label} {seed}", seed, row.config, study.data)
+        for number in of_run:
+            metrics.setdefault(number.metric, []).append(number)
+        if not all(math.isfinite(number.value) for number in of_run):
             runs.append(RunResult(row, run, "diverged", 0, "diverged"))
             continue
-        scores, resamples = {}, {}
+        scores = {}
         for name, values in metrics.items():
             try:
-                scores[name], resamples[name] = _score(values, items.setdefault(name, []))
+                scores[name] = _score(values, items.setdefault(name, []))
             except ValueError as error:
                 raise UsageError(f"{label}, seed {seed}: {error}") from None
-        runs.append(RunResult(row, run, "done", 0, scores=scores, resamples=resamples))
+        runs.append(RunResult(row, run, "done", 0, scores=scores))
     return runs
 
 
-def _score(values: Sequence[Number], items: list[str]) -> tuple[Score, Sequence[float]]:
+def _score(values: Sequence[Number], items: list[str]) -> Measurement:
     """A score, and those on resampled test sets; none without items.
 
     Args:
@@ -246,11 +249,12 @@ def _score(values: Sequence[Number], items: list[str]) -> tuple[Score, Sequence[
     if len(by_item) + len(resamples) < len(values):
         raise ValueError(f"{name} has two values; a run has one, or one for each item")
     if by_item.keys() == {""}:
-        return Score(value=by_item[""]), [value for _, value in sorted(resamples.items())]
+        ordered = dict(sorted(resamples.items())).values()
+        return Measurement(value=by_item[""], resamples=tuple(ordered))
     from ablate.metrics.resampling import measure_mean
 
-    items += [] if items else by_item
+    if not items:
+        items += by_item
     if by_item.keys() != set(items) or "" in by_item or resamples:
         raise ValueError(f"{name} needs the same items in every run, and nothing beside them")
-    measured = measure_mean([by_item[item] for item in items])
-    return Score(value=measured.value), measured.resamples
+    return measure_mean(list(map(by_item.__getitem__, items)))

@@ -2,91 +2,79 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
 
+from ablate.analysis.results import RunResult
 from ablate.formatting import first_few
-from ablate.store.records import Provenance, Result
+from ablate.store.records import Provenance
+from ablate.tasks import Task
 
 # Packages whose version may change a score, beside those that compute scores.
 _PACKAGES = ("torch", "sentencepiece")
 
 
-@dataclass
-class ProvenanceDiff:
-    """Collects how each run was made.
-
-    scorers: packages that compute scores.
-    values: for each property, the labels of the rows with each value.
-    smaller: rows whose micro-batches were halved, and their final size in tokens.
-    unequal: rows whose seeds made different numbers of updates.
-    averaged: rows that average fewer checkpoints than their configuration asks for, and how many.
-    """
-
-    scorers: tuple[str, ...] = ()
-    values: dict[str, dict[str, list[str]]] = field(default_factory=dict)
-    smaller: dict[str, int] = field(default_factory=dict)
-    unequal: list[str] = field(default_factory=list)
-    averaged: dict[str, int] = field(default_factory=dict)
-
-    def add(
-        self,
-        label: str,
-        result: Result,
-        provenance: Provenance | None,
-        precision: str | None = None,
-    ) -> None:
-        """Add a run of a row; `precision` is the row's setting. One that the row names needs no
-        remark.
-        """
-        for name, value in _properties(provenance, self.scorers).items():
-            if name != "precision" or precision in (None, "auto"):
-                labels = self.values.setdefault(name, {}).setdefault(value, [])
-                labels += [] if label in labels else [label]
+def provenance_remarks(task: Task, runs: Iterable[RunResult]) -> Iterator[str]:
+    """Yield a line for each difference in how runs were made; none if all were made alike."""
+    packages = dict.fromkeys(_PACKAGES)
+    for metric in task.metrics.values():
+        if metric.scorer:
+            packages[metric.scorer.lower()] = None
+    # For each property, the labels of the rows with each value
+    properties: dict[str, dict[str, dict[str, None]]] = {}
+    updates: dict[str, set[int]] = {}
+    averaged, smaller = dict[str, str](), dict[str, int]()
+    for run in runs:
+        label, config, result = run.row.label, run.row.config, run.result
+        if result is None:
+            continue
+        for name, value in _properties(run.provenance, packages):
+            # A precision that the row names needs no remark.
+            if name != "precision" or config.precision in (None, "auto"):
+                properties.setdefault(name, {}).setdefault(value, {})[label] = None
         if result.halvings:
             # Of several seeds, the one that had least memory.
-            self.smaller[label] = min(
-                result.micro_batch_tokens, self.smaller.get(label, result.micro_batch_tokens)
-            )
-
-    def updates(self, label: str, steps: set[int]) -> None:
-        """Add the numbers of updates that the seeds of a row made."""
+            tokens = result.micro_batch_tokens
+            smaller[label] = min(tokens, smaller.get(label, tokens))
+        if run.decoding is not None:
+            updates.setdefault(label, set()).add(result.steps)
+            if run.decoding.averaged < config.average_checkpoints:
+                averaged[label] = f"{label} ({run.decoding.averaged})"
+    for name, values in properties.items():
+        groups = [f"{value}: {first_few(list(labels))}" for value, labels in values.items()]
+        if len(groups) > 1:
+            yield f"NOTE: these runs differ in {name}: {'; '.join(groups)}."
+    unequal = []
+    for label, steps in updates.items():
         if len(steps) > 1:
-            self.unequal.append(f"{label} ({min(steps)} to {max(steps)})")
-
-    def remarks(self) -> list[str]:
-        """A line for each difference; empty if all runs were made alike."""
-        lines = []
-        for name, values in self.values.items():
-            groups = [f"{value}: {first_few(rows)}" for value, rows in values.items()]
-            if len(groups) > 1:
-                lines.append(f"NOTE: these runs differ in {name}: {'; '.join(groups)}.")
-        averaged = [f"{label} ({count})" for label, count in self.averaged.items()]
-        smaller = [f"{label} ({tokens} tokens)" for label, tokens in self.smaller.items()]
-        for what, rows in (
-            ("seeds of one row made different numbers of updates", self.unequal),
-            ("training made fewer checkpoints than average_checkpoints asks for", averaged),
-            ("memory ran out, so micro-batches were made smaller, at the same batch", smaller),
-        ):
-            if rows:
-                lines.append(f"NOTE: {what}: {first_few(rows)}.")
-        return lines
+            unequal.append(f"{label} ({min(steps)} to {max(steps)})")
+    few = [*averaged.values()]
+    small = [f"{label} ({tokens} tokens)" for label, tokens in smaller.items()]
+    for what, rows in (
+        ("seeds of one row made different numbers of updates", unequal),
+        ("training made fewer checkpoints than average_checkpoints asks for", few),
+        ("memory ran out, so micro-batches were made smaller, at the same batch", small),
+    ):
+        if rows:
+            yield f"NOTE: {what}: {first_few(rows)}."
 
 
-def _properties(provenance: Provenance | None, scorers: tuple[str, ...]) -> dict[str, str]:
-    """The known properties of a run that may change its scores."""
+def _properties(
+    provenance: Provenance | None, packages: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Yield the known properties of a run that may change its scores."""
     if provenance is None:
-        return {}
-    properties = {"device": provenance.device}
+        return
+    yield "device", provenance.device
     if provenance.precision is not None:
-        properties["precision"] = provenance.precision
+        yield "precision", provenance.precision
     if provenance.device == "cpu":  # the order of sums, and so the last digits, depends on them
-        properties["threads"] = str(provenance.threads)
-    for name in (*_PACKAGES, *scorers):
-        if package := provenance.packages.get(name):
-            properties[name] = package
-    code = provenance.ablate
-    if code:
-        known = code.revision and code.revision[:12] + (" with changes" if code.dirty else "")
+        yield "threads", str(provenance.threads)
+    for name in packages:
+        if version := provenance.packages.get(name):
+            yield name, version
+    if code := provenance.ablate:
         # One property: a run without a revision differs from those with one.
-        properties["revision of ablate"] = known or f"not recorded (version {code.version})"
-    return properties
+        known = f"not recorded (version {code.version})"
+        if code.revision:
+            known = code.revision[:12] + " with changes" * bool(code.dirty)
+        yield "revision of ablate", known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -44,8 +44,7 @@ class RunResult:
     note: why the run has no scores; empty if it is done or pending.
     result: None unless the run is done or diverged.
     decoding: the row's evaluation of the run; None unless the run is done.
-    scores: by metric; empty unless the run is done.
-    resamples: scores on the resampled test sets, by metric.
+    scores: by metric, with those on the resampled test sets; empty unless the run is done.
     damage: a line for each file whose scores are lost because it is damaged or cannot be read, and
         what heals it.
     faults: likewise for the files beside the scores.
@@ -60,7 +59,6 @@ class RunResult:
     result: Result | None = None
     decoding: Decoding | None = None
     scores: Mapping[str, Score] = field(default_factory=dict)
-    resamples: Mapping[str, Sequence[float]] = field(default_factory=dict)
     provenance: Provenance | None = None
     damage: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
@@ -76,21 +74,24 @@ class RunResult:
         """Seconds of a finished training with its evaluations; None if it diverged or is not
         finished.
         """
-        return self.result.seconds or None if self.result and self.decoding else None
+        if self.result is None or self.decoding is None:
+            return None
+        return self.result.seconds or None
 
     @property
     def tokens_per_second(self) -> float | None:
         """Tokens trained on, divided by `seconds`."""
-        tokens = self.result.tokens if self.result else None
-        return tokens / self.seconds if tokens is not None and self.seconds else None
+        if self.result is None or self.result.tokens is None or not self.seconds:
+            return None
+        return self.result.tokens / self.seconds
 
 
-def measured_metrics(study: Study) -> tuple[str, ...]:
-    """Names of the metrics that a study's runs are measured in: the task's defaults, then those the
-    study adds.
+def measured_metrics(study: Study) -> tuple[Metric, ...]:
+    """The metrics that a study's runs are measured in: the task's defaults, then those the study
+    adds.
     """
-    of_model = [metric.name for metric in study.task.model_metrics]
-    return tuple(dict.fromkeys((*of_model, *study.task.default_metrics, *study.metrics)))
+    named = map(study.task.metrics.__getitem__, (*study.task.default_metrics, *study.metrics))
+    return tuple(dict.fromkeys((*study.task.model_metrics, *named)))
 
 
 def read_runs(study: Study, results: Results) -> list[RunResult]:
@@ -103,7 +104,7 @@ def read_runs(study: Study, results: Results) -> list[RunResult]:
 
 
 def _read_run(
-    study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequence[str]
+    study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequence[Metric]
 ) -> RunResult:
     planned = cost.parameters(row.config, study.data_of(row).vocab_size)
     if run.awaits_tuning:
@@ -131,25 +132,23 @@ def _read_run(
         return replace(common, note=f"diverged at step {result.steps}: {result.reason}")
     decoding = result.decodings[row.decoding]
     scores: dict[str, Score] = {}
-    resamples, damage = {}, None
+    damage: tuple[str, ...] = ()
     try:
         measured = read_scores(folder, row.decoding, decoding)
     except StoreError as error:
-        measured, damage = decoding.scores, str(error)
-    for name in metrics:
-        score = measured.get(name)
-        if score is not None and study.task.metrics[name].is_log and score.value <= 0:
-            damage = f"{folder.result}: {name} is {score.value}; on log scale it must be above 0"
+        measured, damage = decoding.scores, (str(error),)
+    for metric in metrics:
+        score = measured.get(metric.name)
+        if score is not None and metric.is_log and score.value <= 0:
+            lost = f"{metric.name} is {score.value}; on log scale it must be above 0"
+            damage = (f"{folder.result}: {lost}",)
         elif score is not None:
-            scores[name] = score
-        if isinstance(score, Measurement):
-            resamples[name] = score.resamples
+            scores[metric.name] = score
     return replace(
         common,
         decoding=decoding,
         scores=scores,
-        resamples=resamples,
-        damage=() if damage is None else (damage,),
+        damage=damage,
         has_predictions=not is_archived(folder, row.decoding),
     )
 
@@ -197,12 +196,38 @@ def predictions_of(run: RunResult, results: Results) -> list[str]:
         return []
 
 
+def by_row(runs: Iterable[RunResult]) -> Mapping[str, Sequence[RunResult]]:
+    """The runs of each row, by its label; none for other labels."""
+    rows: dict[str, list[RunResult]] = defaultdict(list)
+    for run in runs:
+        rows[run.row.label].append(run)
+    return rows
+
+
+def of_seeds(runs: Iterable[RunResult], seeds: Sequence[int]) -> list[RunResult]:
+    """The runs with these seeds."""
+    return [run for run in runs if run.run.seed in seeds]
+
+
 def scores_of(runs: Iterable[RunResult], metric: Metric) -> Scores:
     """The scores of a row's runs in one metric."""
-    name = metric.name
-    return Scores(
-        {run.run.seed: run.scores[name].value for run in runs if name in run.scores}, metric.is_log
-    )
+    by_seed = {}
+    for run in runs:
+        if metric.name in run.scores:
+            by_seed[run.run.seed] = run.scores[metric.name].value
+    return Scores(by_seed, metric.is_log)
+
+
+def resamples_of(runs: Iterable[RunResult], metric: Metric) -> dict[int, list[float]]:
+    """Their scores on the resampled test sets, on the metric's scale, by seed. A run whose
+    predictions are gone may have none.
+    """
+    by_seed = {}
+    for run in runs:
+        score = run.scores.get(metric.name)
+        if isinstance(score, Measurement) and score.resamples:
+            by_seed[run.run.seed] = list(map(metric.on_scale, score.resamples))
+    return by_seed
 
 
 def paired_scores(
@@ -221,49 +246,34 @@ def paired_scores(
         seeds: of the row and of base.
         further: seeds that only base has.
     """
-    row = {run.run.seed: run for run in ours if run.run.seed in seeds}
-    of_base = {run.run.seed: run for run in base if run.run.seed in seeds}
-    scores_of_base = scores_of(of_base.values(), metric)
-    differences = scores_of(row.values(), metric).minus(scores_of_base)
-    least = -math.inf
-    if metric.is_not_negative and differences.by_seed:
-        paired = [scores_of_base.on_scale[seed] for seed in differences.by_seed]
-        least = -statistics.fmean(paired)
+    all_of_base = scores_of(base, metric)
+    ours, base = of_seeds(ours, seeds), of_seeds(base, seeds)
+    differences = scores_of(ours, metric).minus(all_of_base.with_seeds(seeds)).by_seed
+    least, of_base = -math.inf, None
+    if metric.is_not_negative and differences:
+        least = -statistics.fmean(all_of_base.with_seeds(differences).on_scale.values())
+    if further:
+        shared, beyond = all_of_base.with_seeds(seeds), all_of_base.with_seeds(further)
+        of_base = BaseScores(shared.on_scale, beyond.on_scale)
+    resampled, base_resampled = resamples_of(ours, metric), resamples_of(base, metric)
     resamples = {}
-    for seed in differences.by_seed:
-        pair = _resamples(row[seed], metric), _resamples(of_base[seed], metric)
-        # A seed without stored resamples, of a run whose predictions are gone, has no part in the
-        # bootstrap.
-        if all(pair):
-            resamples[seed] = pair
-    states = Counter(run.state for run in row.values())
-    base_states = Counter(run.state for run in of_base.values())
+    for seed in differences:
+        if seed in resampled and seed in base_resampled:
+            resamples[seed] = resampled[seed], base_resampled[seed]
+    states, base_states = Counter(run.state for run in ours), Counter(run.state for run in base)
     ended = states["done"] + states["diverged"]
     return PairedScores(
-        differences.by_seed,
+        differences,
         resamples,
         diverged=states["diverged"],
         base_diverged=base_states["diverged"],
         ended=ended,
         base_ended=base_states["done"] + base_states["diverged"],
-        pending=len(row) - ended,
-        same_training={run.run.id for run in row.values()}
-        == {run.run.id for run in of_base.values()},
-        base=_base_scores(metric, base, seeds, further) if further else None,
+        pending=len(ours) - ended,
+        same_training={run.run.id for run in ours} == {run.run.id for run in base},
+        base=of_base,
         least=least,
     )
-
-
-def _resamples(run: RunResult, metric: Metric) -> list[float]:
-    return list(map(metric.on_scale, run.resamples.get(metric.name, ())))
-
-
-def _base_scores(
-    metric: Metric, base: Sequence[RunResult], seeds: Sequence[int], further: Sequence[int]
-) -> BaseScores:
-    scores = scores_of(base, metric).on_scale
-    shared = {seed: scores[seed] for seed in seeds if seed in scores}
-    return BaseScores(shared, {seed: scores[seed] for seed in further if seed in scores})
 
 
 def vocabularies_of(study: Study) -> tuple[int, ...]:
@@ -274,10 +284,12 @@ def vocabularies_of(study: Study) -> tuple[int, ...]:
 def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
     """Signature of each metric, from the study or from its scores; one text if all runs agree."""
     of_metrics, sizes = {}, vocabularies_of(study)
-    for name in measured_metrics(study):
-        texts = {study.task.describe(study.task.metrics[name], study.data, sizes)}
-        texts |= {run.scores[name].signature for run in runs if name in run.scores}
-        of_metrics[name] = sorted(filter(None, texts))
+    for metric in measured_metrics(study):
+        texts = {study.task.describe(metric, study.data, sizes)}
+        for run in runs:
+            if metric.name in run.scores:
+                texts.add(run.scores[metric.name].signature)
+        of_metrics[metric.name] = sorted(filter(None, texts))
     return of_metrics
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from io import StringIO
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ _PREFIX = re.compile(r"^(params\.|tags\.mlflow\.|config[./])")
 _SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # the name of a file
 
-Line = Mapping[str, Any]
+Line = dict[str, Any]
 
 
 def read_lines(files: Iterable[Path]) -> list[Line]:
@@ -70,7 +71,7 @@ def _lines(file: Path) -> Iterable[Line]:
             lines.append(dict(json.loads(line or "{}", parse_constant=str)))
         except (TypeError, ValueError):
             raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
-    return [line for line in lines if line]
+    return filter(None, lines)
 
 
 def numbers_of(
@@ -87,35 +88,43 @@ def numbers_of(
         UsageError: a column is missing, it is not clear which one is meant, or a value of a metric
             is no number.
     """
-    written = dict.fromkeys(name for line in lines for name in line)
-    columns = {_plain(name): name for name in written}
-    by = _columns_of_row(lines, columns, by)
-    lines, notes = _ended(lines, _first(columns, STATE))
-    names = [_label(line, [columns[_plain(name)] for name in by]) for line in lines]
-    names, seeds, assumed = _seeds(lines, names, columns)
-    notes += assumed
-    is_long = {"metric", "value"} <= columns.keys()
-    values = _long(lines, columns) if is_long else _wide(lines, columns, metrics)
-    known = list(dict.fromkeys(metric for _, metric, _ in values))
-    if len(known) > 1 and not metrics:
+    columns: dict[str, str] = {}  # as written, by plain name
+    plain: list[Line] = []
+    for line in lines:
+        plain.append({})
+        for name, value in line.items():
+            columns[_plain(name)], plain[-1][_plain(name)] = name, value
+    by = _columns_of_row(plain, columns, by)
+    plain, notes = _ended(plain, columns)
+    rows = [_label(line, by) for line in plain]
+    seeds, assumed = _seeds(plain, rows, columns)
+    cells, run = _wide(plain, columns, metrics), _first(columns, RUN)
+    if {"metric", "value"} <= columns.keys():
+        cells = _long(plain)
+    of_metrics: dict[str, list[Number]] = {}
+    for index, metric, cell in cells:
+        value, line = _value(cell, index, metric), plain[index]
+        if value is not None:
+            item, resample = _text(line, "item"), _text(line, "resample").removesuffix(".0")
+            number = Number(
+                rows[index], seeds[index], metric, value, item, resample, _text(line, run)
+            )
+            of_metrics.setdefault(metric, []).append(number)
+    if len(of_metrics) > 1 and not metrics:
         raise UsageError(
             f"which metric is the verdict by? --metric NAME, and again for others to show; there "
-            f"are {first_few(known, 12)}"
+            f"are {first_few(list(of_metrics), 12)}"
         )
-    for name in metrics:
-        if name not in known:
-            raise UsageError(unknown_name("metric", name, known))
-    items, resamples = (_texts(lines, columns.get(key)) for key in ("item", "resample"))
-    wrong = {text for text in set(resamples) if not (text or "0").removesuffix(".0").isdecimal()}
-    runs = _texts(lines, _first(columns, RUN))
-    of_metric: dict[str, list[Number]] = {metric: [] for metric in metrics or known}
-    for i, metric, value in values:
-        if metric in of_metric:
-            if resamples[i] in wrong:
-                raise UsageError(f'resample "{resamples[i]}" is not allowed: must be a number')
-            number = Number(names[i], seeds[i], metric, value, items[i], resamples[i], runs[i])
-            of_metric[metric].append(number)
-    return list(chain.from_iterable(of_metric.values())), notes
+    numbers: list[Number] = []
+    for name in dict.fromkeys(metrics or of_metrics):
+        if name not in of_metrics:
+            raise UsageError(unknown_name("metric", name, of_metrics))
+        for number in of_metrics[name]:
+            if not (number.resample or "0").isdecimal():
+                wrong = f'resample "{number.resample}" is not allowed'
+                raise UsageError(f"{wrong}: must be a number")
+        numbers += of_metrics[name]
+    return numbers, notes + assumed
 
 
 def _columns_of_row(
@@ -126,68 +135,71 @@ def _columns_of_row(
         if _plain(name) not in columns:
             raise UsageError(unknown_name("column", name, columns))
     if by:
-        return by
+        return list(map(_plain, by))
     for name in ROW:
         # An export of W&B has a column Group even if no run has one.
-        if any(_text(line, columns.get(name)) for line in lines):
+        if any(_text(line, name) for line in lines):
             return [name]
     raise UsageError(f"no column says the row ({', '.join(ROW)}, or --row COLUMN); {NEEDED}")
 
 
-def _ended(lines: Sequence[Line], state: str | None) -> tuple[Sequence[Line], list[str]]:
+def _ended(lines: list[Line], columns: Collection[str]) -> tuple[list[Line], list[str]]:
     """The lines of runs that have ended, and a note on the others."""
-    states = Counter(_text(line, state) for line in lines if state)
-    open_states = [word for word in states if word.lower() not in ENDED]
-    if not open_states:
-        return lines, []
-    count = sum(states[word] for word in open_states)
-    note = f"Left out, because not finished ({', '.join(open_states)}): {count} lines."
-    return [line for line in lines if _text(line, state) not in open_states], [note]
+    state, ended, others = _first(columns, STATE), [], Counter[str]()
+    for line in lines:
+        word = _text(line, state)
+        if state not in columns or word.lower() in ENDED:
+            ended.append(line)
+        else:
+            others[word] += 1
+    notes = []
+    if others:
+        states = ", ".join(others)
+        notes.append(f"Left out, because not finished ({states}): {others.total()} lines.")
+    return ended, notes
 
 
 def _seeds(
-    lines: Sequence[Line], names: list[str], columns: Mapping[str, str]
-) -> tuple[list[str], list[int], list[str]]:
-    """The names of the rows without a seed, the seed of each line, and what was assumed."""
+    lines: Sequence[Line], rows: list[str], columns: Collection[str]
+) -> tuple[list[int], list[str]]:
+    """The seed of each line, and what was assumed. Names of rows that say the seed lose it."""
     column, notes = _first(columns, SEED), []
     texts = [_text(line, column).removesuffix(".0") for line in lines]
-    if column is not None:
+    if column in columns:
         if "" in texts:
             raise UsageError(f"{plural(texts.count(''), 'line')} without a seed; {NEEDED}")
-    elif all(map(_SEED.search, names)):
-        texts = [_SEED.findall(name)[0] for name in names]
-        names = [_SEED.sub("", name, count=1) for name in names]
+    elif all(map(_SEED.search, rows)):
+        for index, row in enumerate(rows):
+            texts[index], rows[index] = _SEED.findall(row)[0], _SEED.sub("", row, count=1)
     else:
         runs: Counter[tuple[str, str]] = Counter()
-        for index, (name, line) in enumerate(zip(names, lines, strict=True)):
-            key = (name, _text(line, columns.get("metric")))
+        for index, row in enumerate(rows):
+            key = (row, _text(lines[index], "metric"))
             runs[key] += 1
             texts[index] = str(runs[key])
         notes.append("No column seed: the runs of each row are numbered in their order.")
-    if all(text.isdecimal() for text in texts):
-        return names, [int(text) for text in texts], notes
-    number_of = {text: index for index, text in enumerate(dict.fromkeys(texts), 1)}
-    return names, [number_of[text] for text in texts], notes
+    if all(map(str.isdecimal, texts)):
+        return list(map(int, texts)), notes
+    number_of = dict(zip(dict.fromkeys(texts), itertools.count(1), strict=False))
+    return list(map(number_of.__getitem__, texts)), notes
 
 
-def _first(columns: Mapping[str, str], names: Sequence[str]) -> str | None:
-    """The first of some columns that is there."""
-    return next((columns[name] for name in names if name in columns), None)
+def _first(columns: Collection[str], names: Sequence[str]) -> str:
+    """The first of some columns that is there, else the first of all, whose cells are empty."""
+    return next(filter(columns.__contains__, names), names[0])
 
 
+@cache
 def _plain(name: str) -> str:
     return _PREFIX.sub("", str(name).strip().lower())
 
 
-def _text(line: Line, column: str | None) -> str:
+def _text(line: Line, column: str) -> str:
     """What a cell has; empty without one, and for what pandas writes where there is none."""
-    value = line.get(column) if column else None
-    return "" if value is None or value != value else str(value).strip()
-
-
-def _texts(lines: Sequence[Line], column: str | None) -> list[str]:
-    """The same of every line."""
-    return [_text(line, column) for line in lines] if column else [""] * len(lines)
+    value = line.get(column)
+    if value is None or value != value:
+        return ""
+    return str(value).strip()
 
 
 def _number(value: Any) -> float | None:
@@ -202,60 +214,57 @@ def _number(value: Any) -> float | None:
 def _label(line: Line, by: Sequence[str]) -> str:
     if len(by) == 1:
         return _text(line, by[0])
-    return " ".join(f"{_plain(name)}={_text(line, name)}" for name in by)
+    return " ".join(f"{name}={_text(line, name)}" for name in by)
 
 
-Values = list[tuple[int, str, float]]  # index of the line, metric and value
+Cells = Iterator[tuple[int, str, Any]]  # index of the line, metric, and what the cell has
 
 
-def _long(lines: Sequence[Line], columns: Mapping[str, str]) -> Values:
-    values: Values = []
+def _long(lines: Sequence[Line]) -> Cells:
     for index, line in enumerate(lines):
-        _add(values, index, line, columns["value"], _text(line, columns["metric"]))
-    return values
+        yield index, _text(line, "metric"), line.get("value")
 
 
-def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[str]) -> Values:
+def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[str]) -> Cells:
     """Of columns that are not asked for, those whose name tells that they are metrics."""
     of_mlflow = any(name.startswith("metrics.") for name in columns)
     numeric: dict[str, str] = {}  # metric -> its column
+    wanted = dict.fromkeys(metrics)
     for plain, column in columns.items():
         name = column.removeprefix("metrics.")
         if plain in (*ROW, *SEED, *STATE, *RUN) or (of_mlflow and name == column):
             continue
-        if any(_number(line.get(column)) is not None for line in lines):
-            numeric[name] = column
-    wanted = metrics or [name for name in numeric if of_mlflow or direction_of(name) is not None]
+        if any(_number(line.get(plain)) is not None for line in lines):
+            numeric[name] = plain
+            if not metrics and (of_mlflow or direction_of(name) is not None):
+                wanted[name] = None
     if not wanted:
         raise UsageError(
             f"which column is the metric? --metric NAME; of numbers are "
             f"{first_few(list(numeric), 12) or 'none'}; {NEEDED}"
         )
-    values: Values = []
     for name in wanted:
         if name not in numeric:
             raise UsageError(unknown_name("metric", name, numeric))
         for index, line in enumerate(lines):
-            _add(values, index, line, numeric[name], name)
-    return values
+            yield index, name, line.get(numeric[name])
 
 
-def _add(values: Values, index: int, line: Line, column: str, metric: str) -> None:
-    """Add the value of a metric; an empty cell has none.
+def _value(cell: Any, index: int, metric: str) -> float | None:
+    """The value of a metric; an empty cell has none.
 
     A file says `nan` for a run that diverged. In a frame NaN is what pandas has for a cell without
     a value, so that it may be either.
     """
-    if isinstance(line.get(column), float) and math.isnan(line[column]):
+    if isinstance(cell, float) and math.isnan(cell):
         raise UsageError(
             f"line {index + 1} has no {metric}, but NaN; leave the line out, or write inf for a "
             "run that diverged"
         )
-    number, text = _number(line.get(column)), _text(line, column)
-    if number is not None:
-        values.append((index, metric, number))
-    elif text:
+    value = _number(cell)
+    if value is None and cell is not None and str(cell).strip():
         raise UsageError(
-            f'{metric} "{text[:60]}" is no number; leave it empty, or write nan for a run that '
-            f"diverged"
+            f'{metric} "{str(cell).strip()[:60]}" is no number; leave it empty, or write nan for a '
+            f"run that diverged"
         )
+    return value

@@ -52,37 +52,37 @@ class Scores:
             return self.by_seed
         return {seed: math.log(value) for seed, value in self.by_seed.items()}
 
-    def minus(self, other: Scores) -> Scores:
-        """Differences paired by seed, for the seeds that both have; of logarithms if they count."""
-        theirs = other.on_scale
-        return Scores(
-            {seed: value - theirs[seed] for seed, value in self.on_scale.items() if seed in theirs}
-        )
+    def minus(self, base: Scores, shift: float = 0.0) -> Scores:
+        """Differences paired by seed, for the seeds that both have; of logarithms if they count.
+
+        Args:
+            base: scores that are subtracted.
+            shift: added to each difference.
+        """
+        theirs, differences = base.on_scale, {}
+        for seed, value in self.on_scale.items():
+            if seed in theirs:
+                differences[seed] = value - theirs[seed] + shift
+        return Scores(differences)
 
     def with_seeds(self, seeds: Collection[int]) -> Scores:
         """The scores of these seeds."""
         kept = {seed: value for seed, value in self.by_seed.items() if seed in seeds}
         return replace(self, by_seed=kept)
 
-    def plus(self, shift: float) -> Scores:
-        """The scores with a constant added to each."""
-        return Scores({seed: value + shift for seed, value in self.by_seed.items()})
-
     def as_json(self) -> dict[str, Any]:
         """The scores for scripts."""
-        return {
-            "mean": self.mean,
-            "std": self.std,
-            "n": self.n,
-            "values": list(self.by_seed.values()),
-        }
+        values = list(self.by_seed.values())
+        return {"mean": self.mean, "std": self.std, "n": self.n, "values": values}
 
 
 def describe_scores(scores: Mapping[str, Score], metrics: Iterable[Metric]) -> str:
     """The scores of one run: `PPL 4.92, PPL/char 1.53`."""
-    return ", ".join(
-        f"{m.title} {number(scores[m.name].value, m.digits)}" for m in metrics if m.name in scores
-    )
+    texts = []
+    for metric in metrics:
+        if metric.name in scores:
+            texts.append(f"{metric.title} {number(scores[metric.name].value, metric.digits)}")
+    return ", ".join(texts)
 
 
 def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
@@ -95,29 +95,30 @@ def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
 
 def verdict_json(verdict: Verdict) -> dict[str, Any]:
     """A verdict for scripts; tests that were not possible are null."""
-    seeds, bootstrap = verdict.seed_test, verdict.bootstrap
     low, high = verdict.interval or (None, None)
-    test_set: dict[str, float | None] | None = None
-    if bootstrap:
-        test_set = {"low": bootstrap.low, "high": bootstrap.high, "p": bootstrap.p}
-        test_set["p_holm"] = verdict.p_bootstrap
-    return {
+    std = p = p_own = test_set = None
+    if (seeds := verdict.seed_test) is not None:
+        std, p, p_own = seeds.std, seeds.p, seeds.p_own
+    if (test := verdict.bootstrap) is not None:
+        test_set = {"low": test.low, "high": test.high, "p": test.p, "p_holm": verdict.p_bootstrap}
+    content = {
         "verdict": verdict.word,
         "text": verdict.text,
         "n": verdict.n,
         "mean": verdict.mean,
-        "std": seeds.std if seeds else None,
+        "std": std,
         "low": low,
         "high": high,
-        "p": seeds.p if seeds else None,
+        "p": p,
         "p_holm": verdict.p_seeds,
-        "p_own": seeds.p_own if seeds else None,
+        "p_own": p_own,
         "p_adjusted": verdict.p,
         "minimum_detectable": verdict.minimum_detectable,
         "more_seeds": verdict.more_seeds,
         "margin": verdict.margin,
         "within_margin": verdict.is_within_margin,
         "diverged": verdict.diverged,
-        **({} if verdict.look is None else {"settled_at_look": verdict.settled_at}),
-        "test_set": test_set,
     }
+    if verdict.look is not None:
+        content["settled_at_look"] = verdict.settled_at
+    return {**content, "test_set": test_set}

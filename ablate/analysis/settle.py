@@ -45,14 +45,13 @@ def _with_tuning(study: Study, results: Results) -> Study:
     trials = study.tuning
     if trials is None:
         return study
-    losses = {}
-    for trial in trials.rows:
-        losses[trial.label] = [loss_of(results.run(run.id)) for run in trials.runs_of(trial)]
     rows = []
     for row in study.rows:
         if row.tuning is not None:
-            of_trials = [losses[trial.label] for trial in study.trials_of(row)]
-            tuning = row.tuning.with_losses(of_trials)
+            losses = []
+            for trial in study.trials_of(row):
+                losses.append([loss_of(results.run(run.id)) for run in trials.runs_of(trial)])
+            tuning = row.tuning.with_losses(losses)
             config = tuning.chosen.config if tuning.chosen else row.config
             row = replace(row, tuning=tuning, config=config)
         rows.append(row)
@@ -90,9 +89,11 @@ def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
         StoreError: the result has lost its score.
     """
     result = if_readable(folder.read_result)
-    if result is not None and result.outcome == "diverged":
+    if result is None:
+        return None
+    if result.outcome == "diverged":
         return math.inf
-    decoding = result.decodings.get(row.decoding) if result else None
+    decoding = result.decodings.get(row.decoding)
     if decoding is None or choice.metric is None:
         return None
     score = decoding.scores.get(choice.metric.name)
@@ -106,13 +107,11 @@ def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
 
 def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
     """The study with these rows, compared with their bases."""
-    first, *others = rows
-    bases = {row.label: row for row in rows if row.is_base}
-    compared = [first]
-    for row in others:
+    study = replace(study, rows=tuple(rows))
+    compared = [study.base]
+    for row in study.rows[1:]:
         # The base of a further size has its changes from the first base.
-        base = first if row.is_base else bases.get(row.base, first)
-        compared.append(_compared(row, base))
+        compared.append(_compared(row, study.base if row.is_base else study.base_of(row)))
     return replace(study, rows=tuple(compared))
 
 
@@ -148,7 +147,7 @@ def _compared(row: Row, base: Row) -> Row:
     """
     changed = changes(row.config, base.config)
     if base.awaits_tuning or row.awaits_tuning:
-        for tuning in (row.tuning, base.tuning):
-            for name in tuning.candidates[0].values if tuning else ():
+        for tuning in filter(None, (row.tuning, base.tuning)):
+            for name in tuning.candidates[0].values:
                 changed.pop(name, None)
     return replace(row, changed=changed)

@@ -68,7 +68,7 @@ class Stage(Step):
     def known(self) -> list[Run]:
         """The missing runs of this stage and of later ones, as far as they are known."""
         runs = {run.id: run for run in (*self.study.runs(), *self.part.runs())}
-        return [runs[id] for id in dict.fromkeys((*self.runs, *self.later))]
+        return list(map(runs.__getitem__, dict.fromkeys((*self.runs, *self.later))))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def next_stage(
         StoreError: a result cannot be read.
     """
     step = Step(study, study, study)
-    for rule in RULES if limit is None else (RULES[0], limit, *RULES[1:]):
+    for rule in filter(None, (RULES[0], limit, *RULES[1:])):
         step = rule(step, results, retries)
     study, waiting = step.study, sum(run.awaits_tuning for run in step.study.runs())
     rows = missing_runs(study, results, retries)

@@ -4,6 +4,7 @@ its cost.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,10 +16,12 @@ from ablate.analysis.looks import (
     position_of_runs,
     verdicts_of_rows,
 )
-from ablate.analysis.provenance_diff import ProvenanceDiff
+from ablate.analysis.provenance_diff import provenance_remarks
 from ablate.analysis.results import (
     RunResult,
+    by_row,
     measured_metrics,
+    of_seeds,
     read_runs,
     row_state,
     scores_of,
@@ -61,11 +64,11 @@ class Cost:
         """The cost for scripts; `timed` adds measured times, which differ each time a study is
         repeated.
         """
-        times = {
-            "seconds": self.seconds.as_json(),
-            "tokens_per_second": self.tokens_per_second.as_json(),
-        }
-        return {**(times if timed else {}), "flops": self.flops}
+        content: dict[str, Any] = {}
+        if timed:
+            content["seconds"] = self.seconds.as_json()
+            content["tokens_per_second"] = self.tokens_per_second.as_json()
+        return {**content, "flops": self.flops}
 
 
 @dataclass(frozen=True)
@@ -94,27 +97,26 @@ class TableRow:
         parameters of their own.
         """
         # The closed form does not know the parameters of a plug-in.
-        ended = [run for run in self.runs if run.result]
-        return (ended or self.runs)[-1].params
+        ended = filter(lambda run: run.result, reversed(self.runs))
+        return next(ended, self.runs[-1]).params
 
     @property
     def steps(self) -> int | None:
         """Optimizer steps made, or planned while no run is done."""
-        done = [run.steps for run in self.runs if run.decoding]
-        return done[-1] if done else self.row.config.train_steps
+        steps = self.row.config.train_steps
+        for run in self.runs:
+            if run.decoding:
+                steps = run.steps
+        return steps
 
     def part(self, metric: Metric, part: ScorePart) -> Scores:
         """A part of the scores in a metric; empty where the results do not have it."""
         by_seed = {}
         for run in self.runs:
             score = run.scores.get(metric.name)
-            if (
-                score
-                and part.name in score.parts
-                and run.run.seed in self.scores[metric.name].by_seed
-            ):
+            if score and part.name in score.parts:
                 by_seed[run.run.seed] = score.parts[part.name]
-        return Scores(by_seed)
+        return Scores(by_seed).with_seeds(self.scores[metric.name].by_seed)
 
     def with_seeds(self, seeds: Sequence[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
@@ -173,6 +175,11 @@ class Table:
     is_measured_elsewhere: bool = False
 
     @property
+    def by_label(self) -> dict[str, TableRow]:
+        """The rows by their labels."""
+        return {row.row.label: row for row in self.rows}
+
+    @property
     def bases(self) -> list[TableRow]:
         """The base of each size; a single one in most studies."""
         return [row for row in self.rows if row.row.is_base]
@@ -213,8 +220,9 @@ class Table:
         metrics = self.study.task.metrics
         if PPL.name not in metrics:
             return self.main
-        several = len(self.vocabularies) > 1 and PPL_CHAR.name in metrics
-        return metrics[PPL_CHAR.name if several else PPL.name]
+        if len(self.vocabularies) > 1 and PPL_CHAR.name in metrics:
+            return metrics[PPL_CHAR.name]
+        return metrics[PPL.name]
 
     @property
     def metrics(self) -> tuple[Metric, ...]:
@@ -222,10 +230,8 @@ class Table:
         study.
         """
         known = self.study.task.metrics
-        names = dict.fromkeys(
-            (PPL.name, self.perplexity.name, *self.study.metrics, *self.study.judged)
-        )
-        return tuple(known[name] for name in names if name in known)
+        names = (PPL.name, self.perplexity.name, *self.study.metrics, *self.study.judged)
+        return tuple(filter(None, map(known.get, dict.fromkeys(names))))
 
     @property
     def family(self) -> int:
@@ -234,7 +240,7 @@ class Table:
 
         In a study at several sizes, the largest of its families: each size has its own.
         """
-        return max(self.study.family(base.row) for base in self.bases)
+        return max(map(self.study.family, self.study.bases))
 
     @property
     def main(self) -> Metric:
@@ -244,7 +250,7 @@ class Table:
     @property
     def judged(self) -> tuple[Metric, ...]:
         """The metrics that verdicts are by."""
-        return tuple(self.study.task.metrics[name] for name in self.study.judged)
+        return tuple(map(self.study.task.metrics.__getitem__, self.study.judged))
 
     @property
     def compared(self) -> tuple[Metric, ...]:
@@ -266,13 +272,13 @@ class Table:
         if metric == PPL.name and len(self.vocabularies) > 1:
             return None
         # Only complete rows: a mean over fewer seeds may be the best one by the luck of its seeds.
-        means = []
+        shown, means, texts = self.study.task.metrics[metric], [], set()
         for row in self.rows:
             scores = row.scores[metric]
             if scores.mean is not None and scores.n == len(self.study.seeds_of(row.row)):
                 means.append(scores.mean)
-        shown = self.study.task.metrics[metric]
-        if len({number(mean, shown.digits) for mean in means}) < 2:
+                texts.add(number(scores.mean, shown.digits))
+        if len(texts) < 2:
             return None
         return max(means) if shown.more_is_better else min(means)
 
@@ -280,11 +286,11 @@ class Table:
         """The table with each row compared with its base; the corrections of the verdicts cover the
         rows of one base.
         """
-        compared: dict[str, TableRow] = {}
+        rows = dict(self.by_label)
         for base in self.bases:
             for row in self._compared(base, self.rows_of(base), self.study.family(base.row)):
-                compared[row.row.label] = row
-        return replace(self, rows=tuple(compared.get(row.row.label, row) for row in self.rows))
+                rows[row.row.label] = row
+        return replace(self, rows=tuple(rows.values()))
 
     def against(self, base: TableRow, compared: TableRow) -> TableRow:
         """Compare one row with another as its base, paired by seed: the same row with `deltas` and
@@ -294,8 +300,7 @@ class Table:
         """
         rows = []
         for row in self.rows:
-            is_of_family = row is compared or row.row.base == compared.row.base
-            if is_of_family and row is not base:
+            if row.row.base == compared.row.base and row is not base:
                 rows.append(row)
         return self._compared(base, rows, 1)[rows.index(compared)]
 
@@ -303,18 +308,18 @@ class Table:
         """The rows with their differences and verdicts, corrected for a family of rows."""
         if not rows:
             return []
+        runs = [row.runs for row in rows]
         looks = self.position.judged if self.position else None
-        runs, judged = [row.runs for row in rows], [dict[str, Verdict]() for _ in rows]
-        for metric in base.scores:
-            verdicts = verdicts_of_rows(self.study, metric, base.runs, runs, family, looks)
-            for of_row, verdict in zip(judged, verdicts, strict=True):
-                of_row[metric] = verdict
+        judged: dict[str, list[Verdict]] = {}
+        for name in base.scores:
+            judged[name] = verdicts_of_rows(self.study, name, base.runs, runs, family, looks)
         compared = []
-        for row, of_row in zip(rows, judged, strict=True):
-            deltas = {}
+        for index, row in enumerate(rows):
+            deltas, verdicts = {}, {}
             for name, scores in base.scores.items():
-                deltas[name] = row.scores[name].minus(scores).plus(of_row[name].shift)
-            compared.append(replace(row, deltas=deltas, verdicts=of_row))
+                verdicts[name] = judged[name][index]
+                deltas[name] = row.scores[name].minus(scores, verdicts[name].shift)
+            compared.append(replace(row, deltas=deltas, verdicts=verdicts))
         return compared
 
     def as_judged(self) -> Table:
@@ -338,22 +343,31 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
     """
     runs = read_runs(study, results)
     error, changed, damage = error_of_verdicts(study, results)
-    position = position_of_runs(study, runs) if study.looks else None
-    if position is not None:
-        study, runs = position.study, [run for run in runs if run.run.seed in position.study.seeds]
-    rows = [_row(study, row, runs, results) for row in study.rows]
-    corpora = tuple(sorted({run.decoding.corpus for run in runs if run.decoding}))
+    position = None
+    if study.looks is not None:
+        position = position_of_runs(study, runs)
+        study, runs = position.study, of_seeds(runs, position.study.seeds)
+    of_rows = by_row(runs)
+    rows = tuple(_row(study, row, tuple(of_rows[row.label]), results) for row in study.rows)
+    trained, decoded = set(), set()
     problems: dict[str, None] = {}
     for run in runs:
+        if run.result is not None:
+            trained.add(run.result.corpus)
+        if run.decoding is not None:
+            decoded.add(run.decoding.corpus)
         problems |= dict.fromkeys((*run.damage, *run.faults))
-    problems |= dict.fromkeys((*_corpus_faults(runs, results), *damage, *faults))
+    problems |= dict.fromkeys((*_corpus_faults(sorted(trained), results), *damage, *faults))
+    corpora = tuple(sorted(decoded))
+    remarks = [*provenance_remarks(study.task, runs), *_low_parts(study, rows), *changed]
+    remarks += _overlaps(results, corpora)
     return Table(
         study,
-        tuple(rows),
+        rows,
         signatures(study, runs),
         corpora,
-        (*_remarks(study, runs), *_low_parts(study, rows), *changed, *_overlaps(results, corpora)),
-        _archived(runs),
+        tuple(remarks),
+        tuple(_archived(runs)),
         tuple(problems),
         position,
         error,
@@ -363,42 +377,21 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
 def paper_metrics(table: Table) -> list[str]:
     """Names of the metrics in the paper's table for this task."""
     paper = table.study.task.paper
-    return list(dict.fromkeys(name for row in paper.rows for name in row.scores)) if paper else []
+    if paper is None:
+        return []
+    return list(dict.fromkeys(itertools.chain.from_iterable(row.scores for row in paper.rows)))
 
 
-def _row(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> TableRow:
-    ours = tuple(run for run in runs if run.row is row)
-    return TableRow(
-        row,
-        ours,
-        {name: scores_of(ours, study.task.metrics[name]) for name in measured_metrics(study)},
-        _cost(study, row, ours, results),
-        paper_row(study.task.paper, row, study.base_of(row)),
-    )
-
-
-def _remarks(study: Study, runs: Sequence[RunResult]) -> list[str]:
-    """Differences in how the runs were made."""
-    scorers = dict.fromkeys(
-        metric.scorer.lower() for metric in study.task.metrics.values() if metric.scorer
-    )
-    provenance = ProvenanceDiff(tuple(scorers))
-    for row in study.rows:
-        ours = [run for run in runs if run.row is row]
-        for run in ours:
-            if run.result:
-                provenance.add(row.label, run.result, run.provenance, row.config.precision)
-            if run.decoding and run.decoding.averaged < row.config.average_checkpoints:
-                provenance.averaged[row.label] = run.decoding.averaged
-        provenance.updates(
-            row.label, {run.result.steps for run in ours if run.result and run.decoding}
-        )
-    return provenance.remarks()
+def _row(study: Study, row: Row, runs: tuple[RunResult, ...], results: Results) -> TableRow:
+    scores = {metric.name: scores_of(runs, metric) for metric in measured_metrics(study)}
+    paper = paper_row(study.task.paper, row, study.base_of(row))
+    return TableRow(row, runs, scores, _cost(study, row, runs, results), paper)
 
 
 def _low_parts(study: Study, rows: Sequence[TableRow]) -> Iterator[str]:
     """Yield a line on each part of a shown metric that is too small, with the rows."""
-    for metric in (study.task.metrics[name] for name in study.metrics):
+    for name in study.metrics:
+        metric = study.task.metrics[name]
         for part in metric.parts:
             low = []
             for row in rows:
@@ -410,22 +403,18 @@ def _low_parts(study: Study, rows: Sequence[TableRow]) -> Iterator[str]:
                 yield f"NOTE: {what} below {part.least}: {first_few(low)}: {part.remark}."
 
 
-def _archived(runs: Sequence[RunResult]) -> tuple[str, ...]:
-    """A line on the runs whose predictions are not here, if there are any."""
-    count = sum(not run.has_predictions for run in runs)
-    if not count:
-        return ()
-    return (
-        f"{plural(count, 'run')} from an archive of records: scores as stored, without "
-        f"predictions.",
-    )
+def _archived(runs: Sequence[RunResult]) -> Iterator[str]:
+    """Yield a line on the runs whose predictions are not here, if there are any."""
+    if count := sum(not run.has_predictions for run in runs):
+        archived = f"{plural(count, 'run')} from an archive of records"
+        yield f"{archived}: scores as stored, without predictions."
 
 
-def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]:
+def _corpus_faults(corpora: Iterable[str], results: Results) -> Iterator[str]:
     """Yield the corpora of finished runs whose lengths are lost. A folder that was removed is no
     fault.
     """
-    for corpus in sorted({run.result.corpus for run in runs if run.result}):
+    for corpus in corpora:
         folder = results.corpus(corpus)
         if folder.exists() and lengths_in(folder) is None:
             yield (
@@ -435,46 +424,44 @@ def _corpus_faults(runs: Iterable[RunResult], results: Results) -> Iterator[str]
             )
 
 
-def _overlaps(results: Results, corpora: Sequence[str]) -> list[str]:
-    """A line on the share of test text in the training data; one for all corpora that have the same
-    shares.
+def _overlaps(results: Results, corpora: Sequence[str]) -> Iterator[str]:
+    """Yield a line on the share of test text in the training data; one for all corpora with the
+    same shares.
     """
     texts: dict[str, None] = {}
     for corpus in corpora:
         shares = overlap_in(results.corpus(corpus))
         if shares and any(shares.values()):
             texts[shares_text(shares)] = None
-    return [f"Test text that also occurs in the training data: {text}." for text in texts]
+    for text in texts:
+        yield f"Test text that also occurs in the training data: {text}."
 
 
 def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
     """The cost of a row from its finished runs."""
-    finished = [run for run in runs if run.decoding]
     seconds, rates, machines = dict[int, float](), dict[int, float](), set[str]()
-    for run in finished:
+    made, lengths, flops = list[int](), None, None
+    for run in runs:
+        if run.result is None or run.decoding is None:
+            continue
+        if not made:
+            lengths = lengths_in(results.corpus(run.result.corpus))
+        made.append(run.result.steps)
         if run.seconds:
             seconds[run.run.seed] = run.seconds
         if run.tokens_per_second is not None:
             rates[run.run.seed] = run.tokens_per_second
         if run.provenance:
             machines.add(_machine(run.provenance))
-    flops, per_step = _flops(study, row, finished, results)
-    return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)), per_step)
-
-
-def _flops(
-    study: Study, row: Row, finished: Sequence[RunResult], results: Results
-) -> tuple[float | None, float]:
-    """FLOPs of the steps made if training has ended, else of the steps planned; and of one step."""
-    made = [run.result for run in finished if run.result]
-    lengths = lengths_in(results.corpus(made[0].corpus)) if made else None
+    # Of the steps made if training has ended, else of those planned.
     steps: float | None = cost.steps(row.config, lengths)
     if made:
-        steps = sum(result.steps for result in made) / len(made)
-    per_step = cost.flops_per_step(
-        row.config, study.data_of(row).vocab_size, lengths or Lengths.assumed()
-    )
-    return (None if steps is None else per_step * steps), per_step
+        steps = sum(made) / len(made)
+    V = study.data_of(row).vocab_size
+    per_step = cost.flops_per_step(row.config, V, lengths or Lengths.assumed())
+    if steps is not None:
+        flops = per_step * steps
+    return Cost(Scores(seconds), Scores(rates), flops, tuple(sorted(machines)), per_step)
 
 
 def _machine(provenance: Provenance) -> str:
@@ -490,29 +477,20 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
     """
     if paper is None:
         return None
-    changed = _changed_paper_fields(paper, row)
-    # All that the row changes is constant in the paper's table.
-    if not changed and row.changed:
-        return None
-    if any(getattr(base.config, name) != paper.base[name] for name in changed):
-        return None  # a d_ff of 1024 is smaller than 2048, and larger than 256
-    for match in paper.rows:
-        if match.changed == changed:
-            break
-    else:
-        return None
-    # The paper trains its big model by another recipe too; its other rows share base's.
-    recipe = paper.recipe if match.group == "big" else ()
-    return match if set(row.changed) <= {*paper.base, *recipe} else None
-
-
-def _changed_paper_fields(paper: PaperTable, row: Row) -> dict[str, Any]:
-    """The fields of the paper's table that a row changes, without head sizes of d_model / h, which
-    follow from h.
-    """
     changed = {}
     for name, value in row.changed.items():
+        # Head sizes of d_model / h follow from h.
         follows = name in ("d_k", "d_v") and row.config.has_derived_heads(name)
         if name in paper.base and not follows:
             changed[name] = value
-    return changed
+            if getattr(base.config, name) != paper.base[name]:
+                return None  # a d_ff of 1024 is smaller than 2048, and larger than 256
+    # All that the row changes is constant in the paper's table.
+    if not changed and row.changed:
+        return None
+    for match in paper.rows:
+        if match.changed == changed:
+            # The paper trains its big model by another recipe too; its other rows share base's.
+            recipe = paper.recipe if match.group == "big" else ()
+            return match if row.changed.keys() <= {*paper.base, *recipe} else None
+    return None

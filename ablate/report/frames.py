@@ -200,7 +200,7 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     from ablate.config.plugins import settings_text
     from ablate.config.resolve import SETTINGS
 
-    metrics = measured_metrics(study)
+    metrics = [metric.name for metric in measured_metrics(study)]
     settings = [setting.field for setting in SETTINGS]
     lines: list[dict[str, Any]] = []
     for run in runs:

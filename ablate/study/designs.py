@@ -71,11 +71,12 @@ class FactorialDesign:
                 lines.append(self.alias_line(effect))
         return lines
 
-    def alias_line(self, effect: frozenset[str]) -> str:
-        """`dropout = norm × activation`: an effect with its aliases."""
+    def alias_line(self, effect: frozenset[str], factors: int = MAX_FACTORS) -> str:
+        """`dropout = norm × activation`: an effect with its aliases of at most so many factors."""
         texts = [self.fraction.text(effect)]
         for alias, sign in self.fraction.aliases(effect).items():
-            texts.append(self.fraction.signed_text(alias, sign))
+            if len(alias) <= factors:
+                texts.append(self.fraction.signed_text(alias, sign))
         return " = ".join(texts)
 
 

@@ -163,16 +163,24 @@ class Study:
         """
         return self.rows[0]
 
+    @property
+    def bases(self) -> list[Row]:
+        """The base of each size; a single one in most studies."""
+        return [row for row in self.rows if row.is_base]
+
+    def rows_of(self, base: Row) -> list[Row]:
+        """The rows that are compared with a base."""
+        return [row for row in self.rows if row.base == base.label and not row.is_base]
+
     def family(self, base: Row) -> int:
         """Number of rows that Holm's correction covers: all of the file that are compared with this
         base.
         """
-        here = sum(row.base == base.label and not row.is_base for row in self.rows)
-        return max(here, self.rows_of_bases.get(base.label, 0))
+        return max(len(self.rows_of(base)), self.rows_of_bases.get(base.label, 0))
 
     def base_of(self, row: Row) -> Row:
         """The row that a row is compared with."""
-        return self._by_label.get(row.base, self.base)
+        return self.by_label.get(row.base, self.base)
 
     @property
     def data_folder(self) -> Path:
@@ -196,7 +204,8 @@ class Study:
         return ids
 
     @cached_property
-    def _by_label(self) -> dict[str, Row]:
+    def by_label(self) -> dict[str, Row]:
+        """The rows by their labels."""
         return {row.label: row for row in self.rows}
 
     def runs_of(self, row: Row) -> list[Run]:

@@ -4,9 +4,14 @@ import json
 
 import pytest
 
-from ablate.analysis.provenance_diff import ProvenanceDiff
+from ablate.analysis.provenance_diff import provenance_remarks
+from ablate.analysis.results import RunResult
+from ablate.config import resolve_row
+from ablate.config.data import CorpusConfig
 from ablate.report.render import as_json, markdown
 from ablate.store.records import CodeVersion, Provenance, Result
+from ablate.study import Row, Run
+from ablate.tasks import TASKS
 from tests.records import a_provenance, a_result, change
 
 ONE_SEED = {"seeds": "1"}
@@ -100,10 +105,13 @@ def test_a_run_with_damaged_or_missing_provenance_still_shows_its_scores(fake):
 def test_a_precision_that_a_device_chose_is_remarked_and_one_that_the_row_names_is_not(
     setting, remarks
 ):
-    diff = ProvenanceDiff()
-    diff.add("base", a_result(), a_provenance(precision="fp32"))
-    diff.add("X", a_result(), a_provenance(precision="bf16"), setting)
-    lines = diff.remarks()
+    runs = []
+    for label, chosen, asked in (("base", "fp32", None), ("X", "bf16", setting)):
+        row = Row(label, "", resolve_row({"precision": asked}), "")
+        run = Run(label, 1, row.config, CorpusConfig(corpus="files", train="-", dev="-", test="-"))
+        made = {"result": a_result(), "provenance": a_provenance(precision=chosen)}
+        runs.append(RunResult(row, run, "done", 0, **made))
+    lines = list(provenance_remarks(TASKS["translation"], runs))
     assert len(lines) == remarks
     assert all(
         line == "NOTE: these runs differ in precision: fp32: base; bf16: X." for line in lines

@@ -82,12 +82,13 @@ def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
     """
     parts: dict[str, tuple[str, ...]] = {}
     for metric in measured_metrics(table.study):
-        for name in ("low", "high", "p", "p_holm", "p_adjusted", "minimum_detectable"):
-            parts[f"delta_{metric}_{name}"] = (metric, name)
-        parts[f"verdict_{metric}"] = (metric, "verdict")
-        if metric != PPL.name:
-            for name in ("low", "high", "p", "p_holm"):
-                parts[f"test_set_{metric}_{name}"] = (metric, "test_set", name)
+        name = metric.name
+        for part in ("low", "high", "p", "p_holm", "p_adjusted", "minimum_detectable"):
+            parts[f"delta_{name}_{part}"] = (name, part)
+        parts[f"verdict_{name}"] = (name, "verdict")
+        if name != PPL.name:
+            for part in ("low", "high", "p", "p_holm"):
+                parts[f"test_set_{name}_{part}"] = (name, "test_set", part)
     return parts
 
 

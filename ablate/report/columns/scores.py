@@ -17,10 +17,8 @@ from ablate.report.layout import OTHER_SCORE, SCORE
 
 def score_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the scores in every metric, those of the table first, and the differences from base."""
-    names = dict.fromkeys(
-        (*(metric.name for metric in table.metrics), *measured_metrics(table.study))
-    )
-    for metric in (table.study.task.metrics[name] for name in names):
+    metrics = dict.fromkeys((*table.metrics, *measured_metrics(table.study)))
+    for metric in metrics:
         yield Column(
             metric.name,
             f"{metric.title}\n({metric.side})" if metric.side else metric.title,
@@ -30,12 +28,9 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
             SCORE if metric in table.judged else OTHER_SCORE,
             statistics_of(metric.name),
         )
-    for name in names:
-        yield Column(
-            f"delta_{name}",
-            value=partial(_difference, name),
-            parts=statistics_of(f"delta_{name}"),
-        )
+    for metric in metrics:
+        key = f"delta_{metric.name}"
+        yield Column(key, value=partial(_difference, metric.name), parts=statistics_of(key))
 
 
 def statistics_of(name: str) -> dict[str, tuple[str, ...]]:
