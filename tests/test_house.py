@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_504
+LINES = 53_465
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

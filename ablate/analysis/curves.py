@@ -119,7 +119,7 @@ class Curve:
 
 
 def _geometric(values: Collection[float]) -> float:
-    return math.exp(sum(math.log(value) for value in values) / len(values))
+    return math.exp(sum(map(math.log, values)) / len(values))
 
 
 def curves_of(table: Table, results: Results) -> list[Curve]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,7 +15,7 @@ from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
 from ablate.store import Results
-from ablate.study import Row, Study
+from ablate.study import Row, Run, Study
 
 _GPU_HOURS = re.compile(r"(\d+(?:\.\d+)?)\s*gpu-?hours?", re.IGNORECASE)
 
@@ -97,8 +97,10 @@ class Fit:
         if not self.seconds:
             remain = "run remains" if self.runs_left == 1 else "runs remain"
             return f"{what} nothing new fits; {self.runs_left} {remain}."
-        kept, whole = len(self.study.seeds), len(self.study.seeds) + len(self.seeds_left)
-        what += f" {kept} of {plural(whole, 'seed')} {'fits' if kept == 1 else 'fit'}"
+        kept, fits = len(self.study.seeds), "fit"
+        if kept == 1:
+            fits = "fits"
+        what += f" {kept} of {plural(kept + len(self.seeds_left), 'seed')} {fits}"
         if not self.rows_left:
             waits = ", the further seeds of base later" * self.base_waits
             return f"{what} for every row{waits}, {time}."
@@ -143,9 +145,7 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     for count in _counts(study):
         parts.append(replace(study, seeds=study.seeds[:count], further_seeds=()))
     for part in parts:
-        # A run without an estimate is done, or lacks only a decoding.
-        of_part = _runs(study, study.rows, (*part.seeds, *part.further_seeds))
-        needed = sum(seconds.get(id, 0.0) for id in of_part)
+        needed = _needed(seconds, _runs(study, study.rows, (*part.seeds, *part.further_seeds)))
         if needed <= available:
             left, waits = _left(seconds, part), part.further_seeds != study.further_seeds
             seeds_left = study.seeds[len(part.seeds) :]
@@ -166,7 +166,7 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     for row in study.rows:
         # A run that several rows share counts once.
         runs = _runs(study, [row], study.seeds[:1]) - counted
-        needed = sum(seconds.get(id, 0.0) for id in runs)
+        needed = _needed(seconds, runs)
         if row is study.base and needed > available:
             raise UsageError(f"--budget: base with one seed alone takes about {duration(needed)}")
         # Without its base, which comes first, a row could not be compared. A later row may fit
@@ -189,6 +189,11 @@ def _counts(study: Study) -> Sequence[int]:
     return [count for count in reversed(study.looks.plan) if count <= len(study.seeds)]
 
 
+def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:
+    """Seconds for some runs. One without an estimate is done, or lacks only a decoding."""
+    return sum(seconds.get(id, 0.0) for id in runs)
+
+
 def _left(seconds: Mapping[str, float], part: Study) -> int:
     """Number of runs that are not trained yet and not in a part."""
     left = seconds.keys() - {run.id for run in part.all_runs()}
@@ -207,13 +212,13 @@ def base_alone(study: Study) -> Study:
 
 def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
     """Ids of the runs of these rows with these seeds, and of the rows' tuning runs."""
-    ids = set[str]()
+    runs: list[Run] = []
     for row in rows:
-        ids.update(run.id for run in study.runs_of(row) if run.seed in seeds)
+        runs += [run for run in study.runs_of(row) if run.seed in seeds]
         for trial in study.trials_of(row):
             if study.tuning:
-                ids.update(run.id for run in study.tuning.runs_of(trial))
-    return ids
+                runs += study.tuning.runs_of(trial)
+    return {run.id for run in runs}
 
 
 def unknown_rows(plan: Plan) -> list[str]:
@@ -249,11 +254,13 @@ class WithinBudget:
         if self.fitting is None:
             part = base_alone(step.study)
         else:
-            labels = {row.label for row in self.fitting.study.rows}
-            rows = tuple(row for row in step.study.rows if row.label in labels)
             fitting = self.fitting.study
+            labels = {row.label for row in fitting.rows}
             part = replace(
-                step.study, rows=rows, seeds=fitting.seeds, further_seeds=fitting.further_seeds
+                step.study,
+                rows=tuple(row for row in step.study.rows if row.label in labels),
+                seeds=fitting.seeds,
+                further_seeds=fitting.further_seeds,
             )
         return replace(step, study=part, whole=part)
 

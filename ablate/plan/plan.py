@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -184,44 +185,39 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts; what the study does not have is left out."""
-        choice, designs = self.study.base.decoding_choice, []
+        content: dict[str, Any] = {"study": self.study.name}
+        if self.study.base.decoding_choice is not None:
+            content["decoding"] = self.study.base.decoding_choice.as_json()
+        content["rows"] = list(map(self._row_json, self.rows))
+        if self.tuning:
+            content["tuning"] = list(map(self._row_json, self.tuning))
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
-                designs.append(_design_json(design))
-        length = None
+                content.setdefault("designs", []).append(_design_json(design))
+        content |= {"dropped": self.study.dropped, "totals": asdict(self.totals())}
+        content["assumed_length"] = None
         if self.lengths is None and not self.study.data.is_stream:
-            length = cost.ASSUMED_LENGTH
-        content: dict[str, Any] = {
-            "study": self.study.name,
-            "decoding": choice and choice.as_json(),
-            "rows": list(map(self._row_json, self.rows)),
-            "tuning": list(map(self._row_json, self.tuning)),
-            "designs": designs,
-        }
-        return {
-            **{key: part for key, part in content.items() if part},
-            "dropped": self.study.dropped,
-            "totals": asdict(self.totals()),
-            "assumed_length": length,
-        }
+            content["assumed_length"] = cost.ASSUMED_LENGTH
+        return content
 
     def _row_json(self, planned: PlanRow) -> dict[str, Any]:
         row, params = planned.row, planned.params
-        idle = cost.idle_parameters(row.config)
         runs = []
         for run, state in planned.runs:
             id = None if run.awaits_tuning else run.id
             runs.append({"id": id, "seed": run.seed, "state": state})
-        of_some = {
-            "matched": row.matched and row.matched.as_json(),
-            "tuning": row.tuning and row.tuning.as_json(),
-            "active_params": idle and params - idle,  # of experts, those that a token meets
-        }
+        of_some: dict[str, Any] = {}
+        if row.matched:
+            of_some["matched"] = row.matched.as_json()
+        if row.tuning:
+            of_some["tuning"] = row.tuning.as_json()
+        if idle := cost.idle_parameters(row.config):
+            of_some["active_params"] = params - idle  # of experts, those that a token meets
         return {
             "row": row.label,
             "group": row.group,
             "changed": row.changed,
-            **{key: part for key, part in of_some.items() if part},
+            **of_some,
             "config": row.config.model_dump(),
             "params": params,
             "flops_per_step": planned.flops_per_step,
@@ -256,17 +252,18 @@ def plan_of(
         kind = "cuda"
     known = {data: known_lengths(data, results.corpora) for data in map(study.data_of, study.rows)}
 
-    def planned(of: Study, row: Row) -> PlanRow:
-        return _plan_row(of, row, results, known[of.data_of(row)], kind, processes)
+    def planned(of: Study) -> tuple[PlanRow, ...]:
+        rows = []
+        for row in of.rows:
+            lengths = known[of.data_of(row)]
+            rows.append(_plan_row(of, row, results, lengths, kind, processes))
+        return tuple(rows)
 
-    rows = tuple(planned(study, row) for row in study.rows)
-    lengths = None
+    plan = Plan(study, planned(study), None, None, device=kind, processes=processes)
     if None not in known.values():
-        lengths = known[study.data_of(study.base)]
-    tuning: tuple[PlanRow, ...] = ()
+        plan = replace(plan, lengths=known[study.data_of(study.base)])
     if study.tuning:
-        tuning = tuple(planned(study.tuning, row) for row in study.tuning.rows)
-    plan = Plan(study, rows, lengths, None, tuning=tuning, device=kind, processes=processes)
+        plan = replace(plan, tuning=planned(study.tuning))
     trained = frozenset(id for id in plan.missing if results.run(id).has_result)
     plan = replace(plan, trained=trained)
     rates = {}
@@ -295,6 +292,7 @@ def _plan_row(
     def memory(tokens: int) -> int:
         return peak_memory(row.config, V, tokens, device, processes=processes, length=length)
 
+    runs = [(run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)]
     return PlanRow(
         row=row,
         V=V,
@@ -304,9 +302,7 @@ def _plan_row(
         checkpoint_bytes=cost.checkpoint_bytes(row.config, V),
         peak_memory=memory(tokens),
         least_memory=memory(min(tokens, SMALLEST_MICRO_BATCH)),
-        runs=tuple(
-            (run, state_of(results.run(run.id), row.decoding)) for run in study.runs_of(row)
-        ),
+        runs=tuple(runs),
     )
 
 
@@ -336,11 +332,8 @@ def seconds_left(
         # The sum over the other runs would be an underestimate.
         if row.flops is None or rate is None:
             return None
-        seconds[id] = (
-            row.flops
-            * (1.0 - row.completed_share(if_readable(results.run(id).read_progress)))
-            / rate
-        )
+        report = if_readable(results.run(id).read_progress)
+        seconds[id] = row.flops * (1.0 - row.completed_share(report)) / rate
     return seconds
 
 
@@ -351,13 +344,14 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     The node is the machine, other than this one, that has finished most runs; else this machine.
     None if the rate of neither is known.
     """
-    here = machine()
+    node = here = machine()
     nodes: Counter[Machine] = Counter()
     for folder in _finished(results, plan.runs):
         provenance = if_readable(folder.read_provenance)
         if provenance is not None and provenance.machine != here:
             nodes[provenance.machine] += 1
-    node = next((node for node, _ in nodes.most_common(1)), here)
+    if nodes:
+        ((node, _),) = nodes.most_common(1)
     rates = measured_rates(results, plan.runs, node)
     default = None
     if len(rates) == 1:
@@ -373,7 +367,7 @@ def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
     those that are left.
     """
     folders = map(results.run, dict.fromkeys([*first, *results.run_ids()]))
-    finished = (folder for folder in folders if folder.has_result)
+    finished = filter(operator.attrgetter("has_result"), folders)
     return itertools.islice(finished, RATE_SAMPLES)
 
 
@@ -442,8 +436,11 @@ def _design_json(design: FactorialDesign) -> dict[str, Any]:
 
 def precision_lines(plan: Plan) -> list[str]:
     """The precision of the device, and remarks on settings that it does not serve well."""
-    settings = dict.fromkeys(row.row.config.precision for row in plan.rows)
-    chosen = dict.fromkeys(plan.precision(row.row.config) for row in plan.rows)
+    settings: dict[str | None, None] = {}
+    chosen: dict[str, None] = {}
+    for row in plan.rows:
+        settings[row.row.config.precision] = None
+        chosen[plan.precision(row.row.config)] = None
     by_device = ""
     if plan.device == "cpu" and None in settings:
         by_device = " on this CPU; bf16 on a GPU that has it"

@@ -7,22 +7,29 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ablate.analysis.results import RunResult, read_runs
+from ablate.analysis.results import (
+    RunResult,
+    by_row,
+    paired_scores,
+    read_runs,
+    resamples_of,
+    scores_of,
+)
 from ablate.config.metrics import Metric
 from ablate.formatting import plural
 from ablate.plan.typical import PublishedSpread, published_differences, typical_spreads
 from ablate.stats.bootstrap import paired_bootstrap
+from ablate.stats.comparison import PairedScores
 from ablate.stats.looks import Look, looks_of
 from ablate.stats.noise import seed_noise
 from ablate.stats.power import detectable, seeds_to_see
 from ablate.stats.significance import LEVEL, POWER
 from ablate.store import Results
-from ablate.study import Row, Study
+from ablate.study import Study
 
 OTHER_SEEDS = (2, 3, 5, 8)  # numbers of seeds that are shown beside the study's
 ENOUGH_SEEDS = 5  # for half of the published differences; advised in place of too few
@@ -39,23 +46,32 @@ class Power:
         of `metric` is a standard deviation.
     sentences: of a difference over test sentences, 0 if unknown.
     source: of the sd: given, the study's runs, the published studies, or none.
-    seeds, rows: of the study; rows without base.
-    looks: of the study.
     published: the studies whose spread is taken as typical.
-    further: number of seeds that only base has.
-    share: part of the level at which the metric is tested.
     """
 
+    study: Study
     metric: Metric
     sd: float
     sentences: float
     source: Source
-    seeds: int
-    rows: int
-    looks: tuple[Look, ...] = ()
-    published: tuple[PublishedSpread, ...] = ()
-    further: int = 0
-    share: float = 1.0
+    published: Sequence[PublishedSpread] = ()
+
+    @property
+    def rows(self) -> int:
+        """Number of rows without base."""
+        return self.study.family(self.study.base)
+
+    @property
+    def looks(self) -> tuple[Look, ...]:
+        """The looks of the study, if it has some."""
+        if self.study.looks is None:
+            return ()
+        return looks_of(self.study.looks.plan)
+
+    @property
+    def _seeds(self) -> tuple[int, int]:
+        """Number of seeds of every row, and of further ones that only base has."""
+        return len(self.study.seeds), len(self.study.further_seeds)
 
     def detectable(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
@@ -72,8 +88,9 @@ class Power:
         if seeds < 2 or not self.sd:
             return None
         if further is None:
-            further = (seeds == self.seeds) * self.further
-        level *= self.share
+            own, further_of_base = self._seeds
+            further = (seeds == own) * further_of_base
+        level *= self.study.share_of_level(self.metric.name)
         return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
 
     @property
@@ -81,14 +98,10 @@ class Power:
         """Smallest difference that all seeds find with 80 % probability, in standard deviations of
         a score over seeds, without the noise of sentences; None with a single seed.
         """
-        if self.seeds < 2:
-            return None
         level = LEVEL
         if self.looks:
             level = self.looks[-1].level
-        return detectable(
-            self.seeds, self.rows, 1.0, level=level * self.share, further=self.further
-        )
+        return replace(self, sd=1.0, sentences=0.0).detectable(len(self.study.seeds), level)
 
     def seeds_to_see(self, difference: float) -> int | None:
         """Number of seeds that find this difference with 80 % probability; None if 1000 are not
@@ -102,19 +115,22 @@ class Power:
                 return look.seeds
         if self.looks:
             return None
-        level = LEVEL * self.share
+        level = LEVEL * self.study.share_of_level(self.metric.name)
         return seeds_to_see(difference, self.rows, self.sd, self.sentences, level)
 
     def as_json(self) -> dict[str, Any]:
         """For scripts; `detectable` by number of seeds. With an unknown spread, sd and differences
         are None.
         """
-        is_known = self.source != "unknown"
+
+        def known(difference: float | None) -> float | None:
+            return None if self.source == "unknown" else difference
+
         by_seeds = {}
-        for seeds in sorted({self.seeds, *OTHER_SEEDS}):
-            by_seeds[str(seeds)] = self.detectable(seeds) if is_known else None
+        for seeds in sorted({len(self.study.seeds), *OTHER_SEEDS}):
+            by_seeds[str(seeds)] = known(self.detectable(seeds))
         content: dict[str, Any] = {
-            "sd": self.sd if is_known else None,
+            "sd": known(self.sd),
             "sentences": self.sentences,
             "stated": self.source == "stated",
             "source": self.source,
@@ -124,9 +140,8 @@ class Power:
             "warning": self.warning,
         }
         for look in self.looks:
-            smallest = self.detectable(look.seeds, look.level) if is_known else None
-            of_look = {"seeds": look.seeds, "level": look.level, "spent": look.spent}
-            content.setdefault("looks", []).append({**of_look, "detectable": smallest})
+            smallest = known(self.detectable(look.seeds, look.level))
+            content.setdefault("looks", []).append({**look.as_json(), "detectable": smallest})
         return content
 
     @property
@@ -170,18 +185,19 @@ class Power:
                 at_looks.append(f"{at} {amount}")
             known = f"{'; '.join(at_looks)}; {self._noise}"
             return f"With {rows}, found with {POWER:.0%} probability: {known}."
+        own, further = self._seeds
         others = []
         for number in OTHER_SEEDS:
-            if number != self.seeds or self.further:
+            if number != own or further:
                 smallest = self._number(self.detectable(number, further=0))
                 others.append(f"{number} seeds {smallest}")
-        seeds = plural(self.seeds, "seed")
-        if self.further:
-            seeds += f", {self.seeds + self.further} of base,"
-        elif self.seeds > 1:
-            more = self._number(self.detectable(self.seeds, further=self.seeds))
-            others.append(f"{self.seeds} seeds and {2 * self.seeds} of base {more}")
-        amount = self._amount(self.detectable(self.seeds))
+        seeds = plural(own, "seed")
+        if further:
+            seeds += f", {own + further} of base,"
+        elif own > 1:
+            more = self._number(self.detectable(own, further=own))
+            others.append(f"{own} seeds and {2 * own} of base {more}")
+        amount = self._amount(self.detectable(own))
         return (
             f"With {seeds} and {rows} the study finds {amount} with {POWER:.0%} probability "
             f"({', '.join(others)}); {self._noise}."
@@ -191,9 +207,6 @@ class Power:
         if difference is None:
             return "nothing (one seed shows no spread)"
         return self.metric.size_text(difference)
-
-    def _stated(self, difference: float) -> str:
-        return self.metric.size_text(difference) if self.metric.is_log else f"{difference:g}"
 
     def _amount(self, difference: float | None) -> str:
         if difference is None:
@@ -210,24 +223,28 @@ class Power:
         if not self.published:
             origins = {"stated": "stated", "runs": "in the runs that exist"}
             return f"{noise}, {origins[self.source]}"
-        names = ", ".join(spread.study for spread in self.published)
-        sds = [spread.sd for spread in self.published]
+        names, sds = [], []
+        for spread in self.published:
+            names.append(spread.study)
+            sds.append(spread.sd)
         low, high = min(sds), max(sds)
         noun = "study" if len(sds) == 1 else "studies"
-        noise += f", typical of the published {noun} {names}"
+        noise += f", typical of the published {noun} {', '.join(names)}"
         if low < high:
             noise += f" ({self._number(low)} to {self._number(high)})"
         return noise
 
     def seeds_text(self, difference: float) -> str:
         """Number of seeds needed to find a difference."""
-        what = f"A difference of {self._stated(difference)} {self.metric.title}"
+        stated = f"{difference:g}"
+        if self.metric.is_log:
+            stated = self.metric.size_text(difference)
+        what = f"A difference of {stated} {self.metric.title}"
         needed = self.seeds_to_see(difference)
         if self.looks and needed is None:
             return f"{what}: no look finds it with {POWER:.0%} probability."
         if self.looks:
-            seen = f"found at the look with {needed} seeds"
-            return f"{what}: {seen} with {POWER:.0%} probability."
+            return f"{what}: found at the look with {needed} seeds with {POWER:.0%} probability."
         if needed is None and self.sentences:
             return f"{what}: 1000 seeds are not enough, because of the test {self.metric.item}s."
         if needed is None:
@@ -250,90 +267,56 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     Raises:
         StoreError: a result is damaged.
     """
-    judged = [study.task.metrics[name] for name in study.judged]
     if not study.family(study.base):
         return []
+    judged = [study.task.metrics[name] for name in study.judged]
     if spread is not None:
-        return [_power(study, judged[0], spread, 0.0, "stated")]
+        return [Power(study, judged[0], spread, 0.0, "stated")]
     of_runs = power_of_runs(study, read_runs(study, results))
     return of_runs or [_typical_power(study, metric) for metric in judged]
 
 
 def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
     """Power with the spread of the study's runs, as `power_of`; none if no row has two seeds."""
+    of_rows, powers, is_known = by_row(runs), [], False
+    base = of_rows[study.base.label]
     judged = [study.task.metrics[name] for name in study.judged]
-    powers = []
-    is_known = False
     for metric in dict.fromkeys((*judged, *study.task.model_metrics[:1])):
-        sd = _sd_over_seeds(study, runs, metric)
+        pairs = []
+        for row in study.rows_of(study.base):
+            pair = paired_scores(metric, of_rows[row.label], base, study.seeds)
+            # Rows of the same trainings have almost no noise against each other, so they say
+            # nothing about that of others.
+            if not pair.same_training:
+                pairs.append(pair)
+        sd = scores_of(base, metric).std
+        # Around the layout row x seed, which rows share
+        if noisy := [pair.differences for pair in pairs if pair.shows_noise]:
+            sd = math.sqrt(seed_noise(noisy).pooled.value)
         is_known |= sd is not None
         if sd or metric in judged:
-            sentences = _sd_over_sentences(study, runs, metric)
-            powers.append(_power(study, metric, sd or 0.0, sentences, "runs"))
+            sentences = _sd_over_sentences(pairs, resamples_of(base, metric))
+            powers.append(Power(study, metric, sd or 0.0, sentences, "runs"))
     return powers if is_known else []
-
-
-def _power(
-    study: Study,
-    metric: Metric,
-    sd: float,
-    sentences: float,
-    source: Source,
-    published: tuple[PublishedSpread, ...] = (),
-) -> Power:
-    """Power with this spread, and the seeds, rows and looks of the study."""
-    looks: tuple[Look, ...] = ()
-    if study.looks:
-        looks = looks_of(study.looks.plan)
-    return Power(
-        metric,
-        sd,
-        sentences,
-        source,
-        seeds=len(study.seeds),
-        rows=study.family(study.base),
-        looks=looks,
-        published=published,
-        further=len(study.further_seeds),
-        share=study.share_of_level(metric.name),
-    )
 
 
 def _typical_power(study: Study, metric: Metric) -> Power:
     """Power with the median spread of the published studies, or in standard deviations."""
-    published = tuple(typical_spreads(study.task_name, metric.name, study.data.corpus))
+    published = typical_spreads(study.task_name, metric.name, study.data.corpus)
     if published:
         sd = statistics.median(spread.sd for spread in published)
         sentences = statistics.median(spread.sentences for spread in published)
-        return _power(study, metric, sd, sentences, "typical", published)
-    power = _power(study, metric, 1.0, 0.0, "unknown")
+        return Power(study, metric, sd, sentences, "typical", published)
     title = "standard deviations over seeds"
     if len(study.judged) > 1:
         title = f"standard deviations of {metric.title} over seeds"
     in_sds = replace(metric, title=title, digits=1, of_100=False, scale="linear")
-    return replace(power, metric=in_sds)
+    return Power(study, in_sds, 1.0, 0.0, "unknown")
 
 
-def _sd_over_seeds(study: Study, runs: Sequence[RunResult], metric: Metric) -> float | None:
-    """Standard deviation that rows share over seeds: around the layout row x seed, or of base
-    alone.
-    """
-    scores = _scores(study, runs, metric)
-    base = scores[study.base.label]
-    several = []
-    for row in _compared(study):
-        differences = {}
-        for seed, score in scores[row.label].items():
-            if seed in base:
-                differences[seed] = score - base[seed]
-        if len(differences) > 1 and any(differences.values()):
-            several.append(differences)
-    if several:
-        return math.sqrt(seed_noise(several).pooled.value)
-    return statistics.stdev(base.values()) if len(base) > 1 else None
-
-
-def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: Metric) -> float:
+def _sd_over_sentences(
+    pairs: Sequence[PairedScores], of_base: Mapping[int, Sequence[float]]
+) -> float:
     """Standard deviation of a difference from base over test sentences: the median over rows; 0 if
     unknown.
 
@@ -341,43 +324,13 @@ def _sd_over_sentences(study: Study, runs: Sequence[RunResult], metric: Metric) 
     seeds from each other: the root mean square over pairs of seeds, divided by the root of the
     number of seeds.
     """
-    resamples: dict[str, dict[int, list[float]]] = defaultdict(dict)  # by row and seed
-    for run in runs:
-        if run.resamples.get(metric.name):
-            scores = list(map(metric.on_scale, run.resamples[metric.name]))
-            resamples[run.row.label][run.run.seed] = scores
-    of_base = resamples[study.base.label]
-    of_rows = []
-    for row in _compared(study):
-        of_row = resamples[row.label]
-        pairs = [(of_row[seed], of_base[seed]) for seed in of_base if seed in of_row]
-        if pairs:
-            of_rows.append(paired_bootstrap(0.0, pairs).std)
-    if of_rows:
-        return statistics.median(of_rows)
+    sds = []
+    for pair in pairs:
+        if pair.resamples:
+            sds.append(paired_bootstrap(0.0, list(pair.resamples.values())).std)
+    if sds:
+        return statistics.median(sds)
     variances = []
-    for pair in itertools.combinations(of_base.values(), 2):
-        variances.append(paired_bootstrap(0.0, [pair]).std ** 2)
+    for two_seeds in itertools.combinations(of_base.values(), 2):
+        variances.append(paired_bootstrap(0.0, [two_seeds]).std ** 2)
     return math.sqrt(statistics.fmean(variances) / len(of_base)) if variances else 0.0
-
-
-def _compared(study: Study) -> list[Row]:
-    """The rows that are compared with the first base, without those that only decode its trainings
-    in another way.
-
-    Rows of the same trainings have almost no noise against each other, so they say nothing about
-    that of others.
-    """
-    of_base = {run.id for run in study.runs_of(study.base)}
-    rows = [row for row in study.rows if row.base == study.base.label and not row.is_base]
-    return [row for row in rows if not {run.id for run in study.runs_of(row)} <= of_base]
-
-
-def _scores(study: Study, runs: Sequence[RunResult], metric: Metric) -> dict[str, dict[int, float]]:
-    """Scores on the metric's scale, by row and seed."""
-    scores: dict[str, dict[int, float]] = {row.label: {} for row in study.rows}
-    for run in runs:
-        if metric.name in run.scores:
-            score = metric.on_scale(run.scores[metric.name].value)
-            scores[run.row.label][run.run.seed] = score
-    return scores

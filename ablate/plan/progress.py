@@ -14,7 +14,7 @@ from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, first_few, plural
-from ablate.plan.plan import Plan, measured_rates, plan_of, seconds_left
+from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, seconds_left
 from ablate.store import Results, RunFolder, State, checkpoints, if_readable, state_of
 from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
@@ -219,20 +219,20 @@ class ProgressReader:
         if row.ppl.n:
             return None
         of_base = {run.seed: run.id for run in self.study.runs_of(base.row)}
-        ratios: list[dict[int, float]] = []  # of each seed, by step
+        seeds, logarithms = 0, dict[int, list[float]]()  # of the ratios, by step
         for run in self.study.runs_of(row.row):
             # A row that shares base's training, because only decoding differs, has no difference to
             # show.
             if run.seed not in {*row.reports, *row.diverged} or run.id == of_base[run.seed]:
                 continue
             ours, theirs = self._evaluated(run.id), self._evaluated(of_base[run.seed])
-            if ours and theirs:
-                ratios.append({step: ours[step] / theirs[step] for step in ours if step in theirs})
-        if not ratios or not set.intersection(*map(set, ratios)):
-            return None
-        step = max(set.intersection(*map(set, ratios)))
-        logarithms = [math.log(of_seed[step]) for of_seed in ratios]
-        return PerplexityDifference(statistics.fmean(logarithms), step)
+            seeds += bool(ours and theirs)
+            for step in ours.keys() & theirs.keys():
+                logarithms.setdefault(step, []).append(math.log(ours[step] / theirs[step]))
+        for step in sorted(logarithms, reverse=True):
+            if len(logarithms[step]) == seeds:
+                return PerplexityDifference(statistics.fmean(logarithms[step]), step)
+        return None
 
     def _evaluated(self, id: str) -> dict[int, float]:
         return self.evaluations.setdefault(id, _Evaluations()).update(self.results.run(id))
@@ -241,10 +241,13 @@ class ProgressReader:
         self, states: dict[str, State], reports: dict[str, Progress]
     ) -> tuple[float, float | None]:
         """(Share of the work that is done, seconds until the end)."""
-        rows = {id: row for id, (row, _) in self.plan.runs.items() if id in states}
-        work = {id: row.flops or 1.0 for id, row in rows.items()}
+        rows, work, is_known = dict[str, PlanRow](), dict[str, float](), True
+        for id, (row, _) in self.plan.runs.items():
+            if id in states:
+                rows[id], work[id] = row, row.flops or 1.0
+                is_known &= row.flops is not None
         # Without a last step a run has no total of FLOPs, and every run then counts the same.
-        if any(row.flops is None for row in rows.values()):
+        if not is_known:
             work = dict.fromkeys(rows, 1.0)
         completed, unfinished = 0.0, set()
         for id, row in rows.items():
@@ -259,10 +262,15 @@ class ProgressReader:
         if "running" not in states.values():
             self.first = None
             return completed / total, None
-        running = [report for id, report in reports.items() if states[id] == "running"]
+        has_begun, gpus = False, set()
+        for id, report in reports.items():
+            if states[id] == "running":
+                has_begun |= bool(report.step)
+                if report.device.startswith("cuda"):
+                    gpus.add(report.device)
         now = time.monotonic()
         # Starting workers takes seconds that say nothing about their pace.
-        if self.first is None and any(report.step for report in running):
+        if self.first is None and has_begun:
             self.first = now, completed
         if self.first is not None:
             seconds, made = now - self.first[0], completed - self.first[1]
@@ -272,7 +280,6 @@ class ProgressReader:
         if planned is None:
             return completed / total, None
         # The rate of a CPU counts all its cores, the rate of a GPU only itself.
-        gpus = {report.device for report in running if report.device.startswith("cuda")}
         return completed / total, sum(planned.values()) / max(1, len(gpus))
 
 
@@ -301,7 +308,9 @@ def _memory(states: dict[str, State], reports: dict[str, Progress]) -> dict[str,
     for id, report in reports.items():
         if states[id] == "running" and report.memory is not None:
             held, before = report.memory.held, memory.get(report.device, (0, 0))[0]
-            together = before + held if report.device == "cpu" else max(before, held)
+            together = max(before, held)
+            if report.device == "cpu":
+                together = before + held
             memory[report.device] = together, report.memory.total
     return dict(sorted(memory.items()))
 
