@@ -172,6 +172,20 @@ def test_items_are_resampled_and_add_their_noise(tmp_path):
     assert verdict.bootstrap.std == pytest.approx(np.std(of_items) / math.sqrt(50), rel=0.1)
 
 
+def test_numbers_of_resamples_may_be_floats_as_pandas_has_beside_missing_ones():
+    lines = [{**line, "resample": None} for line in LONG]
+    for number in range(1, 40):
+        lines += [
+            {**line, "value": line["value"] + 0.001 * (number % 7), "resample": number}
+            for line in LONG
+        ]
+    frame = pd.DataFrame(lines)
+    assert frame["resample"].dtype == float
+    verdict = ablate.judge(frame).loc["wide"]
+    assert verdict["delta_loss_mean"] == pytest.approx(-0.1)
+    assert verdict["test_set_loss_low"] == pytest.approx(-0.1)
+
+
 FAULTS = {
     "no row": (csv_of([{"seed": 1, "loss": 2}]), [], "no column says the row"),
     "no metric": (csv_of([{"row": "a", "seed": 1}]), [], "which column is the metric?"),

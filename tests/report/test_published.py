@@ -107,7 +107,7 @@ def lines_of(rows):
                 yield {**common, "metric": "ppl", "value": "nan"}
             for name, score in run.scores.items():
                 yield {**common, "metric": name, "value": repr(score.value)}
-                for number, value in enumerate(run.resamples.get(name, ())):
+                for number, value in enumerate(getattr(score, "resamples", ())):
                     yield {**common, "metric": name, "value": repr(value), "resample": number}
 
 
