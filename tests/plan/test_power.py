@@ -41,7 +41,9 @@ def test_the_spread_is_that_of_the_layout_of_rows_and_seeds(fake):
     (bleu,) = power_of(results.study, results.results)
     centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
     assert bleu.sd == pytest.approx(((centered**2).sum() / 4) ** 0.5)
-    assert (bleu.metric.name, bleu.seeds, bleu.rows, bleu.source) == ("bleu", 3, 4, "runs")
+    assert (bleu.metric.name, bleu.study, bleu.rows, bleu.source) == (
+        "bleu", results.study, 4, "runs"
+    )  # fmt: skip
     assert (
         f"With 3 seeds and 4 rows the study finds {detectable(3, 4, bleu.sd):.1f} BLEU with 80%"
         in bleu.text
