@@ -5,6 +5,7 @@ test_published.py.
 import json
 import math
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -147,8 +148,6 @@ def test_the_bound_of_a_loss_is_0_unless_a_score_is_below_it(tmp_path):
 
 
 def test_items_are_resampled_and_add_their_noise(tmp_path):
-    import numpy as np
-
     draw, lines, means = np.random.default_rng(0), [], {}
     for (row, seed), value in SCORES.items():
         items = value + draw.normal(0, 1, 50)
@@ -170,6 +169,16 @@ def test_items_are_resampled_and_add_their_noise(tmp_path):
         for i in range(50)
     ]
     assert verdict.bootstrap.std == pytest.approx(np.std(of_items) / math.sqrt(50), rel=0.1)
+
+
+def test_power_is_by_the_noise_that_the_rows_share():
+    table = judged(LONG, "scores", base="base", directions={})
+    scores = np.array(list(SCORES.values())).reshape(3, 3)
+    centered = scores - scores.mean(axis=0) - scores.mean(axis=1, keepdims=True) + scores.mean()
+    sd = math.sqrt((centered**2).sum() / 4)
+    assert f"; sd over seeds {table.main.size_text(sd)}, in" in table.remarks[-1]
+    of_base = table.main.size_text(scores[0].std(ddof=1))
+    assert of_base != table.main.size_text(sd)
 
 
 def test_numbers_of_resamples_may_be_floats_as_pandas_has_beside_missing_ones():
