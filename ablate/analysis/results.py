@@ -246,15 +246,14 @@ def paired_scores(
         seeds: of the row and of base.
         further: seeds that only base has.
     """
-    all_of_base = scores_of(base, metric)
+    least, of_base, further_of_base = -math.inf, None, scores_of(base, metric).with_seeds(further)
     ours, base = of_seeds(ours, seeds), of_seeds(base, seeds)
-    differences = scores_of(ours, metric).minus(all_of_base.with_seeds(seeds)).by_seed
-    least, of_base = -math.inf, None
+    shared = scores_of(base, metric)
+    differences = scores_of(ours, metric).minus(shared).by_seed
     if metric.is_not_negative and differences:
-        least = -statistics.fmean(all_of_base.with_seeds(differences).on_scale.values())
+        least = -statistics.fmean(shared.with_seeds(differences).on_scale.values())
     if further:
-        shared, beyond = all_of_base.with_seeds(seeds), all_of_base.with_seeds(further)
-        of_base = BaseScores(shared.on_scale, beyond.on_scale)
+        of_base = BaseScores(shared.on_scale, further_of_base.on_scale)
     resampled, base_resampled = resamples_of(ours, metric), resamples_of(base, metric)
     resamples = {}
     for seed in differences:
