@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_464
+LINES = 52_689
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -23,7 +23,7 @@ from ablate.cluster.manual import Manual
 from ablate.cluster.ray_cluster import Ray
 from ablate.cluster.slurm import Slurm
 from ablate.config.fields import Section
-from ablate.errors import StoreError, StudyError, UsageError, did_you_mean, listed
+from ablate.errors import StoreError, UsageError, did_you_mean, listed
 from ablate.paths import home_path
 from ablate.store.jobs import ClusterJob
 from ablate.store.records import Setting
@@ -100,9 +100,7 @@ def read_profiles(path: Path) -> dict[str, Engine]:
         return {}
     root, errors = parse_yaml(text, str(path)), ErrorList(path)
     if not isinstance(root.value, dict):
-        raise StudyError(
-            root.mark.error_line(f"expected a mapping of names to profiles; got {root.kind}")
-        )
+        raise root.mark.error(f"expected a mapping of names to profiles; got {root.kind}")
     profiles = {}
     for name, mark, node in root.items():
         if name in ENGINES:

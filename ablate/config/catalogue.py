@@ -120,9 +120,7 @@ PARALLEL_CORPORA = {
 
 
 def _wikitext(configuration: str) -> NamedCorpus:
-    """WikiText with rare words in place of `<unk>` (Merity et al., 2016); a row of its files is a
-    line.
-    """
+    """WikiText with rare words in place of `<unk>` (Merity et al., 2016), a line in each row."""
     files = {split: f"{configuration}/{split}" for split in _ON_THE_HUB}
     hub = HubData("Salesforce/wikitext", files=files)
     return NamedCorpus(_ON_THE_HUB, hub, defaults={"rows": "pieces"})

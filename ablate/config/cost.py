@@ -1,5 +1,4 @@
-"""Cost of a row in closed form: parameters, FLOPs, disk. Without torch, so that `ablate plan` is
-fast.
+"""Cost of a row in closed form, without torch: parameters, FLOPs, disk.
 
 A FLOP is one addition or multiplication: a product of an (m, k) and a (k, n) matrix takes 2mkn. The
 backward pass costs twice the forward pass. Padding, element-wise operations and normalization are
@@ -33,9 +32,7 @@ ASSUMED_LENGTH = 30
 
 @dataclass(frozen=True)
 class Lengths:
-    """Sums over a corpus's training pairs. S and T are the lengths of a pair in tokens, with the
-    end token.
-    """
+    """Sums over training pairs. S and T are the lengths of a pair in tokens, with the end token."""
 
     pairs: int
     source_tokens: int
@@ -47,9 +44,7 @@ class Lengths:
 
     @staticmethod
     def of_fields(sums: Mapping[str, int], fields: Sequence[str]) -> Lengths:
-        """Lengths from the sums of a corpus manifest; with one field, it is the target and there is
-        no source.
-        """
+        """Lengths from the sums of a corpus manifest; with one field, there is no source."""
         if len(fields) == 1:
             (field,) = fields
             tokens, squares = sums[f"{field}_tokens"], sums[f"{field}_squares"]
@@ -137,9 +132,7 @@ def _hyper_multiplications(c: ModelConfig) -> int:
 
 
 def _input_projections(c: ModelConfig) -> int:
-    """Projections into the inner layer of the feed-forward network: two with a gated activation,
-    else one.
-    """
+    """Projections into the inner layer of a feed-forward network: two if it is gated, else one."""
     return 1 + ACTIVATIONS[c.activation].gated
 
 
@@ -162,12 +155,7 @@ def _network_biases(c: ModelConfig) -> int:
 
 
 def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
-    """Weights of one layer's feed-forward network or mixture of experts, without biases.
-
-    Args:
-        c: of the layer.
-        active: count only the experts that a token is sent to.
-    """
+    """Weights of one layer's feed-forward network or mixture of experts, without biases."""
     weights = _network_weights(c)
     if c.n_experts is None or c.feed_forward == "none":
         return weights
@@ -206,9 +194,7 @@ def _norm_parameters(c: ModelConfig) -> int:
 
 
 def _embedding_matrices(c: ModelConfig) -> int:
-    """Number of V x d_model matrices among source and target embedding and pre-softmax, after
-    tying.
-    """
+    """Number of V x d_model matrices: source and target embedding and pre-softmax, after tying."""
     if c.tied_embeddings == "none":
         return 2 + c.has_both_stacks
     return 1 + (c.tied_embeddings == "decoder")
@@ -223,7 +209,7 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     total += _attention_parameters(c, c.n_heads, attention.forms_scores)
     if c.kv_rank is None:
         return total
-    total += _latent_weights(c) - attention_weights(c, c.n_heads) + c.kv_rank + (c.query_rank or 0)
+    total += _latent_weights(c) - projection_weights(c, c.n_heads) + c.kv_rank + (c.query_rank or 0)
     if c.attention_bias in (True, "inputs"):
         # Of what reads the stream, and not of what reads a latent vector.
         heads = c.n_heads * (2 * c.d_k + c.d_v)
@@ -251,13 +237,14 @@ def _latent_weights(c: ModelConfig) -> int:
 
 def self_attention_weights(c: ModelConfig) -> int:
     """Weights in matrices of a layer's self-attention, without biases and tables."""
-    of_projections = attention_weights(c, c.n_heads) if c.kv_rank is None else _latent_weights(c)
-    return of_projections + value_weights(c)
+    if c.kv_rank is None:
+        return projection_weights(c, c.n_heads) + value_weights(c)
+    return _latent_weights(c) + value_weights(c)
 
 
 def _attention_parameters(c: ModelConfig, heads: int, forms_scores: bool) -> int:
     keys = c.n_kv_heads or heads
-    total = attention_weights(c, heads)
+    total = projection_weights(c, heads)
     if c.attention_bias in (True, "inputs"):
         total += heads * c.d_k + keys * (c.d_k + c.d_v) + gate_width(c, heads)
     if c.attention_bias in (True, "output"):
@@ -307,7 +294,7 @@ def gate_width(c: ModelConfig, heads: int) -> int:
     return {"none": 0, "head": heads, "element": heads * c.d_v}[c.attention_gate]
 
 
-def attention_weights(c: ModelConfig, heads: int) -> int:
+def projection_weights(c: ModelConfig, heads: int) -> int:
     """Weights of one attention's projections, without biases."""
     return _query_and_output_weights(c, heads) + key_and_value_weights(c, heads)
 
@@ -322,8 +309,7 @@ def key_and_value_weights(c: ModelConfig, heads: int) -> int:
 
 
 def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> float:
-    """Mean FLOPs of one optimizer step: forward and backward over batch_tokens tokens of the longer
-    sides.
+    """Mean FLOPs of a step: forward and backward over batch_tokens tokens of the longer sides.
 
     Encoder weights are applied to source tokens, decoder weights to target tokens, and the keys and
     values of attention over the source to source tokens. Causal and local attention are counted in
@@ -335,11 +321,11 @@ def flops_per_step(config: RowConfig, vocab_size: int, lengths: Lengths) -> floa
 
 
 def training_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float | None:
-    """FLOPs of a whole training; None if its number of steps depends on the corpus or only on
-    patience.
-    """
+    """FLOPs of a whole training; None if its steps depend on the corpus or on patience alone."""
     number = steps(config, None)
-    return None if number is None else number * flops_per_step(config, vocab_size, lengths)
+    if number is None:
+        return None
+    return number * flops_per_step(config, vocab_size, lengths)
 
 
 def _trained(config: RowConfig, lengths: Lengths) -> Lengths:
@@ -370,16 +356,12 @@ def forward_flops(config: RowConfig, vocab_size: int, lengths: Lengths) -> float
 
 
 def predicted_tokens(c: RowConfig, tokens: float) -> float:
-    """Tokens whose logits a step computes: all target tokens, or those that a masked language model
-    predicts.
-    """
+    """Tokens whose logits a step computes: all targets, or those that are masked."""
     return tokens if c.has_decoder else c.mask_rate * tokens
 
 
 def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
-    """Multiplications of one layer's mixer over sequences with this sum of lengths and of squared
-    lengths.
-    """
+    """Multiplications of one layer's mixer, by the sums of lengths and of squared lengths."""
     mixer, attention = MIXERS[c.mixer], ATTENTIONS[c.attention]
     if mixer.multiplications:
         return mixer.multiplications(c, causal) * tokens
@@ -392,9 +374,7 @@ def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: i
 
 
 def _cross_multiplications(c: ModelConfig, n: Lengths) -> int:
-    """Multiplications of one layer's attention over the source, whose keys and values are
-    projected once.
-    """
+    """Those of one layer's attention over the source, whose keys and values are projected once."""
     heads = c.cross_heads
     queries = _query_and_output_weights(c, heads) * n.target_tokens
     keys = key_and_value_weights(c, heads) * n.source_tokens
@@ -402,9 +382,7 @@ def _cross_multiplications(c: ModelConfig, n: Lengths) -> int:
 
 
 def _score_multiplications(c: ModelConfig, heads: int) -> int:
-    """Multiplications for one query and one key: d_k for the score and d_v for the weighted value,
-    in each head.
-    """
+    """For one query and one key: d_k for the score and d_v for the weighted value, in each head."""
     return heads * (c.d_k + c.d_v)
 
 
@@ -424,13 +402,13 @@ def optimizer_values(config: RowConfig, count: int) -> int:
     copies = {"lion": 1, "schedule_free": 3, "sgd": int(config.momentum_used > 0)}
     values = (copies.get(config.optimizer, 2) + (config.ema_decay is not None)) * count
     if config.optimizer in ("muon", "normuon"):
-        values -= hidden_matrices(config)
+        values -= hidden_weights(config)
     if config.optimizer == "soap":  # m^2 + n^2 of a matrix is 2 m n or more
-        values += 4 * hidden_matrices(config)
+        values += 4 * hidden_weights(config)
     return values
 
 
-def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
+def hidden_weights(c: RowConfig, of_mixers: bool = True) -> int:
     """Parameters in matrices of hidden layers, which Muon trains; it trains the others by AdamW."""
     total = bool(c.output_transform) * c.d_model**2
     for layer, causal, _ in c.trained_layers():
@@ -441,14 +419,12 @@ def hidden_matrices(c: RowConfig, of_mixers: bool = True) -> int:
         elif of_mixers:
             total += matrices(layer, causal)
         if causal and c.has_both_stacks:
-            total += attention_weights(layer, layer.cross_heads)
+            total += projection_weights(layer, layer.cross_heads)
     return total
 
 
 def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
-    """Most bytes that one run takes on disk during training: resumable checkpoints and weights to
-    average.
-    """
+    """Most bytes of one run during training: resumable checkpoints and weights to average."""
     # Those that can be resumed have their weights already.
     averaged = max(0, config.average_checkpoints - generations)
     weights = BYTES * parameters(config, vocab_size)
@@ -456,9 +432,7 @@ def run_bytes(config: RowConfig, vocab_size: int, generations: int) -> int:
 
 
 def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
-    """Most optimizer steps of a run; None if it depends on a corpus that is not prepared, or only
-    on patience.
-    """
+    """Most optimizer steps of a run; None if the corpus is not prepared, or with patience alone."""
     if config.epochs is None:
         return config.train_steps
     if lengths is None:

@@ -68,6 +68,8 @@ class CorpusConfig(Section):
             `identity.py`.
         catalogue: corpora known by name; if it is empty, any name is that of files.
         is_on_hub: whether data sets of the Hub can be read.
+        is_stream: whether the text is a stream of documents (`data/stream_form.py`), rather than
+            records of texts.
         located_by: settings that say where the text is, which a generated corpus does not have.
     """
 
@@ -75,6 +77,7 @@ class CorpusConfig(Section):
     introduced: ClassVar[Mapping[str, Any]] = {}
     catalogue: ClassVar[Mapping[str, NamedCorpus]] = {}
     is_on_hub: ClassVar[bool] = True
+    is_stream: ClassVar[bool] = False
     located_by: ClassVar[tuple[str, ...]] = ("folder", "train", "dev", "test")
 
     corpus: str
@@ -131,16 +134,26 @@ class CorpusConfig(Section):
         corpus = settings.get("corpus")
         if isinstance(corpus, str) and corpus.startswith(HUB):
             return dict(HUB_SPLITS) if cls.is_on_hub else {}
-        names = cls.corpora()
-        known = listed((*names, *["hf:OWNER/NAME"] * cls.is_on_hub))
-        if cls.catalogue and corpus is None:
-            raise ValueError(f"data needs a corpus: {known}")
-        if cls.catalogue and corpus not in names:
-            near = did_you_mean(str(corpus), names)
-            raise ValueError(f'corpus "{corpus}" is not known: {known}{near}')
+        if cls.catalogue:
+            cls.check_corpus(corpus)
         if corpus in cls.catalogue:
             return cls.catalogue[str(corpus)].settings
         return {}
+
+    @classmethod
+    def check_corpus(cls, corpus: object) -> None:
+        """Check that a corpus is one of those that have a name.
+
+        Raises:
+            ValueError: it is missing or unknown.
+        """
+        names = cls.corpora()
+        known = listed((*names, *["hf:OWNER/NAME"] * cls.is_on_hub))
+        if corpus is None:
+            raise ValueError(f"data needs a corpus: {known}")
+        if corpus not in names:
+            near = did_you_mean(str(corpus), names)
+            raise ValueError(f'corpus "{corpus}" is not known: {known}{near}')
 
     @classmethod
     def corpora(cls) -> tuple[str, ...]:
@@ -153,27 +166,13 @@ class CorpusConfig(Section):
         return self.fields
 
     @property
-    def columns(self) -> tuple[str | int, ...] | None:
-        """The column of each field, by name or by number from 1; None: named by the labels."""
-        return None
-
-    @property
     def text_fields(self) -> TextFields:
         """The text fields and where files hold them."""
-        return TextFields(self.fields, self.labels, self.columns)
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether the text is a stream of documents (`data/stream_form.py`), rather than records
-        of texts.
-        """
-        return False
+        return TextFields(self.fields, self.labels)
 
     @property
     def test_changes_training_text(self) -> bool:
-        """Whether the training text depends on the setting `test`, which is then part of a run's
-        id.
-        """
+        """Whether the training text, and so a run's id, depends on the setting `test`."""
         return False
 
     @property
@@ -183,9 +182,7 @@ class CorpusConfig(Section):
 
     @property
     def hub(self) -> HubData | None:
-        """The data set on the Hub that the splits are downloaded from; None: they are files, or
-        generated.
-        """
+        """The data set on the Hub with the splits; None: they are files, or generated."""
         named = self.catalogue.get(self.corpus)
         if named is not None:  # its files may also be in a folder
             return named.hub if self.folder is None else None
@@ -207,7 +204,17 @@ class CorpusConfig(Section):
 
 
 class DataConfig(CorpusConfig):
-    """Records of texts, and how they become tokens. A task's data settings extend this section."""
+    """Records of texts, and how they become tokens. A task's data settings extend this section.
+
+    Attributes:
+        symbol_field: the text field that has symbols: entries of the vocabulary, which is learned
+            on the other fields.
+        is_tokenized: whether texts have spaces between all tokens, which is a fault where scores
+            need plain text.
+    """
+
+    symbol_field: ClassVar[str | None] = None
+    is_tokenized: ClassVar[bool] = False
 
     max_length: TextLength = 256
     """maximum number of tokens per text field; longer training records are dropped"""
@@ -226,13 +233,6 @@ class DataConfig(CorpusConfig):
         """Training filters that compare two fields."""
         return None
 
-    @property
-    def symbol_field(self) -> str | None:
-        """The text field that has symbols: entries of the vocabulary, which is learned on the other
-        fields.
-        """
-        return None
-
     def symbols(self, text: str) -> Iterable[str]:
         """The symbols in a text of the symbol field, as it is encoded."""
         return ()
@@ -240,10 +240,3 @@ class DataConfig(CorpusConfig):
     def as_encoded(self, texts: Sequence[str]) -> Sequence[str]:
         """The texts of a record as they are encoded; called if there is a symbol field."""
         return texts
-
-    @property
-    def is_tokenized(self) -> bool:
-        """Whether texts have spaces between all tokens, which is a fault where scores need plain
-        text.
-        """
-        return False

@@ -1,6 +1,4 @@
-"""Fields of decoding (section 6.1 of the paper). Not part of a run's id: rows that differ in them
-share runs.
-"""
+"""Fields of decoding (section 6.1 of the paper), which are not part of a run's id."""
 
 from __future__ import annotations
 

@@ -9,10 +9,17 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    ValidationError,
+)
 from pydantic_core import core_schema
 
-from ablate.errors import did_you_mean
+from ablate.errors import did_you_mean, listed
 from ablate.formatting import ellipsis, setting_text
 
 _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also mean 1.5
@@ -23,8 +30,7 @@ class Section(BaseModel):
     is converted. The text below a field is its description.
     """
 
-    # Strict, because YAML tells numbers, strings and booleans apart: `dropout: "0.1"` is a mistake,
-    # and not 0.1.
+    # Strict, because YAML has types: `dropout: "0.1"` is a mistake, and not 0.1.
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
@@ -55,6 +61,22 @@ TextLength = Annotated[int, Field(ge=1, le=60_000)]  # in tokens
 
 UNSET: Any = object()
 SET: Any = object()
+
+
+def only(*values: object) -> BeforeValidator:
+    """Refuse numbers for booleans and the reverse: True == 1, so that `Literal` takes either.
+
+    Args:
+        values: all that are allowed; those that have booleans begin with True.
+    """
+
+    def check(value: Any) -> Any:
+        if isinstance(value, (int, float)) and isinstance(value, bool) != (values[0] is True):
+            allowed = listed(map(setting_text, values))
+            raise ValueError(f"{value_text(value)} is not allowed: must be {allowed}")
+        return value
+
+    return BeforeValidator(check)
 
 
 @dataclass(frozen=True)
@@ -123,13 +145,7 @@ def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
 def field_errors(
     error: ValidationError, section: type[Section] | None = None
 ) -> list[tuple[str, str]]:
-    """Convert a validation error into (field, message) pairs; the field is "" for a rule over
-    several fields.
-
-    Args:
-        error: raised by a section.
-        section: the class whose field descriptions are shown for missing fields.
-    """
+    """Convert a validation error into (field, message) pairs; "" for a rule over several fields."""
     errors = []
     for details in error.errors():
         name = str((*details["loc"], "")[0])
@@ -163,9 +179,7 @@ def error_message(error: Any, description: str | None = None) -> str:
 
 
 def _hint(kind: str, given: str) -> str:
-    """`; write 100000` for a value such as 100_000, 100k, 10% or yes, whose meaning is plain; else
-    "".
-    """
+    """`; write 100000` for 100_000, 100k, 10% or yes, whose meaning is plain; else ""."""
     if kind.startswith("bool") and given.lower() in _BOOLEANS:
         return f"; write {_BOOLEANS[given.lower()]}"
     is_int = kind in ("int_type", "int_parsing", "int_from_float")

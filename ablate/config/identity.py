@@ -92,9 +92,7 @@ def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT
 
 
 def _training_data(data: CorpusConfig) -> dict[str, Any]:
-    """The data settings that training depends on. A field of another task's data without an entry
-    is always part.
-    """
+    """The data settings that training depends on; those without a known default always."""
     excluded = set(_NOT_TRAINING)
     if not data.test_changes_training_text:
         excluded.add(OF_DECODING)
@@ -106,9 +104,7 @@ def _training_data(data: CorpusConfig) -> dict[str, Any]:
 
 
 def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
-    """Move the row's vocabulary size, if it sets one, to the data: the run is the same wherever the
-    size is set.
-    """
+    """Move the row's vocabulary size, if it has one, to the data: ids do not tell them apart."""
     if config.vocab_size is None:
         return data, config
     changed = data.model_copy(update={"vocab_size": config.vocab_size})
@@ -147,7 +143,6 @@ def _significant(values: Mapping[str, Any], introduced: Mapping[str, Any]) -> di
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    # Sorted, so that the order of fields in the code has no influence; without NaN, which equals no
-    # default.
+    # Sorted: the order of fields in the code has no influence. NaN would equal no default.
     text = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]

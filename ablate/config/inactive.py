@@ -29,8 +29,7 @@ class InactiveSettings(ValueError):  # noqa: N818
 
 
 def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
-    """Yield (field, the setting that makes it inactive) for every field that is inactive in all
-    layers.
+    """Yield (field, the setting that makes it so) for every field that no layer uses.
 
     A custom class may read any field of the model, so no field is inactive because of it.
     """
@@ -131,8 +130,7 @@ def check_active(
 
 
 def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[str, Any]:
-    """Canonical values: inactive fields at their default, and fields that repeat another field
-    unset.
+    """Canonical values: inactive fields at their default, and repetitions of other fields unset.
 
     Equal models then mostly have equal configurations; identity.py treats the remaining cases.
     """

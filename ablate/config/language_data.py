@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from ablate.config.catalogue import TEXTS
-from ablate.config.data import CorpusConfig
+from ablate.config.data import CorpusConfig, TextFields
 from ablate.config.fields import (
     SET,
     Amount,
@@ -46,6 +46,7 @@ class LanguageData(CorpusConfig):
         "minimal_pairs": None,
     }
     catalogue: ClassVar = TEXTS
+    is_stream: ClassVar = True
     located_by: ClassVar = (*CorpusConfig.located_by, "column", "rows")
 
     corpus: str
@@ -110,14 +111,9 @@ class LanguageData(CorpusConfig):
         return defaults
 
     @property
-    def columns(self) -> tuple[str | int, ...]:
-        """The column of the text."""
-        return (self.column,)
-
-    @property
-    def is_stream(self) -> bool:
-        """The text is a stream of documents."""
-        return True
+    def text_fields(self) -> TextFields:
+        """The text, in the column that `column` names."""
+        return TextFields(self.fields, self.labels, (self.column,), ("column",))
 
     @property
     def held_out(self) -> float:
@@ -126,9 +122,7 @@ class LanguageData(CorpusConfig):
 
     @property
     def test_changes_training_text(self) -> bool:
-        """Whether test is a share of the training text, so that its size decides what is left for
-        training.
-        """
+        """Whether test is a share of the training text, which decides what is left of it."""
         return share_of(self.test) is not None
 
 

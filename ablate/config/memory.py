@@ -1,5 +1,4 @@
-"""Memory of training in closed form, without torch: what is kept for the backward pass, tensor by
-tensor.
+"""Memory of training in closed form, without torch: what the backward pass needs.
 
 The counts follow the kernels of this project, which keep different tensors on a CPU and on a GPU,
 and in bf16 and in fp32. tests/config/test_memory.py compares them with the tensors that autograd
@@ -10,20 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ablate.config.cost import (
-    ASSUMED_LENGTH,
-    BYTES,
-    convolved_width,
-    gate_width,
-    hidden_matrices,
-    inner_width,
-    key_and_value_weights,
-    optimizer_values,
-    parameters,
-    predicted_tokens,
-    sublayers,
-    value_width,
-)
+from ablate.config import cost
+from ablate.config.cost import ASSUMED_LENGTH, BYTES
 from ablate.config.resolve import RowConfig
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
 from ablate.config.variants import (
@@ -35,7 +22,7 @@ from ablate.config.variants import (
     NORM_POSITIONS,
     NORMS,
     POSITIONAL_ENCODINGS,
-    PositionalEncoding,
+    EncodingFacts,
 )
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
@@ -76,10 +63,10 @@ def peak_memory(
         length: tokens of a sentence, for tensors with a number for each pair of its tokens; None
             for the context, or ASSUMED_LENGTH.
     """
-    count = parameters(config, vocab_size)
+    count = cost.parameters(config, vocab_size)
     P = BYTES * count
     accumulation = P + activation_memory(config, vocab_size, micro_batch_tokens, device, length)
-    state = P + BYTES * optimizer_values(config, count)
+    state = P + BYTES * cost.optimizer_values(config, count)
     if processes == 1:
         return state + accumulation
     # A process holds its own vector (P), the shares that it received (P), their sums by twos (P /
@@ -95,19 +82,17 @@ def activation_memory(
     device: str = "cpu",
     length: int | None = None,
 ) -> int:
-    """Memory of one micro-batch in bytes: all that `peak_memory` counts beside weights, their
-    gradients and state.
-    """
+    """Bytes of one micro-batch: all of `peak_memory` but weights, their gradients and state."""
     c, n = config, micro_batch_tokens
     bf16 = resolve_precision(c.precision, device, has_bf16=True) == "bf16"
     kept = _Kept(c, bf16, device == "cuda", n, _sides(c) * (length or c.context or ASSUMED_LENGTH))
-    matrix, predicted = BYTES * vocab_size * c.d_model, round(predicted_tokens(c, n))
+    matrix, predicted = BYTES * vocab_size * c.d_model, round(cost.predicted_tokens(c, n))
     logits = min(LOGIT_CHUNK_TOKENS[device], predicted) * vocab_size
     loss = matrix + logits * LOGIT_BYTES["fp32"]  # with the gradient of the output matrix
     if bf16:  # and a copy of the matrix
         loss = matrix + logits * LOGIT_BYTES[f"{device} bf16"] + matrix // 2
     # Gradients of the widest inner layer, before and after the activation.
-    network = 2 * n * max(map(inner_width, c.all_layers)) * kept.operand_bytes
+    network = 2 * n * max(map(cost.inner_width, c.all_layers)) * kept.operand_bytes
     # And their gradients; heads of future tokens have states of their own.
     states = 2 * BYTES * predicted * c.d_model * (1 + c.future_tokens)
     return kept.total() + states + max(loss, 2 * matrix, network)
@@ -160,38 +145,32 @@ class _Kept:
         return _sides(c) * (kept + self._ends())
 
     def weights(self) -> int:
-        """Copies of weights: with bf16, of all; with fp32, on a GPU only, of those stacked for one
-        product.
-        """
+        """Copies of weights: in bf16 of all; in fp32, on a GPU, of those that are stacked."""
         c = self.c
         if self.bf16:
-            return self.operand_bytes * hidden_matrices(c, of_mixers=False)
+            return self.operand_bytes * cost.hidden_weights(c, of_mixers=False)
         if not self.gpu:
             return 0
         stacked = 0
         for layer, causal, _ in c.trained_layers():
             if layer.mixer == "attention" and layer.kv_rank is None:
                 stacked += layer.n_heads * layer.d_k * layer.d_model
-                stacked += key_and_value_weights(layer, layer.n_heads)
+                stacked += cost.key_and_value_weights(layer, layer.n_heads)
             if causal and c.has_both_stacks:
-                stacked += key_and_value_weights(layer, layer.cross_heads)
+                stacked += cost.key_and_value_weights(layer, layer.cross_heads)
         return BYTES * stacked
 
     def _output_transform(self) -> int:
-        """Its operand, the input of an activation other than ReLU, and its norm, of the predicted
-        tokens.
-        """
+        """Its operand, the input of an activation other than ReLU, and its norm."""
         c = self.c.all_layers[-1]
         if not c.output_transform:
             return 0
         before = self._head_bytes * (c.activation != "relu")
         kept = (self.operand_bytes + before) * c.d_model + self._norm()
-        return round(predicted_tokens(c, self.tokens) * kept)
+        return round(cost.predicted_tokens(c, self.tokens) * kept)
 
     def _ends(self) -> int:
-        """Token ids and the dropout of embeddings; the norm of embeddings, and the one at the end
-        of a stack.
-        """
+        """Token ids, the dropout and the norm of embeddings, and the norm at the end of a stack."""
         c = self.c.all_layers[-1]
         norms = NORM_POSITIONS[c.norm_position].at_end + (c.embedding_norm is True)
         skip = LAYER_SKIPS[c.layer_skips]
@@ -208,12 +187,10 @@ class _Kept:
         kept = mixed + BYTES * width * (self.c.embedding_skip + self.c.stream_scale)
         if self.c.feed_forward != "none":
             kept += self._feed_forward()
-        return kept + sublayers(self.c) * self._around()
+        return kept + cost.sublayers(self.c) * self._around()
 
     def _around(self) -> int:
-        """Dropout mask and norm around a sub-layer; the output of the norm is an operand of the
-        next sub-layer.
-        """
+        """Dropout mask and norm around a sub-layer, whose output is an operand of the next."""
         c = self.c
         bytes_each = 1 if self.gpu and c.residual and not c.streams else BYTES
         kept = self._mask(c.d_model, bytes_each, c.dropout)
@@ -229,10 +206,9 @@ class _Kept:
         return BYTES * NORMS[self.c.norm].kept(self.c)
 
     def _feed_forward(self) -> int:
-        c, inner = self.c, inner_width(self.c)
+        c, inner = self.c, cost.inner_width(self.c)
         gated = ACTIVATIONS[c.activation].gated
-        # Numbers that are kept besides the operand of the second product, which is also the output
-        # of ReLU.
+        # Numbers that are kept besides the operand of the second product, the output of ReLU.
         before = int(c.activation != "relu" or c.activation_dropout > 0)
         if gated:
             before = 3
@@ -259,7 +235,7 @@ class _Kept:
         if attention.kept:
             between = attention.kept(c, causal, self.length)
             if self.gpu and not self.bf16:
-                between += value_width(c)  # V, see _pinned_by_views
+                between += cost.value_width(c)  # V, see _pinned_by_views
             return operand + BYTES * between + self.operand_bytes * c.n_heads * c.d_v
         positions = POSITIONAL_ENCODINGS[c.positional_encoding]
         if not self._is_fused(causal, positions):
@@ -274,19 +250,17 @@ class _Kept:
         return kept + self._head_bytes * (self.length if c.attention == "local" else 1)
 
     def _convolved(self) -> int:
-        """The inputs of a convolution with those before them, and queries and keys, which lie in
-        one tensor with the values.
-        """
-        c, width = self.c, convolved_width(self.c)
+        """The inputs of a convolution; queries and keys, which lie in a tensor with the values."""
+        c, width = self.c, cost.convolved_width(self.c)
         pinned = 0
         if c.attention_convolution == "qkv" and not self.gpu:
-            pinned = width - value_width(c)
+            pinned = width - cost.value_width(c)
         inputs = width + width * (CONVOLUTION_WIDTH - 1) // self.length
         return self.operand_bytes * inputs + BYTES * pinned
 
     def _values(self) -> int:
         """The difference to the first values, and the vectors of tokens with their gates."""
-        c, width = self.c, value_width(self.c)
+        c, width = self.c, cost.value_width(self.c)
         kept = width * c.value_residual + (c.value_embedding_rank or 0)
         kept += (c.value_embeddings == "gated") * (width + 2 * c.kv_heads)
         kept += c.exclude_own_value * c.n_heads * (c.d_v + 2)  # the directions of the values
@@ -303,9 +277,7 @@ class _Kept:
         return (not rotates) * c.kv_heads * (c.d_k + c.d_v)
 
     def _cross(self) -> int:
-        """Attention over the source, with its residual; keys and values are those of a source
-        token.
-        """
+        """Attention over the source, with its residual; its keys are those of a source token."""
         c, heads = self.c, self.c.cross_heads
         plain = c.d_k == c.d_v and not self._has_own_scores
         inner = self._fused(heads) + self._head_bytes if plain else self._scores(heads)
@@ -313,11 +285,9 @@ class _Kept:
         return operand + inner + self._around()
 
     def _gates_and_norms(self, heads: int) -> int:
-        """The gate of the output with what it multiplies, and the inputs of the norms of queries
-        and keys.
-        """
+        """The gate of the output, what it multiplies, and the inputs of the norms of Q and K."""
         c = self.c
-        width = gate_width(c, heads)
+        width = cost.gate_width(c, heads)
         kept = (width > 0) * BYTES * (heads * c.d_v + width)
         if c.qk_norm != "none":
             copies = 1 + (c.qk_norm != "unit")  # the gain multiplies what is normalized
@@ -330,7 +300,7 @@ class _Kept:
         c = self.c
         return c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
 
-    def _is_fused(self, causal: bool, positions: PositionalEncoding) -> bool:
+    def _is_fused(self, causal: bool, positions: EncodingFacts) -> bool:
         c = self.c
         biased = positions.adds_to_scores or self._has_own_scores
         return not biased and c.d_k == c.d_v and not (causal and c.attention == "local")
@@ -341,9 +311,7 @@ class _Kept:
         return self.operand_bytes if self.gpu else BYTES
 
     def _fused(self, heads: int, is_copied: bool = False) -> int:
-        """Q, K, V, the heads, the sum of each query's weights, and a copy of the heads for W^O
-        where one is made.
-        """
+        """Q, K, V, the heads, the sum of each query's weights, and a copy of the heads, if any."""
         c = self.c
         kept = self._head_bytes * 2 * heads * (c.d_k + c.d_v) + BYTES * heads
         if is_copied or (self.bf16 and not self.gpu):
@@ -351,9 +319,7 @@ class _Kept:
         return kept
 
     def _scores(self, heads: int) -> int:
-        """Q, K, V, the weights of all keys, with dropout also its mask and its result, and the
-        heads for W^O.
-        """
+        """Q, K, V, the weights of all keys, those after dropout with its mask, and the heads."""
         c = self.c
         tensors = 1 + (c.score_cap is not None)  # the cap's tanh
         if c.attention_dropout:

@@ -47,9 +47,9 @@ class Metric:
 
     name: str
     title: str
-    more_is_better: bool
-    digits: int
-    side: str
+    more_is_better: bool = True
+    digits: int = 1
+    side: str = "test"
     of_100: bool = True
     scorer: str = ""
     item: str = "sentence"
@@ -112,14 +112,7 @@ PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
 
 # The likelihood of a text per byte of UTF-8, which vocabularies and contexts leave comparable.
 BITS_PER_BYTE = Metric(
-    "bpb",
-    "bits/byte",
-    more_is_better=False,
-    digits=4,
-    side="test",
-    of_100=False,
-    item="block",
-    is_not_negative=True,
+    "bpb", "bits/byte", False, digits=4, of_100=False, item="block", is_not_negative=True
 )
 
 
@@ -138,30 +131,23 @@ TEXT_PROBES = (
 )
 # On the second of two equal random sequences (Olsson et al., 2022).
 INDUCTION_LOSS = _probe_loss("induction_loss", "induction loss", "sequence")
-# The share of pairs of sentences of which the model finds the good one more likely, as BLiMP counts
-# it (Warstadt et al., 2020).
-PAIRS_RIGHT = Metric(
-    "minimal_pairs", "pairs %", True, 1, "test", item="pair", chance=50.0, is_probe=True
-)
+# The share of pairs of sentences whose good one is more likely (BLiMP; Warstadt et al., 2020).
+PAIRS_RIGHT = Metric("minimal_pairs", "pairs %", item="pair", chance=50.0, is_probe=True)
 PROBES = (*TEXT_PROBES, INDUCTION_LOSS, PAIRS_RIGHT)
 
-# Of tokens that a model cannot read: their mean negative log-likelihood in nats, and the share that
-# it ranks first.
+# Of tokens that a model cannot read: mean loss in nats, and the share that it ranks first.
 MASKED_LOSS = replace(BITS_PER_BYTE, name="masked_loss", title="loss")
-MASKED_ACCURACY = Metric(
-    "masked_accuracy", "accuracy", more_is_better=True, digits=2, side="test", item="block"
-)
+MASKED_ACCURACY = Metric("masked_accuracy", "accuracy", digits=2, item="block")
 
 # Of the tokens that a generator asks for, the answers: the share that a model ranks first, the
 # share of items with every answer right, and the mean negative log-likelihood in nats.
 ANSWER_METRICS = (
-    Metric("accuracy", "accuracy", more_is_better=True, digits=1, side="test", item="item"),
-    Metric("items_right", "items right", more_is_better=True, digits=1, side="test", item="item"),
+    Metric("accuracy", "accuracy", item="item"),
+    Metric("items_right", "items right", item="item"),
     replace(BITS_PER_BYTE, name="answer_loss", title="loss", item="item"),
 )
 
-# exp(1 - reference length / length) of translations that are shorter in total; a factor of BLEU
-# (Papineni et al., 2002).
+# exp(1 - reference length / length) of too short translations (Papineni et al., 2002).
 BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
@@ -171,24 +157,15 @@ BREVITY_PENALTY = ScorePart(
 )
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (
-    Metric(
-        "bleu",
-        "BLEU",
-        more_is_better=True,
-        digits=1,
-        side="test",
-        scorer="sacreBLEU",
-        parts=(BREVITY_PENALTY,),
-    ),
-    Metric("chrf", "chrF", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
-    Metric("chrf++", "chrF++", more_is_better=True, digits=1, side="test", scorer="sacreBLEU"),
-    Metric("ter", "TER", more_is_better=False, digits=1, side="test", scorer="sacreBLEU"),
+    Metric("bleu", "BLEU", scorer="sacreBLEU", parts=(BREVITY_PENALTY,)),
+    Metric("chrf", "chrF", scorer="sacreBLEU"),
+    Metric("chrf++", "chrF++", scorer="sacreBLEU"),
+    Metric("ter", "TER", more_is_better=False, scorer="sacreBLEU"),
 )
 
-# Of constituency trees: EVALB's labeled bracket F1 and complete matches, and the share of
-# predictions that are trees.
+# EVALB's labeled bracket F1 and complete matches; the share of predictions that are trees.
 TREE_METRICS = (
-    Metric("f1", "F1", more_is_better=True, digits=1, side="test"),
-    Metric("exact_match", "exact %", more_is_better=True, digits=1, side="test"),
-    Metric("well_formed", "well-formed %", more_is_better=True, digits=1, side="test"),
+    Metric("f1", "F1"),
+    Metric("exact_match", "exact %"),
+    Metric("well_formed", "well-formed %"),
 )

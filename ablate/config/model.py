@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     Field,
@@ -28,8 +28,8 @@ from ablate.config.fields import (
     Facts,
     PositiveShare,
     Share,
-    entries_of,
     facts_of,
+    only,
 )
 from ablate.config.language_data import CausalSettings
 from ablate.config.plugins import VariantName, without_digest
@@ -183,9 +183,15 @@ class ModelConfig(CausalSettings):
         Size, Facts(needs={"attention": ("local",), "mixer": ("attention",)}, per_layer=True)
     ] = 16
     """number of tokens on either side that `local` attention reaches"""
-    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], OF_SCORES] = "1/sqrt(d_k)"
+    attention_scale: Annotated[Literal["1/sqrt(d_k)", 1], only("1/sqrt(d_k)", 1), OF_SCORES] = (
+        "1/sqrt(d_k)"
+    )
     """factor of the attention scores (3.2.1)"""
-    attention_bias: Annotated[Literal[False, True, "inputs", "output"], OF_ATTENTION] = False
+    attention_bias: Annotated[
+        Literal[False, True, "inputs", "output"],
+        only(True, False, "inputs", "output"),
+        OF_ATTENTION,
+    ] = False
     """biases in the attention projections; `inputs`: of queries, keys and values only, as in Qwen2;
     `output`: of the output only, as in RecurrentGemma"""
     attention_gate: Annotated[Literal["none", "head", "element"], OF_ATTENTION] = "none"
@@ -315,12 +321,15 @@ class ModelConfig(CausalSettings):
     embedding_skip: Annotated[bool, Facts(needs=OF_ONE_STACK, per_layer=True)] = False
     """the embeddings, added again before the layer: x becomes a x + b x0, with two trained numbers
     that begin at 1 and 0 (modded-nanogpt, nanochat)"""
-    embedding_scale: Annotated[Literal["sqrt(d_model)", 1], EXPORTED] = "sqrt(d_model)"
+    embedding_scale: Annotated[Literal["sqrt(d_model)", 1], only("sqrt(d_model)", 1), EXPORTED] = (
+        "sqrt(d_model)"
+    )
     """factor of looked-up embeddings (3.4); GPT-2 and Llama have none, which is 1"""
     tied_embeddings: Annotated[Literal["all", "decoder", "none"], EXPORTED] = "all"
     """shared weights: source, target and output embedding (3.4), target and output only, or none"""
     embedding_norm: Annotated[
         Literal[False, True, "first"],
+        only(True, False, "first"),
         Facts(
             needs={
                 "architecture": ("decoder-only", "encoder-only"),
@@ -363,7 +372,9 @@ class ModelConfig(CausalSettings):
     """number of token types of `encoder-only`; the vector of the first one is added to every
     embedding, as in BERT for a single text"""
     output_transform: Annotated[
-        Literal[False, True, "without_bias"], Facts(needs={"architecture": ("encoder-only",)})
+        Literal[False, True, "without_bias"],
+        only(True, False, "without_bias"),
+        Facts(needs={"architecture": ("encoder-only",)}),
     ] = False
     """linear layer, activation and norm before the output matrix of `encoder-only`, as in BERT;
     `without_bias`: of the linear layer, as in ModernBERT"""
@@ -388,24 +399,6 @@ class ModelConfig(CausalSettings):
     @field_serializer("*", mode="wrap")
     def _written_pattern(self, value: Any, write: SerializerFunctionWrapHandler) -> Any:
         return value if value.__class__ is tuple else write(value)
-
-    @field_validator("attention_scale", "embedding_scale", mode="before")
-    @classmethod
-    def _not_true(cls, value: Any, info: ValidationInfo) -> Any:
-        if value is True:  # True == 1 in Python, so Literal accepts it
-            default = cls.model_fields[str(info.field_name)].default
-            raise ValueError(f"true is not allowed: must be {default} or 1")
-        return value
-
-    @field_validator("attention_bias", "embedding_norm", "output_transform", mode="before")
-    @classmethod
-    def _not_a_number(cls, value: Any, info: ValidationInfo) -> Any:
-        for entry in entries_of(value):
-            if type(entry) in (int, float):  # 1 == True in Python, so Literal accepts it
-                names = get_args(cls.model_fields[str(info.field_name)].annotation)[2:]
-                allowed = f"true, {', '.join(['false', *names[:-1]])} or {names[-1]}"
-                raise ValueError(f"{entry} is not allowed: must be {allowed}")
-        return value
 
     @model_validator(mode="after")
     def _check_compatible(self) -> ModelConfig:
@@ -433,9 +426,7 @@ class ModelConfig(CausalSettings):
         }
 
     def layers(self, depth: int) -> Iterator[Self]:
-        """The configuration of each layer of a stack of this depth, in which no field is a
-        pattern.
-        """
+        """The configuration of each layer of a stack of this depth; no field of it is a pattern."""
         patterns = self.patterns
         period = min(depth, math.lcm(*map(len, patterns.values())))
         turns: list[Self] = []
@@ -447,9 +438,7 @@ class ModelConfig(CausalSettings):
 
     @property
     def all_layers(self) -> list[Self]:
-        """The configuration of each layer of the deepest stack; every other stack has the first of
-        them.
-        """
+        """The configuration of each layer of the deepest stack; others have the first of them."""
         return list(self.layers(max(self.depths)))
 
     def trained_layers(self) -> Iterator[tuple[Self, bool, int]]:
@@ -488,9 +477,7 @@ class ModelConfig(CausalSettings):
 
     @property
     def depths(self) -> tuple[int, int]:
-        """Number of layers of the encoder (0 in a decoder-only model) and of the decoder (0 in an
-        encoder-only one).
-        """
+        """Number of layers of the encoder and of the decoder; 0 for the one that is not there."""
         encoder = self.has_encoder * (self.encoder_layers or self.n_layers)
         return encoder, self.has_decoder * (self.decoder_layers or self.n_layers)
 
@@ -515,8 +502,7 @@ class ModelConfig(CausalSettings):
         return self.architecture == "encoder-decoder"
 
     def positions_needed(self, source: int, target: int) -> int:
-        """Positions that a pair of these lengths needs, with BOS and EOS: the longer side, or both
-        as one sequence.
+        """Positions of a pair, with BOS and EOS: the longer side, or both as one sequence.
 
         A model without a decoder reads the source alone, without marks.
         """
@@ -599,9 +585,7 @@ def _unequal_values(c: ModelConfig) -> Iterator[str]:
 
 
 def _without_first_norm(c: ModelConfig) -> Iterator[str]:
-    """Yield why the norm of embeddings cannot take the place of the one before the first
-    sub-layer.
-    """
+    """Yield why the norm of embeddings cannot replace the one before the first sub-layer."""
     position = c.all_layers[0].norm_position
     if c.embedding_norm == "first" and position not in ("pre", "sandwich"):
         yield (
@@ -611,9 +595,7 @@ def _without_first_norm(c: ModelConfig) -> Iterator[str]:
 
 
 def _without_attention(c: ModelConfig) -> Iterator[str]:
-    """Yield positional encodings that act inside self-attention, and that no layer with attention
-    has.
-    """
+    """Yield positional encodings that act inside self-attention, where no layer has attention."""
     mixers: dict[str, set[str]] = {}
     for layer in c.all_layers:
         mixers.setdefault(layer.positional_encoding, set()).add(layer.mixer)

@@ -26,6 +26,8 @@ class ParsingData(DataConfig):
     fields: ClassVar = (SENTENCE, TREE)
     catalogue: ClassVar = TREEBANKS
     is_on_hub: ClassVar = False
+    symbol_field: ClassVar = TREE
+    is_tokenized: ClassVar = True
 
     corpus: str
     """toy, wsj, or files"""
@@ -54,11 +56,6 @@ class ParsingData(DataConfig):
             )
         return self
 
-    @property
-    def symbol_field(self) -> str:
-        """The tree, whose symbols are entries of the vocabulary."""
-        return TREE
-
     def symbols(self, text: str) -> Iterator[str]:
         """The brackets and the symbols of words."""
         return (part for part in text.split() if is_symbol(part))
@@ -67,11 +64,6 @@ class ParsingData(DataConfig):
         """The sentence, and its linearized tree with the symbols that the model predicts."""
         sentence, tree = texts
         return sentence, with_leaves(tree, sentence, self.leaves)
-
-    @property
-    def is_tokenized(self) -> bool:
-        """Sentences of a treebank have spaces between all tokens."""
-        return True
 
 
 class TreeSearchSettings(TaskSettings):
@@ -82,9 +74,7 @@ class TreeSearchSettings(TaskSettings):
 
 
 def is_symbol(part: str) -> bool:
-    """Whether a part of a linearized tree is a symbol: a bracket, or the symbol in place of a
-    word.
-    """
+    """Whether a part of a linearized tree is a bracket, or the symbol in place of a word."""
     return part[0] in "()" or is_word_symbol(part)
 
 

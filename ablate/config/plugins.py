@@ -16,10 +16,11 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
-from importlib.machinery import PathFinder, SourceFileLoader
+from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, TypeVar
@@ -42,16 +43,19 @@ _IMPORT = re.compile(IMPORT_PATTERN)
 
 @dataclass(frozen=True)
 class Reference:
-    """A class in a module. `digest`: hash of the module's source, 12 hexadecimal digits; None until
-    it is pinned.
-    """
+    """A class in a module. `digest`: 12 hexadecimal digits of its source's hash, once pinned."""
 
     module: str
     name: str
     digest: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.module}:{self.name}" + (f"@{self.digest}" if self.digest else "")
+        return f"{self.written}@{self.digest}" if self.digest else self.written
+
+    @property
+    def written(self) -> str:
+        """As a study writes it: `module:Class`."""
+        return f"{self.module}:{self.name}"
 
     @property
     def file(self) -> str:
@@ -66,11 +70,10 @@ class Reference:
 
 
 def parse_reference(value: object) -> Reference | None:
-    """Parse `module:Class` or `module:Class@digest`; None for any other value, such as the name of
-    a variant.
-    """
-    match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
-    return Reference(match[1], match[2], match[3]) if match else None
+    """Parse `module:Class` or `module:Class@digest`; None for any other value."""
+    if isinstance(value, str) and (match := _REFERENCE.fullmatch(value)):
+        return Reference(match[1], match[2], match[3])
+    return None
 
 
 @dataclass(frozen=True)
@@ -82,8 +85,10 @@ class ImportPath:
     arguments: tuple[tuple[str, Any], ...]
 
     def __str__(self) -> str:
+        if not self.arguments:
+            return f"{self.module}.{self.name}"
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.arguments)
-        return f"{self.module}.{self.name}" + (f"({arguments})" if arguments else "")
+        return f"{self.module}.{self.name}({arguments})"
 
     def check(self) -> None:
         """Find the class without importing it, so that planning stays fast.
@@ -128,8 +133,7 @@ def parse_import(value: object) -> ImportPath | None:
     Raises:
         ValueError: the arguments are not names with numbers, strings, booleans or lists of them.
     """
-    match = _IMPORT.fullmatch(value) if isinstance(value, str) else None
-    if match is None:
+    if not isinstance(value, str) or not (match := _IMPORT.fullmatch(value)):
         return None
     arguments = {}
     try:
@@ -151,27 +155,22 @@ def is_own(value: object) -> bool:
 
 def references(config: BaseModel) -> tuple[Reference, ...]:
     """The custom classes that a configuration refers to."""
-    named: dict[Reference, None] = {}  # in the order of the fields, each once
+    named: dict[Reference | None, None] = {}  # in the order of the fields, each once
     of_classes = plugin_fields(type(config))
     for name, value in config:
-        if name not in of_classes:
-            continue
-        for entry in entries_of(value):
-            reference = parse_reference(entry)
-            if reference is not None:
-                named[reference] = None
-    return tuple(named)
+        if name in of_classes:
+            named |= dict.fromkeys(map(parse_reference, entries_of(value)))
+    return tuple(filter(None, named))
 
 
 @cache
 def plugin_fields(section: type[BaseModel]) -> frozenset[str]:
     """Names of the fields that accept a custom class."""
-    fields = section.model_fields.items()
-    return frozenset(
-        name
-        for name, field in fields
-        if any(isinstance(item, VariantName) for item in field.metadata)
-    )
+    names = []
+    for name, field in section.model_fields.items():
+        if any(isinstance(item, VariantName) for item in field.metadata):
+            names.append(name)
+    return frozenset(names)
 
 
 def without_digest(value: str) -> str:
@@ -204,25 +203,18 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
     """
     beside = [str(folder), str(Path.cwd())]
     source = _source(reference.module, [*beside, *sys.path])
-    try:
-        tree = ast.parse(
-            source, f"{reference.module.rpartition('.')[2]}.py"
-        )  # the name that its errors have
-        names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
-        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+    module = f"{reference}: module {reference.module}"
+    try:  # with the name that its errors have
+        tree = ast.parse(source, f"{reference.module.rpartition('.')[2]}.py")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        raise ValueError(
-            f"{reference}: module {reference.module} is not valid Python: {error}"
-        ) from None
+        raise ValueError(f"{module} is not valid Python: {error}") from None
+    names = [node.name for node in tree.body if isinstance(node, ast.ClassDef)]
+    functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
     if reference.name not in (*names, *functions):
-        classes = (
-            f"it has {listed(names)}{did_you_mean(reference.name, names)}"
-            if names
-            else "it defines no classes"
-        )
-        raise ValueError(
-            f"{reference}: module {reference.module} has no class {reference.name}; {classes}"
-        )
+        classes = "it defines no classes"
+        if names:
+            classes = f"it has {listed(names)}{did_you_mean(reference.name, names)}"
+        raise ValueError(f"{module} has no class {reference.name}; {classes}")
     _refuse_helpers(reference, tree, beside)
     current = source_hash(source)
     if reference.digest not in (None, current):
@@ -233,8 +225,7 @@ def pin_reference(reference: Reference, folder: Path) -> tuple[Reference, bytes]
 
 
 def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str]) -> None:
-    """Refuse a module that imports another one beside it: only the named module is hashed, stored
-    and executed.
+    """Refuse a module that imports another one beside it: only the named one is stored.
 
     Raises:
         ValueError: names the line.
@@ -248,7 +239,8 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
             continue
         for name in names:
             word = name.partition(".")[0]
-            if not word or (_find_beside(word, beside) and not _is_installed(word)):
+            is_elsewhere = word in sys.stdlib_module_names or not PathFinder.find_spec(word, beside)
+            if not word or not (is_elsewhere or _installed(word)):
                 raise ValueError(
                     f"{reference}: {reference.written_file}:{node.lineno} imports {name}, but "
                     "only the module of the class is stored and executed; move the code into it, "
@@ -256,41 +248,28 @@ def _refuse_helpers(reference: Reference, tree: ast.Module, beside: Sequence[str
                 )
 
 
-def _find_beside(word: str, folders: Sequence[str]) -> bool:
-    return PathFinder.find_spec(word, folders) is not None
-
-
-def _is_installed(word: str) -> bool:
-    """Whether Python finds a module at the top level by itself."""
-    return word in sys.stdlib_module_names or any(
-        finder.find_spec(word, None) for finder in sys.meta_path
-    )
+def _installed(word: str) -> ModuleSpec | None:
+    """The module at the top level that Python finds by itself; editable installs add finders."""
+    return next(filter(None, (finder.find_spec(word, None) for finder in sys.meta_path)), None)
 
 
 def _source(module: str, path: Sequence[str]) -> bytes:
-    """Source of a module, found one package after the other, since `importlib.util.find_spec` would
-    import packages.
-    """
+    """Source of a module, found without `importlib.util.find_spec`, which imports packages."""
     PathFinder.invalidate_caches()  # the cached listing of a folder may be older than the file
     folders: Sequence[str] | None = path
     for depth, word in enumerate(module.split("."), 1):
         spec = PathFinder.find_spec(word, folders) if folders else None
-        if spec is None and depth == 1:  # editable installs may add finders
-            others = (
-                finder.find_spec(word, None) for finder in sys.meta_path if finder is not PathFinder
-            )
-            spec = next((other for other in others if other is not None), None)
+        if spec is None and depth == 1:
+            spec = _installed(word)
         if spec is None:
-            part = ".".join(module.split(".")[:depth])
+            part = f"module {'.'.join(module.split('.')[:depth])} not found"
             if word == "py" and depth > 1:
-                raise ValueError(f"module {part} not found; write the module's name without .py")
-            # At the top level, suggest only modules beside the study and in the working directory.
-            nearest = did_you_mean(
-                word, _modules((folders or ())[:2] if depth == 1 else folders or ())
-            )
-            raise ValueError(
-                f"module {part} not found beside the study or on Python's path{nearest}"
-            )
+                raise ValueError(f"{part}; write the module's name without .py")
+            searched = folders or ()
+            if depth == 1:  # suggest modules beside the study and in the working directory alone
+                searched = searched[:2]
+            nearest = did_you_mean(word, _modules(searched))
+            raise ValueError(f"{part} beside the study or on Python's path{nearest}")
         folders = spec.submodule_search_locations
     if spec is None or spec.origin is None or not spec.origin.endswith(".py"):
         raise ValueError(f"module {module} has no Python source file")
@@ -339,9 +318,13 @@ class VariantName:
     def __get_pydantic_json_schema__(
         self, schema: core_schema.CoreSchema, handler: Any
     ) -> dict[str, Any]:
-        patterns = [REFERENCE_PATTERN, *([IMPORT_PATTERN] if self.example else [])]
-        own = [{"type": "string", "pattern": f"^{pattern}$"} for pattern in patterns]
-        return {"anyOf": [{"enum": list(self.names)}, *own]}
+        allowed = [
+            {"enum": list(self.names)},
+            {"type": "string", "pattern": f"^{REFERENCE_PATTERN}$"},
+        ]
+        if self.example:
+            allowed.append({"type": "string", "pattern": f"^{IMPORT_PATTERN}$"})
+        return {"anyOf": allowed}
 
 
 PREFIX = "ablate_plugin_"  # of the names under which plug-in modules are loaded
@@ -358,16 +341,11 @@ class _VerifiedLoader(SourceFileLoader):
         return self.source_to_code(self.source, self.path)
 
 
-def load(plugin: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
+def load_class(plugin: Reference, folder: Path, interface: type[Interface]) -> type[Interface]:
     """Load the class that a pinned reference names.
 
     The module gets a name made of its hash, so that several versions of it can be in one process.
     It is imported with absolute imports only.
-
-    Args:
-        plugin: module, class and hash.
-        folder: where the run keeps sources.
-        interface: the class that it must derive from.
 
     Raises:
         StoreError: the source is missing, or its hash is not that of the reference.
@@ -390,21 +368,13 @@ def load_source(
 ) -> type[Interface]:
     """Load the class that a pinned reference names from its source.
 
-    Args:
-        plugin: module, class and hash.
-        path: of the source, for tracebacks.
-        source: with the hash of the reference.
-        interface: the class that it must derive from.
-
     Raises:
         StudyError: the module fails to load, or the class does not derive from the interface.
     """
     cls = getattr(_module(plugin, path, source), plugin.name, None)
     if not (isinstance(cls, type) and issubclass(cls, interface)):
-        where = place_of(plugin, source)
-        raise StudyError(
-            f"{where}: {plugin.module}:{plugin.name} does not derive from {public_name(interface)}"
-        )
+        where = f"{place_of(plugin, source)}: {plugin.written}"
+        raise StudyError(f"{where} does not derive from {public_name(interface)}")
     return cls
 
 
@@ -441,21 +411,46 @@ def _module(plugin: Reference, path: Path, source: bytes) -> ModuleType:
 
 def public_name(interface: type) -> str:
     """The name under which an author imports an interface."""
-    package = interface.__module__.partition(".")[0]
-    if package == "ablate":
-        package = (
-            "ablate.tasks"
-            if interface.__module__.startswith("ablate.tasks.")
-            else "ablate.components"
-        )
-    elif package == "torch":  # torch.nn, torch.optim
-        package = ".".join(interface.__module__.split(".")[:2])
+    package = ".".join(interface.__module__.split(".")[:2])  # torch.nn, torch.optim
+    if package.startswith("ablate.") and package != "ablate.tasks":
+        package = "ablate.components"
     return f"{package}.{interface.__qualname__}"
 
 
 def as_ablate_error(plugin: Reference, error: BaseException) -> AblateError:
     """The error itself if it is one of ours, else a StudyError in one line."""
     return error if isinstance(error, AblateError) else StudyError(describe([plugin], error))
+
+
+class OwnClassFault(Exception):  # noqa: N818
+    """A fault of a class of a user's own; `methods` may be the cause, the likeliest first."""
+
+    def __init__(self, text: str, *methods: str) -> None:
+        super().__init__(text)
+        self.text, self.methods = text, methods
+
+
+@contextmanager
+def faults_of(plugins: Sequence[Reference], sources: Path) -> Iterator[None]:
+    """Convert faults within the context, which these classes may have.
+
+    Raises:
+        StudyError: in one line, with file and line.
+    """
+    try:
+        yield
+    except AblateError:
+        raise
+    except OwnClassFault as fault:
+        where = stored_place(plugins[0], sources, *fault.methods)
+        raise StudyError(f"{where}: {classes_text(plugins)}: {fault.text}") from None
+    except Exception as error:
+        raise StudyError(describe(plugins, error, stored_place(plugins[0], sources))) from None
+
+
+def stored_place(plugin: Reference, sources: Path, *methods: str) -> str:
+    """As `place_of`, by the source that a run keeps."""
+    return place_of(plugin, (sources / plugin.file).read_bytes(), *methods)
 
 
 def describe(plugins: Sequence[Reference], error: BaseException, place: str = "") -> str:
@@ -466,32 +461,31 @@ def describe(plugins: Sequence[Reference], error: BaseException, place: str = ""
         error: the exception.
         place: file and line for an exception that passed through none of their modules.
     """
-    classes = ", ".join(f"{plugin.module}:{plugin.name}" for plugin in plugins)
     modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
-    frames = [
-        (modules.get(Path(f.filename).name), f.lineno)
-        for f in traceback.extract_tb(error.__traceback__)
-    ]
-    lines = [f"{file}:{line}" for file, line in frames if file is not None]
-    where, message = lines[-1] if lines else place, " ".join(str(error).split())
+    for frame in traceback.extract_tb(error.__traceback__):
+        file = modules.get(Path(frame.filename).name)
+        if file is not None:
+            place = f"{file}:{frame.lineno}"
+    message = " ".join(str(error).split())
     return (
-        f"{where}{': ' * bool(where)}{classes}: "
+        f"{place}{': ' * bool(place)}{classes_text(plugins)}: "
         f"{type(error).__name__}{': ' * bool(message)}{message}"
     )
 
 
-def place_of(plugin: Reference, source: bytes, method: str = "") -> str:
-    """File and line of a class, or of a method that it defines, for messages: `mymodule.py:12`."""
-    classes = [
-        node
-        for node in ast.parse(source).body
-        if isinstance(node, ast.ClassDef) and node.name == plugin.name
-    ]
-    methods = [
-        node
-        for cls in classes
-        for node in cls.body
-        if isinstance(node, ast.FunctionDef) and node.name == method
-    ]
-    line = next((node.lineno for node in (*methods, *classes)), 1)
+def classes_text(plugins: Iterable[Reference]) -> str:
+    """Classes in a message: `mine:Square, mine:Local`."""
+    return ", ".join(plugin.written for plugin in plugins)
+
+
+def place_of(plugin: Reference, source: bytes, *methods: str) -> str:
+    """File and line of a class, or of the first of some methods that it defines."""
+    lines = {"": 1}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ClassDef) and node.name == plugin.name:
+            lines[""] = node.lineno
+            for part in node.body:
+                if isinstance(part, ast.FunctionDef):
+                    lines[part.name] = part.lineno
+    line = next(lines[method] for method in (*methods, "") if method in lines)
     return f"{plugin.written_file}:{line}"

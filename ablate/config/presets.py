@@ -11,60 +11,33 @@ from typing import Any
 
 from ablate.config.model import ModelConfig
 
-# d_k and d_v are None, so that a preset in a row derives them again instead of keeping those of
-# base.
+# d_k and d_v are None, so that a preset in a row derives them again, and keeps none of base.
 _BASE: dict[str, Any] = {
     "n_layers": 6, "d_model": 512, "d_ff": 2048, "n_heads": 8, "d_k": None, "d_v": None,
     "dropout": 0.1, "label_smoothing": 0.1, "positional_encoding": "sinusoidal",
 }  # fmt: skip
 _CAUSAL: dict[str, Any] = {
-    "architecture": "decoder-only",
-    "d_k": None,
-    "d_v": None,
-    "label_smoothing": 0.0,
-    "norm_position": "pre",
-    "tied_embeddings": "all",
-    "embedding_scale": 1,
-}
+    "architecture": "decoder-only", "d_k": None, "d_v": None, "label_smoothing": 0.0,
+    "norm_position": "pre", "tied_embeddings": "all", "embedding_scale": 1,
+}  # fmt: skip
 # GPT-2 (Radford et al., 2019), with the exact GELU.
 _GPT: dict[str, Any] = {
-    **_CAUSAL,
-    "dropout": 0.1,
-    "positional_encoding": "learned",
-    "norm": "layernorm",
-    "activation": "gelu",
-    "attention_bias": True,
-}
+    **_CAUSAL, "dropout": 0.1, "positional_encoding": "learned", "norm": "layernorm",
+    "activation": "gelu", "attention_bias": True,
+}  # fmt: skip
 # Llama (Touvron et al., 2023): no biases; the inner width of its gated network is 2/3 d_ff.
 _LLAMA: dict[str, Any] = {
-    **_CAUSAL,
-    "dropout": 0.0,
-    "positional_encoding": "rope",
-    "norm": "rmsnorm",
-    "activation": "swiglu",
-    "feed_forward_bias": False,
-}
+    **_CAUSAL, "dropout": 0.0, "positional_encoding": "rope", "norm": "rmsnorm",
+    "activation": "swiglu", "feed_forward_bias": False,
+}  # fmt: skip
 # BERT (Devlin et al., 2019), for masked tokens: without its sentence pairs.
 _BERT: dict[str, Any] = {
-    "architecture": "encoder-only",
-    "d_k": None,
-    "d_v": None,
-    "dropout": 0.1,
-    "attention_dropout": 0.1,
-    "label_smoothing": 0.0,
-    "positional_encoding": "learned",
-    "max_positions": 512,
-    "norm": "layernorm",
-    "norm_position": "post",
-    "activation": "gelu",
-    "attention_bias": True,
-    "tied_embeddings": "all",
-    "embedding_scale": 1,
-    "embedding_norm": True,
-    "token_types": 2,
-    "output_transform": True,
-    "output_bias": True,
-}
+    "architecture": "encoder-only", "d_k": None, "d_v": None, "dropout": 0.1,
+    "attention_dropout": 0.1, "label_smoothing": 0.0, "positional_encoding": "learned",
+    "max_positions": 512, "norm": "layernorm", "norm_position": "post", "activation": "gelu",
+    "attention_bias": True, "tied_embeddings": "all", "embedding_scale": 1, "embedding_norm": True,
+    "token_types": 2, "output_transform": True, "output_bias": True,
+}  # fmt: skip
 # Qwen3 of up to 4B parameters (Yang et al., 2025): larger ones tie no embeddings.
 _QWEN3: dict[str, Any] = {**_LLAMA, "qk_norm": "head", "rope_base": 1e6}
 # Published architectures without their sizes.

@@ -1,6 +1,4 @@
-"""Resolve the settings of a study into complete configurations: symbols, presets, derived
-fields.
-"""
+"""Resolve the settings of a study into configurations: symbols, presets, derived fields."""
 
 from __future__ import annotations
 
@@ -139,12 +137,8 @@ def unchecked_values(settings: Mapping[str, Any]) -> dict[str, Any]:
 
     An unset head size is d_model / h, possibly a fraction.
     """
-    defaults = {
-        name: field.default
-        for name, field in RowConfig.model_fields.items()
-        if name not in ("d_k", "d_v")
-    }
-    values = {**defaults, **merged(settings)}
+    values = {name: field.default for name, field in RowConfig.model_fields.items()}
+    values |= {"d_k": None, "d_v": None, **merged(settings)}
     widths = []
     for number in entries_of(values["n_heads"]):
         # A fraction is kept, so that `where: d_k == 64` drops the row instead of failing.
@@ -160,7 +154,10 @@ def merged(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Settings with the fields of a preset in its place; later ones override earlier ones."""
     values: dict[str, Any] = {}
     for name, value in settings.items():
-        values.update(PRESETS[value] if name == "preset" else {name: value})
+        if name == "preset":
+            values |= PRESETS[value]
+        else:
+            values[name] = value
     if values.get("epochs") is not None:
         values.setdefault("train_steps", None)  # epochs replace the default number of steps
     return values
@@ -172,12 +169,8 @@ def _head_size(values: Mapping[str, Any], name: str) -> Any:
     heads = values.get("n_heads", ModelConfig.model_fields["n_heads"].default)
     if isinstance(heads, (list, tuple)):
         return tuple(_head_size({**values, "n_heads": number}, name) for number in heads)
-    if (
-        type(d_model) is not int
-        or type(heads) is not int
-        or heads < 1
-        or not 1 <= d_model <= MAX_SIZE
-    ):
+    are_numbers = type(d_model) is int and type(heads) is int
+    if not (are_numbers and heads >= 1 and 1 <= d_model <= MAX_SIZE):
         return 1  # a placeholder: RowConfig reports the invalid value itself
     if d_model % heads:
         raise ValueError(

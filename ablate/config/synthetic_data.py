@@ -1,6 +1,4 @@
-"""Fields of generated items: what is drawn, how large it is, and the share that training never
-sees.
-"""
+"""Fields of generated items: their generator, their size, the share that is held out."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from pydantic import Field, field_validator, model_validator
 
 from ablate.config.data import CorpusConfig
 from ablate.config.fields import ProperShare, TaskSettings
-from ablate.errors import did_you_mean, listed
+from ablate.errors import listed
 
 DRAWN = "drawn"  # the training split without end
 SETTINGS = ("length", "pairs", "symbols", "gap", "depth")
@@ -142,22 +140,17 @@ class SyntheticData(CorpusConfig):
 
     @classmethod
     def resolve(cls, settings: Mapping[str, Any]) -> Self:
-        """Complete the data section of a synthetic task: the generator brings the defaults of its
-        settings.
+        """Complete the data section of a synthetic task with the defaults of the generator.
 
         Raises:
             pydantic.ValidationError: a value is of the wrong type or out of range.
             ValueError: the generator is unknown, or does not use a setting.
         """
-        corpus, known = settings.get("corpus"), cls.generators
-        if corpus is None and len(known) == 1:
-            (corpus,) = known
-        if corpus is None:
-            raise ValueError(f"data needs a corpus: {listed(known)}")
-        if corpus not in known:
-            near = did_you_mean(str(corpus), known)
-            raise ValueError(f'corpus "{corpus}" is not known: {listed(known)}{near}')
-        generator = known[corpus]
+        corpus = settings.get("corpus")
+        if corpus is None and len(cls.generators) == 1:
+            (corpus,) = cls.generators
+        cls.check_corpus(corpus)
+        generator = cls.generators[str(corpus)]
         for name in SETTINGS:
             if name in settings and name not in generator.settings:
                 used = listed(generator.settings)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from ablate.config.fields import (
     NOT_IN_ID,
@@ -16,6 +16,7 @@ from ablate.config.fields import (
     ProperShare,
     Section,
     Share,
+    only,
 )
 from ablate.config.plugins import VariantName, is_own, parse_import, without_digest
 
@@ -25,8 +26,7 @@ Factor = Annotated[float, Field(gt=0.0, le=1e4)]
 FactorOrZero = Annotated[float, Field(ge=0.0, le=1e4)]
 MAX_SEEDS = 1000  # of a study
 
-# Target tokens whose logits are in memory at once: few enough for a CPU's cache, and enough to
-# occupy a GPU.
+# Target tokens with logits in memory: few for a CPU's cache, and many to occupy a GPU.
 LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
@@ -45,13 +45,7 @@ DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")  # the
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:
-    """The precision that a setting gives on a device: `bf16`, `tf32` or `fp32`.
-
-    Args:
-        precision: the setting.
-        device: `cpu` or `cuda`.
-        has_bf16: whether the device has instructions for bf16 products.
-    """
+    """The precision that a setting gives on a device: `bf16`, `tf32` or `fp32`."""
     if device == "cpu" and precision in (None, "tf32"):  # only GPUs have TF32
         return "fp32"
     if precision in (None, "auto"):
@@ -92,7 +86,7 @@ class TrainingConfig(Section):
     weights"""
     batch_tokens: Amount = 25_000
     """tokens per step, counted on the longer side (5.1)"""
-    batch_growth: Literal[1, 2, 4, 8, 16, 32, 64] = 1
+    batch_growth: Annotated[Literal[1, 2, 4, 8, 16, 32, 64], only(1, 2, 4, 8, 16, 32, 64)] = 1
     """factor by which the batch grows to `batch_tokens`, doubling at equal intervals (Smith et al.,
     2018); 1: all batches are equal"""
     batch_growth_fraction: Annotated[
@@ -186,9 +180,7 @@ class TrainingConfig(Section):
 
     @property
     def batch_stages(self) -> list[tuple[int, int, int]]:
-        """The stages of a growing batch: the step before the first, the last, and into how many
-        steps a whole batch is divided.
-        """
+        """Of a growing batch: step before the first, last step, parts of a whole batch."""
         doublings = self.batch_growth.bit_length() - 1
         ends = [0]
         for stage in range(1, doublings + 1):
@@ -215,21 +207,10 @@ class TrainingConfig(Section):
         """The momentum of sgd or muon; 0 with another optimizer."""
         return DEFAULT_MOMENTUM.get(self.optimizer, 0.0) if self.momentum is None else self.momentum
 
-    @field_validator("batch_growth", mode="before")
-    @classmethod
-    def _growth_is_a_number(cls, value: Any) -> Any:
-        if value is True:  # True == 1 in Python, so Literal accepts it
-            raise ValueError("true is not allowed: must be 1, 2, 4, 8, 16, 32 or 64")
-        return value
-
-    @model_validator(mode="after")
-    def _has_an_end(self) -> TrainingConfig:
-        if self.train_steps is None and self.epochs is None and self.patience is None:
-            raise ValueError("training has no end: set train_steps, epochs or patience")
-        return self
-
     @model_validator(mode="after")
     def _consistent(self) -> TrainingConfig:
+        if self.train_steps is None and self.epochs is None and self.patience is None:
+            raise ValueError("training has no end: set train_steps, epochs or patience")
         falling = ("linear", "cosine", "wsd")
         for name in ("schedule", "decay_schedule"):
             value = getattr(self, name)
@@ -249,11 +230,11 @@ class TrainingConfig(Section):
             )
         if self.optimizer == "schedule_free" and self.ema_decay is not None:
             raise ValueError("ema_decay with optimizer=schedule_free, which averages already")
-        imported = parse_import(self.optimizer)
-        for name, _ in imported.arguments if imported else ():
-            if name in ARGUMENTS_OF_FIELDS:
-                fields = ARGUMENTS_OF_FIELDS[name]
-                raise ValueError(f"optimizer={imported}: {name} is set by {fields}; remove it here")
+        if imported := parse_import(self.optimizer):
+            for name, _ in imported.arguments:
+                if name in ARGUMENTS_OF_FIELDS:
+                    what = f"{name} is set by {ARGUMENTS_OF_FIELDS[name]}"
+                    raise ValueError(f"optimizer={imported}: {what}; remove it here")
         if is_own(self.optimizer) and (self.cautious_updates or self.cautious_decay):
             raise ValueError(
                 "cautious_updates and cautious_decay change the updates of an optimizer of ablate, "

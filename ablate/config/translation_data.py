@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import PARALLEL_CORPORA, HubData
-from ablate.config.data import CorpusConfig, DataConfig, PairRules
+from ablate.config.data import CorpusConfig, DataConfig, PairRules, TextFields
 from ablate.errors import listed
 
 SOURCE, TARGET = "source", "target"
@@ -64,11 +64,9 @@ class TranslationData(DataConfig):
             )
         if self.source_column is not None and self.source_column == self.target_column:
             raise ValueError("source_column and target_column are the same column")
-        if any(
-            type(column) is int and column < 1
-            for column in (self.source_column, self.target_column)
-        ):
-            raise ValueError("columns are counted from 1")
+        for column in (self.source_column, self.target_column):
+            if type(column) is int and column < 1:
+                raise ValueError("columns are counted from 1")
         return self
 
     @property
@@ -77,11 +75,12 @@ class TranslationData(DataConfig):
         return tuple(self.direction.split("-"))
 
     @property
-    def columns(self) -> tuple[str | int, ...] | None:
-        """The columns of source and target; None: named by the languages."""
-        if self.source_column is None or self.target_column is None:
-            return None
-        return self.source_column, self.target_column
+    def text_fields(self) -> TextFields:
+        """Source and target, in columns that are named by the languages unless they are set."""
+        columns = None
+        if self.source_column is not None and self.target_column is not None:
+            columns = (self.source_column, self.target_column)
+        return TextFields(self.fields, self.labels, columns)
 
     @property
     def separate_vocabularies(self) -> tuple[str, ...]:

@@ -23,61 +23,42 @@ LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
 DECAY_RANK = 16  # of gated linear attention's decay
 
 
-class Sizes(Protocol):
+class _Sizes(Protocol):
     """The members of ModelConfig that costs and requirements depend on."""
 
     @property
-    def mixer(self) -> str:
-        """Name of the token mixer."""
-
+    def mixer(self) -> str: ...
     @property
-    def d_model(self) -> int:
-        """Width of the model."""
-
+    def d_model(self) -> int: ...
     @property
-    def d_k(self) -> int:
-        """Query and key size of a head."""
-
+    def d_k(self) -> int: ...
     @property
-    def d_v(self) -> int:
-        """Value size of a head."""
-
+    def d_v(self) -> int: ...
     @property
-    def n_heads(self) -> int:
-        """Number of attention heads."""
-
+    def n_heads(self) -> int: ...
     @property
-    def rope_fraction(self) -> float:
-        """Share of a head's entries that rope rotates."""
-
+    def rope_fraction(self) -> float: ...
     @property
-    def max_positions(self) -> int:
-        """Longest sequence in tokens."""
-
+    def max_positions(self) -> int: ...
     @property
-    def relative_clip(self) -> int:
-        """Distance at which relative positions are clipped."""
-
+    def relative_clip(self) -> int: ...
     @property
-    def has_encoder(self) -> bool:
-        """Whether the model has a stack that is not causal."""
-
+    def has_encoder(self) -> bool: ...
     @property
-    def has_both_stacks(self) -> bool:
-        """Whether the model has an encoder and a decoder."""
+    def has_both_stacks(self) -> bool: ...
 
 
-Facts = TypeVar("Facts")
+Entry = TypeVar("Entry")
 
 
-class Table(dict[str, Facts]):
+class VariantTable(dict[str, Entry]):
     """Facts by name; for the name of a custom class, those of a plain variant."""
 
-    def __init__(self, plain: Facts, **named: Facts) -> None:
+    def __init__(self, plain: Entry, **named: Entry) -> None:
         super().__init__(named)
         self.plain = plain
 
-    def __missing__(self, name: str) -> Facts:
+    def __missing__(self, name: str) -> Entry:
         return self.plain
 
 
@@ -88,11 +69,11 @@ class Variant:
     error: returns why a configuration cannot have this variant, or None.
     """
 
-    error: Callable[[Sizes], str | None] = lambda sizes: None
+    error: Callable[[_Sizes], str | None] = lambda sizes: None
 
 
 @dataclass(frozen=True, kw_only=True)
-class PositionalEncoding(Variant):
+class EncodingFacts(Variant):
     """Facts about a positional encoding.
 
     in_attention: whether it acts inside self-attention; otherwise it is added to the embeddings, or
@@ -109,17 +90,16 @@ class PositionalEncoding(Variant):
 
     in_attention: bool = False
     adds_to_scores: bool = False
-    parameters: Callable[[Sizes, int, bool], int] = lambda sizes, depth, causal: 0
+    parameters: Callable[[_Sizes, int, bool], int] = lambda sizes, depth, causal: 0
     score_factor: int = 1
-    kept: Callable[[Sizes], int] = lambda sizes: 0
+    kept: Callable[[_Sizes], int] = lambda sizes: 0
     depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
     may_alternate: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attention(Variant):
-    """Facts about a kind of self-attention. Its projections are the same for all kinds and counted
-    in cost.py.
+class AttentionFacts(Variant):
+    """Facts about a kind of self-attention, beside its projections, which cost.py counts.
 
     forms_scores: whether it computes a score for every pair of tokens.
     parameters: trained parameters beside the projections.
@@ -130,13 +110,13 @@ class Attention(Variant):
     """
 
     forms_scores: bool = True
-    parameters: Callable[[Sizes], int] = lambda sizes: 0
-    multiplications: Callable[[Sizes, bool, int, int], int] | None = None
-    kept: Callable[[Sizes, bool, int], int] | None = None
+    parameters: Callable[[_Sizes], int] = lambda sizes: 0
+    multiplications: Callable[[_Sizes, bool, int, int], int] | None = None
+    kept: Callable[[_Sizes, bool, int], int] | None = None
 
 
 @dataclass(frozen=True)
-class NormPosition:
+class NormPlaceFacts:
     """Facts about where the norms around a sub-layer stand.
 
     norms: their number around each sub-layer.
@@ -147,27 +127,25 @@ class NormPosition:
     at_end: bool = True
 
 
-NORM_POSITIONS = Table(
-    NormPosition(),
-    post=NormPosition(at_end=False),
-    pre=NormPosition(),
-    sandwich=NormPosition(norms=2),
-    output=NormPosition(),
-    none=NormPosition(norms=0, at_end=False),
+NORM_POSITIONS = VariantTable(
+    NormPlaceFacts(),
+    post=NormPlaceFacts(at_end=False),
+    pre=NormPlaceFacts(),
+    sandwich=NormPlaceFacts(norms=2),
+    output=NormPlaceFacts(),
+    none=NormPlaceFacts(norms=0, at_end=False),
 )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Activation(Variant):
-    """Facts about the activation of the feed-forward network. `gated`: it multiplies two
-    projections.
-    """
+class ActivationFacts(Variant):
+    """Facts about an activation. `gated`: it multiplies two projections."""
 
     gated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Norm(Variant):
+class NormFacts(Variant):
     """Facts about a normalization.
 
     vectors: its trained vectors of d_model entries, such as a gain and a bias.
@@ -177,11 +155,11 @@ class Norm(Variant):
 
     vectors: int = 0
     numbers: int = 0
-    kept: Callable[[Sizes], int] = lambda s: s.d_model + 2  # the input, its mean and its deviation
+    kept: Callable[[_Sizes], int] = lambda s: s.d_model + 2  # the input, its mean and its deviation
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mixer(Variant):
+class MixerFacts(Variant):
     """Facts about the mixing of tokens within a sequence.
 
     has_heads: whether it has h heads of the sizes d_k and d_v.
@@ -193,32 +171,26 @@ class Mixer(Variant):
     """
 
     has_heads: bool = False
-    parameters: Callable[[Sizes, bool], int] | None = None
-    matrices: Callable[[Sizes, bool], int] | None = None
-    multiplications: Callable[[Sizes, bool], int] | None = None
-    kept: Callable[[Sizes, bool], int] | None = None
+    parameters: Callable[[_Sizes, bool], int] | None = None
+    matrices: Callable[[_Sizes, bool], int] | None = None
+    multiplications: Callable[[_Sizes, bool], int] | None = None
+    kept: Callable[[_Sizes, bool], int] | None = None
 
 
-def _relative_parameters(s: Sizes, depth: int, causal: bool) -> int:
-    """In each layer a vector of d_k and one of d_v for each clipped distance: clip + 1 if causal,
-    else 2 clip + 1.
-    """
+def _relative_parameters(s: _Sizes, depth: int, causal: bool) -> int:
+    """A d_k and a d_v for each clipped distance: clip + 1 if causal, else 2 clip + 1."""
     return depth * ((2 - causal) * s.relative_clip + 1) * (s.d_k + s.d_v)
 
 
-def _linear_multiplications(s: Sizes, causal: bool, tokens: int, squares: int) -> int:
-    """Sums of phi(K)^T V and phi(Q) times them; if causal, also the scores within a chunk of
-    LINEAR_CHUNK tokens.
-    """
+def _linear_multiplications(s: _Sizes, causal: bool, tokens: int, squares: int) -> int:
+    """phi(K)^T V and phi(Q) times it; if causal, also the scores within a chunk."""
     sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
     chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1)
     return sums + causal * chunks
 
 
-def _linear_kept(s: Sizes, causal: bool, length: int) -> int:
-    """Inputs and outputs of phi, V and the sums with their divisors; if causal, also Q by chunks
-    and their scores.
-    """
+def _linear_kept(s: _Sizes, causal: bool, length: int) -> int:
+    """Inputs and outputs of phi, V, the sums and divisors; if causal, Q and scores of chunks."""
     chunks, scores = 1, 0
     if causal:
         chunks, scores = -(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k
@@ -226,16 +198,14 @@ def _linear_kept(s: Sizes, causal: bool, length: int) -> int:
     return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
 
-def _recurrent_weights(s: Sizes, causal: bool, gates: int, biases: int = 0) -> int:
-    """Gates over input and state: one direction of d_model if causal, else two directions of half
-    of it.
-    """
+def _recurrent_weights(s: _Sizes, causal: bool, gates: int, biases: int = 0) -> int:
+    """Gates over input and state: one direction of d_model if causal, else two of half of it."""
     directions = 2 - causal
     width = s.d_model // directions
     return directions * gates * width * (s.d_model + width + biases)
 
 
-def _recurrent_network(gates: int, kept: int, kept_causal: int) -> Mixer:
+def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
     """Facts about a recurrent network of torch.
 
     Args:
@@ -245,7 +215,7 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> Mixer:
         kept_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
             d_model 48 to 512.
     """
-    return Mixer(
+    return MixerFacts(
         error=_odd_halves,
         parameters=lambda s, causal: _recurrent_weights(s, causal, gates, biases=2),
         matrices=lambda s, causal: _recurrent_weights(s, causal, gates),
@@ -254,25 +224,25 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> Mixer:
     )
 
 
-def _odd_d_model(s: Sizes) -> str | None:
+def _odd_d_model(s: _Sizes) -> str | None:
     if s.d_model % 2:
         return f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
     return None
 
 
-def _odd_d_k(s: Sizes) -> str | None:
+def _odd_d_k(s: _Sizes) -> str | None:
     rotating = "retention" if s.mixer == "retention" else "rope"
     if s.d_k % 2:
         return f"d_k={s.d_k} is odd, and {rotating} rotates pairs of a head's entries"
     return None
 
 
-def rotated_entries(s: Sizes) -> int:
+def rotated_entries(s: _Sizes) -> int:
     """Entries of a head that rope rotates."""
     return int(s.d_k * s.rope_fraction)
 
 
-def _odd_rotation(s: Sizes) -> str | None:
+def _odd_rotation(s: _Sizes) -> str | None:
     if s.mixer not in ("attention", "retention"):  # no other one rotates anything
         return None
     rotated = rotated_entries(s)
@@ -284,13 +254,13 @@ def _odd_rotation(s: Sizes) -> str | None:
     return _odd_d_k(s)
 
 
-def _odd_heads(s: Sizes) -> str | None:
+def _odd_heads(s: _Sizes) -> str | None:
     if s.n_heads % 2:
         return f"attention=differential takes heads in pairs, and h={s.n_heads} is odd"
     return None
 
 
-def _odd_halves(s: Sizes) -> str | None:
+def _odd_halves(s: _Sizes) -> str | None:
     if s.has_encoder and s.d_model % 2:
         return (
             f"d_model={s.d_model} is odd, and the encoder's mixer={s.mixer} gives half of it to "
@@ -299,28 +269,26 @@ def _odd_halves(s: Sizes) -> str | None:
     return None
 
 
-def _one_causal_stack(s: Sizes) -> str | None:
+def _one_causal_stack(s: _Sizes) -> str | None:
     if s.has_encoder:
         return f"mixer={s.mixer} reads in one direction, and needs architecture=decoder-only"
     return None
 
 
-def _unequal_heads(s: Sizes) -> str | None:
+def _unequal_heads(s: _Sizes) -> str | None:
     if s.d_k != s.d_v:
         return f"mixer=rg_lru has blocks of one size, so d_k={s.d_k} must equal d_v={s.d_v}"
     return None
 
 
-def _lru_parameters(s: Sizes, causal: bool) -> int:
-    """Three projections with biases, a convolution with its bias, two gates in blocks with theirs,
-    and a decay for each channel.
-    """
+def _lru_parameters(s: _Sizes, causal: bool) -> int:
+    """Projections and a convolution with biases, two gates in blocks with theirs, the decays."""
     width = s.n_heads * s.d_v
     vectors = (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * width + s.d_model
     return 3 * s.d_model * width + vectors
 
 
-def _channel_weights(s: Sizes) -> int:
+def _channel_weights(s: _Sizes) -> int:
     """Those of mixer=rwkv_channels: into the inner width and back, and the gate."""
     return (2 * RWKV_EXPANSION + 1) * s.d_model**2
 
@@ -332,10 +300,10 @@ def _recurrence(
     shared: bool = False,
     per_head: int = 0,
     rank: int = 0,
-    vectors: Callable[[Sizes], int],
+    vectors: Callable[[_Sizes], int],
     delta: bool = False,
-    error: Callable[[Sizes], str | None] = _one_causal_stack,
-) -> Mixer:
+    error: Callable[[_Sizes], str | None] = _one_causal_stack,
+) -> MixerFacts:
     """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
 
     Args:
@@ -349,31 +317,31 @@ def _recurrence(
         error: why a configuration cannot have it.
     """
 
-    def key_width(s: Sizes) -> int:
+    def key_width(s: _Sizes) -> int:
         return s.d_k if shared else s.n_heads * s.d_k
 
-    def matrices(s: Sizes, causal: bool) -> int:
+    def matrices(s: _Sizes, causal: bool) -> int:
         values = (2 + gated) * s.n_heads * s.d_v
         projections = s.d_model * (2 * key_width(s) + values + per_head * s.n_heads)
         return projections + rank * (s.d_model + key_width(s))
 
-    def convolutions(s: Sizes) -> int:
+    def convolutions(s: _Sizes) -> int:
         channels = 2 * key_width(s) + s.n_heads * s.d_v
         return convolved * CONVOLUTION_WIDTH * channels
 
-    def multiplications(s: Sizes, causal: bool) -> int:
+    def multiplications(s: _Sizes, causal: bool) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
         products = 2 + 2 * delta  # of a token with the others of its chunk
         state = 2 + delta  # products with the state: read, write, and what it holds
         pairs = chunk * (s.d_k + s.d_v) * products // 2
         return matrices(s, causal) + convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
 
-    def kept(s: Sizes, causal: bool) -> int:
+    def kept(s: _Sizes, causal: bool) -> int:
         chunk = VECTOR_CHUNK * s.d_k if rank else RECURRENCE_CHUNK
         heads = 12 * s.d_k + (7 + 3 * gated) * s.d_v + (2 + 2 * delta) * chunk
         return 2 * s.d_model + s.n_heads * heads
 
-    return Mixer(
+    return MixerFacts(
         has_heads=True,
         error=error,
         parameters=lambda s, causal: matrices(s, causal) + convolutions(s) + vectors(s),
@@ -383,21 +351,21 @@ def _recurrence(
     )
 
 
-POSITIONAL_ENCODINGS = Table(
-    PositionalEncoding(),
-    sinusoidal=PositionalEncoding(error=_odd_d_model, depends_on=(), may_alternate=False),
-    learned=PositionalEncoding(
+POSITIONAL_ENCODINGS = VariantTable(
+    EncodingFacts(),
+    sinusoidal=EncodingFacts(error=_odd_d_model, depends_on=(), may_alternate=False),
+    learned=EncodingFacts(
         depends_on=(),
         may_alternate=False,
         parameters=lambda s, depth, causal: s.max_positions * s.d_model,
     ),
-    none=PositionalEncoding(depends_on=()),
-    rope=PositionalEncoding(
+    none=EncodingFacts(depends_on=()),
+    rope=EncodingFacts(
         in_attention=True,
         depends_on=("d_k", "rope_base", "rope_fraction", "rope_scaling", "rope_factor"),
         error=_odd_rotation,
     ),
-    relative=PositionalEncoding(
+    relative=EncodingFacts(
         depends_on=("d_k", "d_v", "mixer"),
         may_alternate=False,
         in_attention=True,
@@ -406,19 +374,19 @@ POSITIONAL_ENCODINGS = Table(
         score_factor=2,  # its vectors are multiplied as keys and values are
         kept=lambda s: s.n_heads * s.d_k,  # Q in another order
     ),
-    t5=PositionalEncoding(
+    t5=EncodingFacts(
         in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
         parameters=lambda s, depth, causal: T5_BUCKETS * s.n_heads,
     ),
-    alibi=PositionalEncoding(in_attention=True, adds_to_scores=True, depends_on=("n_heads",)),
+    alibi=EncodingFacts(in_attention=True, adds_to_scores=True, depends_on=("n_heads",)),
 )
-ATTENTIONS = Table(
-    Attention(),
-    full=Attention(),
-    local=Attention(),
-    differential=Attention(
+ATTENTIONS = VariantTable(
+    AttentionFacts(),
+    full=AttentionFacts(),
+    local=AttentionFacts(),
+    differential=AttentionFacts(
         error=_odd_heads,
         parameters=lambda s: 4 * s.d_k,
         # Each of two heads has the values of both.
@@ -427,35 +395,30 @@ ATTENTIONS = Table(
         ),
         kept=lambda s, causal, length: s.n_heads * (2 * s.d_k + 5 * s.d_v + length),
     ),
-    linear=Attention(
+    linear=AttentionFacts(
         forms_scores=False, multiplications=_linear_multiplications, kept=_linear_kept
     ),
 )
-ACTIVATIONS = Table(
-    Activation(),
-    relu=Activation(),
-    gelu=Activation(),
-    gelu_tanh=Activation(),
-    silu=Activation(),
-    relu2=Activation(),
-    leaky_relu2=Activation(),
-    swiglu=Activation(gated=True),
-    swiglu_clamped=Activation(gated=True),
-    geglu=Activation(gated=True),
-    geglu_tanh=Activation(gated=True),
-    reglu=Activation(gated=True),
+ACTIVATIONS = VariantTable(
+    ActivationFacts(),
+    **dict.fromkeys(
+        ("relu", "gelu", "gelu_tanh", "silu", "relu2", "leaky_relu2"), ActivationFacts()
+    ),
+    **dict.fromkeys(
+        ("swiglu", "swiglu_clamped", "geglu", "geglu_tanh", "reglu"), ActivationFacts(gated=True)
+    ),
 )
-NORMS = Table(
-    Norm(),
-    layernorm=Norm(vectors=2),
-    layernorm_no_bias=Norm(vectors=1),
-    rmsnorm=Norm(vectors=1, kept=lambda s: 2 * s.d_model + 1),
-    unit=Norm(kept=lambda s: s.d_model + 1),
-    dyt=Norm(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
+NORMS = VariantTable(
+    NormFacts(),
+    layernorm=NormFacts(vectors=2),
+    layernorm_no_bias=NormFacts(vectors=1),
+    rmsnorm=NormFacts(vectors=1, kept=lambda s: 2 * s.d_model + 1),
+    unit=NormFacts(kept=lambda s: s.d_model + 1),
+    dyt=NormFacts(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
 )
-MIXERS = Table(
-    Mixer(),
-    attention=Mixer(),
+MIXERS = VariantTable(
+    MixerFacts(),
+    attention=MixerFacts(),
     lstm=_recurrent_network(gates=4, kept=8, kept_causal=19),
     gru=_recurrent_network(gates=3, kept=8, kept_causal=8),
     retention=_recurrence(
@@ -476,7 +439,7 @@ MIXERS = Table(
     gated_deltanet=_recurrence(
         gated=True, convolved=True, per_head=2, delta=True, vectors=lambda s: s.d_v + 2 * s.n_heads
     ),
-    short_convolution=Mixer(
+    short_convolution=MixerFacts(
         error=_one_causal_stack,
         parameters=lambda s, causal: 4 * s.d_model**2 + GATED_CONVOLUTION_WIDTH * s.d_model,
         matrices=lambda s, causal: 4 * s.d_model**2,
@@ -485,7 +448,7 @@ MIXERS = Table(
         ),
         kept=lambda s, causal: 7 * s.d_model,
     ),
-    rg_lru=Mixer(
+    rg_lru=MixerFacts(
         has_heads=True,
         error=lambda s: _one_causal_stack(s) or _unequal_heads(s),
         parameters=_lru_parameters,
@@ -495,14 +458,14 @@ MIXERS = Table(
         ),
         kept=lambda s, causal: s.d_model + 21 * s.n_heads * s.d_v,
     ),
-    rwkv=Mixer(
+    rwkv=MixerFacts(
         error=_one_causal_stack,
         parameters=lambda s, causal: 4 * s.d_model**2 + 5 * s.d_model,
         matrices=lambda s, causal: 4 * s.d_model**2,
         multiplications=lambda s, causal: 4 * s.d_model**2 + 16 * s.d_model,
         kept=lambda s, causal: 25 * s.d_model,
     ),
-    rwkv_channels=Mixer(
+    rwkv_channels=MixerFacts(
         error=_one_causal_stack,
         parameters=lambda s, causal: _channel_weights(s) + 2 * s.d_model,
         matrices=lambda s, causal: _channel_weights(s),

@@ -1,7 +1,6 @@
-"""Token-budget batches of records of similar lengths (section 5.1), padding, and batches of
-sentence pairs.
+"""Token-budget batches of records of similar lengths (section 5.1), and their padding.
 
-The order of records serves every task; `Batch` and `collate` serve tasks that read one text and
+The order of records serves every task; `PairBatch` and `collate` serve tasks that read one text and
 predict another.
 """
 
@@ -25,8 +24,7 @@ LENGTH_NOISE = 2.0
 
 
 class BatchOrder:
-    """Assigns records to batches: a pure function of (lengths, batch_tokens, seed, epoch, index,
-    fraction).
+    """Assigns records to batches, as a pure function of its arguments, epoch and index.
 
     Within an epoch, records are sorted so that neighbors have similar lengths in every field, cut
     where their longest fields add up to batch_tokens, and the batches are shuffled. Every epoch has
@@ -65,8 +63,7 @@ class BatchOrder:
 
     def epoch(self, epoch: int) -> list[NDArray[np.int64]]:
         """The batches of an epoch, in order."""
-        # Counter-based, so that any epoch can be made without those before it: resuming needs no
-        # state.
+        # Counter-based: any epoch can be made without those before it, so resuming needs no state.
         random = np.random.Generator(np.random.Philox(key=[self.seed, epoch]))
         difference = random.random(len(self.longest))
         difference *= LENGTH_NOISE  # in place: a copy for 5 million records takes 40 MB
@@ -74,8 +71,7 @@ class BatchOrder:
         difference -= self.last
         order = _by_lengths(self.longest, difference)
         ends = np.cumsum(self.longest[order], dtype=np.int64)
-        # The k-th batch starts at the first record that ends beyond k budgets, so that all epochs
-        # have as many batches.
+        # The k-th batch starts at the first record that ends beyond k budgets, in every epoch.
         starts = np.searchsorted(ends, self.batch_tokens * np.arange(1, self.batches_per_epoch) + 1)
         batches = np.split(order if self.kept is None else self.kept[order], starts)
         return [batches[i] for i in random.permutation(len(batches))]
@@ -141,8 +137,7 @@ def eval_batches(split: Split, tokens: int) -> Iterator[NDArray[np.int64]]:
 
 def pad(sequences: Sequence[Sequence[int]]) -> Tensor:
     """Lists of token ids as one tensor (B, longest), padded with 0 at the end."""
-    # Filled by numpy: sequences of a split are read-only, and torch warns of each tensor over such
-    # memory.
+    # Filled by numpy: sequences of a split are read-only, of which torch warns each time.
     out = np.zeros((len(sequences), max(map(len, sequences))), dtype=np.int64)
     for row, sequence in enumerate(sequences):
         out[row, : len(sequence)] = sequence
@@ -231,8 +226,7 @@ def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
     """Cut records into slices, in their order, each as long as `limit` padded tokens allow."""
     parts, start = [], 0
     while start < len(lengths):
-        # A part is padded to its longest record, so its size is this width times its number of
-        # records.
+        # A part is padded to its longest record: its size is this width times its records.
         widths = np.maximum.accumulate(lengths[start:])
         fits = int(np.searchsorted(widths * np.arange(1, len(widths) + 1), limit, side="right"))
         parts.append(slice(start, start + max(1, fits)))
@@ -240,8 +234,26 @@ def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
     return parts
 
 
+class AtTargets:
+    """What batches of sequences have in common; `positions` has the indices of the n target tokens
+    that count into (B, T), flattened.
+    """
+
+    positions: Tensor
+
+    @property
+    def tokens(self) -> int:
+        """Number of target tokens that count."""
+        return len(self.positions)
+
+    def at_targets(self, x: Tensor) -> Tensor:
+        """Select the values at target tokens that count: (B, T, ...) -> (n, ...)."""
+        # By index and not by mask: a GPU has to stop to count a mask's elements.
+        return x.flatten(0, 1).index_select(0, self.positions)
+
+
 @dataclass(frozen=True)
-class Batch:
+class PairBatch(AtTargets):
     """Padded token ids of sentence pairs, and the positions of the target tokens that count.
 
     source: (B, S), each sentence followed by EOS.
@@ -257,38 +269,21 @@ class Batch:
     positions: Tensor
 
     @property
-    def tokens(self) -> int:
-        """Number of target tokens that are not padding."""
-        return len(self.positions)
-
-    @property
     def targets(self) -> Tensor:
         """The target tokens that are not padding, (n)."""
         return self.at_targets(self.target_out)
 
-    def at_targets(self, x: Tensor) -> Tensor:
-        """Select the values at target tokens that are not padding: (B, T, ...) -> (n, ...)."""
-        # By index and not by mask: a GPU has to stop to count a mask's elements.
-        return x.flatten(0, 1).index_select(0, self.positions)
-
-    def to(self, device: torch.device) -> Batch:
+    def to(self, device: torch.device) -> PairBatch:
         """Copy to a device."""
         tensors = (self.source, self.target_in, self.target_out, self.positions)
-        return Batch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
+        return PairBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 def collate(
     split: Split, records: Sequence[int] | NDArray[np.int64], source: str, target: str
-) -> Batch:
-    """Make the padded batch of some records.
-
-    Args:
-        split: of the corpus.
-        records: their indices.
-        source: the text field that the encoder reads.
-        target: the text field that the decoder predicts.
-    """
+) -> PairBatch:
+    """Make the padded batch of some records."""
     encoder_input = pad_sequences(split[source], records, end=EOS)
     target_in = pad_sequences(split[target], records, start=BOS)
     target_out = pad_sequences(split[target], records, end=EOS)
-    return Batch(encoder_input, target_in, target_out, target_out.flatten().nonzero()[:, 0])
+    return PairBatch(encoder_input, target_in, target_out, target_out.flatten().nonzero()[:, 0])

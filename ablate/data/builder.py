@@ -80,9 +80,7 @@ class Preparation(ABC):
     def __init__(
         self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
     ) -> None:
-        """Store the data settings of the form's kind, the sources by split, and what receives a
-        line at the start of each phase.
-        """
+        """Store the data settings, the sources by split, and what receives a line a phase."""
         self.data, self.sources, self.log = data, sources, log
         self.noticed: list[str] = []
 
@@ -99,9 +97,7 @@ class Preparation(ABC):
 
     @abstractmethod
     def learn(self, models: Sequence[Path]) -> TrainingText:
-        """Read the training split once and write the vocabulary of each field; returns counts of
-        training records, and warnings about them.
-        """
+        """Write the vocabulary of each field; returns counts of training records, and warnings."""
 
     @abstractmethod
     def encoded(
@@ -137,6 +133,11 @@ class Preparation(ABC):
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
         """The settings that determine how text is prepared, of this or of another corpus."""
 
+    @property
+    def own_settings(self) -> list[Any]:
+        """Those of this corpus."""
+        return self.settings(self.data.model_dump(mode="json"), self.data.fields)
+
     @abstractmethod
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
@@ -168,7 +169,7 @@ def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
 
 
 class CorpusBuilder:
-    """Prepares one corpus in a folder, and continues an interrupted preparation."""
+    """Prepares one corpus in a working folder, and continues an interrupted preparation."""
 
     def __init__(
         self,
@@ -179,16 +180,6 @@ class CorpusBuilder:
         origins: Mapping[str, Origin],
         log: Callable[[str], None],
     ) -> None:
-        """Store the arguments; `build` does the work.
-
-        Args:
-            folder: the working folder; it need not exist.
-            data: the study's data settings.
-            form: of its text.
-            sources: by split.
-            origins: by split, with the hashes of its text.
-            log: receives a line at the start of each phase.
-        """
         self.folder, self.data, self.form = folder, data, form
         self.sources, self.origins, self.log = sources, origins, log
         self._models = vocabulary_files(data, folder)
@@ -281,14 +272,13 @@ class CorpusBuilder:
             settings = self.form.settings(manifest.data, fields_of(manifest))
         except KeyError:  # of another form
             return False
-        return settings == self.form.settings(self.data.model_dump(mode="json"), self.data.fields)
+        return settings == self.form.own_settings
 
     def _reuse(self, similar: Corpus) -> None:
         """Link or copy everything but the test split and pairs from a similar corpus."""
         self.log(f"reusing the training split, dev split and vocabulary of {similar.id}")
         for name in similar.manifest.files:
-            # Links share the blocks: a corpus of gigabytes is prepared for another test set in
-            # almost no space.
+            # Links share the blocks: a corpus is prepared for another test set in almost no space.
             if name.partition(".")[0] not in self._of_evaluations:
                 (self.folder / name).unlink(missing_ok=True)
                 try:
@@ -362,7 +352,9 @@ class CorpusBuilder:
     def _publish(self, counts: CorpusCounts) -> None:
         """Write the manifest after all other files: with it the corpus is complete."""
         files = [path for path in sorted(self.folder.iterdir()) if path.name not in (_READ, _STATE)]
-        hashes = {path.name: sha256(path) for path in files}
+        hashes, sizes = dict[str, str](), dict[str, int]()
+        for path in files:
+            hashes[path.name], sizes[path.name] = sha256(path), path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
         values = self.data.model_dump(mode="json", exclude={"folder"})
         # In one order: the same corpus has the same manifest byte for byte.
@@ -377,7 +369,7 @@ class CorpusBuilder:
             overlap=self.form.overlap(self.folder),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
             files=hashes,
-            sizes={path.name: path.stat().st_size for path in files},
+            sizes=sizes,
         )
         # On the disk before the manifest, which makes the corpus valid.
         for path in files:

@@ -8,9 +8,9 @@ begin mark.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ablate.config.language_data import FIELD
-from ablate.data.corpus import Split, TokenSequences
+from ablate.data.batches import AtTargets
+from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import BOS, PAD
 
 
@@ -54,18 +54,14 @@ class Contexts(TokenSequences):
         """Tokens of each context that count."""
         return self.ends - self.scored
 
-    def first(self, count: int) -> Contexts:
+    def first(self, count: int) -> Self:
         """The first contexts."""
-        starts, ends, scored = (array[:count] for array in (self.starts, self.ends, self.scored))
-        return Contexts(self.ids, self.offsets, starts, ends, scored, self.begins[:count])
+        starts, ends, scored = self.starts[:count], self.ends[:count], self.scored[:count]
+        return replace(self, starts=starts, ends=ends, scored=scored, begins=self.begins[:count])
 
     def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
         """Number of tokens of some contexts that count."""
         return int(self.targets[np.asarray(items)].sum())
-
-    def as_split(self) -> Split:
-        """The contexts as the items of a split."""
-        return Split({FIELD: self})
 
     def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
         """Make the padded batch of some contexts."""
@@ -82,7 +78,7 @@ class Contexts(TokenSequences):
 
 
 @dataclass(frozen=True)
-class ContextBatch:
+class ContextBatch(AtTargets):
     """Padded token ids of contexts, and the positions of the tokens that count.
 
     inputs: (B, T), each the token before the context and all of its tokens but the last, padded
@@ -113,15 +109,6 @@ class ContextBatch:
             places,
         )
 
-    @property
-    def tokens(self) -> int:
-        """Number of tokens that count."""
-        return len(self.positions)
-
-    def at_targets(self, x: Tensor) -> Tensor:
-        """Select the values at tokens that count: (B, T, ...) -> (n, ...)."""
-        return x.flatten(0, 1).index_select(0, self.positions)
-
     def ahead(self, distance: int) -> Tensor:
         """The token so many after the one that each input predicts, 0 beyond the context: (B, T).
 
@@ -144,8 +131,7 @@ class ContextBatch:
 def cut(
     sequences: TokenSequences, context: int, stride: int, joined: bool, score_once: bool
 ) -> Contexts:
-    """Cut a stream into contexts. The last one of a stretch is shorter than the others, and none is
-    dropped.
+    """Cut a stream into contexts. The last one of a stretch may be shorter; none is dropped.
 
     Args:
         sequences: the documents.

@@ -1,6 +1,4 @@
-"""A prepared corpus on disk: memory-mapped token ids of every split, the tokenizers and the
-manifest.
-"""
+"""A prepared corpus on disk: memory-mapped token ids, the tokenizers and the manifest."""
 
 from __future__ import annotations
 
@@ -15,6 +13,7 @@ from typing import Any, BinaryIO, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.config.language_data import FIELD
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError
@@ -54,6 +53,10 @@ class TokenSequences:
         """The first sequences."""
         return TokenSequences(self.ids, self.offsets[: count + 1])
 
+    def as_split(self) -> Split:
+        """The sequences as a split of one field."""
+        return Split({FIELD: self})
+
 
 class Split:
     """The records of one split: for each text field, equally many token sequences."""
@@ -85,8 +88,7 @@ class Split:
 
 
 def subset(records: int, fraction: float) -> NDArray[np.int64]:
-    """Indices of a random share of the records, in ascending order; a smaller share is contained in
-    a larger one.
+    """Indices of a random share of the records, ascending; larger shares contain smaller ones.
 
     The share is the same for every seed, so that runs differ in the amount of training data and not
     in its choice.
@@ -100,8 +102,7 @@ def subset(records: int, fraction: float) -> NDArray[np.int64]:
 
 
 class LengthSums:
-    """Sums of lengths, squared lengths and products of lengths over records, in tokens with EOS;
-    for cost estimates.
+    """Sums of lengths, their squares and products over records, in tokens with EOS; for costs.
 
     `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest
     field of each record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of

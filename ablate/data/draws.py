@@ -13,8 +13,7 @@ _PLACES = 1 << 20  # of the draws of an item; no item is longer
 
 
 def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Numbers from [0, 1) that follow from a key, the number of a draw and a place alone: in the
-    shape of `places`.
+    """Numbers from [0, 1) that follow from a key, the number of a draw and a place alone.
 
     SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
     """
@@ -48,9 +47,7 @@ def _mixed_number(x: int) -> int:
 
 
 class Draws:
-    """The random numbers of B items: those of an item follow from the key and its number alone, and
-    not from the items beside it.
-    """
+    """The random numbers of B items, each of which follow from the key and its number alone."""
 
     def __init__(self, key: Sequence[int], items: NDArray[np.int64]) -> None:
         self.key, self.items, self._draw = key, items, 0

@@ -68,7 +68,7 @@ class TextEncoder:
     def _by_words(self, texts: Sequence[str]) -> list[bytes]:
         if len(self.words) > MAX_WORDS:  # bounds memory; frequent words are soon back in the cache
             self.words = {"": b""}
-        encoded = [self._lookup(text) for text in texts]
+        encoded = list(map(self._lookup, texts))
         unknown = [index for index, ids in enumerate(encoded) if ids is None]
         self._add({word for index in unknown for word in texts[index].split(" ")})
         for index in unknown:
@@ -98,29 +98,23 @@ class TextEncoder:
 
 def load_encoders(models: Sequence[Path]) -> list[TextEncoder]:
     """An encoder for each field's vocabulary file; fields that share a file share the encoder."""
-    by_path = {path: TextEncoder(Tokenizer(path.read_bytes())) for path in dict.fromkeys(models)}
-    return [by_path[path] for path in models]
+    by_path = {path: TextEncoder(Tokenizer(path.read_bytes())) for path in set(models)}
+    return list(map(by_path.__getitem__, models))
 
 
 class EncoderPool:
-    """Encodes chunks of records in order, in several processes."""
+    """Encodes chunks of records in order, in several processes, which start on entering the
+    context; with `processes=1` in this one.
+    """
 
     def __init__(self, models: Sequence[Path], processes: int) -> None:
-        """Store the settings; processes start on entering the context. With `processes=1` this
-        process encodes.
-
-        Args:
-            models: the vocabulary file of each field.
-            processes: their number.
-        """
         self.models, self.processes = list(models), processes
         self._pool: ProcessPoolExecutor | None = None
         self._exit = ExitStack()
 
     def __enter__(self) -> EncoderPool:
         if self.processes > 1:
-            # Spawned and not forked: the caller may have threads, whose locks a fork would copy in
-            # any state.
+            # Spawned and not forked: a fork would copy locks of the caller's threads in any state.
             context = multiprocessing.get_context("spawn")
             self._exit.enter_context(_spawning_without_current_folder())
             pool = ProcessPoolExecutor(self.processes, context, _start_worker, (self.models,))
@@ -151,8 +145,7 @@ class EncoderPool:
                 texts = ["\n".join(field).encode() for field in chunk]
                 with _sigint_blocked():  # submit() may start a process, which inherits the mask
                     pending.append(self._pool.submit(_encode, texts))
-                # The oldest first, so that the order of records does not depend on which process is
-                # faster.
+                # The oldest first: the order of records must not depend on which process is faster.
                 if len(pending) > 2 * self.processes:
                     yield pending.popleft().result()
             while pending:
@@ -190,8 +183,7 @@ _worker_encoders: list[TextEncoder] = []  # of a worker process; set once by _st
 
 def _start_worker(models: Sequence[Path]) -> None:
     """Initialize a worker process: load the vocabularies, and exit when the parent does."""
-    # In a new session, Ctrl-C in the terminal reaches the parent only. Linux also shares CPU time
-    # fairly by session.
+    # In a new session, Ctrl-C reaches the parent only; Linux shares CPU time by session, too.
     os.setsid()
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     _worker_encoders[:] = load_encoders(models)

@@ -1,5 +1,4 @@
-"""Filters and checks of a corpus: dropped training records, suspicious text, test text that occurs
-in training.
+"""Filters and checks of a corpus: dropped records, suspicious text, test text in training.
 
 Dropped records are counted by reason. Invalid records in dev and test are errors instead.
 """
@@ -75,14 +74,7 @@ def complete_records(source: Source, data: DataConfig, split: str) -> list[Docum
 def within_limits(
     lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]
 ) -> NDArray[np.bool_]:
-    """A mask of the training records that are short and even enough; the others are counted in
-    `left_out`.
-
-    Args:
-        lengths: tokens, (fields, records).
-        data: the limits.
-        left_out: counts by reason.
-    """
+    """A mask of the records that are short and even enough, by lengths (fields, records)."""
     kept = np.asarray(lengths.max(axis=0) <= data.max_length)
     left_out[LONG] += int((~kept).sum())
     rules = data.pair_rules
@@ -98,11 +90,6 @@ def within_limits(
 
 def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: DataConfig) -> None:
     """Refuse records of dev or test above the limit of length.
-
-    Args:
-        records: all records of the split.
-        lengths: their tokens, (fields, records).
-        data: the limit.
 
     Raises:
         DataError: naming the first record above the limit.
@@ -126,8 +113,7 @@ def _repeated(source: Source) -> NDArray[np.bool_]:
 
 
 def _hash(texts: Sequence[str]) -> int:
-    # Not Python's hash(), whose values differ between processes: a collision would drop another
-    # record each time.
+    # Not Python's hash(), which differs between processes: collisions would drop other records.
     return int.from_bytes(
         hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "little"
     )
@@ -144,9 +130,7 @@ _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
 
 
 def markup(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
-    """A warning for each field at the beginning of a split whose lines look like other than plain
-    text; `labels` name the fields, such as languages.
-    """
+    """A warning for each field, by its label, whose first lines do not look like plain text."""
     beginning, warnings = records[:CHECKED_RECORDS], []
     for field, label in enumerate(labels):
         for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
@@ -163,17 +147,12 @@ OVERLAP_CHUNK = 10_000  # training records that are compared at once
 
 
 def count_overlap(folder: Path, fields: Sequence[str]) -> Overlap:
-    """Count the test records whose text occurs in the training split, by text field and as whole
-    records.
+    """Count the test records whose text occurs in training, by text field and as a whole.
 
     The training split is read once, in chunks. Memory holds the test split and one chunk.
-
-    Args:
-        folder: with the token ids of both splits.
-        fields: the text fields.
     """
     test = _columns(list(_records(folder, "test", fields)))
-    unseen: list[set[Any]] = [set(column) for column in test]
+    unseen: list[set[Any]] = list(map(set, test))
     train = _records(folder, "train", fields)
     while chunk := list(islice(train, OVERLAP_CHUNK)):
         for texts, column in zip(unseen, _columns(chunk), strict=True):

@@ -60,9 +60,7 @@ def reverse(draws: Draws, length: int, data: SyntheticData) -> Items:
 
 
 def selective_copy(draws: Draws, length: int, data: SyntheticData) -> Items:
-    """Symbols at random places among tokens without meaning, a mark, and the symbols (Gu and Dao,
-    2023): `s1 . . s5 . = s1 s5`.
-    """
+    """Symbols among tokens without meaning, then alone: `s1 . s5 = s1 s5` (Gu and Dao, 2023)."""
     symbols = _symbols(draws, length, data)
     places = np.sort(draws.orders(length + _number(data.gap))[:, :length], 1)
     text = np.full((len(draws), length + _number(data.gap)), MARKS + 1)
@@ -161,9 +159,8 @@ def _orders(symbols: int) -> Tokens:
 def _products(symbols: int) -> Tokens:
     """(n!, n!): the number of the permutation that applies the first, then the second."""
     orders = _orders(symbols)
-    number = {tuple(order): index for index, order in enumerate(orders.tolist())}
-    table = [[number[tuple(then[first])] for then in orders] for first in orders]
-    return np.array(table)
+    digits = symbols ** np.arange(symbols)[::-1]  # as numbers with these digits, they ascend
+    return np.searchsorted(orders @ digits, orders[:, orders].transpose(1, 0, 2) @ digits)
 
 
 def _alternated(first: Tokens, second: Tokens) -> Tokens:

@@ -22,8 +22,7 @@ from ablate.formatting import plural
 from ablate.store.records import HubFile, HubRevision
 
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_BLOCK = 1 << 20
-_LIBRARIES = ("httpx", "httpx2", "huggingface_hub")  # whose errors mean a broken connection
+_LIBRARIES = ("httpx", "huggingface_hub")  # whose errors mean a broken connection
 DOWNLOADS = "downloads"  # subfolder of the corpora: commit and files of each revision
 
 Log = Callable[[str], None]
@@ -33,21 +32,14 @@ class Repository:
     """A data set of the Hub at one revision."""
 
     def __init__(self, data: HubData, records: Path, log: Log) -> None:
-        """Name a data set; the network is not used yet.
-
-        Args:
-            data: the data set.
-            records: the folder of recorded revisions.
-            log: receives a line before a download.
-        """
+        # The network is not used yet. `records` is the folder of recorded revisions.
         self.name, self.revision, self.known = data.repository, data.revision, data.sha256
         self.display_name, self.log = data.display_name, log
         name = f"{data.repository}@{data.revision}".replace("/", "--")
         self.record_file = records / f"{name}.json"
 
     def record(self) -> HubRevision:
-        """The commit, the stated license, and the files with lengths and hashes; requested once and
-        recorded.
+        """The commit, the stated license, and the files with lengths and hashes, recorded once.
 
         Raises:
             DataError: the Hub does not have the revision, or cannot be reached.
@@ -68,12 +60,10 @@ class Repository:
         # The Hub's own layouts: `train.parquet`, `data/train-00000-of-00003.parquet`,
         # `train/0000.parquet`.
         pattern = re.compile(rf"(?:data/)?{re.escape(prefix)}(?:[-./][^/]*|/.*)?")
-        matches = [
-            name for name in names if suffix_of(name) in SUFFIXES and pattern.fullmatch(_stem(name))
-        ]
+        readable = [name for name in names if suffix_of(name) in SUFFIXES]
+        matches = [name for name in readable if pattern.fullmatch(_stem(name))]
         if matches:
             return sorted(matches)
-        readable = sorted({_stem(name) for name in names if suffix_of(name) in SUFFIXES})
         if not readable:
             # Where the Hub has converted such a data set to Parquet, the result is a revision of
             # this name.
@@ -84,12 +74,12 @@ class Repository:
                     "refs/convert/parquet"
                 )
             raise DataError(f"{self.display_name}: {why}")
-        near = did_you_mean(prefix, readable) or f"; its splits are {', '.join(readable[:10])}"
+        stems = sorted(set(map(_stem, readable)))
+        near = did_you_mean(prefix, stems) or f"; its splits are {', '.join(stems[:10])}"
         raise DataError(f'{self.display_name}: has no split "{prefix}"{near}')
 
     def download(self, files: list[str]) -> list[str]:
-        """Paths of files in the Hub's cache; missing files are downloaded, and each is verified
-        once.
+        """Paths of files in the Hub's cache. Missing ones are downloaded, and each verified once.
 
         Raises:
             DataError: the Hub cannot be reached, or a file is missing or has another hash.
@@ -103,7 +93,7 @@ class Repository:
                 f"downloading {plural(len(missing), 'file')} of {self.display_name}, {size:,.1f} "
                 f"MB, license: {license}"
             )
-        return [self._download(file) for file in files]
+        return list(map(self._download, files))
 
     def _download(self, file: str) -> str:
         from huggingface_hub import hf_hub_download
@@ -124,8 +114,7 @@ class Repository:
             ("git", about.git),
         ):
             if expected and (digest := _digest(path, kind)) != expected:
-                # Both the blob and the link to it in the snapshot, else the library would find the
-                # file again.
+                # Both the blob and the link to it, else the library would find the file again.
                 path.resolve().unlink()
                 path.unlink(missing_ok=True)
                 raise DataError(
@@ -172,44 +161,44 @@ class Repository:
         Raises:
             DataError: one line with the remedy.
         """
-        from huggingface_hub import errors
-
         what = self.display_name
         if file is not None:
             what += f": {file}"
         try:
             yield
-        except errors.GatedRepoError:
-            raise DataError(
-                f"{what}: requires a login: accept its terms on the Hub, then run `hf auth login`"
-            ) from None
-        except errors.RepositoryNotFoundError:
-            raise DataError(
-                f"{what}: the Hub has no such data set, or it is private; `hf auth login` gives "
-                f"access to yours"
-            ) from None
-        except errors.RevisionNotFoundError:
-            raise DataError(f"{what}: the data set has no such revision") from None
-        except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
-            raise DataError(f"{what}: {_unreachable(error)}") from None
-        except errors.EntryNotFoundError:
-            raise DataError(f"{what}: the Hub does not have this file") from None
-        except errors.HfHubHTTPError as error:
-            raise DataError(f"{what}: {_http_status(error)}") from None
-        except errors.HFValidationError as error:
-            raise DataError(f"{what}: {str(error).splitlines()[0]}") from None
         except Exception as error:
-            # The library lets errors of httpx through, and built-in ones for a broken connection.
-            # With a number, these are of this machine: a full disk, a folder without permission.
-            is_of_library = type(error).__module__.split(".")[0] in _LIBRARIES
-            if getattr(error, "errno", None) is not None:
+            message = _message(error)
+            if message is None:
                 raise
-            if not is_of_library and not isinstance(error, OSError):
-                raise
-            raise DataError(
-                f"{what}: the download was interrupted ({_first_line(error)}); run again to resume "
-                f"it"
-            ) from None
+            raise DataError(f"{what}: {message}") from None
+
+
+def _message(error: Exception) -> str | None:
+    """What is wrong, with the remedy; None if it is not the Hub or the connection."""
+    from huggingface_hub import errors
+
+    match error:
+        case errors.GatedRepoError():
+            return "requires a login: accept its terms on the Hub, then run `hf auth login`"
+        case errors.RepositoryNotFoundError():
+            login = "`hf auth login` gives access to yours"
+            return f"the Hub has no such data set, or it is private; {login}"
+        case errors.RevisionNotFoundError():
+            return "the data set has no such revision"
+        case errors.OfflineModeIsEnabled() | errors.LocalEntryNotFoundError():
+            return _unreachable(error)
+        case errors.EntryNotFoundError():
+            return "the Hub does not have this file"
+        case errors.HfHubHTTPError():
+            return _http_status(error)
+        case errors.HFValidationError():
+            return str(error).splitlines()[0]
+    # The library lets errors of httpx through, and built-in ones for a broken connection. With a
+    # number, these are of this machine: a full disk, a folder without permission.
+    of_connection = isinstance(error, OSError) or type(error).__module__.startswith(_LIBRARIES)
+    if not of_connection or getattr(error, "errno", None) is not None:
+        return None
+    return f"the download was interrupted ({_first_line(error)}); run again to resume it"
 
 
 def _http_status(error: Any) -> str:
@@ -243,6 +232,4 @@ def _digest(path: Path, kind: str) -> str:
     if kind == "git":
         digest = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
     with path.open("rb") as stream:
-        while block := stream.read(_BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, lambda: digest).hexdigest()

@@ -1,6 +1,4 @@
-"""Opens and hashes text files: local paths or addresses that fsspec opens, plain or compressed with
-gzip.
-"""
+"""Opens and hashes text files: local paths, or addresses of fsspec; plain, or with gzip."""
 
 from __future__ import annotations
 
@@ -9,8 +7,9 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any
 
 from ablate.errors import AblateError, DataError, Interrupted, did_you_mean
 from ablate.paths import home_path
@@ -61,11 +60,11 @@ def files_in(path: str) -> list[str] | None:
             if not system.isdir(path):
                 return None
             entries = [entry["name"] for entry in system.ls(path) if entry["type"] == "file"]
-            files = [system.unstrip_protocol(name) for name in entries]
+            files = list(map(system.unstrip_protocol, entries))
         else:
             if not Path(path).is_dir():
                 return None
-            files = [str(entry) for entry in Path(path).iterdir() if entry.is_file()]
+            files = list(map(str, filter(Path.is_file, Path(path).iterdir())))
     # Hidden files, and those of other tools such as _SUCCESS, belong to no data set.
     return sorted(name for name in files if not name.rpartition("/")[2].startswith((".", "_")))
 
@@ -76,8 +75,7 @@ def missing(
     remedy: str = "correct the name or data.folder",
     names: Iterable[str] | None = None,
 ) -> DataError:
-    """The error for a file or folder that does not exist, with the folder in which it was looked
-    for.
+    """The error for a file or folder that does not exist, with the folder that was searched.
 
     Args:
         path: of the file.
@@ -119,7 +117,7 @@ def signature(path: str) -> list[Any]:
 
 
 @contextmanager
-def open_bytes(path: str) -> Iterator[IO[bytes]]:
+def open_bytes(path: str) -> Iterator[BufferedIOBase]:
     """Open a file for reading bytes; a name that ends in .gz is decompressed."""
     with (
         _filesystem(path).open(path, "rb") if is_address(path) else Path(path).open("rb") as stream
@@ -128,7 +126,7 @@ def open_bytes(path: str) -> Iterator[IO[bytes]]:
             yield stream
             return
         with gzip.open(stream, "rb") as content:
-            yield cast("IO[bytes]", content)
+            yield content
 
 
 @contextmanager
@@ -163,11 +161,8 @@ def text_hash(path: str) -> str:
     Raises:
         DataError: the file cannot be read, or is a broken archive.
     """
-    digest = hashlib.sha256()
     with readable(path), open_bytes(path) as stream:
-        while block := stream.read(BLOCK):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _filesystem(path: str) -> Any:

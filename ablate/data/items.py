@@ -17,13 +17,12 @@ from numpy.typing import NDArray
 
 from ablate.config.synthetic_data import DRAWN, SyntheticData
 from ablate.data import generators
-from ablate.data.corpus import Split, TokenSequences
+from ablate.data.corpus import TokenSequences
 from ablate.data.draws import Draws, mixed
 from ablate.data.generators import Items
 from ablate.errors import DataError
 
 VERSION = 1  # raised when the same settings would give other items
-FIELD = "text"
 _TRIES = 200  # of a size that has all of its items on one side
 _AMONG = 4096  # items of a pass over a training split without end
 _KEYS = {"train": 20170612, "dev": 20170613, "test": 20170614}
@@ -55,16 +54,12 @@ class DrawnItems(TokenSequences):
     @cached_property
     def lengths(self) -> NDArray[np.int32]:
         """Tokens of each item."""
-        of_size = {size: width(self.data, size) for size in np.unique(self.sizes).tolist()}
-        return np.array([of_size[size] for size in self.sizes.tolist()], np.int32)
+        sizes, of_item = np.unique(self.sizes, return_inverse=True)
+        return np.array([width(self.data, size) for size in sizes.tolist()], np.int32)[of_item]
 
     def first(self, count: int) -> DrawnItems:
         """The first items."""
         return replace(self, sizes=self.sizes[:count])
-
-    def as_split(self) -> Split:
-        """These items as a split."""
-        return Split({FIELD: self})
 
     def at_step(self, seed: int, step: int) -> DrawnItems:
         """New items of the same sizes; the same ones if training has a number of them."""
@@ -151,7 +146,7 @@ def width(data: SyntheticData, size: int) -> int:
 def fault_of(data: SyntheticData, size: int) -> str | None:
     """What is wrong with the items of a generator, as a message."""
     many = drawn_once(data, Draws((1,), np.arange(8)), size)
-    one = drawn_once(data, Draws((1,), np.arange(3, 4)), size)
+    alone = drawn_once(data, Draws((1,), np.arange(3, 4)), size)
     inputs, targets = many
     if inputs.ndim != 2 or inputs.shape != targets.shape or len(inputs) != 8:
         return (
@@ -163,7 +158,7 @@ def fault_of(data: SyntheticData, size: int) -> str | None:
         return f"targets must be ids below {data.vocab_size}, and are up to {targets.max()}"
     if not targets.any(1).all():
         return "an item has nothing to predict"
-    if not all(np.array_equal(whole[3:4], part) for whole, part in zip(many, one, strict=True)):
+    if not all(map(np.array_equal, (inputs[3:4], targets[3:4]), alone)):
         return "an item depends on those that are drawn with it; use the numbers of `draws` alone"
     return None
 

@@ -1,6 +1,4 @@
-"""Preparation of generated items: the names of their tokens, and one pass over each split, from
-which costs are computed and which reports show. Training draws its own items.
-"""
+"""Preparation of generated items: the names of their tokens, and one pass over each split."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ class DrawnSource(Source):
         return [hashlib.sha256(json.dumps(self.settings()).encode()).hexdigest()]
 
     def settings(self) -> list[Any]:
-        """The split, the data settings, and the module of the generator, whose name has the hash of
-        its source if it is a user's own.
-        """
+        """The split, the data settings, and the module of a user's own generator."""
         draw = self.data.generator.draw
         values = self.data.model_dump(mode="json", exclude={"train", "dev", "test"})
         own = "" if draw is None else draw.__module__

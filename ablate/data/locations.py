@@ -6,11 +6,12 @@ Nothing is downloaded before the first path is asked for.
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ablate.data import toy
 from ablate.data.hub import Repository
@@ -21,28 +22,24 @@ from ablate.store.records import Origin
 SACREBLEU = "sacrebleu:"  # before the name of a test set of sacreBLEU
 
 
-class Location(Protocol):
-    """The files of a split."""
+class Location(ABC):
+    """The files of a split; its text names it in messages."""
 
     def paths(self) -> Iterator[str]:
         """Paths of the files in order; downloads those that are missing."""
+        return iter(())
 
     def signature(self, settings: Sequence[Any]) -> list[Any]:
-        """A value that changes with the content, known without reading it.
+        """A value that changes with the content, known without reading it."""
+        return list(settings)
 
-        Args:
-            settings: of the source, on which its text depends too.
-        """
-
+    @abstractmethod
     def origin(self) -> Origin:
         """Origin of the text for the manifest, without paths of this machine."""
 
-    def __str__(self) -> str:
-        """The location in messages."""
-
 
 @dataclass(frozen=True)
-class Files:
+class Files(Location):
     """Files that are there: paths or addresses."""
 
     names: tuple[str, ...]
@@ -53,19 +50,18 @@ class Files:
 
     def signature(self, settings: Sequence[Any]) -> list[Any]:
         """The settings, and the signature of each file."""
-        return [*settings, *(signature(path) for path in self.names)]
+        return [*settings, *map(signature, self.names)]
 
     def origin(self) -> Origin:
         """Names of the files."""
         return Origin(files=tuple(path.rpartition("/")[2] for path in self.names))
 
     def __str__(self) -> str:
-        """The first file."""
         return self.names[0]
 
 
 @dataclass(frozen=True)
-class HubFiles:
+class HubFiles(Location):
     """The files of a split of a data set on the Hub.
 
     prefix: of the files' names.
@@ -99,35 +95,25 @@ class HubFiles:
         )
 
     def __str__(self) -> str:
-        """The data set."""
         return self.repository.display_name
 
 
 @dataclass(frozen=True)
-class GeneratorVersion:
-    """A generator of this program, by name and version, such as `toy 1`."""
+class GeneratorVersion(Location):
+    """A generator of this program, by name and version, such as `toy 1`; it has no files."""
 
     version: str = f"toy {toy.VERSION}"
-
-    def paths(self) -> Iterator[str]:
-        """No files."""
-        return iter(())
-
-    def signature(self, settings: Sequence[Any]) -> list[Any]:
-        """The settings, which name the generator's version."""
-        return list(settings)
 
     def origin(self) -> Origin:
         """The generator's version."""
         return Origin(generated=self.version)
 
     def __str__(self) -> str:
-        """The generator."""
         return self.version
 
 
 @dataclass
-class SacrebleuSet:
+class SacrebleuSet(Location):
     """A test set of sacreBLEU, in its cache. Only the first of several references is used."""
 
     name: str
@@ -154,16 +140,15 @@ class SacrebleuSet:
             )
 
     def __str__(self) -> str:
-        """The name as a study writes it."""
         return f"{SACREBLEU}{self.name}"
 
     @cached_property
     def _files(self) -> Files:
         # sacreBLEU has no public name for the path of a cached file.
         names = self._set.fieldnames(self._pair)
-        wanted = [self._set._get_txt_file_path(self._pair, name) for name in names]
+        wanted = [Path(self._set._get_txt_file_path(self._pair, name)) for name in names]
         offline = os.environ.get("HF_HUB_OFFLINE", "0") not in ("", "0")
-        if offline and not all(Path(path).exists() for path in wanted):
+        if offline and not all(map(Path.exists, wanted)):
             raise DataError(f"{self}: is not in sacreBLEU's cache, and downloads are disabled")
         try:
             source = self._set.get_source_file(self._pair)

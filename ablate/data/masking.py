@@ -1,5 +1,4 @@
-"""Masks of masked language models: the tokens of a context that are predicted, and the tokens read
-instead of them.
+"""Masks of masked language models: tokens that are predicted, and what is read instead.
 
 A mask is a pure function of a key and of the token's place in the stream. In training the key is
 (seed, step): every step has other masks, and a resumed run has the same ones. In evaluation the key
@@ -41,8 +40,8 @@ class Masking:
     @staticmethod
     def of(rate: float, split: str, whole_word: bool) -> Masking:
         """The masking of a row; `split` is such as `80/10/10`."""
-        mask, random, _ = (int(part) / 100 for part in split.split("/"))
-        return Masking(rate, mask, random, whole_word)
+        mask, random, _ = map(int, split.split("/"))
+        return Masking(rate, mask / 100, random / 100, whole_word)
 
 
 @dataclass(frozen=True)
@@ -65,12 +64,11 @@ class Spaces:
     @staticmethod
     def of(tokenizer: Tokenizer) -> Spaces:
         """The white space in the tokens of a vocabulary."""
-        texts = tokenizer.texts()
-        mark = np.array([not text for text in texts])
-        before = np.array([text[:1].isspace() for text in texts])
-        after = np.array([text[-1:].isspace() for text in texts])
-        only = np.array([text.isspace() for text in texts])
-        return Spaces(mark, before | mark, after | mark, only)
+        spaces = []
+        for text in tokenizer.texts():
+            ends = not text or text[0].isspace(), not text or text[-1].isspace()
+            spaces.append((not text, *ends, text.isspace()))
+        return Spaces(*np.array(spaces).T)
 
 
 @dataclass(frozen=True)
@@ -100,11 +98,6 @@ class MaskedContexts(Contexts):
     def with_key(self, *key: int) -> MaskedContexts:
         """These contexts with the masks of another key."""
         return replace(self, key=key)
-
-    def first(self, count: int) -> MaskedContexts:
-        """The first contexts."""
-        cut = super().first(count)
-        return replace(self, starts=cut.starts, ends=cut.ends, scored=cut.scored, begins=cut.begins)
 
     def chosen(
         self, items: NDArray[np.int64]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -43,24 +44,18 @@ def prepare(
 ) -> Corpus:
     """Open the prepared corpus of a study; build it if it is missing or damaged.
 
-    Args:
-        data: the study's data settings.
-        folder: the folder of its text files.
-        corpora: the folder of prepared corpora.
-        log: receives lines about damage and progress.
-
     Raises:
         DataError: the text is missing or malformed, or has fewer pieces than vocab_size.
         StoreError: the prepared corpus cannot be read.
     """
     sources = resolve_sources(data, folder, corpora, log)
     form = form_of(data, sources, log)
-    signature = [source.signature() for source in sources.values()]
+    signature = list(map(Source.signature, sources.values()))
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
     if corpus_id is None:  # the files are new or have changed: hash them
-        content = {split: source.content() for split, source in sources.items()}
-        corpus_id = form.content_id([hash for hashes in content.values() for hash in hashes])
+        content = _content(sources)
+        corpus_id = form.content_id(list(chain.from_iterable(content.values())))
     path = corpora / corpus_id
     corpus = _open(path, log)
     if corpus is None:
@@ -70,11 +65,14 @@ def prepare(
         with lease.held():
             corpus = _open(path)  # another process may have made it meanwhile
             if corpus is None:
-                content = content or {split: source.content() for split, source in sources.items()}
-                _build(form, data, sources, content, path, log, lease.check)
+                _build(form, data, sources, content or _content(sources), path, log, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
     return corpus
+
+
+def _content(sources: Mapping[str, Source]) -> Content:
+    return {split: source.content() for split, source in sources.items()}
 
 
 def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
@@ -91,8 +89,7 @@ def _open(path: Path, log: Log = lambda line: None) -> Corpus | None:
 
 
 def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str, ...]:
-    """An error line for each reason why the vocabulary cannot be learned on the training text, as
-    `prepare` would raise it.
+    """An error line for each reason why `prepare` could not learn the vocabulary.
 
     Raises:
         DataError: splits are missing.
@@ -121,10 +118,9 @@ def _build(
     check_lease: Callable[[], None],
 ) -> None:
     """Build the corpus in a working folder and move it to `path`, unless the lease was lost."""
-    origins = {
-        split: source.origin().updated(sha256=tuple(content[split]))
-        for split, source in sources.items()
-    }
+    origins = {}
+    for split, source in sources.items():
+        origins[split] = source.origin().updated(sha256=tuple(content[split]))
     work = path.with_name(f".{path.name}.work")
     builder = CorpusBuilder(work, data, form, sources, origins, log)
     try:

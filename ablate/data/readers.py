@@ -1,6 +1,4 @@
-"""Read records from text files, TSV, JSON Lines and Parquet. Invalid text is an error; repairs are
-counted.
-"""
+"""Read records from text files, TSV, JSON Lines and Parquet; repairs are counted."""
 
 from __future__ import annotations
 
@@ -17,8 +15,7 @@ from ablate.formatting import plural
 
 PARQUET = ".parquet"
 _NUL = b"\0"
-# Translation data sets on the Hub often have one column of this name: an object with a text for
-# each label.
+# Data sets on the Hub often have one column of this name, with a text for each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
 # JSON can escape half a character, which UTF-8 cannot encode.
@@ -27,9 +24,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 Record = tuple[int, tuple[str, ...]]  # (number in its file, counted from 1; the text of each field)
 
 
-def read_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
-    """The lines of a text file without their ends, LF or CR LF; U+2028 and the like are part of a
-    line.
+def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES) -> Iterator[str]:
+    """The lines of a text file without their ends, LF or CR LF; U+2028 is part of a line.
 
     Args:
         path: a local path or an address, as for `open_bytes`.
@@ -127,8 +123,7 @@ def read_rows(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator
 
 
 def read_values(path: str, fields: TextFields, repaired: Counter[str]) -> Iterator[tuple[str, ...]]:
-    """The texts of a file with columns as they are, line ends included, and as long as a document
-    may be.
+    """The texts of a file with columns as they are, and as long as a document may be.
 
     Arguments and errors as for `read_rows`.
     """
@@ -146,12 +141,12 @@ def _one_line(text: str, repaired: Counter[str]) -> str:
 
 def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
     columns = fields.columns
-    by_name = columns is not None and not all(type(column) is int for column in columns)
+    by_name = columns is not None and set(map(type, columns)) != {int}
     positions, width = tuple(range(len(fields.names))), len(fields.names)
     if columns is not None and not by_name:
         positions = tuple(int(column) - 1 for column in columns)
     needed = max(positions) + 1
-    for number, line in enumerate(read_lines(path, repaired, longest), 1):
+    for number, line in enumerate(file_lines(path, repaired, longest), 1):
         cells = line.split("\t")
         if number == 1:
             if columns is not None and by_name:
@@ -166,7 +161,7 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
                 continue
         if len(cells) < needed:
             if len(cells) == 1:
-                form = "<tab>".join(name.upper() for name in fields.names)
+                form = "<tab>".join(map(str.upper, fields.names))
                 raise DataError(f"{path}:{number}: has no tab; each line must be {form}")
             raise DataError(
                 f"{path}:{number}: has {plural(len(cells), 'column')}, but the study uses column "
@@ -184,7 +179,7 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
 
 def has_header(path: str, fields: TextFields) -> bool:
     """Whether the first line of a TSV names the columns of all fields."""
-    first = next(read_lines(path, Counter()), "")
+    first = next(file_lines(path, Counter()), "")
     return _named_positions(first.split("\t"), fields) is not None
 
 
@@ -195,9 +190,9 @@ def _named_positions(cells: list[str], fields: TextFields) -> tuple[int, ...] | 
     """
     header = [cell.strip().casefold() for cell in cells]
     for names in (fields.labels, fields.names):
-        wanted = [name.casefold() for name in names]
+        wanted = list(map(str.casefold, names))
         if set(wanted) <= set(header):
-            return tuple(header.index(name) for name in wanted)
+            return tuple(map(header.index, wanted))
     return None
 
 
@@ -210,7 +205,7 @@ def _position(path: str, name: str | int, header: list[str], fields: TextFields)
 def _json_lines(
     path: str, fields: TextFields, repaired: Counter[str], longest: int
 ) -> Iterator[Record]:
-    for number, line in enumerate(read_lines(path, repaired, longest), 1):
+    for number, line in enumerate(file_lines(path, repaired, longest), 1):
         if not line.strip():
             continue
         try:
@@ -235,8 +230,7 @@ def _parquet(
         with readable(path), open_bytes(path) as stream:
             file = ParquetFile(stream)
             columns = _parquet_columns(path, file.schema_arrow.names, fields)
-            # In batches: as Python objects, a large file may take more memory than this machine
-            # has.
+            # In batches: as Python objects, a large file may not fit into memory.
             for batch in file.iter_batches(_ROWS_AT_ONCE, columns=columns):
                 for row in batch.to_pylist():
                     number += 1
@@ -250,7 +244,7 @@ def _parquet(
 
 
 def _parquet_columns(path: str, available: list[str], fields: TextFields) -> list[str]:
-    wanted = [str(name) for name in fields.columns or fields.labels]
+    wanted = list(map(str, fields.columns or fields.labels))
     if fields.columns is None and not set(wanted) <= set(available) and _NESTED in available:
         return [_NESTED]
     for name in wanted:

@@ -1,6 +1,4 @@
-"""Preparation of records: filters, vocabularies of their fields, and encoding in several
-processes.
-"""
+"""Preparation of records: filters, vocabularies, and encoding in several processes."""
 
 from __future__ import annotations
 
@@ -11,20 +9,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
+from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
-from ablate.data.encoding import EncoderPool, load_encoders
-from ablate.data.filters import (
-    complete_records,
-    count_overlap,
-    markup,
-    refuse_long,
-    training_records,
-    within_limits,
-)
+from ablate.data.encoding import Encoded, EncoderPool, load_encoders
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import UNK, train_tokenizer
 from ablate.errors import DataError
@@ -37,8 +29,7 @@ from ablate.store.records import Overlap, TrainingText
 CHUNK = 10_000  # records
 PARALLEL_FROM = 200_000  # records; encoding fewer takes less time than starting processes
 
-# The hash of the text already identifies these settings, and the first version's corpus ids contain
-# those of _FIRST.
+# The hash of the text covers these settings; the first version's ids contain those of _FIRST.
 _BY_CONTENT = (
     "corpus", "direction", "train", "dev", "test", "source_column", "target_column", "folder",
 )  # fmt: skip
@@ -60,7 +51,7 @@ class Records(Preparation):
     def check(self) -> None:
         """Read dev and test, which must be complete."""
         for split in ("dev", "test"):
-            self._held_out[split] = complete_records(self.sources[split], self.data, split)
+            self._held_out[split] = filters.complete_records(self.sources[split], self.data, split)
 
     def suspicious(self, split: str) -> list[str]:
         """Warnings about text of dev or test that is not plain."""
@@ -70,13 +61,13 @@ class Records(Preparation):
         """Warnings about text that is not plain, unless it is expected."""
         if self.data.is_tokenized:
             return []
-        return markup(split, records, self.data.labels)
+        return filters.markup(split, records, self.data.labels)
 
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
         data, left_out = self.data, Counter[str]()
         self.log("reading the training split")
-        read = training_records(self.sources["train"], data, left_out)
+        read = filters.training_records(self.sources["train"], data, left_out)
         sample = self.sampled(read, data.tokenizer_pairs, "record")
         if not sample.added:
             why = "contains no records"
@@ -127,7 +118,7 @@ class Records(Preparation):
             return
         # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from
         # the last commit on.
-        records = training_records(self.sources["train"], self.data, Counter())
+        records = filters.training_records(self.sources["train"], self.data, Counter())
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
         # What is left decides, since a resumed build may have few records to go.
@@ -137,8 +128,7 @@ class Records(Preparation):
         read, kept_records = start, start - sum(left_out.values())
         with EncoderPool(models, processes) as encode:
             for number, fields in enumerate(encode(chunks), 1):
-                lengths = np.stack([field.lengths for field in fields])
-                kept = within_limits(lengths, self.data, left_out)
+                kept = filters.within_limits(_lengths(fields), self.data, left_out)
                 kept_records += int(kept.sum())
                 read += len(kept)
                 yield Chunk(len(kept), [field.only(kept) for field in fields])
@@ -152,7 +142,7 @@ class Records(Preparation):
         texts = next(self._chunks(records, len(records)))
         for encoder, field in zip(load_encoders(models), texts, strict=True):
             fields.append(encoder(field))
-        refuse_long(records, np.stack([field.lengths for field in fields]), self.data)
+        filters.refuse_long(records, _lengths(fields), self.data)
         if self.data.tokenizer == "word":
             for label, encoded in zip(self.data.labels, fields, strict=True):
                 unknown = float(np.sum(encoded.ids == UNK)) / max(1, len(encoded.ids))
@@ -168,9 +158,9 @@ class Records(Preparation):
         """The texts of each field of so many records, as they are encoded."""
         remaining = iter(records)
         while chunk := list(islice(remaining, size or CHUNK)):
-            texts: list[Sequence[str]] = [record.texts for record in chunk]
+            texts: Iterable[Sequence[str]] = (record.texts for record in chunk)
             if self.data.symbol_field is not None:
-                texts = list(map(self.data.as_encoded, texts))
+                texts = map(self.data.as_encoded, texts)
             yield list(map(list, zip(*texts, strict=True)))
 
     def _limits(self) -> str:
@@ -194,14 +184,12 @@ class Records(Preparation):
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids of the training split follow from its text and the vocabulary."""
-        settings = self.settings(self.data.model_dump(mode="json"), self.data.fields)
-        return digest([FORMAT, content, vocabulary, settings], sort_keys=True)
+        return digest([FORMAT, content, vocabulary, self.own_settings], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
         settings: list[Any] = [FORMAT, self.data.vocab_size, self.data.max_length, list(hashes)]
-        # Left out if empty, so that a corpus without later settings has the id of the first
-        # version.
+        # Left out if empty: without later settings, a corpus has the id of the first version.
         later = later_settings(self.data.model_dump(), self.data.fields)
         if later:
             settings.append(later)
@@ -209,12 +197,16 @@ class Records(Preparation):
 
     def overlap(self, folder: Path) -> Overlap:
         """Test records that occur in the training split."""
-        return count_overlap(folder, self.data.fields)
+        return filters.count_overlap(folder, self.data.fields)
+
+
+def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:
+    """Tokens, (fields, records)."""
+    return np.stack([field.lengths for field in fields])
 
 
 def later_settings(data: Mapping[str, Any], fields: Sequence[str]) -> dict[str, Any]:
-    """Settings of preparation added after the first version and not at their default, so that old
-    ids stay the same.
+    """Settings of preparation that the first version lacked, not at their default.
 
     Args:
         data: values of the data settings. A setting that only other tasks have is always included.

@@ -1,6 +1,4 @@
-"""Locate the source of each split of a study: files, the Hub, a test set of sacreBLEU, or a
-generator.
-"""
+"""Locate the source of each split: files, the Hub, sacreBLEU, or a generator."""
 
 from __future__ import annotations
 
@@ -44,20 +42,13 @@ def resolve_sources(
 ) -> dict[str, Source]:
     """The source of every split. Files are located but not read, and nothing is downloaded yet.
 
-    Args:
-        data: the study's data settings.
-        folder: the folder of its files.
-        corpora: the folder of prepared corpora, which also keeps records of the Hub's data sets.
-        log: receives a line for each download.
-
     Raises:
         DataError: splits are missing; one line for each.
     """
     repository = Repository(data.hub, corpora / DOWNLOADS, log) if data.hub else None
     locator = of_kind(data, _LOCATORS)(data, folder, repository)
     sources: dict[str, Source] = {}
-    # A dict in place of a set, because it keeps the order. Dev and test may name the same missing
-    # file.
+    # A dict in place of a set, for its order. Dev and test may name the same missing file.
     faults: dict[str, None] = {}
     for split in locator.splits():
         try:
@@ -84,8 +75,7 @@ def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str,
 
 
 def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
-    """Whether a study's files may have changed since these corpora were made; compares lengths and
-    times only.
+    """Whether files may have changed since corpora were made, by lengths and times only.
 
     False if files are missing, and for corpora that are downloaded or generated.
     """
@@ -93,7 +83,7 @@ def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collect
         sources = resolve_sources(data, folder, corpora).values()
         if data.hub is not None or not all(map(is_local, sources)):
             return False  # the signature of a download may need the network
-        signature = [source.signature() for source in sources]
+        signature = list(map(Source.signature, sources))
     except DataError:
         return False
     return remembered(data, corpora, signature) not in used
@@ -250,8 +240,10 @@ class _Texts(_Records):
 
     def _refuse_unused(self, sources: Mapping[str, Source]) -> None:
         """Refuse settings of tables where every file is plain text."""
-        files = [path for source in sources.values() for path in source.location.paths()]
-        if any(suffix_of(path) in TABLES for path in files):
+        files: list[str] = []
+        for source in sources.values():
+            files += source.location.paths()
+        if not set(TABLES).isdisjoint(map(suffix_of, files)):
             return
         for name in ("column", "rows"):
             if getattr(self.data, name) != self.data.introduced[name]:
@@ -309,8 +301,7 @@ _LOCATORS: dict[type[CorpusConfig], type[_Records]] = {
 
 
 def files_source(path: str, fields: TextFields) -> Source:
-    """The source of a split in files: a file with columns, a text file per field, or a folder of
-    either.
+    """The source of a split: a file with columns, a text file per field, or a folder of either.
 
     Raises:
         DataError: the files are missing; the message names them.
@@ -335,38 +326,25 @@ def files_source(path: str, fields: TextFields) -> Source:
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    beside = _other_endings(path)
-    if beside:
-        raise missing(path, f"{absent}(.gz)", f"its folder has {' and '.join(beside)}", names=())
-    raise missing(path, f"{absent}(.gz)", names=_written_names(path, fields.labels))
+    raise _missing_files(path, f"{absent}(.gz)", fields.labels)
 
 
-def _entries_beside(path: str) -> list[Path]:
-    """What is in the folder of a path; nothing if there is no such folder."""
+def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:
+    """The error with names that a study may write for a split, or its files of other endings."""
+    names, others = set(), []
     folder = Path(path).absolute().parent
-    return sorted(folder.iterdir()) if folder.is_dir() else []
-
-
-def _other_endings(path: str) -> list[str]:
-    """Text files with the name of a split and another ending, such as another language."""
-    names = []
-    for entry in _entries_beside(path):
-        stem = entry.name.removesuffix(".gz").rpartition(".")[0]
-        if stem == Path(path).name and suffix_of(entry.name) not in SUFFIXES and entry.is_file():
-            names.append(entry.name)
-    return names
-
-
-def _written_names(path: str, labels: Sequence[str]) -> set[str]:
-    """Names beside `path` that a study may write for a split."""
-    names = set()
-    for entry in _entries_beside(path):
+    for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
         stem, _, label = entry.name.removesuffix(".gz").rpartition(".")
+        is_table = suffix_of(entry.name) in SUFFIXES
         if stem and label in labels:
             names.add(stem)
-        elif suffix_of(entry.name) in SUFFIXES or entry.is_dir():
+        elif is_table or entry.is_dir():
             names.add(entry.name)
-    return names
+        if stem == Path(path).name and not is_table and entry.is_file():
+            others.append(entry.name)
+    if others:
+        return missing(path, shown, f"its folder has {' and '.join(others)}", names=())
+    return missing(path, shown, names=names)
 
 
 def _folder_source(path: str, inside: list[str], fields: TextFields) -> Source:

@@ -20,7 +20,7 @@ from ablate.config.language_data import LanguageData
 from ablate.data import toy
 from ablate.data.io import BLOCK, open_bytes, readable, text_hash
 from ablate.data.locations import Files, Location
-from ablate.data.readers import TABLES, has_header, read_lines, read_rows, read_values, suffix_of
+from ablate.data.readers import TABLES, file_lines, has_header, read_rows, read_values, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
 from ablate.errors import DataError
 from ablate.formatting import plural
@@ -112,8 +112,7 @@ class Generated(Source):
 
 @dataclass
 class Aligned(Source):
-    """Text files, one per field, or several per field that are read one after another; a line is a
-    text.
+    """Text files, one or several per field, which are read one after another; a line is a text.
 
     location: the files of the first field, then those of the next; the n-th files of all fields
         have equally many lines.
@@ -136,9 +135,8 @@ class Aligned(Source):
         """
         self.repaired.clear()
         for files in zip(*self._files(), strict=True):
-            lines = [read_lines(file, self.repaired) for file in files]
-            # zip_longest marks the end of a shorter file with None, where zip would drop the rest
-            # silently.
+            lines = [file_lines(file, self.repaired) for file in files]
+            # zip_longest marks the end of a shorter file with None, where zip would drop the rest.
             for number, texts in enumerate(zip_longest(*lines), 1):
                 if None in texts:
                     raise DataError(_unequal(files))
@@ -153,7 +151,7 @@ class Aligned(Source):
             if len(files) == 1:
                 hashes.append(text_hash(files[0]))
                 continue
-            lines = chain.from_iterable(read_lines(file, Counter()) for file in files)
+            lines = chain.from_iterable(file_lines(file, Counter()) for file in files)
             hashes.append(_hash(lines))
         return hashes
 
@@ -202,7 +200,7 @@ class Treebank(Source):
         """The sentences and `trees.normalized`; trees without words are counted."""
         self.repaired.clear()
         for path in self.location.paths():
-            for line, tree in parse_brackets(read_lines(path, self.repaired), path):
+            for line, tree in parse_brackets(file_lines(path, self.repaired), path):
                 kept = normalized(tree)
                 if kept is None:
                     self.repaired["tree without words"] += 1
@@ -225,7 +223,9 @@ def _hash(lines: Iterable[str]) -> str:
 
 def _unequal(files: Sequence[str]) -> str:
     """Error message for files with different numbers of lines; counts the lines of each."""
-    counts = {file: sum(1 for _ in read_lines(file, Counter())) for file in files}
+    counts = {}
+    for file in files:
+        counts[file] = sum(1 for _ in file_lines(file, Counter()))
     short, long = min(files, key=counts.__getitem__), max(files, key=counts.__getitem__)
     return (
         f"{short}: has {plural(counts[short], 'line')}, but {long} has {counts[long]}; each line "
@@ -237,7 +237,7 @@ def _unequal(files: Sequence[str]) -> str:
 
 
 @dataclass
-class Stream(Source):
+class TextStream(Source):
     """Documents of one text each, of which every character counts."""
 
     def content(self) -> list[str]:
@@ -249,7 +249,7 @@ class Stream(Source):
 
 
 @dataclass
-class GeneratedText(Stream):
+class GeneratedText(TextStream):
     """A split of the toy text: the English sentences of the toy corpus, one per line."""
 
     split: str
@@ -264,7 +264,7 @@ class GeneratedText(Stream):
 
 
 @dataclass
-class TextFiles(Stream):
+class TextFiles(TextStream):
     """Text files, each a document, or tables with a column of text, read one after another.
 
     data: names the column, and says whether a row is a document.
@@ -274,15 +274,12 @@ class TextFiles(Stream):
 
     def documents(self) -> Iterator[Document]:
         """The text of all files. A file's ending names its format; any other is a text file."""
-        fields = TextFields(
-            self.data.fields, self.data.labels, self.data.columns, columns_set_by=("column",)
-        )
         for path in self.location.paths():
             if suffix_of(path) not in TABLES:
                 for part, text in enumerate(_read_text(path)):
                     yield Document((text,), begins=part == 0)
                 continue
-            for row, texts in enumerate(read_values(path, fields, Counter())):
+            for row, texts in enumerate(read_values(path, self.data.text_fields, Counter())):
                 yield Document(texts, begins=row == 0 or self.data.rows == "documents")
 
     def settings(self) -> list[Any]:
@@ -291,10 +288,8 @@ class TextFiles(Stream):
 
 
 @dataclass
-class SentencePairs(Stream):
-    """Pairs of sentences in a table, as BLiMP has them: the good and the bad one of each in turn,
-    each a document.
-    """
+class SentencePairs(TextStream):
+    """Pairs of sentences in a table, as in BLiMP: good and bad ones in turn, each a document."""
 
     def documents(self) -> Iterator[Document]:
         """The sentences.
@@ -313,9 +308,8 @@ class SentencePairs(Stream):
 
 
 @dataclass
-class StreamPart(Stream):
-    """A part of another stream, by shares of its characters from `first` to `last`, each between 0
-    and 1.
+class StreamPart(TextStream):
+    """A part of another stream, by shares of its characters from `first` to `last`.
 
     max_bytes: only the beginning of the whole counts, of at most so many bytes of UTF-8.
     """

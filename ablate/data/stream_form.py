@@ -1,6 +1,4 @@
-"""Preparation of a stream of documents: a vocabulary that keeps every byte, and the tokens of each
-document.
-"""
+"""Preparation of a stream of documents: a vocabulary that keeps every byte, and the ids."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class DocumentStream(Preparation):
     def encoded(
         self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
-        """The tokens of each document, and the end mark between two. A chunk is a part of one, and
-        its lengths end the documents before it.
-        """
+        """The ids of each document, by pieces, and the end mark between two."""
         self.log(f"encoding the {split} split")
         tokenizer, source = load_tokenizer(models[0].read_bytes()), self.sources[split]
         started, begins, read = start > 0, False, 0
@@ -91,14 +87,11 @@ class DocumentStream(Preparation):
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids follow from the text and the vocabulary."""
-        return digest([*self._settings(), *vocabulary, *content.values()], sort_keys=True)
+        return digest([*self.own_settings, *vocabulary, *content.values()], sort_keys=True)
 
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
-        return digest([*self._settings(), list(hashes)], sort_keys=True)
-
-    def _settings(self) -> list[Any]:
-        return self.settings(self.data.model_dump(mode="json"), self.data.fields)
+        return digest([*self.own_settings, list(hashes)], sort_keys=True)
 
 
 def _encode(text: str, tokenizer: Tokenizer) -> list[int]:

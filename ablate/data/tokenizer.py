@@ -1,6 +1,4 @@
-"""SentencePiece vocabularies (section 5.1: byte-pair encoding, shared by both languages): training,
-text to ids.
-"""
+"""SentencePiece vocabularies (section 5.1: BPE, shared by both languages), and others."""
 
 from __future__ import annotations
 
@@ -44,17 +42,12 @@ class Tokenizer:
 
         self.model = model
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-
-    @property
-    def vocab_size(self) -> int:
-        """V, including the four special pieces."""
-        return int(self._processor.get_piece_size())
+        self.vocab_size = int(self._processor.get_piece_size())  # V, with the marks
 
     @cached_property
     def kind(self) -> Kind:
         """The algorithm that the vocabulary was trained with."""
-        # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... in the order of
-        # merges.
+        # The model file does not name it, but BPE scores its pieces 0, -1, -2 ... by their merges.
         rank = 0
         for id in range(self.vocab_size):
             if self._is_special(id):
@@ -73,7 +66,7 @@ class Tokenizer:
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """Token ids of each sentence, without BOS and EOS."""
         if self._is_lossless and any(SPACE in sentence for sentence in sentences):
-            return [self._encode_exactly(sentence) for sentence in sentences]
+            return list(map(self._encode_exactly, sentences))
         ids: list[list[int]] = self._processor.encode(sentences, out_type=int)
         return ids
 
@@ -106,7 +99,7 @@ class Tokenizer:
 
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of UTF-8 that each id stands for: 0 for marks."""
-        return np.array([len(text.encode()) for text in self.texts()])
+        return np.array(list(map(len, map(str.encode, self.texts()))))
 
     def texts(self) -> list[str]:
         """The text of each id: empty for a mark, a letter for a byte of a character."""
@@ -120,27 +113,30 @@ class Tokenizer:
         return str(self._processor.id_to_piece(id)).replace(SPACE, " ")
 
 
-class ByteTokenizer(Tokenizer):
-    """The vocabulary of bytes: byte b has id b + 4, after the marks."""
+class NamedTokenizer(Tokenizer):
+    """A vocabulary of given names, which have ids from 4."""
+
+    def __init__(self, model: bytes, kind: Kind, names: Iterable[str]) -> None:
+        self.model, self.kind, self.names = model, kind, (*_MARKS, *names)
+        self.vocab_size = len(self.names)
+
+    def pieces(self, ids: list[int]) -> list[str]:
+        """The name of each id."""
+        return list(map(self.names.__getitem__, ids))
+
+
+class ByteTokenizer(NamedTokenizer):
+    """The vocabulary of bytes: byte b has id b + 4, and an ASCII byte the name of its character."""
 
     MODEL = b"bytes\n"  # content of its file
 
     def __init__(self) -> None:
-        self.model = self.MODEL
-
-    @property
-    def vocab_size(self) -> int:
-        """256 bytes and four marks."""
-        return 256 + len(_MARKS)
-
-    @property
-    def kind(self) -> Kind:
-        """`bytes`."""
-        return "bytes"
+        super().__init__(self.MODEL, "bytes", map(_byte_name, range(256)))
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """The bytes of each text in UTF-8, as ids."""
-        return [[FIRST_TOKEN + byte for byte in text.encode()] for text in sentences]
+        encoded = (np.frombuffer(text.encode(), np.uint8) for text in sentences)
+        return [(ids + np.int64(FIRST_TOKEN)).tolist() for ids in encoded]
 
     def decode(self, ids: list[list[int]]) -> list[str]:
         """The text of each list of ids, without marks; bytes that are not UTF-8 become U+FFFD."""
@@ -150,46 +146,29 @@ class ByteTokenizer(Tokenizer):
             texts.append(content.decode(errors="replace"))
         return texts
 
-    def pieces(self, ids: list[int]) -> list[str]:
-        """The character of each ASCII byte, `<0x..>` for any other."""
-        return list(map(self._piece, ids))
-
     def _text_of(self, id: int) -> str:
         if id < FIRST_TOKEN:
             return ""
         byte = id - FIRST_TOKEN
         return chr(byte) if byte < 128 else "x"
 
-    def _piece(self, id: int) -> str:
-        if id < FIRST_TOKEN:
-            return _MARKS[id]
-        byte = id - FIRST_TOKEN
-        return chr(byte) if 32 <= byte < 127 else f"<0x{byte:02X}>"
+
+def _byte_name(byte: int) -> str:
+    return chr(byte) if 32 <= byte < 127 else f"<0x{byte:02X}>"
 
 
-class SymbolTokenizer(Tokenizer):
-    """The vocabulary of generated items: given names, divided by spaces, with ids from 4."""
+class SymbolTokenizer(NamedTokenizer):
+    """The vocabulary of generated items: given names, divided by spaces."""
 
     HEAD = b"symbols\n"  # of its file
 
     def __init__(self, model: bytes) -> None:
-        self.model = model
-        self.names = (*_MARKS, *model.removeprefix(self.HEAD).decode().split())
+        super().__init__(model, "symbols", model.removeprefix(self.HEAD).decode().split())
 
     @staticmethod
     def of(names: Iterable[str]) -> SymbolTokenizer:
         """The vocabulary of these names."""
         return SymbolTokenizer(SymbolTokenizer.HEAD + " ".join(names).encode() + b"\n")
-
-    @property
-    def vocab_size(self) -> int:
-        """The names and four marks."""
-        return len(self.names)
-
-    @property
-    def kind(self) -> Kind:
-        """`symbols`."""
-        return "symbols"
 
     def encode(self, sentences: list[str]) -> list[list[int]]:
         """The ids of the names in each text; any other word is unknown."""
@@ -202,10 +181,6 @@ class SymbolTokenizer(Tokenizer):
         for sequence in ids:
             texts.append(" ".join(self.pieces([id for id in sequence if id >= FIRST_TOKEN])))
         return texts
-
-    def pieces(self, ids: list[int]) -> list[str]:
-        """The name of each id."""
-        return [self.names[id] for id in ids]
 
 
 def load_tokenizer(model: bytes) -> Tokenizer:
@@ -279,7 +254,7 @@ def train_tokenizer(
         for sentence in sentences:
             words.update(sentence.split(" "))
         missing = vocab_size - FIRST_TOKEN - len(symbols) - len(words - {"", *symbols})
-        unused = [f"<unused{number}>" for number in range(missing)]
+        unused = list(map("<unused{}>".format, range(missing)))
     model = io.BytesIO()
     settings: dict[str, Any] = {
         "sentence_iterator": iter(sentences),
@@ -298,7 +273,7 @@ def train_tokenizer(
     if byte_fallback:
         settings["byte_fallback"] = True
     if symbols:
-        settings["user_defined_symbols"] = [f"{SPACE}{symbol}" for symbol in symbols]
+        settings["user_defined_symbols"] = list(map(SPACE.__add__, symbols))
     if unused:
         settings["control_symbols"] = unused
     if lossless:
@@ -316,8 +291,7 @@ def train_tokenizer(
     worker.start()
     while worker.is_alive():
         worker.join(_SIGNAL_CHECK)
-    # SentencePiece reports faults of the text as RuntimeError; any other error is ours, such as one
-    # of the reader.
+    # SentencePiece reports faults of the text as RuntimeError; others are ours.
     if failures and not isinstance(failures[0], RuntimeError):
         raise failures[0]
     if failures:

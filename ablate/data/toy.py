@@ -69,8 +69,7 @@ _ADJECTIVES = {
     "wet": "humid",
     "tired": "lac",
 }
-# Two kinds of verb, with living objects and with things. The kind decides the sense of an ambiguous
-# noun.
+# Verbs with living objects, and with things: the kind decides the sense of some nouns.
 _VERBS = (
     {"feed": "nutr", "chase": "kur", "hear": "aud", "love": "am"},
     {"buy": "kup", "repair": "fiks", "lift": "lev", "sell": "vend"},
@@ -168,10 +167,10 @@ def _pick(draw: random.Random, words: list[str]) -> str:
 
 def trees() -> dict[str, list[tuple[str, str]]]:
     """The source sentences and their linearized constituency trees with tags, by split."""
-    return {
-        split: [(source, _tree(source.split())) for source, _ in pairs]
-        for split, pairs in generate().items()
-    }
+    corpus = {}
+    for split, pairs in generate().items():
+        corpus[split] = [(source, _tree(source.split())) for source, _ in pairs]
+    return corpus
 
 
 def _tree(words: list[str]) -> str:

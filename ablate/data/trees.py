@@ -1,5 +1,4 @@
-"""Constituency trees: brackets of the Penn Treebank, and a sequence of symbols that a model
-predicts.
+"""Constituency trees: brackets of the Penn Treebank, and symbols that a model predicts.
 
 The linearized form is that of Vinyals et al., "Grammar as a Foreign Language" (2015): a symbol for
 each bracket with its label, and one for each word, such as `(S (NP XX )NP (VP XX )VP )S`. The words
@@ -12,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import NamedTuple, TypeAlias
 
 from ablate.config.parsing_data import WORD_SYMBOL, is_word_symbol
@@ -22,7 +22,8 @@ _ROOTS = ("", "TOP", "ROOT", "S1")
 MAX_DEPTH = 200  # of brackets, also in predictions: trees are walked by recursion
 _TRACE = "-NONE-"  # tag of empty elements
 _TOKEN = re.compile(r"[()]|[^\s()]+")
-_ESCAPES = {"(": "-LRB-", ")": "-RRB-"}  # words that are brackets, in the Penn Treebank's files
+# Words that are brackets, in the Penn Treebank's files.
+_ESCAPES = str.maketrans({"(": "-LRB-", ")": "-RRB-"})
 
 
 class Leaf(NamedTuple):
@@ -30,6 +31,9 @@ class Leaf(NamedTuple):
 
     tag: str
     word: str
+
+    def __str__(self) -> str:
+        return f"({self.tag} {with_escapes(self.word)})"
 
 
 @dataclass(frozen=True)
@@ -49,19 +53,15 @@ class Tree:
 
     def __str__(self) -> str:
         """The tree in brackets, in one line."""
-        return f"({self.label} {' '.join(map(_bracketed, self.children))})"
+        return f"({self.label} {' '.join(map(str, self.children))})"
 
 
 Node: TypeAlias = "Leaf | Tree"
 
 
-def _bracketed(node: Node) -> str:
-    return str(node) if isinstance(node, Tree) else f"({node.tag} {with_escapes(node.word)})"
-
-
 def with_escapes(word: str) -> str:
     """A word with brackets as in the Penn Treebank: `-LRB-` for `(`."""
-    return "".join(_ESCAPES.get(character, character) for character in word)
+    return word.translate(_ESCAPES)
 
 
 # Files
@@ -102,12 +102,7 @@ class _Open:
 
 
 def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]]:
-    """Yield the trees of a bracketed file, each with the line that it begins in. A tree may take
-    several lines.
-
-    Args:
-        lines: of the file.
-        path: of the file, for messages.
+    """Yield the trees of a bracketed file, each with the line that it begins in.
 
     Raises:
         DataError: brackets are unbalanced or empty, or text is outside of a word's brackets; with
@@ -153,8 +148,7 @@ def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple
 
 
 def normalized(tree: Tree) -> Tree | None:
-    """Reduce a tree to what is predicted: no function tags, traces or empty
-    constituents; root TOP.
+    """Reduce a tree to what is predicted: no function tags, traces or empty parts; root TOP.
 
     None for a tree without words.
     """
@@ -197,7 +191,7 @@ def _symbols(nodes: Sequence[Node]) -> Iterator[str]:
 def leaves_of(text: str, sentence: str) -> list[Leaf]:
     """The words of a sentence, with the tags of its linearized tree."""
     tags = [symbol for symbol in text.split() if symbol[0] not in "()"]
-    return [Leaf(tag, word) for tag, word in zip(tags, sentence.split(), strict=True)]
+    return list(starmap(Leaf, zip(tags, sentence.split(), strict=True)))
 
 
 def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
@@ -211,7 +205,7 @@ def predicted_leaves(text: str, sentence: str) -> list[Leaf] | None:
     words = sentence.split()
     if len(tags) != len(words):
         return None
-    return [Leaf(tag, word) for tag, word in zip(tags, words, strict=True)]
+    return list(starmap(Leaf, zip(tags, words, strict=True)))
 
 
 def restored(text: str, leaves: Sequence[Leaf]) -> Tree | None:

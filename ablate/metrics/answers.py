@@ -1,6 +1,4 @@
-"""Loss and accuracy of the answers of generated items, item by item, so that models can be compared
-on the same items.
-"""
+"""Loss and accuracy of the answers of generated items, item by item."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.metrics import resampling
-from ablate.metrics.blocks import TokenScores, accuracy, mean_nats
+from ablate.metrics.blocks import TokenScores, accuracy, mean_nats, parse_lines, score_lines
 from ablate.store.records import Measurement
 
 _LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")
@@ -24,24 +22,21 @@ def lines_of(scores: TokenScores, evaluation: str) -> list[str]:
         scores: of the answers; `places` are the numbers of their items.
         evaluation: the items, as the signature names them.
     """
-    nats = np.bincount(scores.places, scores.nats)
-    correct, answers = np.bincount(scores.places, scores.correct), np.bincount(scores.places)
-    return [
-        f"nats={total:.6f} correct={right:.0f} answers={count} {evaluation}"
-        for total, right, count in zip(nats, correct, answers, strict=True)
-    ]
+    nats, answers = np.bincount(scores.places, scores.nats), np.bincount(scores.places)
+    correct = np.bincount(scores.places[scores.correct], minlength=len(answers))
+    return score_lines(nats, {"correct": correct, "answers": answers}, evaluation)
 
 
-def measure(metric: str, lines: Sequence[str]) -> Measurement:
+def measure_answers(metric: str, lines: Sequence[str]) -> Measurement:
     """Score a test set from the lines of its items, and resampled test sets."""
     statistics, evaluation = _parse(lines)
     signature = f"{evaluation}|items:{len(lines)}|answers:{int(statistics[:, 2].sum())}"
     return resampling.measure(statistics, _SCORES[metric], signature)
 
 
-def item_scores(metric: str, lines: Sequence[str]) -> list[float]:
+def answer_scores(metric: str, lines: Sequence[str]) -> list[float]:
     """Scores of each item."""
-    return [_SCORES[metric](statistics) for statistics in _parse(lines)[0]]
+    return list(map(_SCORES[metric], _parse(lines)[0]))
 
 
 def items_right(sums: NDArray[np.float64]) -> float:
@@ -53,14 +48,7 @@ _SCORES = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean
 
 
 def _parse(lines: Sequence[str]) -> tuple[NDArray[np.float64], str]:
-    """The statistics (nats, correct, answers, all right, 1) of each line, and the evaluation that
-    they name.
-    """
-    rows, evaluation = [], ""
-    for line in lines:
-        match = _LINE.fullmatch(line)
-        assert match is not None, "every line is one of `lines_of`"
-        nats, correct, answers = (float(number) for number in match.groups()[:3])
-        rows.append((nats, correct, answers, float(correct == answers), 1.0))
-        evaluation = match[4]
-    return np.array(rows), evaluation
+    """The statistics (nats, correct, answers, all right, 1) of each line, and their evaluation."""
+    counts, evaluation = parse_lines(lines, _LINE)
+    all_right = counts[:, 1] == counts[:, 2]
+    return np.column_stack([counts, all_right, np.ones(len(counts))]), evaluation

@@ -1,5 +1,4 @@
-"""Scores of a text in blocks, so that models can be compared block by block: bits per byte, and the
-loss and accuracy of masked tokens.
+"""Scores of a text in blocks: bits per byte, and loss and accuracy of masked tokens.
 
 A block is the same text for every vocabulary and every context. A token that reaches over the end
 of a block belongs to the block in which it begins; the end mark of a document belongs to the block
@@ -81,15 +80,7 @@ def score_text(
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> TokenScores:
-    """Score the tokens that count in all batches.
-
-    Args:
-        batches: (place of each token that counts, batch); as for `score_batches`.
-        output_terms: of a batch; see `Task.output_terms`.
-        cap: soft cap of the logits; None for none.
-        device: of the model.
-        after_batch: called after each batch.
-    """
+    """Score the tokens that count in all batches."""
 
     def score(places_and_batch: tuple[NDArray[np.int64], Any]) -> NDArray[np.float64]:
         places, batch = places_and_batch
@@ -103,8 +94,7 @@ def score_text(
 
 
 def score_tokens(states: Tensor, weight: Tensor, targets: Tensor, cap: float | None) -> Tensor:
-    """Negative log-likelihood in nats, and whether the token is the most likely one: (2, n) in
-    fp64.
+    """(2, n) in fp64: negative log-likelihood in nats, and whether a token is the likeliest.
 
     Args:
         states: (n, d_model).
@@ -125,17 +115,11 @@ def score_tokens(states: Tensor, weight: Tensor, targets: Tensor, cap: float | N
 
 
 def text_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
-    """The lines of a text of which every token is predicted.
-
-    Args:
-        scores: of all tokens of the text.
-        blocks: of the text.
-        evaluation: the contexts, as the signature names them.
-    """
+    """The lines of a text of which every token is predicted."""
     assert np.array_equal(scores.places, np.arange(len(blocks.of_token))), "a token is missing"
     nats = np.bincount(blocks.of_token, weights=scores.nats)
     counts = {"tokens": blocks.tokens, "bytes": blocks.bytes}
-    return _lines(nats, counts, evaluation.replace(":", "=").replace("|", " "))
+    return score_lines(nats, counts, evaluation.replace(":", "=").replace("|", " "))
 
 
 def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
@@ -145,12 +129,13 @@ def masked_lines(scores: TokenScores, blocks: Blocks, evaluation: str) -> list[s
     nats = np.bincount(block, weights=scores.nats, minlength=count)
     correct = np.bincount(block[scores.correct], minlength=count)
     counts = {"correct": correct, "masked": np.bincount(block, minlength=count)}
-    return _lines(nats, counts, evaluation)
+    return score_lines(nats, counts, evaluation)
 
 
-def _lines(
+def score_lines(
     nats: NDArray[Any], counts: Mapping[str, NDArray[np.int64]], evaluation: str
 ) -> list[str]:
+    """A line for each block, or for each item."""
     lines = []
     for block, total in enumerate(nats):
         numbers = " ".join(f"{name}={values[block]}" for name, values in counts.items())
@@ -193,16 +178,10 @@ _SCORES = {
 }
 
 
-def measure(metric: str, lines: Sequence[str], split: str) -> Measurement:
-    """Score a text from the lines of its blocks, and resampled texts.
-
-    Args:
-        metric: name of a metric.
-        lines: from `text_lines` or `masked_lines`.
-        split: name of the text, for the signature.
-    """
+def measure_blocks(metric: str, lines: Sequence[str], split: str) -> Measurement:
+    """Score a text from the lines of its blocks, and resampled texts."""
     score = _SCORES[metric]
-    statistics, evaluation = _parse(lines, score.line)
+    statistics, evaluation = parse_lines(lines, score.line)
     evaluation = evaluation.replace("=", ":").replace(" ", "|")
     signature = f"{evaluation}|{score.unit}:{int(statistics[:, -1].sum())}|split:{split}"
     return resampling.measure(statistics, score.value, signature)
@@ -211,10 +190,10 @@ def measure(metric: str, lines: Sequence[str], split: str) -> Measurement:
 def block_scores(metric: str, lines: Sequence[str]) -> list[float]:
     """Scores of each block; 0 where no token is masked."""
     score = _SCORES[metric]
-    return [float(score.value(statistics)) for statistics in _parse(lines, score.line)[0]]
+    return [float(score.value(statistics)) for statistics in parse_lines(lines, score.line)[0]]
 
 
-def _parse(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
+def parse_lines(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:
     """The statistics of each line, and the evaluation that all of them name."""
     statistics, evaluation = [], ""
     for line in lines:

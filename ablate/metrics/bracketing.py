@@ -1,5 +1,4 @@
-"""Scores of constituency trees as EVALB computes them with COLLINS.prm: labeled bracket F1, and
-complete matches.
+"""Scores of constituency trees as EVALB computes them with COLLINS.prm.
 
 Punctuation is left out by the tags of the reference, and so are the root and constituents of
 punctuation alone; PRT equals ADVP. Deviation: EVALB skips a sentence whose words do not match, or
@@ -28,21 +27,21 @@ _EQUAL = {"PRT": "ADVP"}
 
 def brackets(tree: Tree) -> Counter[Bracket]:
     """The brackets that count, each as often as it occurs."""
-    found: Counter[Bracket] = Counter()
-    _collect(tree, 0, found)
-    return found
+    counts: Counter[Bracket] = Counter()
+    _collect(tree, 0, counts)
+    return counts
 
 
-def _collect(tree: Tree, start: int, found: Counter[Bracket]) -> int:
+def _collect(tree: Tree, start: int, counts: Counter[Bracket]) -> int:
     """Add the brackets of a tree that begins at word `start`; returns the word after it."""
     end = start
     for child in tree.children:
         if isinstance(child, Leaf):
             end += child.tag not in PUNCTUATION
         else:
-            end = _collect(child, end, found)
+            end = _collect(child, end, counts)
     if end > start and tree.label != ROOT:
-        found[_EQUAL.get(tree.label, tree.label), start, end] += 1
+        counts[_EQUAL.get(tree.label, tree.label), start, end] += 1
     return end
 
 
@@ -59,9 +58,8 @@ def statistics(
         sentences: as many; words with spaces between them.
         references: their linearized trees with tags.
     """
-    return np.array(
-        [_statistics(*texts) for texts in zip(predictions, sentences, references, strict=True)]
-    )
+    assert len(predictions) == len(sentences) == len(references)
+    return np.array(list(map(_statistics, predictions, sentences, references)))
 
 
 def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ...]:
@@ -71,62 +69,46 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
     expected, test = brackets(gold), restored(prediction, leaves)
     if test is None:
         return 0, expected.total(), 0, 0, 0, 1
-    found = brackets(test)
-    # The intersection of counters takes the smaller count of each bracket, as EVALB does for
-    # repeated ones.
-    return (expected & found).total(), expected.total(), found.total(), int(expected == found), 1, 1
+    given = brackets(test)
+    # The intersection takes the smaller count of each bracket, as EVALB does for repeated ones.
+    return (expected & given).total(), expected.total(), given.total(), int(expected == given), 1, 1
 
 
 def f1(sums: NDArray[np.float64]) -> float:
     """Labeled bracket F1 in percent: the harmonic mean of precision and recall."""
-    matched, expected, found = sums[:3]
-    return float(200 * matched / max(1, expected + found))
-
-
-def _exact_match(sums: NDArray[np.float64]) -> float:
-    return float(100 * sums[3] / max(1, sums[5]))
-
-
-def _well_formed(sums: NDArray[np.float64]) -> float:
-    return float(100 * sums[4] / max(1, sums[5]))
+    matched, expected, given = sums[:3]
+    return float(200 * matched / max(1, expected + given))
 
 
 _SCORES: dict[str, Callable[[NDArray[np.float64]], float]] = {
     "f1": f1,
-    "exact_match": _exact_match,
-    "well_formed": _well_formed,
+    "exact_match": lambda sums: float(100 * sums[3] / max(1, sums[5])),
+    "well_formed": lambda sums: float(100 * sums[4] / max(1, sums[5])),
 }
 
 
-def measure(
+def measure_trees(
     name: str,
     predictions: Sequence[str],
     sentences: Sequence[str],
     references: Sequence[str],
     split: str,
 ) -> Measurement:
-    """Score trees, also on resampled test sets.
-
-    Args:
-        name: of the metric.
-        predictions: linearized trees.
-        sentences: as many; words with spaces between them.
-        references: their linearized trees with tags.
-        split: name of the test split, for the signature.
-    """
-    each = statistics(predictions, sentences, references)
-    brackets = each[:, 1].sum()
+    """Score trees, also on resampled test sets."""
+    of_trees = statistics(predictions, sentences, references)
+    brackets = of_trees[:, 1].sum()
     signature = (
-        f"EVALB:COLLINS|not-well-formed:0|trees:{len(each)}|brackets:{brackets}|split:{split}"
+        f"EVALB:COLLINS|not-well-formed:0|trees:{len(of_trees)}|brackets:{brackets}|split:{split}"
     )
-    return resampling.measure(each.astype(np.float64), _SCORES[name], signature)
+    return resampling.measure(of_trees.astype(np.float64), _SCORES[name], signature)
 
 
 def tree_scores(
     name: str, predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]
 ) -> list[float]:
     """Score each tree alone; 100 for the F1 of a tree without brackets that has to have none."""
-    return [
-        100.0 if name == "f1" and each[3] else _SCORES[name](each)
-        for each in statistics(predictions, sentences, references).astype(np.float64)
-    ]
+    scores = []
+    for of_tree in statistics(predictions, sentences, references).astype(np.float64):
+        all_match = name == "f1" and of_tree[3]
+        scores.append(100.0 if all_match else _SCORES[name](of_tree))
+    return scores

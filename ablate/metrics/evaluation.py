@@ -1,6 +1,4 @@
-"""Evaluation of a split in batches: the ranks share them, and where memory runs out, smaller ones
-take their place.
-"""
+"""Evaluation of a split in batches: ranks share them, and memory may make them smaller."""
 
 from __future__ import annotations
 
@@ -33,15 +31,15 @@ def score_batches(
         device: of the model.
     """
     for size in _halved(EVAL_TOKENS):
-        found = None
+        scores = None
         try:
-            found = _scores(batches(size), score)
+            scores = _scores(batches(size), score)
         except (RuntimeError, MemoryError) as error:
             if size <= FEWEST_EVAL_TOKENS or not is_out_of_memory(error):
                 raise
-        if not any(current_ranks().vote([found is None])):
-            assert found is not None
-            return _of_all_ranks(found)
+        if not any(current_ranks().vote([scores is None])):
+            assert scores is not None
+            return _of_all_ranks(scores)
         release_cached_memory(device)  # outside of the handler, whose traceback keeps tensors alive
     raise AssertionError("the smallest size returns or raises")
 
@@ -59,11 +57,11 @@ def _scores(
     }
 
 
-def _of_all_ranks(found: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+def _of_all_ranks(own: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:
     """The scores of all batches, in order."""
     if current_ranks().size == 1:  # lists would take several times the memory
-        return list(found.values())
-    lists = all_items([(number, scores.tolist()) for number, scores in found.items()])
+        return list(own.values())
+    lists = all_items([(number, scores.tolist()) for number, scores in own.items()])
     return [np.array(scores, dtype=np.float64) for scores in lists]
 
 

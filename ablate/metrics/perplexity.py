@@ -57,8 +57,7 @@ def perplexity_of(nats: float) -> float:
 
 
 def per_character(perplexity: float, tokens: int, characters: int) -> float:
-    """Convert a perplexity per token to one per character, for the same likelihood of the same
-    text.
+    """Convert a perplexity per token to one per character, of the same text.
 
     Unlike perplexity per subword token, it can be compared across vocabularies.
     """

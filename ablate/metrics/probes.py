@@ -1,5 +1,4 @@
-"""Probes of a language model, without training: its loss by place in the context, on pairs of
-tokens that the context had before and on the repetition of a random sequence; minimal pairs.
+"""Probes of a language model, without training: loss by place, on repetitions; minimal pairs.
 
 Each is scored from lines of numbers, as blocks are: `text` for a block of the test text, `sequence`
 for a random sequence, `pair` for two sentences. The lines follow those of the blocks.
@@ -32,14 +31,7 @@ SEQUENCE_SEED = 20170612
 def probe_lines(
     scores: TokenScores, contexts: Contexts, blocks: Blocks, evaluation: str
 ) -> Iterator[str]:
-    """A line for each block: of each probe the nats of its tokens, and their number.
-
-    Args:
-        scores: of all tokens of the text, which the contexts score once.
-        contexts: of the evaluation.
-        blocks: of the text.
-        evaluation: the contexts, as the signature names them.
-    """
+    """A line for each block: of each probe the nats of its tokens, and their number."""
     spans, repeated = _kinds(contexts)
     columns = []
     for mask in (*(spans == n for n in LOSS_AFTER.values()), repeated, ~repeated):
@@ -73,8 +65,7 @@ def _kinds(contexts: Contexts) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
 
 
 def repeated_sequences(vocab_size: int, context: int) -> tuple[Contexts, int]:
-    """Random sequences of different tokens, each followed by itself, as contexts; and the length of
-    one.
+    """Random sequences of different tokens, each followed by itself; and the length of one.
 
     Args:
         vocab_size: V; marks are not drawn.
@@ -119,7 +110,7 @@ def pair_lines(scores: TokenScores, sentences: TokenSequences, evaluation: str) 
 # Scores
 
 
-def measure(metric: str, predictions: Sequence[str], split: str) -> Measurement:
+def measure_probe(metric: str, predictions: Sequence[str], split: str) -> Measurement:
     """Score a model in a probe, and on resampled items.
 
     Args:
@@ -131,7 +122,7 @@ def measure(metric: str, predictions: Sequence[str], split: str) -> Measurement:
         StoreError: nothing was measured for the metric.
     """
     statistics, evaluation = _parse(metric, predictions)
-    sums = statistics.sum(0) if len(statistics) else np.zeros(2)
+    sums = statistics.sum(0)
     if not sums[1]:
         raise StoreError(f"metric {metric}: the evaluation has no token for it")
     whole, what = _value(metric, sums), "pairs" if metric == PAIRS_RIGHT.name else "tokens"
@@ -142,7 +133,7 @@ def measure(metric: str, predictions: Sequence[str], split: str) -> Measurement:
     return resampling.measure(statistics, lambda sums: _value(metric, sums, whole), signature)
 
 
-def item_scores(metric: str, predictions: Sequence[str]) -> list[float]:
+def probe_scores(metric: str, predictions: Sequence[str]) -> list[float]:
     """Scores of each item; 0 where it has no token of the probe."""
     return [_value(metric, sums) for sums in _parse(metric, predictions)[0]]
 
@@ -166,4 +157,4 @@ def _parse(metric: str, predictions: Sequence[str]) -> tuple[NDArray[np.float64]
             continue
         first, second, evaluation = float(match[1]), float(match[2]), match[3]
         rows.append((float(first < second), 1.0) if is_pair else (first, second))  # a tie is wrong
-    return np.array(rows), evaluation
+    return np.array(rows, np.float64).reshape(-1, 2), evaluation

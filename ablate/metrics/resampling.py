@@ -1,6 +1,4 @@
-"""Scores on resampled test sets, for every metric that is a function of summed statistics of the
-items.
-"""
+"""Scores on resampled test sets, for metrics that are functions of summed statistics."""
 
 from __future__ import annotations
 
@@ -19,8 +17,7 @@ _BLOCK = 1 << 22  # indices drawn at once
 def measure(
     statistics: NDArray[np.float64], score: Callable[[NDArray[np.float64]], float], signature: str
 ) -> Measurement:
-    """Score a test set, and test sets of the same size that are drawn from its items with
-    replacement.
+    """Score a test set, and sets of the same size that are drawn from it with replacement.
 
     The draws follow from the number of items alone, so that two systems on the same test set are
     scored on the same resampled ones. They are those of sacreBLEU's paired bootstrap (Koehn, 2004).
@@ -51,6 +48,5 @@ def _resampled_sums(statistics: NDArray[np.float64]) -> Iterator[NDArray[np.floa
         # In blocks, because all indices at once need 8 bytes x 1000 x items.
         drawn = generator.choice(count, size=(min(rows, RESAMPLES - first), count), replace=True)
         for indices in drawn:
-            # The counts of the items times their statistics: one product, and no copy of the drawn
-            # rows.
+            # The counts of the items times their statistics: one product, without a copy of rows.
             yield np.bincount(indices, minlength=count) @ statistics

@@ -12,13 +12,10 @@ from ablate.metrics import resampling
 from ablate.store.records import Measurement
 
 
-def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> Measurement:
+def measure_translations(
+    name: str, hypotheses: Sequence[str], references: Sequence[str]
+) -> Measurement:
     """Score detokenized text against one reference for each sentence, with sacreBLEU's defaults.
-
-    Args:
-        name: of the metric, as a study writes it.
-        hypotheses: translations.
-        references: as many.
 
     Returns:
         The corpus score (0 to 100; TER may exceed that), its signature, and scores on resampled
@@ -43,26 +40,21 @@ def measure(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> 
 
 
 def sentence_scores(name: str, hypotheses: Sequence[str], references: Sequence[str]) -> list[float]:
-    """Score each sentence alone. BLEU uses only the n-gram orders that the sentence is long enough
-    for.
-    """
-    metric = _metric(name, effective_order=True) if name == "bleu" else _metric(name)
-    pairs = zip(hypotheses, references, strict=True)
-    return [
-        float(metric.sentence_score(hypothesis, [reference]).score)
-        for hypothesis, reference in pairs
-    ]
+    """Score each sentence alone; BLEU by the n-gram orders that the sentence is long enough for."""
+    metric, scores = _metric(name, effective_order=True), []
+    for hypothesis, reference in zip(hypotheses, references, strict=True):
+        scores.append(float(metric.sentence_score(hypothesis, [reference]).score))
+    return scores
 
 
-def _metric(name: str, **options: Any) -> Any:
+def _metric(name: str, effective_order: bool = False) -> Any:
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
     from sacrebleu.metrics.ter import TER
 
     makers: dict[str, Any] = {
-        "bleu": lambda: BLEU(
-            force=True, **options
-        ),  # force: no warning about text that seems tokenized
+        # force: no warning about text that seems tokenized
+        "bleu": lambda: BLEU(force=True, effective_order=effective_order),
         "chrf": CHRF,
         "chrf++": lambda: CHRF(word_order=2),
         "ter": TER,

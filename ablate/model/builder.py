@@ -12,7 +12,7 @@ from torch import nn
 from ablate.config import ModelConfig
 from ablate.config.cost import convolved_width
 from ablate.config.parametrization import factors
-from ablate.config.plugins import load, parse_reference, without_digest
+from ablate.config.plugins import load_class, parse_reference, without_digest
 from ablate.config.variants import LAYER_SKIPS, NORM_POSITIONS
 from ablate.errors import StudyError
 from ablate.model.attention import (
@@ -254,7 +254,7 @@ class ModelBuilder:
         if plugin is None:
             return table[value](*args, **keywords)
         assert self.sources is not None, f"{field}={value} needs its source"
-        cls = load(plugin, self.sources, interface)
+        cls = load_class(plugin, self.sources, interface)
         # A plug-in may draw from torch's global generator, which must then follow from the seed of
         # the run.
         with torch.random.fork_rng(devices=()):

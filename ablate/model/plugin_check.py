@@ -18,13 +18,14 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.config.plugins import (
     PREFIX,
+    OwnClassFault,
     Reference,
-    describe,
+    faults_of,
     parse_reference,
-    place_of,
     plugin_fields,
+    stored_place,
 )
-from ablate.errors import StoreError, StudyError
+from ablate.errors import StudyError
 from ablate.model import Transformer, build
 from ablate.model.attention import AttentionMechanism, MultiHeadAttention
 from ablate.model.encoder_only import EncoderOnly
@@ -55,14 +56,6 @@ _POSITIONS = {
     "attention": "positions are `context.query_positions` and `context.key_positions`",
     "positional_encoding": "positions are the arguments `positions`, `queries` and `keys`",
 }
-
-
-class _Fault(Exception):  # noqa: N818
-    """A violated condition; `method` is the one that violates it, if that is known."""
-
-    def __init__(self, text: str, method: str = "") -> None:
-        super().__init__(text)
-        self.text, self.method = text, method
 
 
 def check_plugins(config: ModelConfig, sources: Path) -> None:
@@ -97,11 +90,11 @@ def _check_layer(config: ModelConfig, sources: Path) -> None:
     if config.score_cap is not None:
         # Their gradient shows whether scores come to where the cap is.
         config = config.model_copy(update={"attention_sinks": True})
-    named = {
-        field: parse_reference(getattr(config, field))
-        for field in sorted(plugin_fields(ModelConfig))
-    }
-    plugins = {field: plugin for field, plugin in named.items() if plugin is not None}
+    plugins = {}
+    for field in sorted(plugin_fields(ModelConfig)):
+        plugin = parse_reference(getattr(config, field))
+        if plugin is not None:
+            plugins[field] = plugin
     for field, plugin in plugins.items():
         others = {name: ModelConfig.model_fields[name].default for name in plugins if name != field}
         _check(config.model_copy(update=others), {field: plugin}, sources)
@@ -111,31 +104,21 @@ def _check_layer(config: ModelConfig, sources: Path) -> None:
 
 def _check(config: ModelConfig, plugins: Mapping[str, Reference], sources: Path) -> None:
     """Check a model with these classes, by field; a fault is theirs."""
-    names = ", ".join(f"{plugin.module}:{plugin.name}" for plugin in plugins.values())
-
-    def place(method: str = "") -> str:
-        plugin = next(iter(plugins.values()))
-        return place_of(plugin, (sources / plugin.file).read_bytes(), method)
-
-    try:
-        model, twin = (build(config, _VOCAB_SIZE, seed=1, sources=sources) for _ in range(2))
-        _check_model(model, twin, plugins)
-    except StoreError:
-        raise
-    except StudyError as error:  # of loading, or of the combination with other fields
-        files = tuple(f"{plugin.written_file}:" for plugin in plugins.values())
-        if error.lines[0].startswith(files):
-            raise
-        raise StudyError(f"{place()}: {error.lines[0]}") from None
-    except _Fault as fault:
-        raise StudyError(f"{place(fault.method)}: {names}: {fault.text}") from None
-    except Exception as error:
-        raise StudyError(describe(list(plugins.values()), error, place())) from None
+    classes = list(plugins.values())
+    with faults_of(classes, sources):
+        try:
+            model, twin = (build(config, _VOCAB_SIZE, seed=1, sources=sources) for _ in range(2))
+            _check_model(model, twin, plugins)
+        except StudyError as error:  # of loading, or of the combination with other fields
+            line, files = error.lines[0], tuple(f"{plugin.written_file}:" for plugin in classes)
+            if line.startswith(files):
+                raise
+            raise StudyError(f"{stored_place(classes[0], sources)}: {line}") from None
 
 
 def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Reference]) -> None:
     if not all(map(torch.equal, model.state_dict().values(), twin.state_dict().values())):
-        raise _Fault("has other initial weights when it is made again with the same seed")
+        raise OwnClassFault("has other initial weights when it is made again with the same seed")
     for field, plugin in plugins.items():
         for part in model.modules():
             kind = type(part)
@@ -143,16 +126,16 @@ def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Re
                 _check_results(part, field)
     states = _states(model.eval())
     if not bool(states.isfinite().all()):
-        raise _Fault("gives states that are not finite")
+        raise OwnClassFault("gives states that are not finite")
     states.square().mean().backward()
     _check_gradients(model)
     with torch.no_grad():
         if not torch.equal(_states(model), states):
-            raise _Fault(
+            raise OwnClassFault(
                 "gives other states when called again: nothing may be random when evaluating"
             )
         if not torch.equal(_in_training(model, 1), _in_training(model, 2)):
-            raise _Fault(
+            raise OwnClassFault(
                 "draws from torch's own generator while training, so no run could be resumed; see "
                 "`context.weights`"
             )
@@ -195,7 +178,7 @@ def _check_results(part: nn.Module, field: str) -> None:
     methods = _METHODS.get(field, (_FORWARD,))
     own = [method for method in methods if _is_own(getattr(type(part), method, None))]
     if field == "positional_encoding" and not own:
-        raise _Fault(f"defines none of {', '.join(methods)}, so it has no effect")
+        raise OwnClassFault(f"defines none of {', '.join(methods)}, so it has no effect")
     for method in own:
         setattr(part, method, _checked(getattr(part, method), method, field))
 
@@ -212,7 +195,7 @@ def _checked(function: Callable[..., Any], method: str, field: str) -> Callable[
         before = [value.clone() for value in inputs]
         result = made = function(*args, **keywords)
         if kind not in _MAY_CHANGE and not all(map(_is_same, inputs, before)):
-            raise _Fault(
+            raise OwnClassFault(
                 f"{method} changes its input in place, which other parts of the model read; "
                 "make a new tensor",
                 method,
@@ -225,12 +208,12 @@ def _checked(function: Callable[..., Any], method: str, field: str) -> Callable[
             returned = f"{type(made).__name__}, not a tensor"
             if made is None:
                 returned += "; is a return missing?"
-            raise _Fault(f"{method} returns {returned}", method)
+            raise OwnClassFault(f"{method} returns {returned}", method)
         if kind != "values":  # whose arguments do not say the size of its vectors
             shape_of: Callable[..., tuple[int, ...]] = _SHAPES.get(kind, _same)
             given, shape = tuple(made.shape), shape_of(*args, **keywords)
             if given != shape and not (kind == "bias" and _is_broadcast(given, shape)):
-                raise _Fault(f"{method} returns shape {given}; expected {shape}", method)
+                raise OwnClassFault(f"{method} returns shape {given}; expected {shape}", method)
         return result
 
     return checked
@@ -240,10 +223,10 @@ def _without_state(result: Any) -> Any:
     """The first part of what a mixer returns, which the state follows."""
     if not isinstance(result, tuple) or len(result) != 2:
         given = type(result).__name__
-        raise _Fault(f"forward returns {given}, not (B, T, d_model) and a state", _FORWARD)
+        raise OwnClassFault(f"forward returns {given}, not (B, T, d_model) and a state", _FORWARD)
     mixed, state = result
     if not hasattr(state, "select"):
-        raise _Fault(
+        raise OwnClassFault(
             f"forward returns the state {type(state).__name__}, which has no method "
             "select(rows) for the rows of a batch",
             _FORWARD,
@@ -276,16 +259,18 @@ def _check_gradients(model: Transformer) -> None:
         if _is_own(type(part)):
             for name, parameter in part.named_parameters():
                 if parameter.grad is None:
-                    raise _Fault(f"its parameter {name} has no gradient, so it would never learn")
+                    raise OwnClassFault(
+                        f"its parameter {name} has no gradient, so it would never learn"
+                    )
         if not isinstance(part, MultiHeadAttention):
             continue
         if part.values_from.weight.grad is None:
-            raise _Fault(
+            raise OwnClassFault(
                 "its output has no gradient with respect to V, so nothing before it would learn",
                 _FORWARD,
             )
         if part.sinks is not None and part.sinks.grad is None:
-            raise _Fault(
+            raise OwnClassFault(
                 "its scores do not pass `context.weights`, which applies score_cap and "
                 "attention_sinks; a class without scores, or with its own cap, says "
                 "forms_scores = False",
@@ -304,17 +289,17 @@ def _check_dependence(model: Transformer, plugins: Mapping[str, Reference]) -> N
     states = _states(model.eval())
     if isinstance(model, EncoderOnly):  # in which a token may depend on all others
         if not _close(model.read(_SOURCE[1:, :3]), states[1:, :3]):
-            raise _Fault(f"lets padding change a sentence; {hint}")
+            raise OwnClassFault(f"lets padding change a sentence; {hint}")
         return
     turned = _TARGET.flip(0)  # each source with the target of the other one
     swapped = _states(model, turned)
     if not _close(swapped[:, :1], states[:, :1]):  # at the begin mark only what comes later differs
-        raise _Fault(f"lets a token depend on later ones; {hint}")
+        raise OwnClassFault(f"lets a token depend on later ones; {hint}")
     trained = _in_training(model, 1)
     if not _close(trained[:, :1], _in_training(model, 1, turned)[:, :1]):
-        raise _Fault(f"lets a token depend on later ones while training; {hint}")
+        raise OwnClassFault(f"lets a token depend on later ones while training; {hint}")
     if not _close(model.eval()(_SOURCE[1:, :3], _TARGET[1:]), states[1:]):
-        raise _Fault(f"lets padding change a sentence; {hint}")
+        raise OwnClassFault(f"lets padding change a sentence; {hint}")
     cache = model.start(_SOURCE, 2)
     hypotheses = torch.stack([_TARGET, turned], dim=1)  # (B, 2, T)
     steps = [model.step(tokens, cache) for tokens in hypotheses.unbind(2)]
@@ -326,7 +311,7 @@ def _check_dependence(model: Transformer, plugins: Mapping[str, Reference]) -> N
                 "; with `supports_query_masks`, all that `context.mask()` leaves out "
                 "must be left out"
             )
-        raise _Fault(f"incremental decoding disagrees with the full forward pass; {hint}")
+        raise OwnClassFault(f"incremental decoding disagrees with the full forward pass; {hint}")
 
 
 def _hint(hints: Mapping[str, str], plugins: Mapping[str, Reference]) -> str:

@@ -43,7 +43,7 @@ def refuse_other_study(study: Study, results: Results) -> None:
         message = (
             f'the name "{study.name}" belongs to {owner}; choose another name, or another --results'
         )
-        raise StudyError(node.mark.error_line(message))
+        raise node.mark.error(message)
 
 
 def claim(study: Study, results: Results) -> None:

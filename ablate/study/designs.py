@@ -1,12 +1,10 @@
-"""Groups that are designs: `factorial`, `leave-one-out` and `add-one-in`, whose rows are analyzed
-together, and `prune`, whose row a screen chooses.
-"""
+"""Groups that are designs, whose rows are analyzed together, and `prune`, with a screen."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -16,8 +14,8 @@ from ablate.config.steps import steps_between
 from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
-from ablate.study.settings import Fault, Settings, name_faults, reference, value_faults
-from ablate.study.typed import KEY, Misplaced, mapping_of
+from ablate.study.settings import Settings, name_faults, schema_reference, value_faults
+from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
 from ablate.study.yaml_nodes import Mark, Node
 
 Path = Literal["leave-one-out", "add-one-in"]
@@ -30,7 +28,7 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,39}")
 
 @dataclass(frozen=True, eq=False)
 class FactorialDesign:
-    """The cells of a factorial group.
+    """The cells of a factorial group, of one size.
 
     rows: label of each cell, in the order of `fraction.cells()`.
     levels: text of the low and of the high level of each factor.
@@ -41,12 +39,6 @@ class FactorialDesign:
     rows: tuple[str, ...]
     levels: Mapping[str, tuple[str, str]]
 
-    def at_size(self, size: str) -> FactorialDesign:
-        """The design of the rows of one size."""
-        return replace(
-            self, group=_at(size, self.group), rows=tuple(_at(size, row) for row in self.rows)
-        )
-
     @property
     def title(self) -> str:
         """`2^(4-1) fractional factorial of resolution 4`."""
@@ -56,9 +48,7 @@ class FactorialDesign:
         return f"2^({k}-{p}) fractional factorial of resolution {self.fraction.resolution}"
 
     def alias_lines(self) -> list[str]:
-        """The defining relation, and the aliases of each main effect and of each interaction of two
-        factors.
-        """
+        """The defining relation; the aliases of main effects and of interactions of two factors."""
         fraction = self.fraction
         if not fraction.generators:
             return []
@@ -96,15 +86,6 @@ class PathDesign:
     rows: tuple[str, ...]
     whole: str
 
-    def at_size(self, size: str) -> PathDesign:
-        """The design of the rows of one size."""
-        rows = tuple(_at(size, row) for row in self.rows)
-        return replace(self, group=_at(size, self.group), rows=rows, whole=_at(size, self.whole))
-
-
-def _at(size: str, name: str) -> str:
-    return f"{size} {name}".strip()
-
 
 Design = FactorialDesign | PathDesign
 
@@ -141,24 +122,29 @@ def factorial(
             settings.update((part.low, part.high)[is_high])
             titles.append(f"{part.name}={part.texts[is_high]}")
         cells.append(Cell(" ".join(titles), settings, parts[0].mark))
-    rows = tuple(f"{group} {cell.title}" for cell in cells)
     texts = {part.name: part.texts for part in parts}
-    return cells, FactorialDesign(group, fraction, rows, texts)
+    return cells, FactorialDesign(group, fraction, _labels(group, cells), texts)
 
 
 def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], PathDesign]:
     """The rows of a group with one part changed, or left as in base, at a time."""
-    cells = []
-    for part in parts:
-        if way == "add-one-in":
-            cells.append(Cell(f"+ {part.name}", together([part]), part.mark))
-        else:
-            rest = [another for another in parts if another is not part]
-            cells.append(Cell(f"all - {part.name}", together(rest), part.mark))
-    names = tuple(part.name for part in parts)
-    rows = tuple(f"{group} {cell.title}" for cell in cells)
-    whole = Cell("all", together(parts), parts[0].mark)
-    return [whole, *cells], PathDesign(group, way, names, rows, f"{group} {whole.title}")
+    cells = [Cell("all", together(parts), parts[0].mark)]
+    for index, part in enumerate(parts):
+        title, changed = f"+ {part.name}", [part]
+        if way == "leave-one-out":
+            title, changed = f"all - {part.name}", [*parts[:index], *parts[index + 1 :]]
+        cells.append(Cell(title, together(changed), part.mark))
+    whole, *rows = _labels(group, cells)
+    return cells, PathDesign(group, way, names_of(parts), tuple(rows), whole)
+
+
+def _labels(group: str, cells: Sequence[Cell]) -> tuple[str, ...]:
+    return tuple(f"{group} {cell.title}" for cell in cells)
+
+
+def names_of(parts: Sequence[Part]) -> tuple[str, ...]:
+    """The names of parts."""
+    return tuple(part.name for part in parts)
 
 
 def together(parts: Iterable[Part]) -> Settings:
@@ -170,14 +156,7 @@ def together(parts: Iterable[Part]) -> Settings:
 
 
 def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
-    """The type of the parts of a design: fields, and named groups of fields; or, of a path, the
-    settings of its end, with a preset among them.
-
-    Args:
-        way: that makes the design.
-        most: the largest number of parts.
-        field: the JSON Schema of the value of a field.
-    """
+    """The type of the parts of a design: fields, or groups of them; of a path, also a preset."""
 
     def check(value: Any) -> list[Part] | Settings:
         value = mapping_of(value, "fields, and of named groups of fields")
@@ -190,10 +169,9 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
         faults: list[Fault] = []
         owner: dict[str, str] = {}
         for name, mark, node in value.node.items():
-            before = len(faults)
-            for inside, message in _part_faults(way, name, node):
-                faults.append(((name, *inside), message))
-            if len(faults) > before:
+            of_part = list(within(name, _part_faults(way, name, node)))
+            if of_part:
+                faults += of_part
                 continue
             parts.append(_part(way, name, mark, node))
             for key in parts[-1].high:
@@ -206,12 +184,11 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
             raise Misplaced(*faults, depth=0)
         return parts
 
-    branches = [field, reference("settings")]
-    schema: dict[str, Any] = {"type": "object", "additionalProperties": {"anyOf": branches}}
+    branches = [field, schema_reference("settings")]
     least: dict[str, Any] = {"minProperties": 2}
     if way in PATHS:
         least = {"anyOf": [least, {"required": ["preset"]}]}
-    schema |= least
+    schema = {"type": "object", "additionalProperties": {"anyOf": branches}, **least}
     return Annotated[Any, PlainValidator(check), WithJsonSchema(schema)]
 
 
@@ -243,8 +220,7 @@ def _node(value: Any, mark: Mark) -> Node:
 def _part(way: str, name: str, mark: Mark, node: Node) -> Part:
     """A part without faults; base's values are the low level of a group of fields."""
     if isinstance(node.value, dict):
-        fields = Settings((key, value) for key, _, value in node.items())
-        return Part(name, mark, Settings(), fields, ("off", "on"))
+        return Part(name, mark, Settings(), Settings(node.fields()), ("off", "on"))
     if way != "factorial":
         return Part(name, mark, Settings(), Settings({name: node}), ("", ""))
     low, high = node.value
@@ -261,8 +237,7 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
             yield (), f'"{name}" needs at least one field'
         yield from name_faults(node)
         for key, _, value in node.items():
-            for inside, message in value_faults(key, value):
-                yield (key, *inside), message
+            yield from within(key, value_faults(key, value))
         return
     unknown = list(name_faults(Node({name: (node.mark, node)}, node.mark)))
     if unknown:
@@ -276,8 +251,7 @@ def _part_faults(way: str, name: str, node: Node) -> Iterator[Fault]:
         yield (), f'"{name}" needs two levels, such as [low, high]; got {got}'
     else:
         for index, level in enumerate(node.value):
-            for inside, message in value_faults(name, level):
-                yield (index, *inside), message
+            yield from within(index, value_faults(name, level))
         if node.value[0].to_python() == node.value[1].to_python():
             yield (1,), f'"{name}" has the same level twice'
 
@@ -300,7 +274,7 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
     Raises:
         Misplaced: it does not exist, by path from the group.
     """
-    factors = tuple(part.name for part in parts)
+    factors = names_of(parts)
     if resolution and generators:
         both = "resolution follows from generators; remove one of them"
         raise Misplaced((("resolution", KEY), both))
@@ -315,7 +289,7 @@ def fraction_of(parts: Sequence[Part], generators: Mapping[str, str], resolution
     for factor, text in generators.items():
         if factor not in factors:
             raise Misplaced((("generators", factor, KEY), unknown_name("factor", factor, factors)))
-        names = [name.strip() for name in text.removeprefix("-").split("*")]
+        names = list(map(str.strip, text.removeprefix("-").split("*")))
         for index, name in enumerate(names):
             if name not in basic:
                 remedy = did_you_mean(name, basic) or _product(basic)

@@ -11,6 +11,7 @@ import ast
 import operator
 import warnings
 from collections.abc import Callable, Collection, Mapping
+from itertools import chain
 from typing import Any
 
 from ablate.errors import did_you_mean
@@ -44,11 +45,8 @@ class Expression:
             raise ValueError(
                 f"the condition has {len(text)} characters; at most {MAX_LENGTH} are allowed"
             )
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter(
-                    "error"
-                )  # Python warns of "1if" and "\\d" on stderr: errors here
+        try:  # Python warns of "1if" and "\\d" on stderr: errors here
+            with warnings.catch_warnings(action="error"):
                 self.tree = ast.parse(self.text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError, Warning):
             raise ValueError(
@@ -65,7 +63,7 @@ class Expression:
                 if isinstance(node, ast.expr) and not _allowed(node):
                     written = ast.get_source_segment(self.text, node)
                     raise ValueError(f'"{written}" is not allowed in a condition')
-            level = [child for node in level for child in ast.iter_child_nodes(node)]
+            level = list(chain.from_iterable(map(ast.iter_child_nodes, level)))
             if not level:
                 return
         raise ValueError(f"the condition is nested more than {MAX_DEPTH} levels deep")
@@ -107,26 +105,25 @@ class Expression:
 
 def _allowed(node: ast.expr) -> bool:
     match node:
-        case ast.Constant(value=bool() | int() | float() | str()):
-            return True
-        case (
-            ast.Name()
-            | ast.List()
-            | ast.Tuple()
-            | ast.BoolOp()
-            | ast.UnaryOp(op=ast.Not() | ast.USub())
-        ):
-            return True
+        case ast.Constant(value=value):
+            return isinstance(value, (int, float, str))
+        case ast.UnaryOp(op=op):
+            return isinstance(op, (ast.Not, ast.USub))
         case ast.BinOp(op=op):
             return type(op) in _ARITHMETIC
         case ast.Compare(ops=ops):
-            return all(type(op) in _COMPARISONS for op in ops)
-    return False
+            return _COMPARISONS.keys() >= set(map(type, ops))
+    return isinstance(node, (ast.Name, ast.List, ast.Tuple, ast.BoolOp))
 
 
 def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """The value of an expression of the whitelist.
+
+    Raises:
+        ValueError: a name is no field.
+    """
     match node:
-        case ast.Constant(value=bool() | int() | float() | str() as constant):
+        case ast.Constant(value=constant):
             return constant
         case ast.Name(id=name) if name in names:
             return names[name]
@@ -138,30 +135,24 @@ def _value(node: ast.expr, names: Mapping[str, Any]) -> Any:
             return any(_value(part, names) for part in operands)
         case ast.UnaryOp(op=ast.Not(), operand=part):
             return not _value(part, names)
-        case ast.UnaryOp(op=ast.USub(), operand=part):
+        case ast.UnaryOp(operand=part):
             return -_number(part, names)
-        case ast.BinOp(left=left, op=op, right=right) if type(op) in _ARITHMETIC:
+        case ast.BinOp(left=left, op=op, right=right):
             return _ARITHMETIC[type(op)](_number(left, names), _number(right, names))
-        case ast.Compare(left=left, ops=ops, comparators=comparators) if all(
-            type(op) in _COMPARISONS for op in ops
-        ):
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
             first = _value(left, names)
-            for comparison, part in zip(
-                ops, comparators, strict=True
-            ):  # a chain stops at the first false part, as in Python
+            # A chain stops at the first false part, as in Python.
+            for comparison, part in zip(ops, comparators, strict=True):
                 second = _value(part, names)
                 if not _COMPARISONS[type(comparison)](first, second):
                     return False
                 first = second
             return True
-        case _:
-            raise ValueError(f'"{ast.unparse(node)}" is not allowed in a condition')
+    raise ValueError(f'"{ast.unparse(node)}" is not allowed in a condition')
 
 
 def _number(node: ast.expr, names: Mapping[str, Any]) -> Any:
-    """Evaluate an operand of arithmetic. Strings are refused: a string times a number could fill
-    the memory.
-    """
+    """An operand of arithmetic, never a string: a string times a number could fill the memory."""
     value = _value(node, names)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise TypeError

@@ -1,11 +1,9 @@
-"""Expand the groups of the section `rows` into the rows that they make, each with a name of its
-own.
-"""
+"""Expand the groups of the section `rows` into rows, each with a name of its own."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ablate.study.names import folded_name
 from ablate.study.rows import MAX_ROWS, Group, PartsTo, RowSpec, expand_group
@@ -13,19 +11,12 @@ from ablate.study.yaml_nodes import Report
 
 
 def expand_groups(
-    groups: Mapping[str, Group | list[Group]], report: Report, parts_to: PartsTo
+    groups: Iterable[tuple[str, Group]], report: Report, parts_to: PartsTo, size: str
 ) -> list[RowSpec]:
-    """The rows of all groups, in the order of the file. Errors are reported.
-
-    Args:
-        groups: by name.
-        report: receives the errors.
-        parts_to: the parts between base and the end of a path.
-    """
+    """The rows of all groups, in the order of the file. Errors are reported."""
     specs: list[RowSpec] = []
-    for name, group in groups.items():
-        for options in group if isinstance(group, list) else [group]:
-            specs += expand_group(name, options, report, MAX_ROWS - len(specs), parts_to)
+    for name, options in groups:
+        specs += expand_group(name, options, report, MAX_ROWS - len(specs), parts_to, size)
     return _with_own_labels(specs, report)
 
 

@@ -1,5 +1,4 @@
-"""Match the cost of a row to base: choose the value of one field with which both have equal
-parameters or FLOPs.
+"""Match the cost of a row to base: choose a field's value with equal parameters or FLOPs.
 
 Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across Implementations and
     Applications?"
@@ -24,6 +23,7 @@ from ablate.config.resolve import SYMBOLS
 from ablate.config.training import MAX_STEPS
 from ablate.errors import listed, unknown_name
 from ablate.formatting import scaled
+from ablate.study.settings import required_alone
 from ablate.study.typed import Misplaced, Placed
 
 Cost = Literal["params", "flops"]
@@ -65,7 +65,7 @@ class Match(Placed):
     model_config = ConfigDict(
         json_schema_extra={
             "description": "each row gets the value of a free field that gives it the cost of base",
-            "oneOf": [{"required": [cost]} for cost in FREE_FIELDS],
+            "oneOf": required_alone(FREE_FIELDS),
         }
     )
 
@@ -157,9 +157,7 @@ def signed_percent(share: float) -> str:
 
 
 class NoMatch(ValueError):  # noqa: N818
-    """No value of the free field is valid, or none comes near enough to base's cost; the message
-    says which.
-    """
+    """No value of the free field is valid, or none comes near enough to base's cost."""
 
 
 def match_row(
@@ -226,7 +224,7 @@ class _Search:
     @cached_property
     def unit(self) -> int:
         """d_model is a multiple of the h of every layer where a head size follows from it."""
-        derived = any(self.settings.get(name) is None for name in ("d_k", "d_v"))
+        derived = None in map(self.settings.get, ("d_k", "d_v"))
         if self.match.field != "d_model" or not derived:
             return 1
         config = _try({**self.settings, "d_k": 2, "d_v": 2})
@@ -241,9 +239,7 @@ class _Search:
         return -(-low // self.unit), high // self.unit
 
     def nearest(self, inherited: RowConfig | None) -> tuple[int, RowConfig] | None:
-        """The value with the nearest cost, and the configuration with it; the inherited value if
-        its cost is equal.
-        """
+        """The value with the nearest cost, with its configuration; the inherited one if equal."""
         if inherited is not None and self.cost(inherited) == self.target:
             return getattr(inherited, self.match.field), inherited
         # The first multiple of the unit whose cost, or that of the next valid one, is enough.

@@ -1,6 +1,4 @@
-"""The sections `metrics`, `judge` and `margin`: the scores of a study, those that verdicts are by,
-and their margins of equivalence.
-"""
+"""The sections `metrics`, `judge` and `margin`: scores, those of verdicts, their margins."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ def check_metrics(
 def check_judge(
     written: Sequence[str], node: Node | None, task: Task, metrics: Sequence[str], report: Report
 ) -> tuple[str, ...]:
-    """The metrics that verdicts are by; none for the first of `metrics`. Unknown ones are
-    reported.
-    """
+    """The metrics that verdicts are by; none for the first of `metrics`. Reports unknown ones."""
     if node is None:
         return ()
     return _each_once(written, node, _with_scores(task, metrics), (), report)
@@ -68,21 +64,19 @@ def check_margins(
     judged: Sequence[str],
     report: Report,
 ) -> dict[str, float]:
-    """The margins by metric; a number is that of the metric of the verdicts. Unknown ones are
-    reported.
-    """
+    """The margins by metric; a number is that of the first one that verdicts are by."""
     if node is None:
         return {}
     if not isinstance(written, Mapping):
         if len(judged) > 1:
             margins = ", ".join(f"{name}: {written:g}" for name in judged)
             report(node.mark, f"margin: verdicts are by {len(judged)} metrics; write {{{margins}}}")
-        return {(*judged, *metrics, *task.default_metrics)[0]: float(written)}
+        return {(*judged, *metrics, *task.default_metrics)[0]: written}
     measured = _with_scores(task, metrics)
     for name, mark, _ in node.items():
         if name not in measured:
             report(mark, unknown_name("metric", name, measured))
-    return {name: float(margin) for name, margin in written.items()}
+    return dict(written)
 
 
 def _always_measured(task: Task) -> tuple[str, ...]:

@@ -14,9 +14,7 @@ _STUDY = r"^(?!.*\.\.)(?!(runs|corpora)$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 
 def folded_name(name: str) -> str:
-    """A name as some file systems compare it: without case, and without spaces and dots at its
-    end.
-    """
+    """A name as some file systems compare it: without case, spaces and dots at its end."""
     return name.rstrip(" .").casefold()
 
 
@@ -68,9 +66,7 @@ StudyName = Annotated[
 
 
 def refuse_similar(kind: str) -> BeforeValidator:
-    """Refuse each name of a mapping that file systems, and people, do not tell from an earlier
-    one.
-    """
+    """Refuse names of a mapping that file systems, and people, do not tell from an earlier one."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, Located):

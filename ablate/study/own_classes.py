@@ -30,20 +30,18 @@ class OwnClasses:
         self._pinned: dict[Reference, Reference | ValueError] = {}
 
     def resolve(self, settings: Mapping[str, Node]) -> dict[str, Node]:
-        """Pin every `module:Class` in the settings; report and leave out those that are not
-        found.
-        """
-        pinned: dict[str, Node | None] = {}
-        for name, node in settings.items():
-            pinned[name] = node
-            if name in _PLUGIN_FIELDS:
-                pinned[name] = self.pin(node)
-        return {name: node for name, node in pinned.items() if node is not None}
+        """Pin every `module:Class` in the settings; report and leave out what is not found."""
+        resolved = dict(settings)
+        for name in settings.keys() & _PLUGIN_FIELDS:
+            pinned = self.pin(settings[name])
+            if pinned is None:
+                del resolved[name]
+            else:
+                resolved[name] = pinned
+        return resolved
 
     def pin(self, node: Node) -> Node | None:
-        """A reference with the hash of its source; None if it is not found, which is reported.
-        Other values stay.
-        """
+        """A reference with its hash, any other value as it is; None, reported, if not found."""
         if isinstance(node.value, list):  # a pattern over the layers
             entries = list(map(self.pin, node.value))
             return None if None in entries else Node(entries, node.mark)
@@ -59,9 +57,7 @@ class OwnClasses:
         return Node(str(pinned), node.mark)
 
     def _imported(self, node: Node) -> Node | None:
-        """A value that is no reference; None if it is an import path of nothing, which is
-        reported.
-        """
+        """A value that is no reference; None, reported, for an import path of nothing."""
         try:
             imported = parse_import(node.value)
             if imported is not None:

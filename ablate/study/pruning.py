@@ -44,31 +44,24 @@ class Pruning(Tuning):
 
     @cached_property
     def rises(self) -> dict[str, Estimate]:
-        """By part, how much the loss rises without it, as the mean over the levels of the others;
-        empty until the screen is complete.
-        """
+        """By part, the mean rise of the loss without it; empty until the screen is complete."""
         rises: dict[str, Estimate] = {}
-        for estimate in effects(self.fraction, self.by_seed) if self.by_seed else []:
-            if len(estimate.effect) == 1:
-                (part,) = estimate.effect
-                rises[part] = estimate
+        if self.by_seed:
+            for estimate in effects(self.fraction, self.by_seed):
+                if len(estimate.effect) == 1:
+                    rises[min(estimate.effect)] = estimate
         return rises
 
     @property
     def removed(self) -> frozenset[str]:
         """The parts that the pruned recipe lacks."""
-        return frozenset(
-            part for part, rise in self.rises.items() if rise.value < SHARE * self.margin
-        )
+        limit = SHARE * self.margin
+        return frozenset(part for part, rise in self.rises.items() if rise.value < limit)
 
     @cached_property
-    def _pruned(self) -> Candidate | None:
-        return self.without(self.removed) if self.by_seed else None
-
-    @property
     def chosen(self) -> Candidate | None:
         """The pruned recipe; None until the screen is complete."""
-        return self._pruned
+        return self.without(self.removed) if self.by_seed else None
 
     @property
     def edges(self) -> tuple[str, ...]:
@@ -97,15 +90,9 @@ class Pruning(Tuning):
 
     def as_json(self) -> dict[str, Any]:
         """The screen for scripts."""
-        parts = [
-            {
-                "part": part,
-                "removed": part in self.removed,
-                "rise": rise.value,
-                "low": rise.low,
-                "high": rise.high,
-                "p_holm": rise.p_holm,
-            }
-            for part, rise in self.rises.items()
-        ]
+        parts = []
+        for part, rise in self.rises.items():
+            numbers = {"rise": rise.value, "low": rise.low, "high": rise.high}
+            is_removed = part in self.removed
+            parts.append({"part": part, "removed": is_removed, **numbers, "p_holm": rise.p_holm})
         return {**super().as_json(), "margin": self.margin, "parts": parts}

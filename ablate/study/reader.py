@@ -50,9 +50,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
 def _blame_overrides(
     path: Path, root: Node, selection: Selection, lines: Sequence[str]
 ) -> list[str]:
-    """Name the `--set` that causes an error at a position of the file: the file without it does not
-    have the error.
-    """
+    """Name the `--set` that causes an error in the file, which has no such error without it."""
     overrides, folder = selection.overrides, selection.data_folder
     before = lines
     if overrides:
@@ -87,7 +85,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     file, valid = read_model(StudyFile, root, "the study", report)
     if file is None:
         raise errors.as_error()
-    sections = {key: node for key, _, node in valid.items()}
+    sections = valid.fields()
     if "study" not in root.value:
         report(root.mark, 'the study has no name; add "study: NAME"')
     if "data" not in root.value:
@@ -111,14 +109,13 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
     reader = RowReader(file, settings, data, errors, margins)
-    rows, dropped = reader.read(base)
+    rows = reader.read(base)
     reader.check_overridden(overrides, rows)
     if task and data and base_is_valid:
         _check_task(task, metrics, data, rows, reader.written, sections, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
-    # Settings are resolved up to here although some are invalid, so that all errors are reported at
-    # once.
+    # Settings are resolved up to here although some are invalid, so that all errors are found.
     if errors or task is None or data is None:
         raise errors.as_error()
     return Study(
@@ -127,7 +124,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         data,
         tuple(rows),
         file.seeds_of_rows,
-        dropped,
+        reader.dropped,
         metrics,
         judge=judge,
         margins=margins,
@@ -135,7 +132,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         task_name=task_name,
         plugin_sources=classes.sources,
         tune=file.tune,
-        designs=tuple(design.at_size(size) for design, size in reader.designs),
+        designs=tuple(reader.designs),
         looks=file.looks,
         further_seeds=file.further_seeds,
         notes=tuple(reader.notes()),
@@ -151,14 +148,12 @@ def _check_task(
     sections: Mapping[str, Node],
     report: Report,
 ) -> None:
-    """Report the rows that do not fit the task, its data and the metrics: at a field that the
-    message names, if it is written.
+    """Report the rows that do not fit the task, its data and the metrics, at a field that is named.
 
     A row differs from base by the fields that it writes, so these come first; then those of base
     and of `data`.
     """
-    # message -> the first row with it, and where no field has it: one setting of base concerns
-    # every row
+    # message -> the first row with it, and where no field has it: base concerns every row
     faults: dict[str, tuple[str, Mark]] = {}
     of_metrics = sections.get("metrics", sections["data"]).mark
     for row in rows:
@@ -167,9 +162,9 @@ def _check_task(
         for message in task.check_metrics(metrics, data, row.config):
             faults.setdefault(message, (row.label, of_metrics))
     of_base = written[rows[0].label]
-    of_data = {key: node for key, _, node in sections["data"].items()}
     for message, (label, section) in faults.items():
-        mark = named_mark(message, [written[label], of_base, of_data], section)
+        places = [written[label], of_base, sections["data"].fields()]
+        mark = named_mark(message, places, section)
         report(mark, f'row "{label}": {message}')
 
 

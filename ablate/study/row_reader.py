@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -24,7 +24,7 @@ from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, changes
 from ablate.study.study_file import StudyFile
 from ablate.study.tuning import Tuning
-from ablate.study.yaml_nodes import Mark, Node
+from ablate.study.yaml_nodes import Mark, Node, plain_values
 
 MAX_NAMED = 6  # rows that a note names
 # Fields that leave the weights as they are.
@@ -36,7 +36,8 @@ class RowReader:
 
     written: the fields that each row writes, by label and standard name; for a base, all of its
         fields.
-    designs: with the size, in the order of the file.
+    designs: in the order of sizes, and of the file.
+    dropped: number of rows that `where` drops.
     """
 
     def __init__(
@@ -47,15 +48,7 @@ class RowReader:
         errors: ErrorList,
         margins: Mapping[str, float],
     ) -> None:
-        """Prepare for reading.
-
-        Args:
-            file: with the groups of rows, and the sections that concern them.
-            settings: reads and resolves the settings of rows.
-            data: of the study; None if it is not valid. Rows are then neither matched nor tuned.
-            errors: receives the errors.
-            margins: of the study, by metric.
-        """
+        # Without data, which are then not valid, rows are neither matched nor tuned.
         self.margins = margins
         self.file, self.settings, self.data, self.tune = file, settings, data, file.tune
         self.errors, self.report = errors, errors.report
@@ -64,27 +57,23 @@ class RowReader:
             self.tuner = RowTuner(file.tune, settings, data, self.report)
         self.written: dict[str, Mapping[str, Node]] = {}
         self._decoding: Tuning | None = None
-        self.designs: dict[tuple[Design, str], Mark] = {}
+        self.designs: list[Design] = []
+        self.dropped = 0
         self._size_fields: dict[str, Mark] = {}  # by standard name; the first position
         self._fields_of_all_sizes: frozenset[str] = frozenset()
         self._equal_to_base: dict[str, Mark] = {}  # rows by label
         self._repeated: dict[str, Mark] = {}  # rows by label
 
-    def read(self, base: dict[str, Node]) -> tuple[list[Row], int]:
-        """The rows of all sizes, the first base first, and the number of rows that `where`
-        drops.
-        """
+    def read(self, base: dict[str, Node]) -> list[Row]:
+        """The rows of all sizes, the first base first."""
         read: list[Row] = []
-        dropped = 0
         for size, settings in self._read_sizes(base).items():
-            of_size, left_out = self._read_size(settings, size)
-            read += of_size
-            dropped += left_out
+            read += self._read_size(settings, size)
         for index, row in enumerate(read):
             if row.is_base:  # that of a further size shows its changes from the first base
                 changed = changes(row.config, read[0].config)
                 read[index] = replace(row, changed=changed)
-        return read, dropped
+        return read
 
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
@@ -106,9 +95,7 @@ class RowReader:
             self.report(override_mark(text), f"has no effect, because {source} every row")
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each kind of rows that add nothing to the study, at the first of
-        them.
-        """
+        """Yield a line for each kind of rows that add nothing to the study, at the first."""
         kinds = (
             (self._equal_to_base, "rows with the settings of base, which show no difference"),
             (self._repeated, "rows that are written twice, and trained once"),
@@ -121,9 +108,7 @@ class RowReader:
                 yield next(iter(rows.values())).error_line(f"{kind}: {', '.join(named)}")
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
-        """Base's settings at each size, by name; those of base alone, without a name, if there are
-        no sizes.
-        """
+        """Base's settings at each size, by name; without sizes, those of base under ""."""
         sizes: dict[str, dict[str, Node]] = {}
         size_of: dict[tuple[Any, ...], str] = {}  # configuration -> the first size with it
         set_by_all: list[Set[str]] = []
@@ -145,14 +130,15 @@ class RowReader:
             self._fields_of_all_sizes = frozenset.intersection(*map(frozenset, set_by_all))
         return sizes or {"": base}
 
-    def _read_size(self, settings: dict[str, Node], size: str) -> tuple[list[Row], int]:
-        """The rows of one size, base first, and the number of rows that `where` drops."""
+    def _read_size(self, settings: dict[str, Node], size: str) -> Iterable[Row]:
+        """The rows of one size, base first."""
         base = self._base(settings, size)
         rows = {base.label: base}
-        dropped = 0
-        for spec in expand_groups(self.file.rows, self.report, partial(self._parts_to, settings)):
+        parts_to = partial(self._parts_to, settings)
+        designs: dict[Design, Mark] = {}
+        for spec in expand_groups(self.file.groups(), self.report, parts_to, size):
             if spec.design is not None:
-                self.designs.setdefault((spec.design, size), spec.mark)
+                designs.setdefault(spec.design, spec.mark)
             written = self.settings.by_name(spec.settings)
             for name in (written.keys() | _of_preset(written)) & self._size_fields.keys():
                 mark = written[name if name in written else "preset"].mark
@@ -160,7 +146,7 @@ class RowReader:
                 self.report(mark, f"{name}: is set by sizes; {why}")
             draft = _Draft(spec, _prefix(size) + spec.label, merge(settings, written), written)
             if self._is_dropped(draft):
-                dropped += 1
+                self.dropped += 1
                 continue
             config, matched = self._configure(draft, base.config)
             if config is None:
@@ -169,19 +155,17 @@ class RowReader:
                 self._compare_with_first(spec, config, rows[draft.label])
             else:
                 rows[draft.label] = self._row(draft, config, matched, base)
-        self._check_designs(size, rows)
-        return list(rows.values()), dropped
+        self._check_designs(designs, rows)
+        self.designs += designs
+        return rows.values()
 
     def _parts_to(self, base: dict[str, Node], way: str, end: Settings) -> list[Part]:
-        """The parts between base and the end of a path; none, with the errors reported, if it is
-        not valid.
-        """
+        """The parts between base and the end of a path; none, reported, if it is not valid."""
         written = self.settings.by_name(end)
         if self.settings.resolve(merge(base, written), end.mark, written=written) is None:
             return []
-        values = {name: node.to_python() for name, node in written.items()}
         try:
-            return parts_to(way, end.mark, self.settings.values(base), values)
+            return parts_to(way, end.mark, self.settings.values(base), plain_values(written))
         except ValueError as error:
             self.report(end.mark, str(error))
             return []
@@ -216,8 +200,7 @@ class RowReader:
                 self.tuner.check_cost(rule, spec, config, tuning)
         changed = changes(config, base.config)
         self.written[draft.label] = draft.written
-        # A design may need base among its rows, and a row that is not tuned may compare with one
-        # that is.
+        # A design may need base among its rows, and a tuned base differs from a row that is not.
         if not changed and spec.design is None and (tuning is None) == (base.tuning is None):
             self._equal_to_base[draft.label] = spec.mark
         return Row(
@@ -257,9 +240,7 @@ class RowReader:
         return self.file.match or None
 
     def _configure(self, draft: _Draft, base: RowConfig) -> tuple[RowConfig | None, Matched | None]:
-        """Resolve a row, whose free field is chosen by `match` if it has a rule; (None, None) after
-        an error.
-        """
+        """Resolve a row, with the value that `match` chooses; (None, None) after an error."""
         settings, written, mark = draft.settings, draft.written, draft.spec.mark
         rule = self._rule(draft.spec)
         if rule is None or self.data is None or rule.field in written:
@@ -286,9 +267,7 @@ class RowReader:
         return self.settings.resolve(chosen, mark, written={*written, rule.field}), matched
 
     def _is_dropped(self, draft: _Draft) -> bool:
-        """Whether `where` drops the row. Evaluated before the row is resolved, so it can drop
-        invalid ones.
-        """
+        """Whether `where` drops the row, which may not be valid, since it is not resolved yet."""
         where = draft.spec.options.where
         if where is None:
             return False
@@ -327,24 +306,24 @@ class RowReader:
         if differs:
             self.report(spec.mark, f'a second row "{spec.label}", {differs}; use another group')
 
-    def _check_designs(self, size: str, rows: Mapping[str, Row]) -> None:
-        """Report designs of one size in which a part changes nothing, so that two rows are
-        equal.
+    def _check_designs(self, designs: Mapping[Design, Mark], rows: Mapping[str, Row]) -> None:
+        """Report designs in which a part changes nothing, so that two rows are equal.
+
+        Args:
+            designs: of one size.
+            rows: of that size by label, base first.
         """
-        for (design, of_size), mark in self.designs.items():
-            if of_size != size:
-                continue
-            names = list(design.rows)
+        for design, mark in designs.items():
+            labels = list(design.rows)
             if isinstance(design, PathDesign):
-                names.insert(0, design.whole)
+                labels.insert(0, design.whole)
                 if design.way == "add-one-in":
-                    names.insert(0, "base")
+                    labels.insert(0, next(iter(rows)))
             # By hash, because the pairs of a thousand rows are half a million.
             first: dict[RowConfig, Row] = {}
-            for name in names:
-                row = rows.get(_prefix(size) + name)
-                same = first.setdefault(row.config, row) if row else None
-                if row is not None and same is not None and same is not row:
+            for row in filter(None, map(rows.get, labels)):
+                same = first.setdefault(row.config, row)
+                if same is not row:
                     equal = f'rows "{same.name}" and "{row.name}" have equal settings'
                     self.report(mark, f"{equal}: a part has no effect")
                     break

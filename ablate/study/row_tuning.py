@@ -11,15 +11,15 @@ from typing import Any
 from ablate.config import RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
-from ablate.errors import StudyError, listed
+from ablate.errors import listed
 from ablate.stats.factorial import smallest_fraction
-from ablate.study.designs import Part
+from ablate.study.designs import Part, names_of
 from ablate.study.matching import Match
 from ablate.study.pruning import RESOLUTION, Pruning
 from ablate.study.rows import RowSpec
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.tuning import Candidate, Grid, Tune, Tuning, points
-from ablate.study.yaml_nodes import Node, Report
+from ablate.study.tuning import Candidate, Grid, Tune, Tuning, grid_points
+from ablate.study.yaml_nodes import Node, Report, plain_values
 from ablate.tasks import Task
 
 
@@ -39,14 +39,7 @@ class RowTuner:
         written: Mapping[str, Node],
         config: RowConfig,
     ) -> Tuning | None:
-        """The candidates of a row; None after an error, and without a grid.
-
-        Args:
-            label: of the row.
-            settings: of the row, base's included.
-            written: the fields that the row writes itself; none of them may be tuned.
-            config: of the row as written.
-        """
+        """The candidates of a row; None after an error, and without a grid."""
         for name in (self.tune.grid.keys() | self.tune.decoding.keys()) & written.keys():
             self.report(
                 written[name].mark,
@@ -77,15 +70,8 @@ class RowTuner:
     def screen(
         self, label: str, parts: Sequence[Part], base: Mapping[str, Node], margin: float
     ) -> Pruning | None:
-        """The screen of a recipe; None after an error.
-
-        Args:
-            label: of the pruned row.
-            parts: of the recipe, with the settings that remove each.
-            base: settings of the recipe.
-            margin: as `Pruning` has it.
-        """
-        names = tuple(part.name for part in parts)
+        """The screen of a recipe; None after an error."""
+        names = names_of(parts)
         fraction = smallest_fraction(names, RESOLUTION)
         recipe = partial(self._recipe, label, parts, base)
         cells = []
@@ -109,18 +95,14 @@ class RowTuner:
             pruned = recipe(removed)
             if pruned is None:
                 what = f"the recipe without {listed(sorted(removed))} is not valid"
-                raise StudyError(parts[0].mark.error_line(f"{what}; remove fewer parts"))
+                raise parts[0].mark.error(f"{what}; remove fewer parts")
             return pruned
 
         uniform = math.log(self._vocab_size(cells[0].config))
         return Pruning(tuple(cells), uniform, fraction=fraction, margin=margin, without=chosen)
 
     def _recipe(
-        self,
-        label: str,
-        parts: Sequence[Part],
-        base: Mapping[str, Node],
-        removed: frozenset[str],
+        self, label: str, parts: Sequence[Part], base: Mapping[str, Node], removed: frozenset[str]
     ) -> Candidate | None:
         """The recipe without some parts; None after an error."""
         settings, without = dict(base), [part for part in parts if part.name in removed]
@@ -130,11 +112,14 @@ class RowTuner:
         steps = self._trial_steps(label, config) if config is not None else None
         if config is None or steps is None:
             return None
-        fields = [standard_name(key) or key for part in parts for key in part.high]
-        values = {name: getattr(config, name) for name in fields}
+        values = {}
+        for part in parts:
+            for name in map(standard_name, part.high):
+                if name is not None:
+                    values[name] = getattr(config, name)
         title = "all parts"
         if without:
-            title = f"without {', '.join(part.name for part in without)}"
+            title = f"without {', '.join(names_of(without))}"
         return Candidate(values, config, config.model_copy(update=steps), title)
 
     def _at_points(
@@ -146,20 +131,20 @@ class RowTuner:
     ) -> tuple[Candidate, ...]:
         """A candidate at each point of a grid; none after an error."""
         candidates = []
-        for point in points(grid):
+        for point in grid_points(grid):
             of_point = {**settings, **point}
             config = self.settings.resolve(of_point, self.tune.mark, written={*written, *point})
             if config is None:
                 return ()
-            values = {name: node.to_python() for name, node in point.items()}
-            candidates.append(Candidate(values, config, config.model_copy(update=trial)))
+            trained = config.model_copy(update=trial)
+            candidates.append(Candidate(plain_values(point), config, trained))
         return tuple(candidates)
 
     def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, tuning: Tuning) -> None:
         """Report candidates of a matched row that would change its cost."""
-        costs = set()
-        for changed in (config, *(candidate.config for candidate in tuning.candidates)):
-            costs.add(rule.of(changed, self._vocab_size(changed)))
+        costs = {rule.of(config, self._vocab_size(config))}
+        for candidate in tuning.candidates:
+            costs.add(rule.of(candidate.config, self._vocab_size(candidate.config)))
         if rule.field in self.tune.grid or len(costs) > 1:
             fields = " and ".join(self.tune.grid)
             self.report(
@@ -169,9 +154,7 @@ class RowTuner:
             )
 
     def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:
-        """The fields of the tuning runs that differ from the row's, with their values; None after
-        an error.
-        """
+        """The fields of the tuning runs that differ from the row's; None after an error."""
         tune, steps, warmup = self.tune, config.train_steps, config.warmup_steps
         if steps is None:
             if tune.share == 1:

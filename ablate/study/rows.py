@@ -1,13 +1,11 @@
-"""The section `rows`: groups of rows, by `each`, `zip` and `grid` over lists of values, by `set`
-for a single row, and by designs.
-"""
+"""The section `rows`: groups of rows by `each`, `zip`, `grid` and `set`, and by designs."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -42,7 +40,7 @@ from ablate.study.designs import (
 )
 from ablate.study.expressions import Expression
 from ablate.study.matching import Match
-from ablate.study.settings import Fields, Lists, Settings
+from ablate.study.settings import Fields, Lists, Settings, required_alone
 from ablate.study.typed import KEY, Misplaced, Placed, choice
 from ablate.study.yaml_nodes import Mark, Report
 
@@ -88,7 +86,7 @@ class Group(Placed):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "oneOf": [{"required": [way]} for way in WAYS],
+            "oneOf": required_alone(WAYS),
             "dependencies": {"label": ["set"]},
         }
     )
@@ -156,7 +154,7 @@ class Group(Placed):
         if len(ways) != 1:
             needs = f"exactly one of the keys {listed(WAYS)}; got {len(ways) or 'none'}"
             raise Misplaced(((), f"a group needs {needs}"))
-        faults = [*self._faults_of_way(ways[0])]
+        faults = list(self._faults_of_way(ways[0]))
         if faults:
             raise Misplaced(*faults)
         return self
@@ -165,15 +163,13 @@ class Group(Placed):
         written = self.model_fields_set
         if way not in DESIGNS and not getattr(self, way):
             yield (way,), f"{way} needs at least one field"
-        lengths = {key: len(node.value) for key, node in self.zip.items()}
-        if len(frozenset(lengths.values())) > 1:
-            counts = ", ".join(f"{key} has {count}" for key, count in lengths.items())
+        lengths = list(map(len, self.zip.lists()))
+        if len(set(lengths)) > 1:
+            counts = ", ".join(map("{} has {}".format, self.zip, lengths))
             yield ("zip",), f'lists under "zip" must have equal lengths: {counts}'
         if way != "set" and "label" in written:
-            yield (
-                ("label",),
-                f'label is the name of one row, so it is a key beside "set"; got "{way}"',
-            )
+            message = f'label is the name of one row, so it is a key beside "set"; got "{way}"'
+            yield ("label",), message
         if way in DESIGNS and "where" in written:
             yield ("where", KEY), f"where would drop rows that {way} needs; use require"
         if way == "prune":
@@ -212,9 +208,7 @@ class RowSpec:
 
     @property
     def label(self) -> str:
-        """Stable name of the row: its group and its settings as written, such as `A h=1
-        d_k=512`.
-        """
+        """Stable name of the row: its group and its settings as written, `A h=1 d_k=512`."""
         if self.options.label:
             return self.options.label
         if self.title:
@@ -229,7 +223,7 @@ PartsTo = Callable[[str, Settings], list[Part]]  # the parts of a way to an end;
 
 
 def expand_group(
-    group: str, options: Group, report: Report, max_rows: int, parts_to: PartsTo
+    group: str, options: Group, report: Report, max_rows: int, parts_to: PartsTo, size: str = ""
 ) -> list[RowSpec]:
     """The rows of a group; none if they are more than `max_rows`, which is reported."""
     way = options.way
@@ -246,42 +240,43 @@ def expand_group(
             rows.append(RowSpec(group, options, mark, settings))
         return rows
     design: Design
+    at_size = f"{size} {group}".strip()
     if way == "prune":
         settings = together(options.prune)
         return [RowSpec(group, options, options.prune[0].mark, settings, "pruned")]
     if way == "factorial":
-        cells, design = factorial(group, options.factorial, options.fraction())
+        cells, design = factorial(at_size, options.factorial, options.fraction())
     else:
         parts = options.leave_one_out or options.add_one_in
         if isinstance(parts, Settings):
             parts = parts_to(way, parts)
             if not parts:
                 return []
-        cells, design = path(group, PATHS[PATHS.index(way)], parts)
+        cells, design = path(at_size, PATHS[PATHS.index(way)], parts)
     return [RowSpec(group, options, cell.mark, cell.settings, cell.title, design) for cell in cells]
 
 
 def _count(options: Group) -> int:
     match options.way:
         case "each":
-            return sum(len(node.value) for node in options.each.values())
+            return sum(map(len, options.each.lists()))
         case "zip":
-            return min(len(node.value) for node in options.zip.values())
+            return min(map(len, options.zip.lists()))
         case "grid":
-            return math.prod(len(node.value) for node in options.grid.values())
+            return math.prod(map(len, options.grid.lists()))
         case "factorial":
             return 1 << len(options.fraction().basic)  # 2^(k - p)
     return 1
 
 
-def _expand(way: str, fields: Mapping[str, Any]) -> Iterator[Settings]:
+def _expand(way: str, fields: Settings) -> Iterator[Settings]:
     if way == "set":
-        yield Settings(fields)
+        yield fields
     elif way == "each":
         for name, node in fields.items():
             for value in node.value:
                 yield Settings({name: value})
     else:
         combine: Any = {"zip": zip, "grid": itertools.product}[way]
-        for values in combine(*(node.value for node in fields.values())):
+        for values in combine(*fields.lists()):
             yield Settings(zip(fields, values, strict=True))

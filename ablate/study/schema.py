@@ -16,7 +16,7 @@ from ablate.config.data import FILES, HUB, CorpusConfig
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
-from ablate.study.settings import REFERENCE
+from ablate.study.settings import REFERENCE, required_alone
 from ablate.study.study_file import StudyFile
 from ablate.tasks import TASKS, Task, meaning_of
 
@@ -117,8 +117,8 @@ def _data(section: type[CorpusConfig]) -> Schema:
             directions = {"direction": {"enum": list(named.directions)}}
             rules.append(_if_corpus(name, {"properties": directions}))
         if named.is_generated:
-            absent = [{"required": [setting]} for setting in section.located_by]
-            rules.append(_if_corpus(name, {"not": {"anyOf": absent}}))
+            absent = {"anyOf": required_alone(section.located_by)}
+            rules.append(_if_corpus(name, {"not": absent}))
     schema: Schema = {
         "additionalProperties": False,
         "required": ["corpus"],
@@ -130,9 +130,7 @@ def _data(section: type[CorpusConfig]) -> Schema:
 
 
 def _of_task(task: Task) -> Schema:
-    """Constrain the data section and the metrics of a task. Only the class of a custom task knows
-    its fields.
-    """
+    """Constrain the data section and the metrics of a task of ablate."""
     metric = {"enum": [metric.name for metric in task.prediction_metrics]}
     metrics = {"anyOf": [metric, {"type": "array", "items": metric}]}
     condition: Schema = {"properties": {"task": {"const": task.name}}}

@@ -35,7 +35,7 @@ def with_overrides(
     """
     if not isinstance(root.value, dict):
         needs = f"a study must be a mapping of {listed(keys_of(StudyFile))}"
-        raise StudyError(root.mark.error_line(f"{needs}; got {root.kind}"))
+        raise root.mark.error(f"{needs}; got {root.kind}")
     sections = dict(root.value)
     for text in overrides:
         mark = override_mark(text)
@@ -124,14 +124,7 @@ def read_task(node: Node | None, classes: OwnClasses, report: Report) -> tuple[T
 
 
 def read_data(section: Node, task: Task, folder: Path, report: Report) -> CorpusConfig | None:
-    """Read the fields of `data`; None, with the errors reported, if they are not valid.
-
-    Args:
-        section: as written.
-        task: which has the fields of the section.
-        folder: of the study file, to which `data.folder` is relative.
-        report: receives the errors.
-    """
+    """Read the fields of `data`; None, with the errors reported, if they are not valid."""
     settings = {}
     for key, mark, node in section.items():
         fault = next(value_faults(key, node), None)
@@ -157,9 +150,7 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
 
 
 def _data_folder(folder: Node, beside: Path, report: Report) -> str:
-    """Path of `data.folder`: relative to the study file, or to the working directory if given by
-    `--set`.
-    """
+    """Path of `data.folder`: relative to the study file; given by `--set`, as it is."""
     if folder.mark.source == GIVEN_FOLDER:
         return str(folder.value)
     try:

@@ -1,6 +1,4 @@
-"""Apply the command line's `--rows` and `--seeds` to a study, and find a row by its label, group or
-pattern.
-"""
+"""Apply the command line's `--rows` and `--seeds` to a study, and find a row by its name."""
 
 from __future__ import annotations
 
@@ -20,8 +18,7 @@ _RANGE = re.compile(r"([0-9]{1,10})(?:-([0-9]{1,10}))?")
 
 @dataclass(frozen=True)
 class Selection:
-    """The options that change a study or select a part of it: `--set`, `--rows` and `--seeds`, as
-    given.
+    """The options that change or select a study, as given: `--set`, `--rows` and `--seeds`.
 
     data_folder: replaces `data.folder`; for a program that knows the folder. It is used as it is,
         and never parsed as a text of the user's is.
@@ -96,9 +93,7 @@ def find_row(study: Study, name: str) -> Row:
 
 
 def _matches(study: Study, pattern: str) -> list[Row]:
-    """Rows by label, by group, or by a pattern with * and ?; at several sizes also by size, or
-    without it.
-    """
+    """Rows by label, group, size, or a pattern with * and ?; labels also without the size."""
     rows = study.rows
     return [row for row in rows if pattern in _names(row) or fnmatchcase(row.label, pattern)]
 

@@ -14,32 +14,22 @@ from ablate.config.model import LAYER_FIELDS
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import did_you_mean, unknown_name
 from ablate.study.error_list import MAX_ERRORS
-from ablate.study.typed import KEY, Misplaced, Path, mapping_of
+from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
 from ablate.study.yaml_nodes import Mark, Node, Report
 
-# Names of PyTorch, nanoGPT and Hugging Face -> names of ablate that are too different to be found
-# by their letters.
+# Names of PyTorch, nanoGPT and Hugging Face, too different to be found by their letters.
 _ELSEWHERE = {
     "lr": "learning_rate",
     "wd": "weight_decay",
-    "clip": "gradient_clipping",
-    "grad_norm": "gradient_clipping",
-    "bs": "batch_tokens",
-    "batch": "batch_tokens",
+    **dict.fromkeys(("clip", "grad_norm"), "gradient_clipping"),
+    **dict.fromkeys(("bs", "batch"), "batch_tokens"),
     "grad_accum": "micro_batch_tokens",
     "nhead": "n_heads",
-    "dim_feedforward": "d_ff",
-    "ffn_dim": "d_ff",
-    "intermediate_size": "d_ff",
-    "hidden_size": "d_model",
-    "hidden_dim": "d_model",
-    "embed_dim": "d_model",
-    "n_embd": "d_model",
-    "dim": "d_model",
+    **dict.fromkeys(("dim_feedforward", "ffn_dim", "intermediate_size"), "d_ff"),
+    **dict.fromkeys(("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim"), "d_model"),
     "block_size": "context",
     "max_iters": "train_steps",
-    "beam_size": "beam",
-    "num_beams": "beam",
+    **dict.fromkeys(("beam_size", "num_beams"), "beam"),
     "length_penalty": "alpha",
     "rope_theta": "rope_base",
     "partial_rotary_factor": "rope_fraction",
@@ -91,6 +81,10 @@ class Settings(dict[str, Node]):
 
     mark = Mark("")
 
+    def lists(self) -> list[list[Node]]:
+        """The list of values of each field."""
+        return [node.value for node in self.values()]
+
     @classmethod
     def from_file(cls, value: Any) -> Settings:
         """The fields of a mapping, each with a value; none if nothing is written.
@@ -118,8 +112,7 @@ class Settings(dict[str, Node]):
             if key in misnamed:
                 continue
             settings[key] = node
-            for path, message in check(key, node):
-                faults.append(((key, *path), message))
+            faults += within(key, check(key, node))
         if faults:
             raise Misplaced(*faults, depth=1)
         settings.mark = value.node.mark
@@ -129,20 +122,26 @@ class Settings(dict[str, Node]):
 REFERENCE = "reference"  # stands for `$ref`, which pydantic takes for one of its own models
 
 
-def reference(definition: str) -> dict[str, str]:
+def schema_reference(definition: str) -> dict[str, str]:
     """The JSON Schema of a definition that only the fields' table knows."""
     return {REFERENCE: f"#/definitions/{definition}"}
 
 
+def required_alone(names: Iterable[str]) -> list[Any]:
+    """JSON Schemas that each require one of these keys."""
+    return [{"required": [name]} for name in names]
+
+
 def _type(read: Callable[[Any], Settings], definition: str, besides: dict[str, Any]) -> Any:
-    schema = WithJsonSchema({next(iter(besides)): [reference(definition), *besides.values()]})
+    schema = WithJsonSchema(
+        {next(iter(besides)): [schema_reference(definition), *besides.values()]}
+    )
     return Annotated[Settings, PlainValidator(read), schema]
 
 
 Values = _type(Settings.from_file, "settings", {"anyOf": {"type": "null"}})
 Fields = _type(Settings.from_file, "settings", {"allOf": {"minProperties": 1}})
 Lists = _type(Settings.lists_from_file, "lists", {"allOf": {"minProperties": 1}})
-Fault = tuple[Path, str]
 
 
 def name_faults(fields: Node) -> Iterator[Fault]:
@@ -185,16 +184,13 @@ def _unknown_field(key: str) -> str:
 
 
 def value_faults(key: str, node: Node) -> Iterator[Fault]:
-    """A value that is no scalar, or no list of those for a field of a layer; a NUL character; an
-    unknown preset.
-    """
+    """What no field takes: lists but patterns, mappings, a NUL character, an unknown preset."""
     if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
         for index, entry in enumerate(node.value):
             if isinstance(entry.value, list):
                 yield (index,), f'"{key}" takes no pattern within its pattern'
             else:
-                for path, message in value_faults(key, entry):
-                    yield (index, *path), message
+                yield from within(index, value_faults(key, entry))
     elif isinstance(node.value, (dict, list)):
         yield (), f'"{key}" takes a single value; got {node.kind}'
     elif isinstance(node.value, str) and "\0" in node.value:
@@ -208,21 +204,17 @@ def _list_faults(key: str, node: Node) -> Iterator[Fault]:
         yield (), f'"{key}" needs a list of values; got {node.kind}'
         return
     for index, value in enumerate(node.value):
-        for path, message in value_faults(key, value):
-            yield (index, *path), message
+        yield from within(index, value_faults(key, value))
 
 
 def merge(base: Mapping[str, Node], written: Mapping[str, Node]) -> dict[str, Node]:
-    """Base's settings followed by the row's, so that a preset in the row overrides what base
-    sets.
-    """
+    """Base's settings followed by the row's, so that a preset in the row overrides base's."""
     inherited = {name: node for name, node in base.items() if name not in written}
     return {**inherited, **written}
 
 
 def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -> Mark:
-    """Position of the first field in `places` that a message names, as its first word or as
-    FIELD=VALUE; else `mark`.
+    """Position of the first field in `places` that a message names; else `mark`.
 
     Args:
         message: of an error that concerns several fields.
@@ -231,8 +223,9 @@ def named_mark(message: str, places: Sequence[Mapping[str, Node]], mark: Mark) -
         mark: position if the study writes none of the fields.
     """
     names = []
-    for first, later in _FIELD_NAMES.findall(message):
-        names.append(standard_name(first or later) or first or later)
+    for match in _FIELD_NAMES.finditer(message):
+        word = match[1] or match[2]
+        names.append(standard_name(word) or word)
     for place in places:
         for name in names:
             if name in place and place[name].mark.line:  # that of --set has none
@@ -248,8 +241,7 @@ def report_fields(
     written: Mapping[str, Node] | None = None,
     symbols: Mapping[Mark, str] | None = None,
 ) -> None:
-    """Report (field, message) pairs: each at its field, or at `mark` if the study does not write
-    the field.
+    """Report (field, message) pairs: each at its field, or at `mark` if it is not written.
 
     Args:
         errors: fields by standard name; an empty name for a message that concerns several.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
@@ -13,14 +14,12 @@ from ablate.config.inactive import InactiveSettings, check_active
 from ablate.config.resolve import SYMBOLS
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import Settings, merge, named_mark, report_fields
-from ablate.study.yaml_nodes import Mark, Node, Report
+from ablate.study.yaml_nodes import Mark, Node, Report, plain_values
 from ablate.tasks import Task
 
 
 class SettingsReader:
-    """Reads settings, and resolves them with the defaults of the study's task. Errors are
-    reported.
-    """
+    """Reads settings, and resolves them with the defaults of the task. Errors are reported."""
 
     def __init__(
         self, task: Task | None, metrics: Sequence[str], classes: OwnClasses, report: Report
@@ -35,23 +34,26 @@ class SettingsReader:
             of_metrics = "metrics, which name what is measured"
             self.unused = {**task.unused_fields, "probes": of_metrics}
         self._symbols: dict[Mark, str] = {}  # of fields that the study writes by their symbol
+        self._report_fields = partial(report_fields, report=report, symbols=self._symbols)
 
     def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:
         """The values of settings, with the task's defaults."""
-        return {**self.defaults, **{name: node.to_python() for name, node in settings.items()}}
+        return {**self.defaults, **plain_values(settings)}
 
     def by_name(self, written: Mapping[str, Node]) -> dict[str, Node]:
         """Settings by standard name, with custom classes pinned.
 
         A preset comes first: the fields beside it override it wherever it is written.
         """
-        self._symbols |= {node.mark: key for key, node in written.items() if key in SYMBOLS}
-        ordered = sorted(written.items(), key=lambda item: item[0] != "preset")
-        return self.classes.resolve({standard_name(key) or key: node for key, node in ordered})
+        named: dict[str, Node] = {}
+        for key, node in sorted(written.items(), key=lambda item: item[0] != "preset"):
+            if key in SYMBOLS:
+                self._symbols[node.mark] = key
+            named[standard_name(key) or key] = node
+        return self.classes.resolve(named)
 
     def read(self, written: Settings, inherited: Mapping[str, Node]) -> dict[str, Node]:
-        """Settings by standard name. Invalid ones are reported and left out, so that rows are
-        checked too.
+        """Settings by standard name. Invalid ones are reported and left out: rows are read, too.
 
         Args:
             written: the fields of a mapping.
@@ -60,8 +62,7 @@ class SettingsReader:
         if not written:
             return {}
         settings = self.by_name(written)
-        # Each field alone first: one invalid field of base would otherwise be reported again for
-        # every row.
+        # Each field alone first: an invalid one of base would be reported again for every row.
         for name, value in list(settings.items()):
             if name != "preset" and self.resolve({name: value}, value.mark, alone=True) is None:
                 del settings[name]
@@ -76,8 +77,7 @@ class SettingsReader:
         alone: bool = False,
         written: Collection[str] = (),
     ) -> RowConfig | None:
-        """Resolve settings into a configuration; None, with the errors reported, if they are
-        invalid.
+        """Resolve settings into a configuration; None, with the errors reported, if invalid.
 
         Settings without effect are reported, too, but leave a configuration, so that further errors
         are found.
@@ -99,7 +99,7 @@ class SettingsReader:
             return resolve_row(values, written, self.unused)
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in field_errors(error)):
-                self._report_fields(field_errors(error), settings, mark, own)
+                self._report_fields(field_errors(error), settings, mark, written=own)
                 return None
         except InactiveSettings as error:
             self._report_fields(error.errors, settings, mark)
@@ -111,12 +111,3 @@ class SettingsReader:
                     self.resolve({name: settings[name]}, mark, alone=True)
                 return None
         return resolve_row(self.defaults)
-
-    def _report_fields(
-        self,
-        errors: Sequence[tuple[str, str]],
-        settings: Mapping[str, Node],
-        mark: Mark,
-        written: Mapping[str, Node] | None = None,
-    ) -> None:
-        report_fields(errors, settings, mark, self.report, written, self._symbols)

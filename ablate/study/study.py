@@ -55,9 +55,7 @@ class Row:
 
     @cached_property
     def decoding(self) -> str:
-        """Id of the row's decoding: its decoding fields and the test split; NO_DECODING if it is
-        not decoded.
-        """
+        """Id of the row's decoding, by its fields and the test split; NO_DECODING for none."""
         if not self.is_decoded:
             return NO_DECODING
         after = " after tuning" * self.awaits_decoding
@@ -91,8 +89,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Run:
-    """One training: a row's configuration with one seed. Rows that differ only in decoding share
-    it.
+    """One training: a configuration with one seed. Rows that differ only in decoding share it.
 
     awaits_tuning: whether the configuration is not known yet. The id then names no folder, and
         nothing is trained.
@@ -158,9 +155,7 @@ class Study:
 
     @property
     def base(self) -> Row:
-        """The first row, which every other row is compared with; of several sizes, that of the
-        first.
-        """
+        """The first row, which others are compared with; of several sizes, that of the first."""
         return self.rows[0]
 
     @property
@@ -173,9 +168,7 @@ class Study:
         return [row for row in self.rows if row.base == base.label and not row.is_base]
 
     def family(self, base: Row) -> int:
-        """Number of rows that Holm's correction covers: all of the file that are compared with this
-        base.
-        """
+        """Number of rows that Holm's correction covers: all of the file with this base."""
         return max(len(self.rows_of(base)), self.rows_of_bases.get(base.label, 0))
 
     def base_of(self, row: Row) -> Row:
@@ -195,8 +188,7 @@ class Study:
         ids = {}
         for row in self.rows:
             task = self.task_name
-            # The configuration of a row that awaits tuning is not known: its provisional ids must
-            # belong to no training.
+            # A row that awaits tuning has no configuration yet: its ids must belong to no training.
             if row.awaits_values:
                 task += f" after tuning {row.label}"
             for seed in self.seeds_of(row):
@@ -266,9 +258,7 @@ class Study:
 
     @cached_property
     def tuning(self) -> Study | None:
-        """The tuning runs as a study of their own, with a row for each candidate of each row; None
-        without any.
-        """
+        """The tuning runs as a study, with a row for each candidate; None without any."""
         rows: list[Row] = []
         for row in self.rows:
             rows += self.trials_of(row)
@@ -338,13 +328,10 @@ class Study:
         yield from runs.values()
 
     def runs(self) -> Iterator[Run]:
-        """Yield every run once: base and then each row with the first seed, then with the next
-        seeds; the further seeds of base come last.
-        """
+        """Yield every run once: all rows with the first seed, then with the next ones."""
         seen: set[str] = set()
         for seed in (*self.seeds, *self.further_seeds):
-            # All rows with the first seed come first, so that an interrupted study has a complete
-            # table.
+            # All rows with the first seed come first: an interrupted study has a complete table.
             for row in self.rows:
                 id = self._ids.get((row.label, seed))
                 if id is not None and id not in seen:

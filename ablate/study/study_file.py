@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import (
@@ -21,7 +22,7 @@ from ablate.study.rows import WAYS, Group, Groups, MatchOption
 from ablate.study.seeds import Looks, Seeds, SeedsOfBase
 from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
 from ablate.study.tuning import Tune
-from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of
+from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of, within
 from ablate.tasks import TASKS, Translation
 
 MAX_SIZES = 10
@@ -101,9 +102,7 @@ class StudyFile(Placed):
 
     @classmethod
     def unknown_key(cls, key: str) -> str:
-        """The message for a key that is not a section: its place, if it is an option of a command
-        or a key of another place.
-        """
+        """The message for a key that is not a section: its place, if it belongs elsewhere."""
         text = f'unknown section "{key[:60]}"'
         if key in OPTIONS_OF_RUN:
             return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
@@ -117,22 +116,19 @@ class StudyFile(Placed):
 
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
-        faults = []
         if self.tune:
             seeds = (*self.seeds_of_rows, *self.further_seeds)
-            for path, message in self.tune.faults(seeds, self.has_screen):
-                faults.append((("tune", *path), message))
-        if faults:
-            raise Misplaced(*faults)
+            has_screen = any(options.prune for _, options in self.groups())
+            faults = list(within("tune", self.tune.faults(seeds, has_screen)))
+            if faults:
+                raise Misplaced(*faults)
         return self
 
-    @property
-    def has_screen(self) -> bool:
-        """Whether a group prunes."""
-        for group in self.rows.values():
-            if any(options.prune for options in (group if isinstance(group, list) else [group])):
-                return True
-        return False
+    def groups(self) -> Iterator[tuple[str, Group]]:
+        """Yield the groups of rows with their names; several may have one name."""
+        for name, group in self.rows.items():
+            for options in group if isinstance(group, list) else [group]:
+                yield name, options
 
     @property
     def looks(self) -> Looks | None:

@@ -1,5 +1,4 @@
-"""The section `tune`: a learning rate, or any named fields, chosen for each row on seeds that
-verdicts do not use.
+"""The section `tune`: fields that are chosen for each row on seeds that verdicts do not use.
 
 The tuning runs are a study of their own, `Study.tuning`: one row for each candidate, a share of the
 steps, and no decoding, so that the test split has no part in the choice. `settle` makes the choice.
@@ -24,14 +23,13 @@ from ablate.config.resolve import SYMBOLS, RowDataConfig
 from ablate.errors import unknown_name
 from ablate.formatting import setting_text
 from ablate.study.seeds import Seeds
-from ablate.study.settings import Fault, reference
-from ablate.study.typed import KEY, Misplaced, Placed, mapping_of
+from ablate.study.settings import schema_reference
+from ablate.study.typed import KEY, Fault, Misplaced, Placed, mapping_of
 from ablate.study.yaml_nodes import Node
 
 AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
 MAX_CANDIDATES = 1000  # for each row
-# Fields that end the training or say how it is followed: a row must not win because it was trained
-# for longer.
+# Fields of the training's length: a row must not win because it was trained for longer.
 _OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
 _UNTUNED = {
     **dict.fromkeys(_OF_LENGTH, "every candidate is trained and evaluated alike"),
@@ -82,7 +80,7 @@ def _grid(refusal: Callable[[str], str | None], fields: Iterable[str]) -> Any:
             else:
                 grid[name] = tuple(values.value)
                 faults += _repeated(key, values)
-        count = math.prod(len(values) for values in grid.values())
+        count = math.prod(map(len, grid.values()))
         if count > MAX_CANDIDATES:
             at_most = f"at most {MAX_CANDIDATES:,} are allowed"
             faults.append(((), f"makes {count:,} candidates for each row; {at_most}"))
@@ -91,7 +89,9 @@ def _grid(refusal: Callable[[str], str | None], fields: Iterable[str]) -> Any:
         return grid
 
     letters = [letter for letter, name in SYMBOLS.items() if name in fields]
-    properties = {name: reference(f"lists/properties/{name}") for name in (*letters, *fields)}
+    properties = {
+        name: schema_reference(f"lists/properties/{name}") for name in (*letters, *fields)
+    }
     schema = {"type": "object", "minProperties": 1, "additionalProperties": False}
     return Annotated[
         Any, PlainValidator(check), WithJsonSchema({**schema, "properties": properties})
@@ -99,9 +99,7 @@ def _grid(refusal: Callable[[str], str | None], fields: Iterable[str]) -> Any:
 
 
 def _repeated(key: str, values: Node) -> Iterator[Fault]:
-    """The first value that an earlier one equals; lists and mappings are refused as values of a
-    field.
-    """
+    """The first value that an earlier one equals; lists and mappings are refused elsewhere."""
     seen: list[tuple[type, Any]] = []  # with the type, because True == 1
     for index, node in enumerate(values.value):
         value = (bool if isinstance(node.value, bool) else object, node.value)
@@ -137,12 +135,7 @@ class Tune(Placed):
     """share of each row's train_steps; unset: 1"""
 
     def faults(self, seeds_of_study: Collection[int], has_screen: bool) -> Iterator[Fault]:
-        """What the keys lack beside each other, and the seeds that a verdict uses.
-
-        Args:
-            seeds_of_study: of rows and base.
-            has_screen: whether a group has `prune`, whose screen uses the seeds.
-        """
+        """What the keys lack beside each other, and the seeds that a verdict uses."""
         written = self.model_fields_set
         for missing, given in (("seeds", "grid"), ("grid", "seeds")):
             if given in written and missing not in written and not (has_screen and self.seeds):
@@ -164,7 +157,7 @@ class Tune(Placed):
         return max(1, math.ceil(round(self.share * train_steps, 6)))
 
 
-def points(grid: Grid) -> Iterator[dict[str, Node]]:
+def grid_points(grid: Grid) -> Iterator[dict[str, Node]]:
     """Yield the points of a grid, in the order of writing: the last field changes fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
@@ -213,17 +206,14 @@ class Tuning:
         """The candidates with their mean losses; without any if one is missing."""
         means: list[float] = []
         for of_candidate in losses:
-            known = [loss for loss in of_candidate if loss is not None]
-            if len(known) < len(of_candidate):
+            if None in of_candidate:
                 return replace(self, losses=())
-            means.append(math.fsum(known) / len(known))
+            means.append(math.fsum(filter(None, of_candidate)) / len(of_candidate))
         return replace(self, losses=tuple(means))
 
     @property
     def chosen(self) -> Candidate | None:
-        """The candidate with the smallest loss, the first of several; None until the losses are
-        known.
-        """
+        """The first candidate with the smallest loss; None until the losses are known."""
         if not self.losses:
             return None
         return self.candidates[self.losses.index(min(self.losses))]
@@ -238,16 +228,15 @@ class Tuning:
         if self.chosen is None:
             return ()
         for name, value in self.chosen.values.items():
-            values = [candidate.values[name] for candidate in self.candidates]
-            numbers = set(filter(_is_number, values))
+            grid = (candidate.values[name] for candidate in self.candidates)
+            numbers = set(filter(_is_number, grid))
             if _is_number(value) and len(numbers) > 1 and value in (min(numbers), max(numbers)):
                 edges.append(name)
         return tuple(edges)
 
     @property
     def sensitivity(self) -> float | None:
-        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token; None
-        until it is known.
+        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token.
 
         Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training
             instabilities" (2023),
@@ -270,7 +259,7 @@ class Tuning:
         chosen = self.chosen
         if chosen is None:
             return AWAITS
-        notes = [f"edge of {name}" for name in self.edges]
+        notes = list(map("edge of {}".format, self.edges))
         if self.has_diverged:
             notes = ["all diverged"]
         elif notes and len(chosen.values) == 1:

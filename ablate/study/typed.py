@@ -7,7 +7,6 @@ are checked, too.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
 from typing import Annotated, Any, NamedTuple, TypeVar, Union
 
 from pydantic import (
@@ -27,18 +26,25 @@ from ablate.study.yaml_nodes import Mark, Node, Report
 
 Model = TypeVar("Model", bound=BaseModel)
 Path = tuple[str | int, ...]
+Fault = tuple[Path, str]  # its path from a value, and the complete message
 
 KEY = "[key]"  # ends the path of a fault of a key, as in pydantic
 
 
+def within(step: str | int, faults: Iterable[Fault]) -> Iterator[Fault]:
+    """The faults of a part of a mapping or list, as those of the whole."""
+    for path, message in faults:
+        yield (step, *path), message
+
+
 class Misplaced(ValueError):  # noqa: N818
-    """Faults within a value that a validator finds: (path from the value, complete message) pairs.
+    """Faults within a value that a validator finds.
 
     depth: number of steps of each path to what is left out; 0 for the whole value, None for the
         place itself.
     """
 
-    def __init__(self, *faults: tuple[Path, str], depth: int | None = None) -> None:
+    def __init__(self, *faults: Fault, depth: int | None = None) -> None:
         super().__init__("; ".join(message for _, message in faults))
         self.faults, self.depth = faults, depth
 
@@ -70,8 +76,10 @@ class Keyed(Section):
             return value
         keys = keys_of(cls)
         mapping = mapping_of(value, ", ".join(keys))
-        unknown = islice((key for key in mapping if key not in keys), MAX_ERRORS)
-        faults = [((key, KEY), cls.unknown_key(key)) for key in unknown]
+        faults: list[Fault] = []
+        for key in mapping:
+            if key not in keys and len(faults) < MAX_ERRORS:
+                faults.append(((key, KEY), cls.unknown_key(key)))
         if faults:
             raise Misplaced(*faults)
         return mapping
@@ -83,9 +91,7 @@ class Keyed(Section):
 
 
 class Placed(Keyed):
-    """A mapping of a file that keeps its node, for the faults that only rules over several
-    mappings find.
-    """
+    """A mapping of a file that keeps its node, for faults of rules over several mappings."""
 
     _node: Node = PrivateAttr(default=Node({}, Mark("")))
 
@@ -130,11 +136,14 @@ def choice(branches: Mapping[str, Any]) -> Any:
     """
 
     def kind_of(value: Any) -> str:
-        kinds = {"false": value is False, "a mapping": isinstance(value, dict)}
-        kinds["a list"] = isinstance(value, list)
-        if isinstance(value, dict):
-            kinds |= {f"a mapping with {key}": True for key in value}
-        return next((kind for kind in branches if kinds.get(kind)), next(iter(branches)))
+        kinds: set[str] = set()
+        if value is False:
+            kinds = {"false"}
+        elif isinstance(value, list):
+            kinds = {"a list"}
+        elif isinstance(value, dict):
+            kinds = {"a mapping", *map("a mapping with {}".format, value)}
+        return next(filter(kinds.__contains__, branches), next(iter(branches)))
 
     tagged = tuple(Annotated[branch, Tag(kind)] for kind, branch in branches.items())
     return Annotated[Union[tagged], Discriminator(kind_of)]  # noqa: UP007
@@ -146,14 +155,8 @@ def read_model(
     """Read a mapping as a model of what is valid in it, and return it with the node of that.
 
     The node is the given one if there is no fault. The model is None if nothing is valid.
-
-    Args:
-        model: its fields are the keys of the mapping.
-        node: of the mapping.
-        name: of the mapping, for messages.
-        report: receives position and message of each fault.
     """
-    incomplete: list[Node] = []
+    incomplete: dict[int, Node] = {}  # by identity
     while True:
         try:
             return model.model_validate(located(node)), node
@@ -164,7 +167,7 @@ def read_model(
                 for place, message, depth in _faults(_Place(node, name), details):
                     left_out.append(place.path[:depth])
                     # It may come from what was left out of a mapping, and not from the file.
-                    if not any(place.node is known for known in incomplete):
+                    if id(place.node) not in incomplete:
                         report(place.mark, message)
         if () in left_out:
             return None, node
@@ -172,9 +175,7 @@ def read_model(
 
 
 def _faults(start: _Place, details: Mapping[str, Any]) -> Iterator[tuple[_Place, str, int | None]]:
-    """The place and the message of each fault of an error of pydantic, and the number of steps to
-    what is left out.
-    """
+    """Place and message of each fault of an error of pydantic, and steps to what it drops."""
     loc = details["loc"]
     place = start.at(loc)
     error = details.get("ctx", {}).get("error")
@@ -223,10 +224,8 @@ class _Place(NamedTuple):
         return place
 
 
-def _without(node: Node, paths: Iterable[Path], incomplete: list[Node]) -> Node:
-    """The node without the parts at some paths; each mapping and list that loses one of its own is
-    added to `incomplete`.
-    """
+def _without(node: Node, paths: Iterable[Path], incomplete: dict[int, Node]) -> Node:
+    """The node without some parts; what loses one of its own is added to `incomplete`."""
     inside: dict[str | int, list[Path]] = {}
     for step, *rest in paths:
         inside.setdefault(step, []).append(tuple(rest))
@@ -244,6 +243,6 @@ def _without(node: Node, paths: Iterable[Path], incomplete: list[Node]) -> Node:
     if not is_mapping:
         kept = list(kept.values())
     rest_of_it = Node(kept, node.mark)
-    if len(kept) < len(node.value) or any(node is known for known in incomplete):
-        incomplete.append(rest_of_it)
+    if len(kept) < len(node.value) or id(node) in incomplete:
+        incomplete[id(rest_of_it)] = rest_of_it
     return rest_of_it

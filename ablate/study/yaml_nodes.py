@@ -9,7 +9,7 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -31,8 +31,7 @@ _NO_REUSE = (
 
 _Loader: type[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-# YAML 1.2's core schema: `no` is a string and 1e-9 a number. PyYAML follows YAML 1.1, where it is
-# the reverse.
+# YAML 1.2's core schema: `no` is a string and 1e-9 a number; in PyYAML (1.1) the reverse.
 _NULL = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
@@ -54,10 +53,12 @@ class Mark:
         return f"{self.source}:{self.line}:{self.column}" if self.line else self.source
 
     def error_line(self, message: str) -> str:
-        """One line with this position and a message; line breaks and control characters are
-        escaped.
-        """
+        """One line with this position and a message; control characters are escaped."""
         return printable(f"{self}: {ellipsis(message, MAX_MESSAGE)}")
+
+    def error(self, message: str) -> StudyError:
+        """The error at this position."""
+        return StudyError(self.error_line(message))
 
 
 Report = Callable[[Mark, str], None]  # receives the position and the message of an error
@@ -65,9 +66,7 @@ Report = Callable[[Mark, str], None]  # receives the position and the message of
 
 @dataclass(frozen=True)
 class Node:
-    """A value and its position. `value` is a scalar, a list of nodes, or a dict of key -> (key's
-    position, node).
-    """
+    """A scalar, a list of nodes, or a dict of key -> (key's position, node); and its position."""
 
     value: Any
     mark: Mark
@@ -88,13 +87,22 @@ class Node:
         for key, (mark, node) in self.value.items():
             yield key, mark, node
 
+    def fields(self) -> dict[str, Node]:
+        """The values of a mapping by key."""
+        return {key: node for key, (_, node) in self.value.items()}
+
     def to_python(self) -> Any:
         """The value without positions, as dicts, lists and scalars."""
         if isinstance(self.value, dict):
-            return {key: node.to_python() for key, (_, node) in self.value.items()}
+            return plain_values(self.fields())
         if isinstance(self.value, list):
-            return [node.to_python() for node in self.value]
+            return list(map(Node.to_python, self.value))
         return self.value
+
+
+def plain_values(nodes: Mapping[str, Node]) -> dict[str, Any]:
+    """Values without positions, by key."""
+    return {key: node.to_python() for key, node in nodes.items()}
 
 
 def read_file(path: Path) -> str:
@@ -106,30 +114,26 @@ def read_file(path: Path) -> str:
     mark = Mark(str(path))
     try:
         if path.is_dir():
-            raise StudyError(mark.error_line("is a folder; expected a YAML file"))
+            raise mark.error("is a folder; expected a YAML file")
         with path.open("rb") as file:
             content = file.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise StudyError(mark.error_line(f"no such file{nearest_study(path)}")) from None
+        raise mark.error(f"no such file{nearest_study(path)}") from None
     except OSError as error:
-        raise StudyError(mark.error_line(f"cannot be read: {error.strerror}")) from None
+        raise mark.error(f"cannot be read: {error.strerror}") from None
     if len(content) > MAX_BYTES:
-        raise StudyError(mark.error_line(f"is too large; at most {MAX_BYTES:,} bytes"))
+        raise mark.error(f"is too large; at most {MAX_BYTES:,} bytes")
     try:
         if _is_utf16(content):
-            raise StudyError(
-                Mark(str(path), 1, 1).error_line("is UTF-16, not UTF-8; save the file as UTF-8")
-            )
+            raise Mark(str(path), 1, 1).error("is UTF-16, not UTF-8; save the file as UTF-8")
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise StudyError(Mark(str(path), line, 1).error_line("is not valid UTF-8")) from None
+        raise Mark(str(path), line, 1).error("is not valid UTF-8") from None
 
 
 def _is_utf16(content: bytes) -> bool:
-    """Whether text begins with the mark of UTF-16, or has a NUL in every second byte as Latin
-    letters have there.
-    """
+    """Whether text has the mark of UTF-16, or a NUL in every second byte, as Latin letters have."""
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return True
     low, high = content[0:64:2], content[1:64:2]
@@ -137,15 +141,12 @@ def _is_utf16(content: bytes) -> bool:
 
 
 def nearest_study(path: Path) -> str:
-    """Return `; did you mean "m30k.yaml"?` for the YAML file beside `path` with the most similar
-    name, or "".
-    """
+    """Return `; did you mean "m30k.yaml"?` for the YAML file beside `path` that is meant, or ""."""
     return did_you_mean_path(path, lambda file: file.suffix in (".yaml", ".yml"))
 
 
 def parse_yaml(text: str, source: str, loader: type[Any] | None = None) -> Node:
-    """Parse YAML text; `source` names it in error messages, and `loader` is one of PyYAML's
-    (default: the fastest).
+    """Parse YAML text; `source` names it in messages, `loader` is one of PyYAML's.
 
     Raises:
         StudyError: the text is not YAML, or uses a feature that studies do not have.
@@ -154,24 +155,21 @@ def parse_yaml(text: str, source: str, loader: type[Any] | None = None) -> Node:
         return _Composer((loader or _Loader)(text), source).document()
     except yaml.MarkedYAMLError as error:
         if error.problem == "exceeded maximum nesting depth" and loader is None:
-            # libyaml 0.2.6 reads ahead and refuses 1000 levels before it yields the 13th. PyYAML's
-            # own parser does not.
+            # libyaml 0.2.6 reads ahead and refuses 1000 levels early; PyYAML's own parser does not.
             return parse_yaml(text, source, yaml.SafeLoader)
         position = error.problem_mark or error.context_mark
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":
-            raise StudyError(mark.error_line("not valid YAML: a tab; indent with spaces")) from None
+            raise mark.error("not valid YAML: a tab; indent with spaces") from None
         raise StudyError(_invalid(error, mark)) from None
     except (yaml.YAMLError, UnicodeError) as error:  # a character that YAML or UTF-8 does not allow
         before = text.encode(errors="replace")[: getattr(error, "position", 0)]
         mark = Mark(source, before.count(b"\n") + 1, 1)
-        raise StudyError(mark.error_line(f"not valid YAML: {str(error).splitlines()[0]}")) from None
+        raise mark.error(f"not valid YAML: {str(error).splitlines()[0]}") from None
 
 
 def _invalid(error: yaml.MarkedYAMLError, mark: Mark) -> str:
-    """Error line for text that is not YAML: at a key without a colon, or with the line where its
-    mapping begins.
-    """
+    """Error line for text that is not YAML: at a key without a colon, or at the fault."""
     start = error.context_mark
     if start and error.problem == "could not find expected ':'":
         where = Mark(mark.source, start.line + 1, start.column + 1)
@@ -197,10 +195,8 @@ class _Composer:
     def document(self) -> Node:
         self.loader.get_event()  # the start of the stream
         if self.loader.check_event(yaml.StreamEndEvent):
-            raise StudyError(
-                Mark(self.source, 1, 1).error_line(
-                    "is empty; `ablate init` writes a study to start from"
-                )
+            raise Mark(self.source, 1, 1).error(
+                "is empty; `ablate init` writes a study to start from"
             )
         self.loader.get_event()  # the start of the document
         node = self.node(0)
@@ -263,7 +259,7 @@ class _Composer:
         return Mark(self.source, event.start_mark.line + 1, event.start_mark.column + 1)
 
     def refuse(self, event: Any, message: str) -> NoReturn:
-        raise StudyError(self.mark(event).error_line(message))
+        raise self.mark(event).error(message)
 
 
 def plain_scalar(text: str) -> str | int | float | bool | None:

@@ -15,10 +15,9 @@ from ablate.config.metrics import PPL, Metric
 from ablate.config.plugins import (
     Reference,
     as_ablate_error,
-    load,
+    load_class,
     load_source,
     parse_reference,
-    without_digest,
 )
 from ablate.config.synthetic_data import Generator, SyntheticData
 from ablate.errors import StoreError, StudyError, listed, unknown_name
@@ -50,17 +49,13 @@ def meaning_of(field: str) -> str:
 def task_of(name: str, sources: Path) -> Task:
     """The task of a run, by its name or by a reference to a class.
 
-    Args:
-        name: such as `translation`, or `module:Class@digest`.
-        sources: folder of plug-in sources, `<digest>.py`.
-
     Raises:
         StoreError: the task is unknown, or its source is missing or has another hash.
         StudyError: the class is not a complete Task, or its module fails to load.
     """
     plugin = parse_reference(name)
     if plugin is not None:
-        return _instance(plugin, load(plugin, sources, Task))  # type: ignore[type-abstract]
+        return _instance(plugin, load_class(plugin, sources, Task))  # type: ignore[type-abstract]
     if name not in TASKS:
         raise StoreError(f'task "{name}" is not known to this version of ablate: {listed(TASKS)}')
     return TASKS[name]
@@ -82,7 +77,7 @@ def _instance(plugin: Reference, cls: type[Task]) -> Task:
     except Exception as error:  # a missing method, for one
         raise as_ablate_error(plugin, error) from None
     for fault in _faults(task):
-        raise StudyError(f"{without_digest(str(plugin))}: {fault}")
+        raise StudyError(f"{plugin.written}: {fault}")
     return task
 
 

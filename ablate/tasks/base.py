@@ -61,9 +61,7 @@ class OutputTerms(NamedTuple):
 
 @dataclass(frozen=True)
 class Sample:
-    """An item of the test split: its number from 1, and its texts by name, such as ("source", "Ein
-    Hund.").
-    """
+    """An item of the test split: its number from 1, its texts by name: ("source", "Ein Hund.")."""
 
     number: int
     texts: tuple[tuple[str, str], ...]
@@ -160,9 +158,7 @@ class Task(ABC):
     def describe(
         self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
     ) -> str | None:
-        """Description of a metric for the legend, if the study determines it; None if each score
-        has a signature.
-        """
+        """Description of a metric for the legend; None if each score has a signature."""
         unit = self.units.get(metric.name)
         if unit is None:
             return None
@@ -198,14 +194,11 @@ class Task(ABC):
         return prepare(data, folder, corpora, log)
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The items of `train` or `dev` that training uses, such as sentence pairs, or contexts of
-        a text.
-        """
+        """The items of `train` or `dev` for training: sentence pairs, or contexts of a text."""
         return corpus.split(split)
 
     def at_step(self, split: Split, seed: int, step: int) -> Split:
-        """The training items as a step uses them, of the same lengths; for a task that changes them
-        from step to step.
+        """The training items as a step uses them, of the same lengths; by default, as they are.
 
         The result must follow from the arguments alone, so that a resumed run trains on the same
         items.
@@ -285,8 +278,7 @@ class Task(ABC):
         device: torch.device,
         after_batch: Callable[[], None] = lambda: None,
     ) -> list[str] | None:
-        """Predictions for the test split, one line of text for each item; None if the task predicts
-        nothing.
+        """Predictions for the test split, a line for each item; None if the task has none.
 
         `after_batch` is called after each batch, and may raise to stop.
         """
@@ -301,9 +293,7 @@ class Task(ABC):
     # Scores
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score predictions for the test split in one of `prediction_metrics`, also on resampled
-        test sets.
-        """
+        """Score predictions in one of `prediction_metrics`, also on resampled test sets."""
         raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
@@ -325,7 +315,5 @@ class Task(ABC):
         return metric.item == self.prediction_metrics[0].item
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
-        """The texts of some items of the test split, as a report shows them beside the
-        predictions.
-        """
+        """The texts of some items of the test split, for a report with the predictions."""
         yield from ()

@@ -5,8 +5,7 @@ Import this module inside a task's methods: the module of a task is loaded to re
 needs no torch.
 """
 
-from ablate.data.batches import Batch as PairBatch
-from ablate.data.batches import collate, pad
+from ablate.data.batches import PairBatch, collate, pad
 from ablate.decoding import translate
 from ablate.metrics.resampling import measure
 

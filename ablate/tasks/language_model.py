@@ -1,6 +1,4 @@
-"""Language models: a text as a stream of tokens, each predicted from those before it; bits per
-byte.
-"""
+"""Language models: each token of a text is predicted from those before it; bits per byte."""
 
 from __future__ import annotations
 
@@ -160,18 +158,18 @@ class LanguageModel(TextTask):
         """Score the test split or a probe, also on resampled items."""
         if not self.metrics[metric].is_probe:
             return super().measure(metric, self.of_items(predictions), corpus)
-        from ablate.metrics.probes import measure
+        from ablate.metrics.probes import measure_probe
 
         split = MINIMAL_PAIRS if metric == PAIRS_RIGHT.name else "test"
-        return measure(metric, predictions, str(corpus.manifest.data[split]))
+        return measure_probe(metric, predictions, str(corpus.manifest.data[split]))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each block, or each item of a probe."""
         if not self.metrics[metric].is_probe:
             return super().measure_items(metric, self.of_items(predictions), corpus)
-        from ablate.metrics.probes import item_scores
+        from ablate.metrics.probes import probe_scores
 
-        return item_scores(metric, predictions)
+        return probe_scores(metric, predictions)
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

@@ -1,6 +1,4 @@
-"""Masked language models: tokens of a context that the model cannot read, predicted from all others
-(BERT).
-"""
+"""Masked language models: tokens that the model cannot read, predicted from all others."""
 
 from __future__ import annotations
 
@@ -21,14 +19,12 @@ if TYPE_CHECKING:
     from ablate.data.masking import MaskedContexts, Masking
     from ablate.metrics.blocks import Blocks, TokenScores
 
-# Of the dev split during training, whatever a row's evaluation is: early stopping must not depend
-# on it.
+# Of dev during training, whatever a row's evaluation is, so that early stopping is the same.
 DEV_MASK_RATE, DEV_MASK_SEED = 0.15, 1
 
 
 class MaskedLanguageModel(TextTask):
-    """Predict masked tokens; scored by their loss and accuracy under masks that are the same for
-    all rows.
+    """Predict masked tokens; scored by loss and accuracy under the same masks for all rows.
 
     The masks of training change with every step (RoBERTa; Liu et al., 2019). In evaluation every
     chosen token is read as the mask.
@@ -46,9 +42,7 @@ class MaskedLanguageModel(TextTask):
     exported_as = "masked"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The contexts that are trained on, whose masks `at_step` sets; of dev, all contexts with
-        fixed masks.
-        """
+        """The contexts that are trained on, with masks from `at_step`; of dev, with fixed ones."""
         from ablate.data.masking import MaskedContexts, Masking
 
         contexts = self.training_contexts(corpus, split, config)

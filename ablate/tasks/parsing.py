@@ -1,6 +1,4 @@
-"""Constituency parsing: sentences and linearized trees (section 6.3; Vinyals et al., 2015), bracket
-F1.
-"""
+"""Constituency parsing: sentences and linearized trees (6.3; Vinyals et al., 2015)."""
 
 from __future__ import annotations
 
@@ -62,9 +60,10 @@ class Parsing(SequenceToSequence):
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score trees as EVALB does, also on resampled test sets."""
-        from ablate.metrics.bracketing import measure
+        from ablate.metrics.bracketing import measure_trees
 
-        return measure(metric, predictions, *_references(corpus), str(corpus.manifest.data["test"]))
+        split = str(corpus.manifest.data["test"])
+        return measure_trees(metric, predictions, *_references(corpus), split)
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each tree alone."""

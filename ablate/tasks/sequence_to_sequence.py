@@ -1,6 +1,4 @@
-"""The common part of tasks that read one text and predict another: batches, the loss, beam
-search.
-"""
+"""The common part of tasks that read one text and predict another."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from ablate.tasks.base import OutputTerms, Sample, Task
 if TYPE_CHECKING:
     import torch
 
-    from ablate.data.batches import Batch
+    from ablate.data.batches import PairBatch
     from ablate.data.corpus import Corpus, Split
     from ablate.decoding.translate import Constrain
     from ablate.model import Transformer
@@ -22,8 +20,7 @@ if TYPE_CHECKING:
 
 
 class SequenceToSequence(Task):
-    """Read one text field and predict another, by default the first and the second of the data
-    settings.
+    """Read one text field and predict another, by default the first and the second of the data.
 
     `ablate translate` and `ablate attention` work with the runs of every task that derives from
     this class.
@@ -64,13 +61,13 @@ class SequenceToSequence(Task):
         """Target tokens, end marks included."""
         return int(split[self.target].lengths[items].sum())
 
-    def collate(self, split: Split, items: Indices) -> Batch:
+    def collate(self, split: Split, items: Indices) -> PairBatch:
         """Pad source and target."""
         from ablate.data.batches import collate
 
         return collate(split, items, self.source, self.target)
 
-    def output_terms(self, model: Transformer, batch: Batch) -> OutputTerms:
+    def output_terms(self, model: Transformer, batch: PairBatch) -> OutputTerms:
         """Run encoder and decoder; keep the states of target tokens."""
         states = batch.at_targets(model(batch.source, batch.target_in))
         return OutputTerms(model.output_states(states), model.output_matrix, batch.targets)
@@ -94,12 +91,7 @@ class SequenceToSequence(Task):
         )
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
-        """Return a function that makes the constraint of each batch; None if any token may follow.
-
-        Args:
-            corpus: with the vocabulary of the target.
-            decoding: of a row.
-        """
+        """Return what makes the constraint of each batch; None if any token may follow."""
         return None
 
     def as_read(self, text: str) -> str:

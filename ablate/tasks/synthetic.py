@@ -115,8 +115,7 @@ class Synthetic(Task):
         """
         import numpy as np
 
-        from ablate.data.batches import Batch as PairBatch
-        from ablate.data.batches import pad
+        from ablate.data.batches import PairBatch, pad
         from ablate.data.contexts import ContextBatch
 
         inputs, targets = _items(split).draw(np.asarray(items))
@@ -192,15 +191,15 @@ class Synthetic(Task):
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Loss or accuracy of the answers, also on resampled test sets."""
-        from ablate.metrics.answers import measure
+        from ablate.metrics.answers import measure_answers
 
-        return measure(metric, predictions)
+        return measure_answers(metric, predictions)
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Loss or accuracy of the answers of each item."""
-        from ablate.metrics.answers import item_scores
+        from ablate.metrics.answers import answer_scores
 
-        return item_scores(metric, predictions)
+        return answer_scores(metric, predictions)
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Some items in words."""

@@ -1,6 +1,4 @@
-"""Check a user's own task on two items of its corpus, and its metrics, before anything is trained
-with it.
-"""
+"""Check a user's own task on two items of its corpus, and its metrics, before training."""
 
 from __future__ import annotations
 
@@ -11,9 +9,8 @@ import numpy as np
 import torch
 
 from ablate.config import RowConfig
-from ablate.config.plugins import Reference, describe, place_of
+from ablate.config.plugins import OwnClassFault, Reference, faults_of
 from ablate.data.corpus import Corpus, Split
-from ablate.errors import AblateError, StudyError
 from ablate.formatting import plural
 from ablate.model import Transformer, build
 from ablate.store.records import Measurement
@@ -24,36 +21,18 @@ _AMONG = 1000  # items of the training split, from which the two are taken
 _TOLERANCE = 1e-3  # relative; padding changes the last digits of a sum
 
 
-class _Fault(Exception):  # noqa: N818
-    """A fault of a task; `methods` may be the cause, the likeliest first."""
-
-    def __init__(self, text: str, *methods: str) -> None:
-        super().__init__(text)
-        self.text, self.methods = text, methods
-
-
 def check_task(
     task: Task, plugin: Reference, corpus: Corpus, config: RowConfig, sources: Path
 ) -> None:
-    """Compare a batch of two items of different lengths with each item alone, in a model of one
-    layer; score texts.
+    """Compare a batch of two items with each item alone, in a model of one layer; score texts.
 
     A step may be split into micro-batches, so the loss and the number of targets must be sums over
     the items.
 
-    Args:
-        task: made from the class.
-        plugin: the pinned reference to it.
-        corpus: of the study.
-        config: of a row.
-        sources: folder with the sources of the run's own classes.
-
     Raises:
         StudyError: the loss is no sum, padding is counted, or a method fails; with file and line.
     """
-    source = (sources / plugin.file).read_bytes()
-    name = f"{plugin.module}:{plugin.name}"
-    try:
+    with faults_of([plugin], sources):
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
         small = config.model_copy(
             update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None}
@@ -62,13 +41,6 @@ def check_task(
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
         _check_scores(task, corpus)
-    except AblateError:
-        raise
-    except _Fault as fault:
-        method = next((each for each in fault.methods if each in vars(type(task))), "")
-        raise StudyError(f"{place_of(plugin, source, method)}: {name}: {fault.text}") from None
-    except Exception as error:
-        raise StudyError(describe([plugin], error, place_of(plugin, source))) from None
 
 
 def _check(task: Task, model: Transformer, split: Split, label_smoothing: float) -> None:
@@ -76,14 +48,14 @@ def _check(task: Task, model: Transformer, split: Split, label_smoothing: float)
     together = _measure(task, model, split, pair, label_smoothing)
     first, second = (_measure(task, model, split, [item], label_smoothing) for item in pair)
     if together.targets != first.targets + second.targets:
-        raise _Fault(
+        raise OwnClassFault(
             f"n_targets counts {together.targets} targets of two items, and {first.targets} + "
             f"{second.targets} of each alone: padding is no target",
             "n_targets",
         )
     total = first.loss + second.loss
     if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault too
-        raise _Fault(
+        raise OwnClassFault(
             f"the loss of two items is {together.loss:.4g}, and {first.loss:.4g} + "
             f"{second.loss:.4g} of each alone: it "
             "must be the sum over the targets, without padding and without a mean",
@@ -106,13 +78,13 @@ def _measure(
     result: object = task.loss_terms(model, batch, label_smoothing)
     if not isinstance(result, tuple) or len(result) != 2:
         hint = "; is a return missing?" if result is None else ""
-        raise _Fault(
+        raise OwnClassFault(
             f"loss_terms returns {type(result).__name__}, not (loss, number of targets){hint}",
             "loss_terms",
         )
     for given, method in ((batch.tokens, "collate"), (result[1], "loss_terms")):
         if given != targets:
-            raise _Fault(
+            raise OwnClassFault(
                 f"n_targets counts {targets} targets, and {method} {given}: padding is no target",
                 "n_targets",
                 method,
@@ -127,13 +99,11 @@ def _check_outputs(task: Task, model: Transformer, split: Split, pair: list[int]
     counts = len(terms.states), len(terms.targets), batch.tokens
     if len(set(counts)) > 1:
         text = "output_terms has {} states and {} targets for {} target tokens".format(*counts)
-        raise _Fault(text, "output_terms", "collate")
+        raise OwnClassFault(text, "output_terms", "collate")
 
 
 def _check_scores(task: Task, corpus: Corpus) -> None:
-    """Score empty texts, which beam search may return; the predictions of other tasks have a format
-    of their own.
-    """
+    """Score empty texts, which beam search may return; other predictions have their own format."""
     if not isinstance(task, SequenceToSequence):
         return
     texts = [""] * task.n_predictions(corpus)
@@ -141,14 +111,14 @@ def _check_scores(task: Task, corpus: Corpus) -> None:
         items: object = task.measure_items(metric.name, texts, corpus)
         if not isinstance(items, list) or len(items) != len(texts):
             given = plural(len(items), "score") if isinstance(items, list) else type(items).__name__
-            raise _Fault(
+            raise OwnClassFault(
                 f"measure_items returns {given} for {plural(len(texts), 'prediction')} in "
                 f"{metric.name}, not a list with one score for each",
                 "measure_items",
             )
         whole: object = task.measure(metric.name, texts, corpus)
         if not isinstance(whole, Measurement):
-            raise _Fault(
+            raise OwnClassFault(
                 f"measure returns {type(whole).__name__} in {metric.name}, not a Measurement",
                 "measure",
             )

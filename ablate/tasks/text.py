@@ -1,6 +1,4 @@
-"""Base of language models, masked or not: a text as a stream of tokens, its contexts, and its
-blocks of bytes.
-"""
+"""Base of language models, masked or not: a stream of tokens, its contexts and its blocks."""
 
 from __future__ import annotations
 
@@ -179,9 +177,9 @@ class TextTask(Task):
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score the test split, also on resampled blocks."""
-        from ablate.metrics.blocks import measure
+        from ablate.metrics.blocks import measure_blocks
 
-        return measure(metric, predictions, str(corpus.manifest.data["test"]))
+        return measure_blocks(metric, predictions, str(corpus.manifest.data["test"]))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each block."""

@@ -64,9 +64,9 @@ class Translation(SequenceToSequence):
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score translations with sacreBLEU, also on resampled test sets."""
-        from ablate.metrics.sacrebleu import measure
+        from ablate.metrics.sacrebleu import measure_translations
 
-        return measure(metric, predictions, corpus.text("test", "target"))
+        return measure_translations(metric, predictions, corpus.text("test", "target"))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each translation alone with sacreBLEU."""

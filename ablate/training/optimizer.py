@@ -17,7 +17,7 @@ from ablate.config import RowConfig
 from ablate.config.parametrization import factors
 from ablate.config.plugins import (
     is_own,
-    load,
+    load_class,
     parse_import,
     parse_reference,
     without_digest,
@@ -193,7 +193,7 @@ class OwnOptimizer(Optimizer):
         plugin = parse_reference(config.optimizer)
         arguments: dict[str, Any] = {}
         if plugin is not None:
-            kind = load(plugin, sources, torch.optim.Optimizer)
+            kind = load_class(plugin, sources, torch.optim.Optimizer)
         else:
             imported = parse_import(config.optimizer)
             assert imported is not None

@@ -38,7 +38,7 @@ def check_own_training(config: RowConfig, sources: Path) -> None:
         plugin = parse_reference(value)
         where = f"{field}={value}"
         if plugin is not None:
-            where = f"{plugin.written_file}: {plugin.module}:{plugin.name}"
+            where = f"{plugin.written_file}: {plugin.written}"
         try:
             fault = check(config, sources)
         except Exception as error:

@@ -37,7 +37,9 @@ def results(tmp_path):
     results.corpus(["a", "b", "c"], REFERENCES)
     for label, lines in (("base", BASE), ("A h=1", ROW)):
         for seed in (1, 2):
-            results.done(label, seed, 5.0, sacrebleu.measure("bleu", lines, REFERENCES).value)
+            results.done(
+                label, seed, 5.0, sacrebleu.measure_translations("bleu", lines, REFERENCES).value
+            )
             results.translated(label, seed, lines)
     return results
 
@@ -52,9 +54,11 @@ def test_predictions_are_scored_in_every_metric_of_the_study(results):
     score_missing(results.study, results.results, lambda done, total: calls.append((done, total)))
     assert calls == [(0, 4), (1, 4), (2, 4), (3, 4), (4, 4)]
     for name in ("bleu", "chrf"):
-        assert cached(results, "base")[name] == sacrebleu.measure(name, BASE, REFERENCES)
+        assert cached(results, "base")[name] == sacrebleu.measure_translations(
+            name, BASE, REFERENCES
+        )
     row = results.table().rows[1]
-    assert row.scores["chrf"].mean == sacrebleu.measure("chrf", ROW, REFERENCES).value
+    assert row.scores["chrf"].mean == sacrebleu.measure_translations("chrf", ROW, REFERENCES).value
     assert row.verdicts["bleu"].bootstrap.p < 1
     assert (
         "chrF2" in results.table().signatures["chrf"][0]
@@ -151,7 +155,9 @@ def test_nothing_is_scored_from_references_that_are_not_those_of_the_corpus(resu
     assert cached(results, "base") == {}
     path.write_bytes(whole)
     assert score_missing(results.study, results.results) == []
-    assert cached(results, "base")["chrf"] == sacrebleu.measure("chrf", BASE, REFERENCES)
+    assert cached(results, "base")["chrf"] == sacrebleu.measure_translations(
+        "chrf", BASE, REFERENCES
+    )
 
 
 @pytest.mark.parametrize("damage", ["other words", "other lines", "gone", "folder"])
@@ -192,7 +198,9 @@ def test_a_corpus_is_found_by_one_rule_here_and_in_the_shared_folder(
     monkeypatch.setenv("ABLATE_CORPORA", str(tmp_path / "shared"))
     assert results.results.has_corpus(CORPUS)
     assert score_missing(results.study, results.results) == []
-    assert cached(results, "base")["chrf"] == sacrebleu.measure("chrf", BASE, REFERENCES)
+    assert cached(results, "base")["chrf"] == sacrebleu.measure_translations(
+        "chrf", BASE, REFERENCES
+    )
     (tmp_path / "shared").mkdir()
     results.results.corpus(CORPUS).rename(tmp_path / "shared" / CORPUS)
     (results.results.root / "corpora" / CORPUS).mkdir()  # without a manifest it is not a corpus

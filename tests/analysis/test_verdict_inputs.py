@@ -61,7 +61,9 @@ def test_the_interval_of_the_test_set_has_the_sign_of_row_minus_base(tmp_path, b
     results.corpus(["a"] * len(REFERENCES), REFERENCES)
     for label, lines in (("base", base), ("A h=1", row)):
         for seed in (1, 2):
-            results.done(label, seed, 5.0, sacrebleu.measure("bleu", lines, REFERENCES).value)
+            results.done(
+                label, seed, 5.0, sacrebleu.measure_translations("bleu", lines, REFERENCES).value
+            )
             results.translated(label, seed, lines)
     score_missing(results.study, results.results)
     test = results.table().rows[1].verdicts["bleu"].bootstrap

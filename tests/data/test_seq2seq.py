@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ablate.data.batches import Batch, collate
+from ablate.data.batches import PairBatch, collate
 from ablate.data.tokenizer import BOS, EOS, PAD
 from tests.data.small import split_of, split_of_lengths
 
@@ -54,7 +54,7 @@ def test_bos_and_eos_are_at_the_right_positions(lengths):
 
 def test_all_tensors_of_a_batch_move_to_the_device():
     moved = collate(split_of([[5]], [[7]]), [0], "source", "target").to(torch.device("meta"))
-    assert isinstance(moved, Batch)
+    assert isinstance(moved, PairBatch)
     assert {
         t.device.type for t in (moved.source, moved.target_in, moved.target_out, moved.positions)
     } == {"meta"}

@@ -19,7 +19,7 @@ from ablate.metrics.blocks import (
     block_scores,
     blocks_of,
     masked_lines,
-    measure,
+    measure_blocks,
     text_lines,
 )
 from ablate.tasks import LanguageModel
@@ -112,7 +112,7 @@ def test_a_block_weighs_as_much_as_its_bytes():
     nats = np.where(np.arange(len(ids)) < BLOCK_BYTES, math.log(2), 3 * math.log(2))
     lines = text_lines(TokenScores(np.arange(len(ids)), nats, nats < 0), blocks, "ctx:64|stride:32")
     assert block_scores("bpb", lines) == pytest.approx([1.0, 3.0])
-    measured = measure("bpb", lines, "5%")
+    measured = measure_blocks("bpb", lines, "5%")
     assert measured.value == pytest.approx((BLOCK_BYTES + 30) / (BLOCK_BYTES + 10), rel=1e-6)
     assert measured.signature == f"ctx:64|stride:32|bytes:{BLOCK_BYTES + 10}|split:5%"
     assert set(np.round(measured.resamples, 3)) == {1.0, round(measured.value, 3), 3.0}
@@ -156,7 +156,9 @@ def test_each_block_has_a_line_also_without_masked_or_predicted_tokens():
 
 def test_a_text_is_scored_by_its_masked_tokens_and_not_by_the_mean_of_its_blocks():
     lines = masked_lines(SCORES, BLOCKS, EVALUATION)
-    loss, accuracy = (measure(name, lines, "dev") for name in ("masked_loss", "masked_accuracy"))
+    loss, accuracy = (
+        measure_blocks(name, lines, "dev") for name in ("masked_loss", "masked_accuracy")
+    )
     assert loss.value == pytest.approx(math.fsum(SCORES.nats) / 4)
     assert accuracy.value == pytest.approx(100 * 2 / 4)
     assert loss.signature == accuracy.signature == f"{EVALUATION}|masked:4|split:dev"

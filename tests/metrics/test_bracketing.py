@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ablate.data.trees import linearized
-from ablate.metrics.bracketing import f1, measure, statistics, tree_scores
+from ablate.metrics.bracketing import f1, measure_trees, statistics, tree_scores
 from tests.data.random_trees import perturbed, random_tree, without_tags
 
 EVALB = Path(__file__).with_name("evalb")
@@ -70,7 +70,7 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall():
 def test_scores_of_a_test_set_are_those_of_summed_brackets():
     predictions = ["(S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S", "(NP XX )VP", "(VP XX )VP"]
     sentences, references = [SENTENCE, "a", "b"], [GOLD, "(NP NN )NP", "(NP NN )NP"]
-    scores = {name: measure(name, predictions, sentences, references, "test.ptb") for name in
+    scores = {name: measure_trees(name, predictions, sentences, references, "test.ptb") for name in
               ("f1", "exact_match", "well_formed")}  # fmt: skip
     assert scores["f1"].value == pytest.approx(100 * 2 * 4 / (6 + 5))
     assert scores["exact_match"].value == pytest.approx(100 / 3)

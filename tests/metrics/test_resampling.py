@@ -9,7 +9,7 @@ import pytest
 from sacrebleu.metrics.bleu import BLEU
 
 from ablate.metrics.resampling import measure
-from ablate.metrics.sacrebleu import measure as measure_translations
+from ablate.metrics.sacrebleu import measure_translations
 from ablate.stats.bootstrap import RESAMPLES, RESAMPLING_SEED
 
 

@@ -12,7 +12,7 @@ import sacrebleu
 from sacrebleu.significance import PairedTest
 
 from ablate.config.metrics import TRANSLATION_METRICS
-from ablate.metrics.sacrebleu import measure, sentence_scores
+from ablate.metrics.sacrebleu import measure_translations, sentence_scores
 from ablate.stats.bootstrap import RESAMPLES, paired_bootstrap
 
 REFERENCES = [
@@ -28,7 +28,7 @@ HYPOTHESES = [
 
 
 def bleu(hypotheses, references):
-    return measure("bleu", hypotheses, references)
+    return measure_translations("bleu", hypotheses, references)
 
 
 def test_identical_text_scores_a_hundred():
@@ -55,7 +55,7 @@ def test_bleu_has_its_brevity_penalty_and_other_metrics_have_none():
     }
     assert bleu(["a b c d e f"], ["a b c d e"]).parts == {"brevity_penalty": 1.0}
     assert bleu([""], ["a b"]).parts == {"brevity_penalty": 0.0}
-    assert measure("chrf", ["a b c"], ["a b c d"]).parts == {}
+    assert measure_translations("chrf", ["a b c"], ["a b c d"]).parts == {}
 
 
 def test_bleu_is_computed_on_the_corpus_and_is_not_a_mean_over_sentences():
@@ -164,22 +164,24 @@ def test_chrf_equals_the_formula_of_its_paper(name, word_orders):
     references, *others = systems(30)
     for hypotheses in (*others, references):
         expected = chrf(hypotheses, references, word_orders)
-        assert measure(name, hypotheses, references).value == pytest.approx(expected)
+        assert measure_translations(name, hypotheses, references).value == pytest.approx(expected)
 
 
 def test_ter_counts_edits_and_shifts_per_reference_word():
     """One substitution and one missing word in 4 + 2 words; a phrase that moves is one edit (Snover
     et al., 2006).
     """
-    assert measure("ter", ["a b x d", "e"], ["a b c d", "e f"]).value == pytest.approx(100 * 2 / 6)
-    assert measure("ter", ["d e a b c"], ["a b c d e"]).value == pytest.approx(100 / 5)
+    assert measure_translations("ter", ["a b x d", "e"], ["a b c d", "e f"]).value == pytest.approx(
+        100 * 2 / 6
+    )
+    assert measure_translations("ter", ["d e a b c"], ["a b c d e"]).value == pytest.approx(100 / 5)
 
 
 @pytest.mark.parametrize("name", [metric.name for metric in TRANSLATION_METRICS])
 def test_every_metric_is_sacrebleus_with_its_signature(name):
     expected = MAKERS[name]()
     value = expected.corpus_score(HYPOTHESES, [REFERENCES]).score
-    measured = measure(name, HYPOTHESES, REFERENCES)
+    measured = measure_translations(name, HYPOTHESES, REFERENCES)
     assert measured.value == pytest.approx(value)
     assert measured.signature == str(expected.get_signature())
 
@@ -196,7 +198,10 @@ def test_the_resamples_of_a_pair_of_runs_give_sacrebleus_p_value(name):
         n_samples=RESAMPLES,
     )()
     (result,) = [found for metric, found in ours.items() if metric != "System"]
-    first, second = measure(name, row, references), measure(name, base, references)
+    first, second = (
+        measure_translations(name, row, references),
+        measure_translations(name, base, references),
+    )
     found = paired_bootstrap(first.value - second.value, [(first.resamples, second.resamples)])
     differences = [abs(a - b) for a, b in zip(first.resamples, second.resamples, strict=True)]
     beyond = sum(d - statistics.fmean(differences) > abs(found.difference) for d in differences)
@@ -207,9 +212,9 @@ def test_the_resamples_of_a_pair_of_runs_give_sacrebleus_p_value(name):
 
 def test_resampled_test_sets_do_not_depend_on_the_block_size(monkeypatch):
     references, base, _ = systems(12)
-    whole = measure("bleu", base, references).resamples
+    whole = measure_translations("bleu", base, references).resamples
     monkeypatch.setattr("ablate.metrics.resampling._BLOCK", 12 * 7)
-    assert measure("bleu", base, references).resamples == whole
+    assert measure_translations("bleu", base, references).resamples == whole
     assert len(whole) == RESAMPLES
 
 

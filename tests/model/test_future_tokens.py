@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
-from ablate.config.cost import Lengths, flops_per_step, hidden_matrices, parameters
+from ablate.config.cost import Lengths, flops_per_step, hidden_weights, parameters
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
 from ablate.model import build
 from ablate.study import read_study
 from ablate.tasks import LanguageModel
-from ablate.training.optimizer import hidden_matrices as names_of_matrices
+from ablate.training.optimizer import hidden_matrices
 from tests.model.small import EOS, SIZES, V, small_model
 
 CAUSAL = {"architecture": "decoder-only", "norm_position": "pre", "label_smoothing": 0.0}
@@ -134,10 +134,10 @@ def test_the_plan_counts_the_parameters_of_heads(fields):
     model = build(config, V, 1)
     assert parameters(config, V) == sum(p.numel() for p in model.parameters())
     named = dict(model.named_parameters())
-    matrices = sum(named[name].numel() for name in names_of_matrices(model))
+    matrices = sum(named[name].numel() for name in hidden_matrices(model))
     convolutions = sum(p.numel() for name, p in named.items() if "convolution" in name)
     tables = sum(named[name].numel() for name in named if "value_parts.0.table" in name)
-    assert hidden_matrices(config) in (matrices, matrices - convolutions, matrices - tables)
+    assert hidden_weights(config) in (matrices, matrices - convolutions, matrices - tables)
 
 
 def test_two_heads_cost_what_two_layers_and_two_more_outputs_do():

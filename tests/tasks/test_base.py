@@ -12,7 +12,7 @@ import torch
 from ablate import tasks as module
 from ablate.config import TranslationData, resolve_row
 from ablate.config.language_data import LanguageData
-from ablate.config.plugins import parse_reference, pin_reference, source_hash
+from ablate.config.plugins import Reference, parse_reference, pin_reference, source_hash
 from ablate.config.resolve import TASK_FIELDS
 from ablate.errors import StoreError, StudyError
 from ablate.tasks import (
@@ -126,7 +126,7 @@ def test_class_attributes_of_a_user_s_task_are_checked(attributes, fault):
 
 
 def test_a_class_that_cannot_be_made_or_has_a_fault_is_refused_with_its_name():
-    plugin = SimpleNamespace(file="mine.py", name="Mine", __str__=lambda: "mine:Mine")
+    plugin = Reference("mine", "Mine")
     faulty = type("Mine", (Classification,), {"default_metrics": ()})
     with pytest.raises(StudyError, match="default_metrics is empty"):
         module._instance(plugin, faulty)
@@ -277,7 +277,7 @@ def test_helpers_of_own_tasks_are_the_functions_of_translation():
     from ablate.decoding import translate as of_translation
     from ablate.metrics import resampling
 
-    assert (PairBatch, collate, pad) == (batches.Batch, batches.collate, batches.pad)
+    assert (PairBatch, collate, pad) == (batches.PairBatch, batches.collate, batches.pad)
     assert (translate, measure) == (of_translation, resampling.measure)
 
 

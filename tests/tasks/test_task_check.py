@@ -8,11 +8,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from ablate.config.plugins import OwnClassFault
 from ablate.errors import StudyError
 from ablate.launch.preparation import prepare_study
 from ablate.store import Results
 from ablate.study import read_study
-from ablate.tasks.task_check import _check, _Fault, _two_items
+from ablate.tasks.task_check import _check, _two_items
 from tests.data.small import split_of
 from tests.tasks.test_own_task import STUDY, write_split
 
@@ -212,6 +213,6 @@ def test_two_items_together_are_compared_with_each_alone(losses, changed, said):
     if said is None:
         _check(task, "model", SPLIT, 0.1)
         return
-    with pytest.raises(_Fault) as caught:
+    with pytest.raises(OwnClassFault) as caught:
         _check(task, "model", SPLIT, 0.1)
     assert caught.value.text.startswith(said)
