@@ -13,7 +13,7 @@ from ablate.streams import echo
 
 if TYPE_CHECKING:
     from ablate.analysis.table import Table
-    from ablate.page.page import Attention, Sample
+    from ablate.page.page import Attention, Example
     from ablate.study import Study
 
 EXAMPLE = "ablate report study.yaml --figures figures"
@@ -95,7 +95,7 @@ def _refuse_unwritable(out: Path | None, study: Study) -> None:
         raise UsageError(f"--out {out}: is the study itself; choose another name")
 
 
-def _samples(table: Table, root: Results, count: int) -> list[Sample]:
+def _samples(table: Table, root: Results, count: int) -> list[Example]:
     """Samples, if the one corpus of the results is there: several have none in common."""
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
         return []

@@ -211,8 +211,8 @@ _BOOLEANS = {
 _UNITS = {"k": 1e3, "m": 1e6, "%": 0.01}
 
 
-def value_text(value: Any, limit: int = 60) -> str:
-    """A value for an error message: strings in quotes, and at most `limit` characters."""
+def value_text(value: Any) -> str:
+    """A value for an error message: strings in quotes, and at most 60 characters."""
     if value is None or isinstance(value, bool):
         return setting_text(value, unset="null")
-    return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), limit)
+    return ellipsis(f'"{value}"' if isinstance(value, str) else repr(value), 60)

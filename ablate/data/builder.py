@@ -207,12 +207,9 @@ class CorpusBuilder:
         read = TrainingText.read(self.folder / _READ)
         if read is None:
             read = self.form.learn(self._models)
-            read = TrainingText(
-                pairs=read.pairs,
-                left_out=read.left_out,
-                repaired=self._repaired(self.sources),
-                noticed=[*self._checked("dev"), *self._checked("test"), *read.noticed],
-            )
+            noticed = [*self._checked("dev"), *self._checked("test"), *read.noticed]
+            of_reading = {"repaired": self._repaired(self.sources), "noticed": noticed}
+            read = read.model_copy(update=of_reading)
             read.write(self.folder / _READ)
         for split in self.sources:
             if split != "train":

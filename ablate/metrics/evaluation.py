@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import numpy as np
@@ -30,7 +30,8 @@ def score_batches(
         score: scores of a batch. Several ranks call it for different batches.
         device: of the model.
     """
-    for size in _halved(EVAL_TOKENS):
+    size = EVAL_TOKENS
+    while True:
         scores = None
         try:
             scores = _scores(batches(size), score)
@@ -41,7 +42,7 @@ def score_batches(
             assert scores is not None
             return _of_all_ranks(scores)
         release_cached_memory(device)  # outside of the handler, whose traceback keeps tensors alive
-    raise AssertionError("the smallest size returns or raises")
+        size //= 2
 
 
 @torch.no_grad()
@@ -63,10 +64,3 @@ def _of_all_ranks(own: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float6
         return list(own.values())
     lists = all_items([(number, scores.tolist()) for number, scores in own.items()])
     return [np.array(scores, dtype=np.float64) for scores in lists]
-
-
-def _halved(size: int) -> Iterator[int]:
-    yield size
-    while size > FEWEST_EVAL_TOKENS:
-        size //= 2
-        yield size

@@ -47,7 +47,7 @@ def page(
     table: Table,
     results: Results,
     curves: Sequence[Curve],
-    samples: Sequence[Sample],
+    samples: Sequence[Example],
     attention: Attention | None = None,
 ) -> str:
     """Return the text of the page."""
@@ -175,7 +175,7 @@ def _runs(table: Table, published: TableProvenance) -> list[RunLine]:
 
 
 @dataclass(frozen=True)
-class Sample:
+class Example:
     """One item of the test set.
 
     number: of the item, from 1.
@@ -196,7 +196,7 @@ class Sample:
         return dict(self.given).get("reference")
 
 
-def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Sample]:
+def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[Example]:
     """Return `count` items of the test split, spread evenly over it, with the predictions of each
     row's first seed.
 
@@ -210,7 +210,7 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
             generated[row.row.label] = decoding.generated
     if any(generated.values()):
         longest = max(map(len, generated.values()))
-        return [Sample(i + 1, (), _predictions(generated, i)) for i in range(min(count, longest))]
+        return [Example(i + 1, (), _predictions(generated, i)) for i in range(min(count, longest))]
     task, total, metric = table.study.task, table.study.task.n_predictions(corpus), table.of_items
     texts: dict[str, Sequence[str]] = {}
     for row in table.rows:
@@ -226,7 +226,7 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     for i, item in zip(picked, task.samples(corpus, picked), strict=True):
         of_item = tuple(number(of_row[i], metric.digits) for of_row in scores)
         title = metric.title if scores else ""
-        shown.append(Sample(item.number, item.texts, _predictions(texts, i), of_item, title))
+        shown.append(Example(item.number, item.texts, _predictions(texts, i), of_item, title))
     return shown
 
 

@@ -21,13 +21,13 @@ from ablate.config.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAI
 from ablate.config.plugins import parse_reference
 from ablate.errors import listed
 from ablate.store.records import Measurement
-from ablate.tasks.text import TextTask, contexts_of, defaults_of
+from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:
     import torch
 
     from ablate.data.contexts import Contexts
-    from ablate.data.corpus import Corpus, Split
+    from ablate.data.corpus import Corpus
     from ablate.metrics.blocks import Blocks, TokenScores
     from ablate.model import Transformer
 
@@ -65,7 +65,7 @@ class LanguageModel(TextTask):
         assert isinstance(data, LanguageData)
         if config.context is None:
             return
-        context, stride = _evaluation(config)
+        context, stride = evaluated(config)
         if stride > context:
             yield (
                 f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
@@ -92,7 +92,7 @@ class LanguageModel(TextTask):
         yield from super().check_metrics(metrics, data, config)
         if config.context is None:
             return
-        context, _ = _evaluation(config)
+        context, _ = evaluated(config)
         name = "eval_context" if config.eval_context else "context"
         for metric in metrics:
             # Of a sequence of one token, the repetition has nothing to predict.
@@ -100,18 +100,10 @@ class LanguageModel(TextTask):
             if needed > context:
                 yield f"{name}={context} is too short for metric {metric}, which needs {needed}"
 
-    def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
-        """The contexts that are trained on; of dev, those that score each token once."""
-        return self.training_contexts(corpus, split, config).as_split()
-
     def evaluation(self, config: RowConfig) -> str:
         """Tokens that predict a token, and tokens scored in each context."""
-        context, stride = _evaluation(config)
+        context, stride = evaluated(config)
         return f"ctx:{context}|stride:{stride}"
-
-    def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
-        """Contexts that score each token of a split once."""
-        return contexts_of(corpus, split, *_evaluation(config), score_once=True)
 
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """The negative log-likelihood of each block."""
@@ -140,7 +132,7 @@ class LanguageModel(TextTask):
         if not config.probes:
             return lines
         lines += probes.probe_lines(scores, contexts, blocks, evaluation)
-        (context, stride), V = _evaluation(config), corpus.tokenizer.vocab_size
+        (context, stride), V = evaluated(config), corpus.tokenizer.vocab_size
         sequences, length = probes.repeated_sequences(V, context)
         if length > 1:
             lines += probes.sequence_lines(scored(sequences), length, V)
@@ -185,10 +177,3 @@ class LanguageModel(TextTask):
 
 def _is_own(task: type[TextTask], method: str) -> bool:
     return getattr(task, method) is not getattr(LanguageModel, method)
-
-
-def _evaluation(config: RowConfig) -> tuple[int, int]:
-    """Tokens that predict a token of an evaluation, and tokens scored in each context."""
-    context = config.eval_context or config.context
-    assert context is not None
-    return context, config.eval_stride or context

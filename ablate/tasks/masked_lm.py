@@ -12,7 +12,7 @@ from ablate.config.language_data import (
     MaskSettings,
 )
 from ablate.config.metrics import MASKED_ACCURACY, MASKED_LOSS
-from ablate.tasks.text import TextTask, contexts_in, contexts_of, defaults_of
+from ablate.tasks.text import TextTask, contexts_in, defaults_of, evaluated
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus, Split
@@ -45,7 +45,7 @@ class MaskedLanguageModel(TextTask):
         """The contexts that are trained on, with masks from `at_step`; of dev, with fixed ones."""
         from ablate.data.masking import MaskedContexts, Masking
 
-        contexts = self.training_contexts(corpus, split, config)
+        contexts = contexts_in(super().items(corpus, split, config))
         key: tuple[int, ...]
         masking, key = _evaluated(DEV_MASK_RATE), (DEV_MASK_SEED,)
         if split == "train":
@@ -64,16 +64,14 @@ class MaskedLanguageModel(TextTask):
     def evaluation(self, config: RowConfig) -> str:
         """The contexts and the masks: `ctx:64|rate:0.15|of:tokens|seed:1`."""
         of = "words" if config.eval_whole_word else "tokens"
-        context = config.eval_context or config.context
+        context, _ = evaluated(config)
         return f"ctx:{context}|rate:{config.eval_mask_rate:g}|of:{of}|seed:{config.eval_mask_seed}"
 
     def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> MaskedContexts:
         """The contexts of a split under the masks of a row's evaluation."""
         from ablate.data.masking import MaskedContexts
 
-        context = config.eval_context or config.context
-        assert context is not None
-        contexts = contexts_of(corpus, split, context, context, score_once=True)
+        contexts = super().evaluation_contexts(corpus, split, config)
         masking = _evaluated(config.eval_mask_rate, whole_word=config.eval_whole_word)
         return MaskedContexts.over(contexts, masking, (config.eval_mask_seed,), corpus.tokenizer)
 

@@ -86,15 +86,16 @@ class TextTask(Task):
     def evaluation(self, config: RowConfig) -> str:
         """The contexts of a row's evaluation, as signatures name them: `ctx:64|stride:64`."""
 
-    @abstractmethod
     def evaluation_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
-        """The contexts of a split for a row's evaluation."""
+        """The contexts of a split for a row's evaluation, which score each token once."""
+        return contexts_of(corpus, split, *evaluated(config), score_once=True)
 
-    def training_contexts(self, corpus: Corpus, split: str, config: RowConfig) -> Contexts:
+    def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:
         """The contexts that are trained on; of dev, those that score each token once."""
-        assert config.context is not None
-        stride = config.stride if split == "train" and config.stride is not None else config.context
-        return contexts_of(corpus, split, config.context, stride, score_once=split != "train")
+        context, is_trained = config.context, split == "train"
+        assert context is not None
+        stride = (is_trained and config.stride) or context
+        return contexts_of(corpus, split, context, stride, score_once=not is_trained).as_split()
 
     def n_targets(self, split: Split, items: Indices) -> int:
         """Tokens that count in these contexts."""
@@ -207,6 +208,13 @@ class TextTask(Task):
 
 def _terms(model: Transformer, states: Tensor, targets: Tensor) -> OutputTerms:
     return OutputTerms(model.output_states(states), model.output_matrix, targets)
+
+
+def evaluated(config: RowConfig) -> tuple[int, int]:
+    """Tokens that predict a token of an evaluation, and tokens scored in each context."""
+    context = config.eval_context or config.context
+    assert context is not None
+    return context, config.eval_stride or context
 
 
 def contexts_of(

@@ -5,7 +5,7 @@ predictions.
 from dataclasses import replace
 
 from ablate.analysis.table import Table
-from ablate.page.page import Sample, page, samples
+from ablate.page.page import Example, page, samples
 
 
 def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finished_row(whole):
@@ -26,7 +26,7 @@ def test_a_page_without_samples_has_no_section_for_them(whole):
 
 
 def test_a_task_may_give_other_texts_than_a_translation(whole):
-    sample = Sample(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
+    sample = Example(7, (("prompt", "a & b"),), (("base", "a & b"), ("A h=1", "")))
     text = page(whole.table(), whole.results, [], [sample])
     assert "Sample 7: a &amp; b" in text
     assert (
