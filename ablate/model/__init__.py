@@ -36,14 +36,8 @@ def build(
     device: torch.device | str = "cpu",
     sources: Path | None = None,
 ) -> Transformer:
-    """Build a model whose initial weights and dropout follow from the seed alone.
-
-    Args:
-        config: the fields of the model.
-        vocab_size: V.
-        seed: of weights and dropout.
-        device: the device that the model will run on.
-        sources: folder with the sources of plug-in classes, if the configuration names any.
+    """Build a model whose initial weights and dropout follow from the seed alone. `sources` is the
+    folder with the sources of plug-in classes, if the configuration names any.
 
     Raises:
         StudyError: a plug-in class does not load, or two parts cannot work together.

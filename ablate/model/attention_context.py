@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -82,9 +84,7 @@ class AttentionContext:
 
     @property
     def is_plain(self) -> bool:
-        """Whether attention is softmax(scale * Q K^T) V with a mask: no bias, cap, sinks, dropout
-        or observer.
-        """
+        """Whether attention is softmax(scale * Q K^T) V with a mask, and nothing more."""
         if self.score_cap is not None or self.sinks is not None:
             return False
         biased = self.positional_encoding is not None and self.positional_encoding.acts_on_scores
@@ -102,23 +102,16 @@ class AttentionContext:
             A tensor that broadcasts to (B, 1, T, S); None where every query may attend to every
             key.
         """
-        mask = self.query_mask
-        if self.key_mask is not None:
-            mask = self.key_mask if mask is None else mask & self.key_mask
+        masks = [mask for mask in (self.query_mask, self.key_mask) if mask is not None]
         if self.causal or window is not None:
-            # Rows are queries, columns are keys.
-            distance = (
-                self.query_positions[..., :, None] - self.key_positions[..., None, :]
-            )  # (T, S) or (B, T, S)
-            distance = distance.unsqueeze(-3)  # (1, T, S) or (B, 1, T, S)
-            near = (
-                distance.abs() <= window
-                if window is not None
-                else torch.ones_like(distance, dtype=torch.bool)
-            )
-            near = near & (distance >= 0) if self.causal else near
-            mask = near if mask is None else mask & near
-        return mask
+            # Rows are queries, columns are keys: (1, T, S) or (B, 1, T, S).
+            distance = self.query_positions[..., :, None] - self.key_positions[..., None, :]
+            distance = distance.unsqueeze(-3)
+            if window is not None:
+                masks.append(distance.abs() <= window)
+            if self.causal:
+                masks.append(distance >= 0)
+        return functools.reduce(operator.and_, masks) if masks else None
 
     def bias(self, Q: Tensor) -> Tensor | None:
         """The bias that the positional encoding adds to the scores of scaled queries.
@@ -136,15 +129,12 @@ class AttentionContext:
         )
 
     def weights(self, scores: Tensor, window: int | None = None) -> Tensor:
-        """Masked softmax of scores (B, h, T, S), capped, beside sinks and with dropout; uniform and
-        never NaN where a query has no key.
-        """
+        """Masked softmax of scores (B, h, T, S); uniform, never NaN, where a query has no key."""
         if self.score_cap is not None:
             scores = self.score_cap * torch.tanh(scores / self.score_cap)
         mask = self.mask(window)
         if mask is not None:
-            # The smallest number and not -inf: a row without any key, as in padding, would be NaN
-            # after the softmax.
+            # Not -inf: a row without any key, as in padding, would be NaN after the softmax.
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         if self.sinks is None:
             return self.drop(scores.softmax(-1))
@@ -157,12 +147,10 @@ class AttentionContext:
         if self.on_weights is not None:
             # Before dropout, which would show zeros where the head attends.
             self.on_weights(weights.detach())
-        return self.dropout(weights) if self.dropout is not None else weights
+        return weights if self.dropout is None else self.dropout(weights)
 
     def values(self, weights: Tensor) -> Tensor | None:
-        """Term that the positional encoding adds to the heads for weights (B, h, T, S): (B, h, T,
-        d_v) or None.
-        """
+        """What the positional encoding adds to heads (B, h, T, d_v) for weights (B, h, T, S)."""
         if self.positional_encoding is None:
             return None
         return self.positional_encoding.values(

@@ -24,7 +24,7 @@ from ablate.model.attention import (
 )
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import ACTIVATIONS, Activation, feed_forward
-from ablate.model.layers import Dropout, Embedding
+from ablate.model.layers import Dropout, Embedding, made_if, part_if
 from ablate.model.norms import NORMS
 from ablate.model.positions import POSITIONS, AlternatingPositions, PositionalEncoding
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
@@ -58,13 +58,8 @@ class ModelBuilder:
     ) -> None:
         """Keep what all parts have in common.
 
-        Args:
-            config: the fields of the model.
-            vocab_size: V.
-            init: draws the initial weights; on the CPU, so that every device starts from the same
-                ones.
-            random: draws dropout masks; on the device that the model will run on.
-            sources: folder with the sources of plug-in classes.
+        `init` draws initial weights on the CPU, so that every device starts from the same ones;
+        `random` draws dropout masks on the device that the model will run on.
         """
         self.config, self.vocab_size = config, vocab_size
         self.init, self.random, self.sources = init, random, sources
@@ -103,7 +98,7 @@ class ModelBuilder:
 
     def positions(self, causal: bool) -> PositionalEncoding:
         """The positional encoding of a stack, or those that its layers have in turn."""
-        depth = self.config.depths[1 if causal else 0]
+        depth = self.config.depths[int(causal)]
         encodings = {
             layer.encoding_key: self.of_layer(layer)._encoding(causal)
             for layer in self.config.encodings(depth)
@@ -115,13 +110,9 @@ class ModelBuilder:
         return AlternatingPositions(self.config, causal, self.init, list(encodings.values()), turns)
 
     def _encoding(self, causal: bool) -> PositionalEncoding:
+        keywords = {"causal": causal, "init": self.init}
         return self._variant(
-            "positional_encoding",
-            POSITIONS,
-            PositionalEncoding,
-            self.config,
-            causal=causal,
-            init=self.init,
+            "positional_encoding", POSITIONS, PositionalEncoding, self.config, **keywords
         )
 
     def token_mixer(self, positions: PositionalEncoding, causal: bool) -> TokenMixer:
@@ -131,7 +122,9 @@ class ModelBuilder:
         if self.config.mixer in RECURRENT_MIXERS:
             return RECURRENT_MIXERS[self.config.mixer](self.config, self.init)
         if parse_reference(self.config.mixer):
-            return self._checked_mixer(self._variant("mixer", {}, TokenMixer, self.config))
+            mixer = self._variant("mixer", {}, TokenMixer, self.config)
+            self._refuse_without_masks(mixer, "mixer")
+            return mixer
         mechanism = self._variant("attention", MECHANISMS, AttentionMechanism, self.config)
         if positions.acts_on_scores and not mechanism.supports_bias:
             raise StudyError(
@@ -145,7 +138,7 @@ class ModelBuilder:
         convolved = self.config.attention_convolution
         if convolved != "none":
             attention.add_convolution(convolved, convolved_width(self.config), self.init)
-        self._checked_mixer(attention)
+        self._refuse_without_masks(attention, "attention")
         if self.config.value_embeddings != "none":
             values = ValueEmbedding(self.config, self.vocab_size, self.init)
             attention.value_parts.append(values)
@@ -153,15 +146,13 @@ class ModelBuilder:
             attention.value_parts.append(ValueResidual())
         return attention
 
-    def _checked_mixer(self, mixer: TokenMixer) -> TokenMixer:
-        """The mixer, which can tell documents apart where they have masks."""
+    def _refuse_without_masks(self, mixer: TokenMixer, field: str) -> None:
+        """Refuse a mixer that cannot tell documents apart where they have masks."""
         if self.config.document_masks and not mixer.supports_query_masks:
-            field = "mixer" if parse_reference(self.config.mixer) else "attention"
             raise StudyError(
                 f"{field}={without_digest(getattr(self.config, field))} cannot tell documents "
                 "apart (supports_query_masks is False), which document_masks needs"
             )
-        return mixer
 
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""
@@ -195,18 +186,9 @@ class ModelBuilder:
     def residual(self, shares_norm: bool = False) -> Residual:
         """The residual stream around a sub-layer, which may share the norm of another one."""
         c = self.config
-        scale: nn.Parameter | float | None = None
-        if c.residual and c.residual_scale == "depth":
-            scale = (2 * c.passes) ** -0.5
-        elif c.residual and c.parametrization == "completep":
-            scale = factors(c).residual
-        elif c.residual and c.residual_scale in ("scalar", "rezero"):
-            scale = nn.Parameter(torch.full((1,), float(c.residual_scale == "scalar")))
-        elif c.residual and c.residual_scale == "layerscale":
-            scale = nn.Parameter(torch.full((c.d_model,), 0.1))
-        norm = nn.Identity() if shares_norm else self.norm()
+        norm = part_if(not shares_norm, self.norm)
         adds = c.residual and not c.streams
-        parts = (norm, adds, c.dropout, self.random, scale)
+        parts = (norm, adds, c.dropout, self.random, self._residual_scale())
         residual = self._variant("norm_position", RESIDUALS, Residual, *parts)
         if isinstance(residual, PreNorm) and c.norm_scale == "depth":
             residual.factor = self.number**-0.5
@@ -218,6 +200,19 @@ class ModelBuilder:
             return HYPER_CONNECTIONS[c.hyper_connections](residual, c.streams, c.d_model, place)
         return residual
 
+    def _residual_scale(self) -> nn.Parameter | float | None:
+        """The factor of what a sub-layer adds to the stream; None for none."""
+        c = self.config
+        if c.residual and c.residual_scale == "depth":
+            return float((2 * c.passes) ** -0.5)
+        if c.residual and c.parametrization == "completep":
+            return factors(c).residual
+        initial = {"scalar": (1, 1.0), "rezero": (1, 0.0), "layerscale": (c.d_model, 0.1)}
+        if not c.residual or c.residual_scale not in initial:
+            return None
+        size, value = initial[c.residual_scale]
+        return nn.Parameter(torch.full((size,), value))
+
     @property
     def has_norm_of_embeddings(self) -> bool:
         """Whether the norm of embeddings is that before the first sub-layer of this layer."""
@@ -227,18 +222,18 @@ class ModelBuilder:
         """What a layer does to the stream before it reads it."""
         if self.config.stream_scale:
             return StreamScale()
-        return EmbeddingSkip() if self.config.embedding_skip else None
+        return made_if(self.config.embedding_skip, EmbeddingSkip)
 
     def layer_skips(self) -> LayerSkips | None:
         """The states of earlier layers that the stream takes up again."""
         skip = LAYER_SKIPS[self.config.layer_skips]
         passes = self.config.passes
-        return LayerSkips(skip, passes) if skip.count(passes) else None
+        return made_if(skip.count(passes), LayerSkips, skip, passes)
 
     def final_norm(self, depth: int) -> nn.Module:
         """The norm at the end of a stack, where its last layer needs one; else the identity."""
         last = self.of_layer(self.config.last_layer(depth))
-        return last.norm() if NORM_POSITIONS[last.config.norm_position].at_end else nn.Identity()
+        return part_if(NORM_POSITIONS[last.config.norm_position].at_end, last.norm)
 
     def _variant(
         self,
@@ -255,8 +250,7 @@ class ModelBuilder:
             return table[value](*args, **keywords)
         assert self.sources is not None, f"{field}={value} needs its source"
         cls = load_class(plugin, self.sources, interface)
-        # A plug-in may draw from torch's global generator, which must then follow from the seed of
-        # the run.
+        # A plug-in may draw from torch's generator, which must follow from the run's seed.
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(int(torch.randint(2**62, (), generator=self.init)))
             return cls(*args, **keywords)

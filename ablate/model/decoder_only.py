@@ -7,17 +7,19 @@ with its end mark, then the begin mark and the target, with the loss on the targ
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ablate.config.language_data import END_MARK
 from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext, Earlier
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
+from ablate.model.layers import part_if
 from ablate.model.stack import Layer, Stack, layer_of_one_stack
 from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
@@ -37,9 +39,7 @@ class DecoderOnlyCache(DecodingCache):
         self.previous: Tensor | None = None
 
     def context_of_sentences(self) -> AttentionContext:
-        """Context of the last tokens: the source without its padding, and the ancestors of each
-        hypothesis.
-        """
+        """Context of the last tokens: the source without padding, and their ancestors."""
         B, K, _ = self.ancestors.shape
         target_positions = self.source_lengths[:, None] + self.columns  # (B, columns)
         keys = torch.cat([self.source_positions.expand(B, -1), target_positions], dim=1)
@@ -78,48 +78,31 @@ class DecoderOnly(Transformer):
         super().__init__(builder)
         self.positions = builder.positions(causal=True)
         depth = builder.config.depths[1]
-        layers = (
-            layer_of_one_stack(layer, self.positions.of_layer(i), causal=True)
-            for i, layer in enumerate(builder.layers(depth))
-        )
-        self.decoder = Stack(layers, builder.config.loops)
+        make = partial(layer_of_one_stack, causal=True)
+        self.decoder = Stack.of(builder, depth, self.positions, make)
         self.decoder_norm = builder.final_norm(depth)
         first = builder.of_layer(builder.config.all_layers[0])
-        self.embedding_norm = first.norm() if builder.config.embedding_norm else nn.Identity()
+        self.embedding_norm = part_if(builder.config.embedding_norm, first.norm)
         self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
         last = self.positions.of_layer(depth - 1)
-        heads = (
-            layer_of_one_stack(list(builder.layers(depth))[-1], last, causal=True)
-            for _ in range(builder.config.future_tokens)
-        )
-        self.future_heads = Stack(heads, loops=1)
+        heads = range(builder.config.future_tokens)
+        self.future_heads = Stack((make([*builder.layers(depth)][-1], last) for _ in heads), 1)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Token ids (B, S) and (B, T), padded with 0 at the end -> states at target positions (B,
-        T, d_model).
-        """
+        """Token ids (B, S), (B, T), padded with 0 -> states at target positions (B, T, d_model)."""
         lengths = (source != 0).sum(1)  # (B,)
-        columns = lengths[:, None] + torch.arange(
-            target.shape[1], device=target.device
-        )  # (B, T): of target tokens
-        sequence = F.pad(source, (0, target.shape[1]))  # (B, S + T)
-        sequence = sequence.scatter(1, columns, target)
-        if not on_gpu(
-            sequence
-        ):  # reading the length would stall a GPU, and the common padding is short
-            sequence = sequence[
-                :, : int((lengths + (target != 0).sum(1)).max())
-            ]  # (B, L): without common padding
+        # (B, T): the columns of target tokens.
+        columns = lengths[:, None] + torch.arange(target.shape[1], device=target.device)
+        sequence = F.pad(source, (0, target.shape[1])).scatter(1, columns, target)  # (B, S + T)
+        # Without common padding; reading its length would stall a GPU, and it is short.
+        if not on_gpu(sequence):
+            sequence = sequence[:, : int((lengths + (target != 0).sum(1)).max())]  # (B, L)
         (states,), _ = self._apply_stack(sequence)
-        columns = columns.clamp(
-            max=sequence.shape[1] - 1
-        )  # columns of padding may be beyond the end
+        columns = columns.clamp(max=sequence.shape[1] - 1)  # those of padding may be beyond the end
         return states.gather(1, columns[:, :, None].expand(-1, -1, states.shape[2]))
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Read one sequence: token ids (B, T), padded with 0 at the end -> states (B, T,
-        d_model).
-        """
+        """Read token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
         (states,), _ = self._apply_stack(tokens)
         return states
 
@@ -130,15 +113,13 @@ class DecoderOnly(Transformer):
         return self._apply_stack(tokens, heads=self.future_heads)[0]
 
     def start(self, source: Tensor, K: int) -> DecoderOnlyCache:
-        """Run token ids (B, S) through the stack, and start to decode at most K hypotheses for
-        each.
-        """
+        """Run token ids (B, S) through the stack, to decode at most K hypotheses for each."""
         past = [None] * len(self.decoder) * self.decoder.loops
         if source.shape[1]:
-            tokens = source != 0
-            _, past = self._apply_stack(
-                source, None if bool(tokens.all()) else tokens[:, None, None, :]
-            )
+            tokens, key_mask = source != 0, None
+            if not bool(tokens.all()):
+                key_mask = tokens[:, None, None, :]
+            _, past = self._apply_stack(source, key_mask)
         cache = DecoderOnlyCache(self.decoder, past, source, K)
         if self.token_pairs:
             last = (cache.source_lengths - 1).clamp(min=0)[:, None]
@@ -148,11 +129,10 @@ class DecoderOnly(Transformer):
     def step(self, tokens: Tensor, cache: DecoderOnlyCache) -> Tensor:
         """Decode one token of each hypothesis: (B, K) -> states (B, K, d_model)."""
         cache.grow(tokens.shape[1])
-        positions = (cache.source_lengths + cache.length - 1)[:, None].expand(
-            tokens.shape
-        )  # (B, K)
+        positions = (cache.source_lengths + cache.length - 1)[:, None].expand(tokens.shape)
         x = self.opened(self._embed(tokens, positions, cache.previous))
-        cache.previous = tokens if self.token_pairs else None
+        if self.token_pairs:
+            cache.previous = tokens
         earlier = Earlier(x, tokens, [x])
         for place, (i, layer) in enumerate(self.decoder.passes()):
             x = cache.apply_mixer(place, i, layer, x, self.positions, earlier)
@@ -161,32 +141,27 @@ class DecoderOnly(Transformer):
                 x = self.layer_skips(place, x, earlier.states)
         return self.decoder_norm(self.closed(x))
 
-    def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
-        """Token ids (B, T), after those in `previous` (B, T), by default those of the sequence ->
-        (B, T, d_model).
-        """
+    def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None) -> Tensor:
+        """Token ids (B, T), after `previous` (B, T) or those before them -> (B, T, d_model)."""
         x = self.embedding(tokens)
+        if previous is None and self.token_pairs:
+            previous = previous_tokens(tokens)
         for part in self.token_pairs:
-            x = part(
-                x, self.embedding, tokens, previous_tokens(tokens) if previous is None else previous
-            )
+            x = part(x, self.embedding, tokens, previous)
         embedded: Tensor = self.embedding_norm(self.positions.embed(x, positions))
         return embedded
 
     def _apply_stack(
         self, sequence: Tensor, key_mask: Tensor | None = None, heads: Iterable[Layer] = ()
     ) -> tuple[list[Tensor], list[Any]]:
-        """Run token ids through all layers.
+        """Run token ids (B, L), padded with 0 at the end, through all layers.
 
-        Args:
-            sequence: token ids (B, L), padded with 0 at the end.
-            key_mask: (B, 1, 1, L), true at tokens. Needed where the layers' states are used, in
-                which padding would count; the output at a token never depends on what follows.
-            heads: further layers beside the last one.
+        The key mask (B, 1, 1, L), true at tokens, is needed where the layers' states are used, in
+        which padding would count; the output at a token never depends on what follows.
 
         Returns:
-            (B, L, d_model) after the last layer and after each head, and the state of each layer's
-            token mixer.
+            (B, L, d_model) after the last layer and after each head beside it, and the state of
+            each layer's token mixer.
         """
         positions = torch.arange(sequence.shape[1], device=sequence.device)
         previous = query_mask = None

@@ -10,6 +10,7 @@ instead a row of the batch with keys and values of its own.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -40,21 +41,15 @@ class DecodingCache:
     """
 
     def __init__(self, stack: Stack[Any], past: list[Any], source: Tensor, K: int) -> None:
-        """Start with nothing decoded.
-
-        Args:
-            stack: the layers that decode.
-            past: the state of each layer after the source; None where it has none.
-            source: token ids (B, S).
-            K: largest number of hypotheses of a sentence.
-        """
+        """Start with nothing decoded after token ids (B, S), and at most K hypotheses of each."""
         B, device = len(source), source.device
         self.past = past
         self.side_by_side = [
             layer.mixer.supports_query_masks and K <= MAX_SIDE_BY_SIDE
             for _, layer in stack.passes()
         ]
-        self.contexts: dict[bool, AttentionContext] = {}  # of this step, by `side_by_side`
+        # Of this step, by the method that makes it: one for all layers with the same rows.
+        self.contexts: dict[Callable[[], AttentionContext], AttentionContext] = {}
         self.length = 0
         self.columns = torch.zeros(0, dtype=torch.int64, device=device)
         self.ancestors = torch.ones(B, 1, 0, dtype=torch.bool, device=device)
@@ -72,8 +67,7 @@ class DecodingCache:
         # The first step decodes the begin mark alone; after it, K copies go on.
         if before != K:
             self.select(torch.arange(B, device=self.ancestors.device), self.columns.new_zeros(B, K))
-        # The K new tokens are K new columns; each hypothesis sees its own and not those of the
-        # others.
+        # The K new tokens are K new columns, of which each hypothesis sees its own.
         itself = torch.eye(K, dtype=torch.bool, device=self.ancestors.device).expand(B, K, K)
         self.ancestors = torch.cat([self.ancestors, itself], dim=2)
         self.columns = torch.cat([self.columns, self.columns.new_full((K,), self.length)])
@@ -93,14 +87,13 @@ class DecodingCache:
         that are passed: (B, K, d_model) -> (B, K, d_model).
         """
         B, K, d_model = x.shape
-        side_by_side = self.side_by_side[place]
-        if side_by_side not in self.contexts:
-            self.contexts[side_by_side] = (
-                self.context_of_sentences() if side_by_side else self.context_of_hypotheses()
-            )
-        rows = x if side_by_side else x.reshape(B * K, 1, d_model)
+        context_of, rows = self.context_of_sentences, x
+        if not self.side_by_side[place]:
+            context_of, rows = self.context_of_hypotheses, x.reshape(B * K, 1, d_model)
+        if context_of not in self.contexts:
+            self.contexts[context_of] = context_of()
         context = replace(
-            self.contexts[side_by_side],
+            self.contexts[context_of],
             positional_encoding=positional_encoding.of_layer(i),
             layer=i,
             earlier=earlier,
@@ -111,10 +104,10 @@ class DecodingCache:
     def context_of_sentences(self) -> AttentionContext:
         """Context of the last tokens where the hypotheses of a sentence are side by side."""
         K = self.ancestors.shape[1]
-        single = len(self.columns) == self.length  # then every column is an ancestor
-        return AttentionContext(
-            self.columns[-K:], self.columns, query_mask=None if single else self.ancestors[:, None]
-        )
+        query_mask = None
+        if len(self.columns) > self.length:  # else every column is an ancestor
+            query_mask = self.ancestors[:, None]
+        return AttentionContext(self.columns[-K:], self.columns, query_mask=query_mask)
 
     def context_of_hypotheses(self) -> AttentionContext:
         """Context of the last tokens where each hypothesis is a row."""
@@ -122,22 +115,21 @@ class DecodingCache:
         return AttentionContext(positions[-1:], positions)
 
     def select(self, sentences: Tensor, origins: Tensor) -> None:
-        """Keep some sentences, and some hypotheses of each.
-
-        Args:
-            sentences: indices of the sentences that go on (B').
-            origins: for each of the B sentences, the hypotheses that go on, some of them more than
-                once (B, K').
+        """Keep sentences by their indices (B'), and for each of the B sentences the hypotheses that
+        go on, some of them more than once (B, K').
         """
         B, K, _ = self.ancestors.shape
         origins = origins[sentences]  # (B', K')
         rows = (sentences[:, None] * K + origins).flatten()
         self.ancestors = self.ancestors[sentences[:, None], origins]
         for i, side_by_side in enumerate(self.side_by_side):
-            # Side by side, keys and values stay in place while no sentence leaves: only the
-            # ancestors change.
-            if self.past[i] is not None and not (side_by_side and len(sentences) == B):
-                self.past[i] = self.past[i].select(sentences if side_by_side else rows)
+            if self.past[i] is None:
+                continue
+            if not side_by_side:
+                self.past[i] = self.past[i].select(rows)
+            # While no sentence leaves, keys and values stay in place: only the ancestors change.
+            elif len(sentences) < B:
+                self.past[i] = self.past[i].select(sentences)
         if len(sentences) < B:
             self.select_sentences(sentences)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -10,7 +11,8 @@ from torch import Tensor
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
-from ablate.model.kv_cache import KeyValues
+from ablate.model.kv_cache import KeyValues, selected
+from ablate.model.layers import made_if
 from ablate.model.stack import DecoderLayer, Layer, Stack, apply_encoder, encoder_context
 from ablate.model.transformer import Transformer
 
@@ -29,8 +31,8 @@ class EncodedSource:
 
     def select(self, rows: Tensor) -> EncodedSource:
         """Rows (B') of the batch, in this order."""
-        key_mask = None if self.key_mask is None else self.key_mask.index_select(0, rows)
-        return EncodedSource([layer.select(rows) for layer in self.layers], key_mask)
+        layers = [layer.select(rows) for layer in self.layers]
+        return EncodedSource(layers, selected(self.key_mask, rows))
 
     def context(self, queries: int) -> AttentionContext:
         """Context of attention of so many queries over all tokens of the source."""
@@ -54,35 +56,23 @@ class EncoderDecoderCache(DecodingCache):
 
 
 class EncoderDecoder(Transformer):
-    """A stack of encoder layers, and a stack of decoder layers with attention over the encoder's
-    output.
-    """
+    """A stack of encoder layers, and one of decoder layers with attention over its output."""
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__(builder)
         n_encoder, n_decoder = builder.config.depths
-        self.source_embedding = (
-            None if builder.config.tied_embeddings == "all" else builder.embedding()
-        )
+        has_own = builder.config.tied_embeddings != "all"
+        self.source_embedding = made_if(has_own, builder.embedding)
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
-        encoder = (
-            Layer(layer, self.source_positions.of_layer(i), causal=False)
-            for i, layer in enumerate(builder.layers(n_encoder))
-        )
-        self.encoder = Stack(encoder, builder.config.loops)
+        make = partial(Layer, causal=False)
+        self.encoder = Stack.of(builder, n_encoder, self.source_positions, make)
         self.encoder_norm = builder.final_norm(n_encoder)
-        decoder = (
-            DecoderLayer(layer, self.target_positions.of_layer(i))
-            for i, layer in enumerate(builder.layers(n_decoder))
-        )
-        self.decoder = Stack(decoder, builder.config.loops)
+        self.decoder = Stack.of(builder, n_decoder, self.target_positions, DecoderLayer)
         self.decoder_norm = builder.final_norm(n_decoder)
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Token ids (B, S) and (B, T), padded with 0 at the end -> decoder states (B, T,
-        d_model).
-        """
+        """Token ids (B, S), (B, T), padded with 0 at the end -> decoder states (B, T, d_model)."""
         memory = self.encode(source)
         positions = torch.arange(target.shape[1], device=target.device)
         x = self.embedding_dropout(self.target_positions.embed(self.embedding(target), positions))
@@ -103,10 +93,8 @@ class EncoderDecoder(Transformer):
     def encode(self, source: Tensor) -> EncodedSource:
         """Encode token ids (B, S), padded with 0 at the end."""
         context = encoder_context(source, self.encoder)
-        embedding = self.embedding if self.source_embedding is None else self.source_embedding
-        x = self.embedding_dropout(
-            self.source_positions.embed(embedding(source), context.query_positions)
-        )
+        x = (self.source_embedding or self.embedding)(source)
+        x = self.embedding_dropout(self.source_positions.embed(x, context.query_positions))
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
         # Projected once for the whole sentence; decoding reads them in each step.
         return EncodedSource(
@@ -123,8 +111,7 @@ class EncoderDecoder(Transformer):
         K = tokens.shape[1]
         cache.grow(K)
         x = self.target_positions.embed(self.embedding(tokens), cache.columns[-K:])
-        # Hypotheses are side by side here in any case, so keys and values of the source are never
-        # repeated.
+        # Hypotheses are side by side here, so the source's keys are never repeated.
         over_source = cache.memory.context(K)
         for place, (i, layer) in enumerate(self.decoder.passes()):
             x = cache.apply_mixer(place, i, layer, x, self.target_positions)

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from ablate.model.attention_context import Earlier
 from ablate.model.builder import ModelBuilder
-from ablate.model.layers import Linear
+from ablate.model.layers import Linear, part_if
 from ablate.model.stack import Stack, apply_encoder, encoder_context, layer_of_one_stack
 from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
 
 
 class TokenTypes(nn.Module):
-    """A learned vector for each token type. A single text is of the first type; the others stay
-    unused.
-    """
+    """A learned vector for each token type, of which a single text has the first."""
 
     def __init__(self, types: int, d_model: int, init: torch.Generator) -> None:
         super().__init__()
@@ -53,19 +52,15 @@ class EncoderOnly(Transformer):
         super().__init__(builder)
         c = builder.config
         self.positions = builder.positions(causal=False)
-        layers = (
-            layer_of_one_stack(layer, self.positions.of_layer(i), causal=False)
-            for i, layer in enumerate(builder.layers(c.depths[0]))
-        )
-        self.encoder = Stack(layers, c.loops)
+        make = partial(layer_of_one_stack, causal=False)
+        self.encoder = Stack.of(builder, c.depths[0], self.positions, make)
         self.encoder_norm = builder.final_norm(c.depths[0])
-        self.token_types = (
-            TokenTypes(c.token_types, c.d_model, builder.init) if c.token_types else nn.Identity()
-        )
+        types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
+        self.token_types = part_if(c.token_types, types)
         first, last = builder.of_layer(c.all_layers[0]), builder.of_layer(c.all_layers[-1])
-        self.embedding_norm = first.norm() if c.embedding_norm else nn.Identity()
+        self.embedding_norm = part_if(c.embedding_norm, first.norm)
         self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
-        self.output_transform = OutputTransform(last) if c.output_transform else nn.Identity()
+        self.output_transform = part_if(c.output_transform, partial(OutputTransform, last))
 
     def read(self, tokens: Tensor) -> Tensor:
         """Read a sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""

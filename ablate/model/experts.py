@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model.layers import Linear
+from ablate.model.layers import Linear, made_if, zeros
 
 
 class MixtureOfExperts(nn.Module):
@@ -24,24 +24,18 @@ class MixtureOfExperts(nn.Module):
     def __init__(
         self, config: ModelConfig, make_expert: Callable[[], nn.Module], init: torch.Generator
     ) -> None:
-        """Make the experts, then the router.
-
-        Args:
-            config: of the layer.
-            make_expert: makes a feed-forward network.
-            init: draws the initial weights of the router.
-        """
+        """Make the experts, which are feed-forward networks, then the router."""
         super().__init__()
         assert config.n_experts is not None
         self.experts = nn.ModuleList(make_expert() for _ in range(config.n_experts))
         self.shared = nn.ModuleList(make_expert() for _ in range(config.shared_experts))
         self.router = Linear(config.d_model, config.n_experts, init, bias=config.router_bias)
         is_gated = config.shared_expert_gate and config.shared_experts > 0
-        self.shared_gate = Linear(config.d_model, 1, init, bias=False) if is_gated else None
+        self.shared_gate = made_if(is_gated, Linear, config.d_model, 1, init, bias=False)
         self.chosen, self.weighting = config.experts_per_token, config.expert_weights
         self.balance, self.scale = config.expert_balance, config.expert_scale
         is_biased = config.expert_balance_by == "bias"
-        self.choice_bias = nn.Parameter(torch.zeros(config.n_experts)) if is_biased else None
+        self.choice_bias = made_if(is_biased, zeros, config.n_experts)
         self.balance_loss: Tensor | float = 0.0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -73,7 +67,9 @@ class MixtureOfExperts(nn.Module):
         if self.choice_bias is None:
             top, chosen = scores.topk(self.chosen, dim=-1)
         else:
-            gates = scores.sigmoid() if self.weighting == "sigmoid" else probabilities
+            gates = probabilities
+            if self.weighting == "sigmoid":
+                gates = scores.sigmoid()
             chosen = (gates + self.choice_bias).topk(self.chosen, dim=-1).indices
             top = scores.gather(1, chosen)
         if self.training and (self.balance or self.choice_bias is not None):
@@ -87,7 +83,7 @@ class MixtureOfExperts(nn.Module):
             weights = top.sigmoid()
             # Scores below -100 are all 0 to the sigmoid; DeepSeek-V3's constant, else no digit.
             weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
-        return weights if self.scale == 1.0 else self.scale * weights, chosen
+        return self.scale * weights, chosen
 
     def _unevenness(self, counts: Tensor, probabilities: Tensor) -> Tensor:
         """From the share of choices and the mean weight of each expert, both (n_experts,)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.kernels.linear import on_packed_rows
 from ablate.kernels.relu_feed_forward import relu, relu_feed_forward
-from ablate.model.layers import Dropout, Linear
+from ablate.model.layers import Dropout, Linear, made_if
 
 
 class Activation(nn.Module):
@@ -32,86 +33,55 @@ class Activation(nn.Module):
         raise NotImplementedError("define forward(self, x)")
 
     def multiply(self, inner: Tensor, x: Tensor) -> Tensor:
-        """The activated projection, gated by the second one x: two tensors of one shape -> the same
-        shape.
-        """
+        """The activated projection, gated by the second one: two of one shape -> the same shape."""
         return inner * x
 
 
-class ReLU(Activation):
-    """max(0, x) (3.3, eq. 2)."""
+class Elementwise(Activation):
+    """A function of each entry by itself, with a finite value and gradient everywhere."""
 
     elementwise = True
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape; x, the output of a linear layer, must not be used
-        afterwards.
-        """
-        return relu(x)
-
-
-class GELU(Activation):
-    """x times the normal distribution function of x, not its approximation (Hendrycks and Gimpel,
-    2016).
-    """
-
-    elementwise = True
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
-        return F.gelu(x)
+        return self.function(x)
 
 
-class TanhGELU(Activation):
-    """The approximation of GELU by a tanh, as GPT-2 and Gemma compute it."""
-
-    elementwise = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape."""
-        return F.gelu(x, approximate="tanh")
-
-
-class SiLU(Activation):
-    """x sigmoid(x) (Swish; Ramachandran et al., 2017)."""
-
-    elementwise = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape."""
-        return F.silu(x)
-
-
-class ReLUSquared(Activation):
-    """max(0, x)^2 (So et al., 2021)."""
-
-    elementwise = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape."""
-        return F.relu(x).square()
-
-
-class LeakyReLUSquared(Activation):
-    """The square of x, or of x / 2 where it is negative (nanochat)."""
-
-    elementwise = True
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Any shape -> the same shape."""
-        return F.leaky_relu(x, 0.5).square()
-
-
-class SwiGLU(SiLU):
-    """SiLU, gated (Shazeer, 2020)."""
+class Gated(Elementwise):
+    """A function of each entry, gated."""
 
     gated = True
 
 
-class ClampedSwiGLU(SwiGLU):
-    """x sigmoid(1.702 x) of x up to 7, times 1 plus the second projection between -7 and 7, as in
-    gpt-oss.
-    """
+class ReLU(Elementwise):
+    """max(0, x) (3.3, eq. 2); x, the output of a linear layer, must not be used afterwards."""
+
+    def __init__(self) -> None:
+        super().__init__(relu)
+
+
+class GELU(Elementwise):
+    """x times the normal distribution function of x, exactly (Hendrycks and Gimpel, 2016)."""
+
+    def __init__(self) -> None:
+        super().__init__(F.gelu)
+
+
+class SwiGLU(Gated):
+    """SiLU, gated (Shazeer, 2020)."""
+
+    def __init__(self) -> None:
+        super().__init__(F.silu)
+
+
+class ClampedSwiGLU(Activation):
+    """x sigmoid(1.702 x) up to 7, times 1 plus the second projection from -7 to 7 (gpt-oss)."""
+
+    gated = elementwise = True
 
     def forward(self, x: Tensor) -> Tensor:
         """Any shape -> the same shape."""
@@ -121,24 +91,6 @@ class ClampedSwiGLU(SwiGLU):
     def multiply(self, inner: Tensor, x: Tensor) -> Tensor:
         """Two tensors of one shape -> the same shape."""
         return inner * (x.clamp(-7.0, 7.0) + 1)
-
-
-class GEGLU(GELU):
-    """GELU, gated (Shazeer, 2020)."""
-
-    gated = True
-
-
-class TanhGEGLU(TanhGELU):
-    """The approximation of GELU, gated, as in Gemma."""
-
-    gated = True
-
-
-class ReGLU(ReLU):
-    """max(0, x), gated (Shazeer, 2020)."""
-
-    gated = True
 
 
 class FeedForward(nn.Module):
@@ -160,7 +112,7 @@ class FeedForward(nn.Module):
         bias = config.feed_forward_bias
         self.W_1 = Linear(config.d_model, width, init, bias)
         self.W_2 = Linear(width, config.d_model, init, bias)
-        self.W_3 = Linear(config.d_model, width, init, bias) if activation.gated else None
+        self.W_3 = made_if(activation.gated, Linear, config.d_model, width, init, bias)
         self.activation = activation
         self.dropout = Dropout(config.activation_dropout, random)
 
@@ -194,25 +146,28 @@ def feed_forward(
     config: ModelConfig, activation: Activation, init: torch.Generator, random: torch.Generator
 ) -> FeedForward:
     """The network for an activation, by the fastest of the classes above."""
+    kind = FeedForward
     # Dropout draws a mask for every row that it meets, so with it there must be no padding rows.
-    packable = activation.elementwise and config.activation_dropout == 0.0
-    # The exact class: a class derived from ReLU may compute something else, which the kernel would
-    # ignore.
-    if packable and type(activation) is ReLU and config.feed_forward_bias:
-        return ReLUFeedForward(config, activation, init, random)
-    return (ElementwiseFeedForward if packable else FeedForward)(config, activation, init, random)
+    if activation.elementwise and config.activation_dropout == 0.0:
+        kind = ElementwiseFeedForward
+        # The exact class: one derived from it may compute something else.
+        if type(activation) is ReLU and config.feed_forward_bias:
+            kind = ReLUFeedForward
+    return kind(config, activation, init, random)
 
 
+_tanh_gelu = partial(F.gelu, approximate="tanh")
 ACTIVATIONS: dict[str, Callable[[], Activation]] = {
     "relu": ReLU,
     "gelu": GELU,
-    "gelu_tanh": TanhGELU,
-    "silu": SiLU,
-    "relu2": ReLUSquared,
-    "leaky_relu2": LeakyReLUSquared,
+    "gelu_tanh": partial(Elementwise, _tanh_gelu),  # as GPT-2 and Gemma compute it
+    "silu": partial(Elementwise, F.silu),  # Swish; Ramachandran et al., 2017
+    "relu2": partial(Elementwise, lambda x: F.relu(x).square()),  # So et al., 2021
+    "leaky_relu2": partial(Elementwise, lambda x: F.leaky_relu(x, 0.5).square()),  # nanochat
+    # Gated, by Shazeer, 2020.
     "swiglu": SwiGLU,
     "swiglu_clamped": ClampedSwiGLU,
-    "geglu": GEGLU,
-    "geglu_tanh": TanhGEGLU,
-    "reglu": ReGLU,
+    "geglu": partial(Gated, F.gelu),
+    "geglu_tanh": partial(Gated, _tanh_gelu),
+    "reglu": partial(Gated, relu),
 }

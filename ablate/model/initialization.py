@@ -19,13 +19,8 @@ OUTPUTS = ("W_O", "W_2", "output")
 def initialize(model: nn.Module, config: ModelConfig, init: torch.Generator) -> None:
     """Give matrices the initial weights that the configuration asks for.
 
-    Biases, gains, positional encodings, LSTMs, custom classes and the vectors of recurrent mixers
-    keep theirs.
-
-    Args:
-        model: with Xavier's weights.
-        config: of the model.
-        init: draws the weights, in the order of the modules.
+    They are drawn in the order of the modules. Biases, gains, positional encodings, LSTMs, custom
+    classes and the vectors of recurrent mixers keep theirs.
     """
     for name, module in model.named_modules():
         if not isinstance(module, (Linear, Embedding)):
@@ -47,7 +42,9 @@ def _scale_initial_weights(model: nn.Module, scale: Factors) -> None:
     for name, module in model.named_modules():
         if isinstance(module, Linear):
             module.weight.mul_(scale.matrix_init)
+        elif isinstance(module, Embedding) and name == "output":
+            module.weight.mul_(scale.output_init)
         elif isinstance(module, Embedding):
-            module.weight.mul_(scale.output_init if name == "output" else scale.embedding_init)
+            module.weight.mul_(scale.embedding_init)
         elif isinstance(module, (LearnedPositions, TokenTypes)):
             module.weight.mul_(scale.position_init)

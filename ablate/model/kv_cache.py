@@ -9,6 +9,11 @@ from torch import Tensor
 MIN_CAPACITY = 16  # positions
 
 
+def selected(x: Tensor | None, rows: Tensor) -> Tensor | None:
+    """Rows (B') of what may be absent, in this order."""
+    return None if x is None else x.index_select(0, rows)
+
+
 @dataclass(frozen=True)
 class GrowableTensor:
     """A tensor (B, g, S, d) that grows along S, in a buffer that is larger than its present
@@ -35,9 +40,7 @@ class GrowableTensor:
         return self.buffer[:, : self.length].transpose(1, 2)
 
     def append(self, later: Tensor) -> GrowableTensor:
-        """Write a later part (B, g, n, d) into the buffer, without gradients -> (B, g, S + n,
-        d).
-        """
+        """Write a later part (B, g, n, d) into the buffer, without gradients: (B, g, S + n, d)."""
         B, capacity, g, d = self.buffer.shape
         length, buffer = self.length + later.shape[2], self.buffer
         if length > capacity:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -13,6 +15,24 @@ from ablate.kernels.dropout_add import dropout_add, fused_dropout_add
 from ablate.kernels.linear import linear
 from ablate.kernels.torch_internals import view_unaliased
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def made_if(wanted: object, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T | None:
+    """A part that a model has only where it is wanted; else None."""
+    return make(*args, **keywords) if wanted else None
+
+
+def part_if(wanted: object, make: Callable[[], nn.Module]) -> nn.Module:
+    """A part that a model has only where it is wanted; else the identity."""
+    return make() if wanted else nn.Identity()
+
+
+def zeros(*size: int) -> nn.Parameter:
+    """Numbers to train that begin at 0."""
+    return nn.Parameter(torch.zeros(size))
+
 
 class Linear(nn.Module):
     """y = x W^T + b with W of shape (d_out, d_in), Xavier-uniform, and b zero or absent."""
@@ -20,7 +40,7 @@ class Linear(nn.Module):
     def __init__(self, d_in: int, d_out: int, init: torch.Generator, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(d_out, d_in))
-        self.bias = nn.Parameter(torch.zeros(d_out)) if bias else None
+        self.bias = made_if(bias, zeros, d_out)
         nn.init.xavier_uniform_(self.weight, generator=init)
 
     def forward(self, x: Tensor) -> Tensor:

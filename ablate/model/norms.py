@@ -26,9 +26,7 @@ class LayerNorm(nn.Module):
 
 
 class RMSNorm(nn.Module):
-    """Division by the root mean square over the last axis, with a gain (Zhang and Sennrich, 2019,
-    eq. 4).
-    """
+    """Division by the root mean square, with a gain (Zhang and Sennrich, 2019, eq. 4)."""
 
     def __init__(self, d_model: int, eps: float = EPS) -> None:
         super().__init__()
@@ -44,9 +42,6 @@ class RMSNorm(nn.Module):
 
 class UnitNorm(nn.Module):
     """Division by the root mean square over the last axis, without a gain."""
-
-    def __init__(self, d_model: int | None = None) -> None:
-        super().__init__()
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d) -> (..., d)."""
@@ -86,6 +81,6 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layernorm": LayerNorm,
     "layernorm_no_bias": LayerNormWithoutBias,
     "rmsnorm": RMSNorm,
-    "unit": UnitNorm,
+    "unit": lambda d_model: UnitNorm(),
     "dyt": DynamicTanh,
 }

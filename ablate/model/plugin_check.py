@@ -235,9 +235,7 @@ def _without_state(result: Any) -> Any:
 
 
 def _is_same(x: Tensor, y: Tensor) -> bool:
-    """Whether two tensors are equal; NaN, which random parameters may give, counts as equal to
-    itself.
-    """
+    """Whether two tensors are equal, also NaN, which random parameters may give."""
     return torch.equal(x.nan_to_num(), y.nan_to_num())
 
 
@@ -252,9 +250,7 @@ def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 
 def _check_gradients(model: Transformer) -> None:
-    """Refuse parts that would never learn: a parameter of a class, or the projection of attention's
-    values.
-    """
+    """Refuse a parameter of a class, or a projection of values, that would never learn."""
     for part in model.modules():
         if _is_own(type(part)):
             for name, parameter in part.named_parameters():
@@ -330,9 +326,7 @@ def _states(model: Transformer, target: Tensor = _TARGET) -> Tensor:
 
 
 def _in_training(model: Transformer, seed: int, target: Tensor = _TARGET) -> Tensor:
-    """States in training mode with the same dropout masks each time, and torch's own generator
-    seeded.
-    """
+    """States in training mode, with the same dropout masks and torch's own generator seeded."""
     model.train().random.manual_seed(1)
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(seed)
@@ -340,9 +334,7 @@ def _in_training(model: Transformer, seed: int, target: Tensor = _TARGET) -> Ten
 
 
 def _randomize(model: Transformer, seed: int) -> None:
-    """Add noise to every parameter: as large as its values, or where all are equal, as large as
-    initial weights.
-    """
+    """Add noise to every parameter, as large as its values; where all are equal, initial ones."""
     generator = torch.Generator().manual_seed(seed)
     for parameter in model.parameters():
         spread = float(parameter.std(correction=0))

@@ -70,16 +70,12 @@ class PositionalEncoding(nn.Module):
         return None
 
     def values(self, layer: int, weights: Tensor, queries: Tensor, keys: Tensor) -> Tensor | None:
-        """Compute what is added to the heads, from attention weights (B, h, T, S): (B, h, T, d_v),
-        or None.
-        """
+        """What is added to the heads (B, h, T, d_v) for weights (B, h, T, S), or None."""
         return None
 
 
 class SinusoidalPositions(PositionalEncoding):
-    """Sines and cosines of geometrically spaced wavelengths from 2 pi to 10000 * 2 pi, interleaved
-    (3.5).
-    """
+    """Sines and cosines of wavelengths from 2 pi to 10000 * 2 pi, interleaved (3.5)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -94,9 +90,7 @@ class SinusoidalPositions(PositionalEncoding):
 
 
 class LearnedPositions(PositionalEncoding):
-    """A learned vector for each position; source and target each have a table (row E of Table
-    3).
-    """
+    """A learned vector for each position; source and target have a table each (row E)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -124,9 +118,8 @@ class RotaryPositions(PositionalEncoding):
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """(B, h, T, d_k) -> (B, h, T, d_k)."""
         tables: tuple[Tensor, Tensor] = self.sin, self.cos  # type: ignore[assignment]
-        sin, cos = (
-            table[positions].unsqueeze(-3) for table in tables
-        )  # (1, T, rotated / 2) or (B, 1, T, rotated / 2)
+        # (1, T, rotated / 2) or (B, 1, T, rotated / 2)
+        sin, cos = (table[positions].unsqueeze(-3) for table in tables)
         others = heads[..., self.rotated :]
         even, odd = heads[..., 0 : self.rotated : 2], heads[..., 1 : self.rotated : 2]
         pairs = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
@@ -143,11 +136,12 @@ class RelativePositions(PositionalEncoding):
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        self.ahead = 0 if causal else config.relative_clip
-        self.behind = config.relative_clip
-        layers = config.depths[1 if causal else 0]
-        self.keys = nn.Parameter(torch.empty(layers, self.behind + 1 + self.ahead, config.d_k))
-        self.of_values = nn.Parameter(torch.empty(layers, self.behind + 1 + self.ahead, config.d_v))
+        self.behind = self.ahead = config.relative_clip
+        if causal:
+            self.ahead = 0
+        layers, distances = config.depths[int(causal)], self.behind + 1 + self.ahead
+        self.keys = nn.Parameter(torch.empty(layers, distances, config.d_k))
+        self.of_values = nn.Parameter(torch.empty(layers, distances, config.d_v))
         for table in (self.keys, self.of_values):
             nn.init.normal_(table, std=table.shape[-1] ** -0.5, generator=init)
 
@@ -166,15 +160,12 @@ class RelativePositions(PositionalEncoding):
         )
 
     def _distances(self, queries: Tensor, keys: Tensor) -> Tensor:
-        return (keys[..., None, :] - queries[..., :, None]).clamp(
-            -self.behind, self.ahead
-        ) + self.behind
+        distances = keys[..., None, :] - queries[..., :, None]
+        return distances.clamp(-self.behind, self.ahead) + self.behind
 
 
 class T5Positions(PositionalEncoding):
-    """A learned scalar for each head and bucket of distances, shared by all layers (T5; Raffel et
-    al., 2020, 2.1).
-    """
+    """A learned scalar for each head and bucket of distances, shared by layers (T5, 2.1)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
@@ -189,27 +180,21 @@ class T5Positions(PositionalEncoding):
 
 
 class AlibiPositions(PositionalEncoding):
-    """ALiBi: a penalty on scores that grows with distance, by one slope for each head (Press et
-    al., 2022).
-    """
+    """ALiBi: a penalty that grows with distance, by a slope for each head (Press et al., 2022)."""
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.register_buffer("slopes", torch.tensor(slopes(config.n_heads)), persistent=False)
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
-        """(h, T, S) or (B, h, T, S): -slope * |i - j|, in a stack that is not causal also for
-        tokens ahead.
-        """
+        """(h, T, S) or (B, h, T, S): -slope * |i - j|, also for tokens ahead that are seen."""
         head_slopes: Tensor = self.slopes  # type: ignore[assignment]
         distances = (keys[..., None, :] - queries[..., :, None]).abs().unsqueeze(-3)
         return -head_slopes[:, None, None] * distances
 
 
 class AlternatingPositions(PositionalEncoding):
-    """Several encodings, of which each layer of a stack has one. None of them acts on embeddings,
-    which belong to no layer.
-    """
+    """Several encodings, of which each layer has one; none acts on embeddings."""
 
     def __init__(
         self,
@@ -236,18 +221,13 @@ class AlternatingPositions(PositionalEncoding):
 
 
 def sinusoids(positions: int, d_model: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos of the same; (positions,
-    d_model).
-    """
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), PE(pos, 2i+1) = cos: (positions, d_model)."""
     return waves(positions, _frequencies(d_model, 10_000.0)).flatten(1)
 
 
 def waves(positions: int, frequencies: Tensor, scale: float = 1.0) -> Tensor:
-    """Sine and cosine, times a scale, of each position at each frequency: (positions, frequencies,
-    2).
-    """
-    # In double, because the angle of a late position in fp32 would lose the digits that its sine
-    # depends on.
+    """Sine and cosine, times a scale, by position and frequency (positions, frequencies, 2)."""
+    # In double: in fp32, a late angle would lose the digits that its sine depends on.
     angles = torch.arange(positions, dtype=torch.float64)[:, None] * frequencies
     return (scale * torch.stack([angles.sin(), angles.cos()], dim=-1)).float()
 
@@ -291,9 +271,10 @@ def buckets(distances: Tensor, causal: bool) -> Tensor:
     Without `causal`, half of the buckets are for tokens ahead. Distances of T5_DISTANCE and more
     share the last one.
     """
-    count = T5_BUCKETS if causal else T5_BUCKETS // 2
-    ahead = torch.zeros_like(distances) if causal else (distances > 0).long() * count
-    far = (-distances).clamp(min=0) if causal else distances.abs()
+    count, ahead, far = T5_BUCKETS, torch.zeros_like(distances), (-distances).clamp(min=0)
+    if not causal:
+        count = T5_BUCKETS // 2
+        ahead, far = (distances > 0).long() * count, distances.abs()
     exact = count // 2
     # clamp, because the logarithm of distance 0 is infinite; near distances do not use the result.
     share = (far.clamp(min=exact).float() / exact).log() / math.log(T5_DISTANCE / exact)

@@ -30,6 +30,7 @@ from ablate.kernels.linear_recurrence import (
     vector_recurrence,
 )
 from ablate.model.attention_context import AttentionContext
+from ablate.model.kv_cache import selected
 from ablate.model.layers import Linear
 from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
@@ -54,8 +55,15 @@ class MixerState:
 
     def select(self, rows: Tensor) -> MixerState:
         """Rows (B') of the batch, in this order."""
-        memory = None if self.memory is None else self.memory.index_select(0, rows)
-        return MixerState(memory, [x.index_select(0, rows) for x in self.inputs])
+        inputs = [x.index_select(0, rows) for x in self.inputs]
+        return MixerState(selected(self.memory, rows), inputs)
+
+
+def _before(past: MixerState | None) -> tuple[Tensor | None, Tensor | None]:
+    """The memory and the inputs before x of a mixer with one convolution or shift."""
+    if past is None:
+        return None, None
+    return past.memory, past.inputs[0]
 
 
 class Projections(NamedTuple):
@@ -119,32 +127,42 @@ class RecurrentMixer(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        state = MixerState(None, []) if past is None else past
+        state = past or MixerState(None, [])
         inputs = list(state.inputs)
         Q, K, V, log_decay, beta, skip = self.project(x, inputs, context)
         tokens = tokens_of(x, context)
         if tokens is not None:  # padding leaves the state as it is
             real = tokens[:, None, :, None]
             K, log_decay = K * real, log_decay * real
-            beta = None if beta is None else beta * real
+            if beta is not None:
+                beta = beta * real
         # The recurrence adds up many products, whose errors in bf16 would grow with the length.
         with torch.autocast(x.device.type, enabled=False):
             Q, K, V, log_decay = map(full_precision, (Q, K, V, log_decay))
-            beta = None if beta is None else full_precision(beta)
+            if beta is not None:
+                beta = full_precision(beta)
             out, memory = linear_recurrence(Q, K, V, log_decay, beta, state.memory)
-        out = out if skip is None else out + skip
+        if skip is not None:
+            out = out + skip
         mixed = self.gated(out.transpose(1, 2), x)  # (B, T, h, d_v)
         return self.output(mixed.flatten(2)), MixerState(memory, inputs)
 
+    def _add_convolutions(self, init: torch.Generator, bias: bool = False) -> None:
+        for projection in (self.query, self.key, self.value):
+            channels = projection.weight.shape[0]
+            self.convolutions.append(ShortConvolution(channels, CONVOLUTION_WIDTH, init, bias))
+
     def _convolved(
-        self, parts: list[Tensor], inputs: list[Tensor], tokens: Tensor | None
+        self, x: Tensor, inputs: list[Tensor], context: AttentionContext
     ) -> list[Tensor]:
-        """Each part after its short convolution and SiLU."""
+        """Queries, keys and values, each after its short convolution and SiLU."""
+        parts, tokens = [self.query(x), self.key(x), self.value(x)], tokens_of(x, context)
+        before: list[Tensor | None] = [*inputs] or [None] * len(parts)
+        inputs.clear()
         results = []
-        for i, (part, convolution) in enumerate(zip(parts, self.convolutions, strict=True)):
-            before = inputs[i] if i < len(inputs) else None
-            out, after = convolution(part, before, tokens)
-            inputs[i : i + 1] = [after]
+        for part, convolution, past in zip(parts, self.convolutions, before, strict=True):
+            out, after = convolution(part, past, tokens)
+            inputs.append(after)
             results.append(F.silu(out))
         return results
 
@@ -171,10 +189,7 @@ class Retention(RecurrentMixer):
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
         """Scaled and rotated queries and keys, and the decay of each head."""
         places = context.query_positions
-        Q, K = (
-            self.rotary.rotate(self._heads(projection(x)), places)
-            for projection in (self.query, self.key)
-        )
+        Q, K = (self.rotary.rotate(self._heads(W(x)), places) for W in (self.query, self.key))
         log_decay: Tensor = self.log_decay  # type: ignore[assignment]
         return Projections(
             Q,
@@ -215,14 +230,11 @@ class DeltaNet(RecurrentMixer):
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
         self.strength = Linear(config.d_model, self.n_heads, init, bias=False)
-        for projection in (self.query, self.key, self.value):
-            channels = projection.weight.shape[0]
-            self.convolutions.append(ShortConvolution(channels, CONVOLUTION_WIDTH, init))
+        self._add_convolutions(init)
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
         """Convolved parts, with queries and keys of length 1, and no decay."""
-        parts = [self.query(x), self.key(x), self.value(x)]
-        Q, K, V = map(self._heads, self._convolved(parts, inputs, tokens_of(x, context)))
+        Q, K, V = map(self._heads, self._convolved(x, inputs, context))
         beta = self._heads(self.strength(x)).sigmoid()
         return Projections(
             unit_length(Q) * self.d_k**-0.5, unit_length(K), V, self.log_decay(x), beta
@@ -259,17 +271,14 @@ class Mamba2(RecurrentMixer):
         self.decay = StepDecay(config.d_model, self.n_heads, init)
         self.skip = nn.Parameter(torch.ones(self.n_heads))
         self.norm = RMSNorm(self.n_heads * self.d_v)
-        for projection in (self.query, self.key, self.value):
-            channels = projection.weight.shape[0]
-            self.convolutions.append(ShortConvolution(channels, CONVOLUTION_WIDTH, init, bias=True))
+        self._add_convolutions(init, bias=True)
 
     def _width_of_keys(self) -> int:
         return self.d_k
 
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
         """Convolved parts, values times the step of each token, and the skip of the values."""
-        parts = [self.query(x), self.key(x), self.value(x)]
-        Q, K, V = self._convolved(parts, inputs, tokens_of(x, context))
+        Q, K, V = self._convolved(x, inputs, context)
         step, log_decay = self.decay(x)
         shared = (-1, self.n_heads, -1, -1)
         V = self._heads(V)
@@ -324,9 +333,9 @@ class GatedConvolution(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the last inputs of the convolution."""
-        inputs = None if past is None else past.inputs[0]
+        _, before = _before(past)
         gated = self.before(x) * self.value(x)
-        out, inputs = self.convolution(gated, inputs, tokens_of(x, context))
+        out, inputs = self.convolution(gated, before, tokens_of(x, context))
         return self.output(self.after(x) * out), MixerState(None, [inputs])
 
 
@@ -368,7 +377,7 @@ class RGLRU(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        memory, before = (None, None) if past is None else (past.memory, past.inputs[0])
+        memory, before = _before(past)
         tokens = tokens_of(x, context)
         convolved, inputs = self.convolution(self.value(x), before, tokens)
         gates = full_precision(self.input_gate(convolved)).sigmoid()
@@ -407,7 +416,7 @@ class RWKV(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the state after each sentence's last token."""
-        memory, before = (None, None) if past is None else (past.memory, past.inputs[0])
+        memory, before = _before(past)
         tokens = tokens_of(x, context)
         (for_key, for_value, for_gate), last = self.shift(x, before, tokens)
         K, V = full_precision(self.key(for_key)), full_precision(self.value(for_value))
@@ -437,7 +446,7 @@ class RWKVChannels(TokenMixer):
         self, x: Tensor, past: MixerState | None, context: AttentionContext
     ) -> tuple[Tensor, MixerState]:
         """(B, T, d_model) -> (B, T, d_model), and the last token."""
-        before = None if past is None else past.inputs[0]
+        _, before = _before(past)
         (for_key, for_gate), last = self.shift(x, before, tokens_of(x, context))
         out = self.output(self.key(for_key).relu().square())
         return self.receptance(for_gate).sigmoid() * out, MixerState(None, [last])

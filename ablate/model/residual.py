@@ -53,8 +53,7 @@ class Residual(nn.Module):
         """X + Dropout(scale * output); without residual Dropout(output)."""
         if self.scale is not None:
             output = self.scale * output
-        total: Tensor = self.dropout(output, residual=x if self.residual else None)
-        return total
+        return self.dropout(output, residual=x if self.residual else None)
 
 
 class PostNorm(Residual):
@@ -109,12 +108,8 @@ class SandwichNorm(PreNorm):
         return self.add(x, self.norm_after(output))
 
 
-class OutputNorm(Residual):
+class OutputNorm(PostNorm):
     """x + Dropout(Norm(Sublayer(x))), as in OLMo 2."""
-
-    def before(self, x: Tensor) -> Tensor:
-        """(B, T, d_model) -> the same."""
-        return x
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
@@ -150,9 +145,7 @@ class HyperConnections(Residual):
         self.static = nn.Parameter(static.flatten())
 
     def weights(self, streams: Tensor) -> Tensor:
-        """Those of A_m, A_r and B by streams (B, T, n, d_model): (n, n + 2), or (B, T, n, n +
-        2).
-        """
+        """A_m, A_r and B by streams (B, T, n, d_model): (n, n + 2), or (B, T, n, n + 2)."""
         return self.static.view(self.n, self.n + 2)
 
     def before(self, x: Tensor) -> Tensor:

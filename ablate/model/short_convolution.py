@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.attention_context import AttentionContext
+from ablate.model.layers import made_if, zeros
 
 
 class ShortConvolution(nn.Module):
@@ -17,7 +18,7 @@ class ShortConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, width))
-        self.bias = nn.Parameter(torch.zeros(channels)) if bias else None
+        self.bias = made_if(bias, zeros, channels)
         bound = width**-0.5  # torch's own rule for a convolution
         nn.init.uniform_(self.weight, -bound, bound, generator=init)
 
@@ -35,8 +36,7 @@ class ShortConvolution(nn.Module):
             (B, T, channels), and the last width - 1 inputs that are no padding.
         """
         before = self.weight.shape[-1] - 1
-        past = x.new_zeros(x.shape[0], before, x.shape[2]) if past is None else past
-        inputs = torch.cat([past, x], dim=1)
+        inputs = _after(past, x, before)
         bias = None if self.bias is None else self.bias.to(x.dtype)
         out = F.conv1d(inputs.mT, self.weight.to(x.dtype), bias, groups=x.shape[2]).mT
         return out, _last(inputs, before, tokens)
@@ -60,11 +60,17 @@ class TokenShift(nn.Module):
             past: the token before x (B, 1, channels); None for zeros.
             tokens: (B, T), false at padding, which is at the end; None without padding.
         """
-        inputs = torch.cat([torch.zeros_like(x[:, :1]) if past is None else past, x], dim=1)
+        inputs = _after(past, x, 1)
         before = inputs[:, :-1]
-        return [before.lerp(x, share.to(x.dtype)) for share in self.shares], _last(
-            inputs, 1, tokens
-        )
+        blends = [before.lerp(x, share.to(x.dtype)) for share in self.shares]
+        return blends, _last(inputs, 1, tokens)
+
+
+def _after(past: Tensor | None, x: Tensor, count: int) -> Tensor:
+    """The inputs before x, which are zeros at the beginning of a sequence, then x."""
+    if past is None:
+        past = x.new_zeros(x.shape[0], count, x.shape[2])
+    return torch.cat([past, x], dim=1)
 
 
 def _last(inputs: Tensor, count: int, tokens: Tensor | None) -> Tensor:

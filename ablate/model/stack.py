@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -18,9 +18,7 @@ from ablate.model.residual import LayerSkips
 
 
 class Layer(nn.Module):
-    """Self-attention, or another token mixer, then the feed-forward network: a layer of an
-    encoder.
-    """
+    """A token mixer, such as self-attention, then the feed-forward network: an encoder's layer."""
 
     def __init__(self, builder: ModelBuilder, positions: PositionalEncoding, causal: bool) -> None:
         super().__init__()
@@ -41,17 +39,13 @@ class Layer(nn.Module):
         """
 
     def apply_mixer(self, x: Tensor, past: Any, context: AttentionContext) -> tuple[Tensor, Any]:
-        """The token mixer and its residual: (B, T, d_model) -> (B, T, d_model), and the mixer's
-        state.
-        """
+        """The token mixer and its residual: (B, T, d_model) -> the same, and the mixer's state."""
         x = self.read(x, context)
         mixed, state = self.mixer(self.around_mixer.before(x), past, context)
         return self.around_mixer.after(x, mixed), state
 
     def read(self, x: Tensor, context: AttentionContext) -> Tensor:
-        """The stream that the layer reads (B, T, d_model), scaled and with the embeddings where it
-        says so.
-        """
+        """The stream that the layer reads (B, T, d_model), after its skip."""
         if self.skip is None or context.earlier is None:
             return x
         read: Tensor = self.skip(x, context.earlier.embedded.reshape(x.shape))
@@ -81,7 +75,9 @@ class ParallelLayer(Layer):
         assert self.feed_forward is not None
         read = self.around_mixer.before(x)
         mixed, state = self.mixer(read, past, context)
-        inner = self.feed_forward(read if self.shares_norm else self.around_feed_forward.before(x))
+        if not self.shares_norm:
+            read = self.around_feed_forward.before(x)
+        inner = self.feed_forward(read)
         return self.around_feed_forward.after(self.around_mixer.after(x, mixed), inner), state
 
     def apply_feed_forward(self, x: Tensor) -> Tensor:
@@ -114,6 +110,7 @@ class DecoderLayer(Layer):
 
 
 LayerType = TypeVar("LayerType", bound=Layer)
+Maker = Callable[[ModelBuilder, PositionalEncoding], LayerType]
 
 
 class Stack(nn.ModuleList, Generic[LayerType]):
@@ -122,6 +119,16 @@ class Stack(nn.ModuleList, Generic[LayerType]):
     def __init__(self, layers: Iterator[LayerType], loops: int) -> None:
         super().__init__(layers)
         self.loops = loops
+
+    @staticmethod
+    def of(
+        builder: ModelBuilder, depth: int, positions: PositionalEncoding, make: Maker[LayerType]
+    ) -> Stack[LayerType]:
+        """So many layers, each with the positional encoding of its place."""
+        layers = (
+            make(layer, positions.of_layer(i)) for i, layer in enumerate(builder.layers(depth))
+        )
+        return Stack(layers, builder.config.loops)
 
     def __iter__(self) -> Iterator[LayerType]:
         return super().__iter__()  # type: ignore[return-value]
@@ -136,13 +143,13 @@ def encoder_context(source: Tensor, layers: Stack[Layer]) -> AttentionContext:
     """Context of self-attention in an encoder: token ids (B, S), padded with 0 at the end."""
     tokens = source != 0
     positions = torch.arange(source.shape[1], device=source.device)
-    # A batch without padding needs no mask. On a GPU this is not checked: reading the answer would
-    # stall the device.
-    unpadded = not on_gpu(tokens) and bool(tokens.all())
-    key_mask = None if unpadded else tokens[:, None, None, :]
-    # Computed once for all layers, because copying lengths to the host stalls a GPU.
-    with_lengths = key_mask is not None and any(layer.mixer.needs_lengths for layer in layers)
-    lengths = tokens.sum(1).cpu() if with_lengths else None
+    key_mask = lengths = None
+    # Without padding no mask is needed; asking a GPU would stall it.
+    if on_gpu(tokens) or not bool(tokens.all()):
+        key_mask = tokens[:, None, None, :]
+        # Computed once for all layers, because copying lengths to the host stalls a GPU.
+        if any(layer.mixer.needs_lengths for layer in layers):
+            lengths = tokens.sum(1).cpu()
     return AttentionContext(positions, positions, key_mask, lengths=lengths)
 
 

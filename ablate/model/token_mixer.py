@@ -6,6 +6,7 @@ recurrent_mixers.py.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ablate.model.attention_context import AttentionContext
+
+Network = type[nn.LSTM] | type[nn.GRU]
 
 
 class TokenMixer(nn.Module):
@@ -46,14 +49,14 @@ class TokenMixer(nn.Module):
 
 @dataclass
 class RecurrentState:
-    """What torch's network keeps after the last token: its hidden state (1, B, d_model), and an
-    LSTM's cell beside it.
-    """
+    """The hidden state (1, B, d_model) after the last token; of an LSTM with its cell."""
 
-    parts: tuple[Tensor, ...]
+    parts: Tensor | tuple[Tensor, ...]
 
     def select(self, rows: Tensor) -> RecurrentState:
         """Rows (B') of the batch, in this order."""
+        if isinstance(self.parts, Tensor):
+            return RecurrentState(self.parts.index_select(1, rows))
         return RecurrentState(tuple(part.index_select(1, rows) for part in self.parts))
 
 
@@ -67,12 +70,11 @@ class RecurrentNetwork(TokenMixer):
     """
 
     needs_lengths = True
-    network: type[nn.LSTM] | type[nn.GRU]
 
-    def __init__(self, d_model: int, causal: bool, init: torch.Generator) -> None:
+    def __init__(self, network: Network, d_model: int, causal: bool, init: torch.Generator) -> None:
         super().__init__()
-        width = d_model if causal else d_model // 2
-        self.cells = self.network(d_model, width, batch_first=True, bidirectional=not causal)
+        width = d_model // (1 if causal else 2)
+        self.cells = network(d_model, width, batch_first=True, bidirectional=not causal)
         for parameter in self.cells.parameters():
             nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=init)
 
@@ -87,40 +89,24 @@ class RecurrentNetwork(TokenMixer):
         self, x: Tensor, past: RecurrentState | None, context: AttentionContext
     ) -> tuple[Tensor, RecurrentState]:
         if past is not None:
-            before = past.parts if isinstance(self.cells, nn.LSTM) else past.parts[0]
-            out, state = self.cells(x, before)
-            return out, _state(state)
+            out, state = self.cells(x, past.parts)
+            return out, RecurrentState(state)
         if context.key_mask is None:
             out, state = self.cells(x)
-            return out, _state(state)
-        lengths = (
-            context.key_mask.flatten(1).sum(1).cpu() if context.lengths is None else context.lengths
-        )  # (B,)
-        # Packed, because the backward direction must begin at the last token of each sentence and
-        # not in its padding.
+            return out, RecurrentState(state)
+        lengths = context.lengths  # (B,)
+        if lengths is None:
+            lengths = context.key_mask.flatten(1).sum(1).cpu()
+        # Packed: the backward direction must begin at a sentence's last token, not in padding.
         packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
         out, state = self.cells(packed)
         padded, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
-        return padded, _state(state)
+        return padded, RecurrentState(state)
 
 
-def _state(state: Tensor | tuple[Tensor, ...]) -> RecurrentState:
-    """The state that torch's network returns: of a GRU a tensor, of an LSTM two."""
-    return RecurrentState((state,) if isinstance(state, Tensor) else state)
-
-
-class LSTM(RecurrentNetwork):
-    """Long short-term memory (Hochreiter and Schmidhuber, 1997)."""
-
-    network = nn.LSTM
-
-
-class GRU(RecurrentNetwork):
-    """Gated recurrent units (Cho et al., 2014), with the reset gate after the product, as in
-    torch.
-    """
-
-    network = nn.GRU
-
-
-RECURRENT_NETWORKS = {"lstm": LSTM, "gru": GRU}
+RECURRENT_NETWORKS = {
+    # Long short-term memory (Hochreiter and Schmidhuber, 1997).
+    "lstm": partial(RecurrentNetwork, nn.LSTM),
+    # Gated recurrent units (Cho et al., 2014), reset after the product, as in torch.
+    "gru": partial(RecurrentNetwork, nn.GRU),
+}

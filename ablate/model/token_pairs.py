@@ -34,9 +34,7 @@ class Smear(nn.Module):
 
 
 class BigramEmbeddings(nn.Module):
-    """A vector of a second table, selected by a hash of the token and the one before; zeros at the
-    beginning of training.
-    """
+    """A vector by a hash of the token and the one before, from a table that begins with zeros."""
 
     def __init__(self, rows: int, d_model: int, init: torch.Generator) -> None:
         super().__init__()

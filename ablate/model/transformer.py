@@ -14,9 +14,9 @@ from ablate.kernels.cross_entropy import LossTerm, soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.experts import MixtureOfExperts
+from ablate.model.layers import made_if, zeros
 
-# Columns added so that a product includes the bias: the bias, then zeros that keep the widths
-# multiples of 8.
+# So that a product includes the bias: it, then zeros up to a multiple of 8.
 _BIAS_COLUMNS = 8
 
 
@@ -34,9 +34,8 @@ class Transformer(nn.Module):
         self.logit_factor = factors(builder.config).logits
         self.embedding = builder.embedding()
         self.embedding_dropout = builder.dropout()
-        self.output = builder.embedding() if builder.config.tied_embeddings == "none" else None
-        has_bias = builder.config.output_bias
-        self.output_bias = nn.Parameter(torch.zeros(builder.vocab_size)) if has_bias else None
+        self.output = made_if(builder.config.tied_embeddings == "none", builder.embedding)
+        self.output_bias = made_if(builder.config.output_bias, zeros, builder.vocab_size)
         self.loss_term: LossTerm | None = None  # of the user, in training
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
@@ -53,9 +52,7 @@ class Transformer(nn.Module):
         raise NotImplementedError
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Read one sequence, as language models do: (B, T), padded with 0 at the end -> states (B,
-        T, d_model).
-        """
+        """Read token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""
         raise NotImplementedError
 
     def read_ahead(self, tokens: Tensor) -> list[Tensor]:
@@ -63,9 +60,7 @@ class Transformer(nn.Module):
         return [self.read(tokens)]
 
     def start(self, source: Tensor, K: int) -> DecodingCache:
-        """Start to decode at most K hypotheses for each sentence of token ids (B, S), padded with 0
-        at the end.
-        """
+        """Start to decode at most K hypotheses for each of token ids (B, S), padded with 0."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, cache: Any) -> Tensor:
@@ -84,9 +79,7 @@ class Transformer(nn.Module):
         raise NotImplementedError
 
     def opened(self, x: Tensor) -> Tensor:
-        """Embeddings (B, T, d_model) -> the residual stream of one stack, or a copy for each of
-        several streams (B, T, n * d_model).
-        """
+        """Embeddings (B, T, d_model) -> the residual stream, or its copies (B, T, n * d_model)."""
         return x.repeat(1, 1, self.config.streams) if self.config.streams else x
 
     def closed(self, x: Tensor) -> Tensor:
@@ -94,9 +87,7 @@ class Transformer(nn.Module):
         return x.unflatten(-1, (self.config.streams, -1)).sum(-2) if self.config.streams else x
 
     def output_states(self, states: Tensor) -> Tensor:
-        """States (..., d_model) -> factors of `output_matrix`: the same width; with a bias, a one
-        and 7 zeros more.
-        """
+        """States (..., d_model) -> factors of `output_matrix`; with a bias, 1 and 7 zeros more."""
         if self.logit_factor != 1.0:
             states = states * self.logit_factor
         if self.output_bias is None:
@@ -111,7 +102,7 @@ class Transformer(nn.Module):
         """The matrix (V, d_model) that turns `output_states` into logits: the embedding (3.4),
         unless untied; with a bias, (V, d_model + 8).
         """
-        matrix = self.embedding.weight if self.output is None else self.output.weight
+        matrix = (self.output or self.embedding).weight
         if self.output_bias is None:
             return matrix
         return torch.cat([matrix, F.pad(self.output_bias[:, None], (0, _BIAS_COLUMNS - 1))], dim=1)
@@ -122,9 +113,7 @@ class Transformer(nn.Module):
         return soft_cap(logits, self.config.logit_cap)
 
     def balance_loss(self) -> Tensor | float:
-        """How unevenly the last batch was sent to experts, weighted; 0 without experts, and when
-        read again.
-        """
+        """How unevenly the last batch was sent to experts, weighted; 0 when read again."""
         total: Tensor | float = 0.0
         for mixture in self._mixtures:
             total = total + mixture.balance_loss

@@ -7,22 +7,22 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model.attention_context import Earlier
-from ablate.model.layers import Embedding, Linear
+from ablate.model.layers import Embedding, Linear, made_if
 
 
 class ValueEmbedding(nn.Module):
-    """A vector for each token of the vocabulary, added to the values of its position, times a gate
-    of each head where there are gates.
-    """
+    """A vector for each token of the vocabulary, added to its values, perhaps gated by head."""
 
     def __init__(self, config: ModelConfig, vocab_size: int, init: torch.Generator) -> None:
         super().__init__()
         heads = config.n_kv_heads or config.n_heads
         width, rank = heads * config.d_v, config.value_embedding_rank
         self.table = Embedding(vocab_size, rank or width, init, scale=1.0)
-        self.widen = None if rank is None else Linear(rank, width, init, bias=False)
-        gated = config.value_embeddings == "gated"
-        self.gate = Linear(config.d_model, heads, init, bias=False) if gated else None
+        self.widen: Linear | None = None
+        if rank is not None:
+            self.widen = Linear(rank, width, init, bias=False)
+        is_gated = config.value_embeddings == "gated"
+        self.gate = made_if(is_gated, Linear, config.d_model, heads, init, bias=False)
 
     def forward(self, V: Tensor, x: Tensor, earlier: Earlier) -> Tensor:
         """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
@@ -37,9 +37,7 @@ class ValueEmbedding(nn.Module):
 
 
 class ValueResidual(nn.Module):
-    """V + share * (V_1 - V), with the values V_1 of the first layer that has one, whose own values
-    stay (Zhou et al., 2024).
-    """
+    """V + share * (V_1 - V), with the first layer's values V_1 (Zhou et al., 2024)."""
 
     def __init__(self) -> None:
         super().__init__()
