@@ -76,10 +76,9 @@ def audit(folder: RunFolder, into: Audit) -> None:
         into.read(functools.partial(CheckpointManifest.read, manifest))
         checkpoint = valid.get(manifest)
         if checkpoint is not None:
-            # A run in progress removes a manifest before its weights, and a state as soon as no
-            # resume needs it.
-            into.file(checkpoint.weights, checkpoint.hashes.weights, needed_by=manifest)
-            into.file(checkpoint.state, checkpoint.hashes.state, needed_by=checkpoint.state)
+            # A run in progress removes manifests before weights, and states at any time.
+            into.file(checkpoint.weights, checkpoint.sha256.weights, needed_by=manifest)
+            into.file(checkpoint.state, checkpoint.sha256.state, needed_by=checkpoint.state)
     # The log of an unfinished run still grows, and its checkpoints come and go.
     if not isinstance(result, Result):
         return

@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+
+from pydantic import Field
 
 from ablate.errors import Damaged, StoreError
 from ablate.store.files import quarantine, remove, remove_temporaries, verify, write_bytes
@@ -20,32 +21,10 @@ from ablate.store.records import CheckpointHashes, CheckpointManifest, TrainingS
 RESUMABLE = 2  # checkpoints kept for resuming: the newest may turn out to be damaged
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(CheckpointManifest):
     """A checkpoint with a valid manifest. Its files are not verified yet."""
 
-    folder: Path
-    content: CheckpointManifest
-
-    @property
-    def step(self) -> int:
-        """The optimizer step after which it was saved."""
-        return self.content.step
-
-    @property
-    def scheduled(self) -> bool:
-        """Whether its step was due; otherwise the clock or a signal had it saved."""
-        return self.content.scheduled
-
-    @property
-    def info(self) -> TrainingState:
-        """The state of training that is not in tensors."""
-        return self.content.info
-
-    @property
-    def hashes(self) -> CheckpointHashes:
-        """SHA-256 of both files."""
-        return self.content.sha256
+    folder: Path = Field(exclude=True)
 
     @property
     def weights(self) -> Path:
@@ -121,7 +100,7 @@ def verified_weights(checkpoint: Checkpoint) -> Path:
         Damaged: they are missing or do not match.
         StoreError: they cannot be read.
     """
-    verify(checkpoint.weights, checkpoint.hashes.weights)
+    verify(checkpoint.weights, checkpoint.sha256.weights)
     return checkpoint.weights
 
 
@@ -142,8 +121,8 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
             # Kept for averaging only: `prune` has removed the state.
             if not checkpoint.state.exists():
                 continue
-            verify(checkpoint.weights, checkpoint.hashes.weights)
-            verify(checkpoint.state, checkpoint.hashes.state)
+            verify(checkpoint.weights, checkpoint.sha256.weights)
+            verify(checkpoint.state, checkpoint.sha256.state)
         except Damaged as error:
             skipped.append(f"{error}; the checkpoint before it is used")
             with suppress(OSError):
@@ -159,12 +138,8 @@ def newest(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 
 def prune(folder: Path, keep_weights: set[int], finished: bool = False) -> None:
-    """Remove the files that neither resuming nor averaging needs.
-
-    Args:
-        folder: the checkpoints.
-        keep_weights: steps whose weights are kept.
-        finished: training has ended, so that no state is needed.
+    """Remove the files that neither resuming nor averaging needs, which keeps the weights of some
+    steps. Where training has finished, no state is needed.
     """
     whole = valid(folder)
     resumable: list[int] = []
@@ -196,7 +171,7 @@ def _read(manifest: Path) -> Checkpoint:
     content = CheckpointManifest.read(manifest)
     if content is None or manifest != _path(manifest.parent, content.step, "json"):
         raise Damaged(f"{manifest}: is damaged (the step does not match its name)")
-    return Checkpoint(manifest.parent, content)
+    return Checkpoint(folder=manifest.parent, **dict(content))
 
 
 def _path(folder: Path, step: int, suffix: str) -> Path:

@@ -78,8 +78,7 @@ def remove_files(removable: Removable, weights: bool) -> int | None:
         paths = removable_files(removable.folder, weights).paths  # the run may have moved on since
         freed = size_of(paths)
         for path in paths:
-            # This process may have been suspended for longer than the lease's term since the last
-            # file.
+            # This process may have been suspended for longer than the lease's term.
             lease.check()
             files.remove(path)  # a folder that was quarantined, too
         return freed

@@ -58,14 +58,7 @@ def remember(data: CorpusConfig, corpora: Path, corpus: str, signature: Sequence
 def remembered(
     data: CorpusConfig, corpora: Path, signature: Sequence[Any], format: int | None = None
 ) -> str | None:
-    """Id of the corpus last made from these settings and files with this signature, or None.
-
-    Args:
-        data: the study's data settings.
-        corpora: the folder of prepared corpora.
-        signature: of the files of all splits.
-        format: only a corpus of this format counts; None: of any.
-    """
+    """Id of the corpus last made from these settings and files, in this format or any, or None."""
     pointer = _read_pointer(_pointer(data, corpora))
     if pointer is None or pointer != CorpusPointer(
         corpus=pointer.corpus, signature=list(signature)

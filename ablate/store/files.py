@@ -84,8 +84,7 @@ def _rename(temporary: Path, path: Path, inode: int) -> None:
     try:
         temporary.replace(path)
     except FileNotFoundError:
-        # NFS repeats a request whose answer was lost: the first one may have renamed the file
-        # already.
+        # NFS repeats a lost request: the first one may have renamed the file.
         if path.lstat().st_ino != inode:
             raise
 
@@ -93,19 +92,16 @@ def _rename(temporary: Path, path: Path, inode: int) -> None:
 def _link(temporary: Path, path: Path) -> None:
     """Give a file its name unless the name is taken. Only one of several writers succeeds."""
     try:
-        # A rename would silently replace the file of a faster process; a hard link fails if the
-        # name is taken.
+        # A rename would replace the file of a faster process; a hard link fails.
         os.link(temporary, path)
     except FileExistsError:
-        # NFS repeats a request whose answer was lost: the name may have been taken by this very
-        # file.
+        # NFS repeats a lost request: this very file may have taken the name.
         if not path.samefile(temporary):
             raise
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Two writers may pass this check at once. The lease of the run is what keeps the second
-        # one away here.
+        # Two writers may pass this check at once: the lease keeps the second away.
         if path.exists():
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path)) from None
         temporary.replace(path)
@@ -147,9 +143,7 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def is_there(path: Path) -> bool:
-    """Whether a path leads to something; False also in the private folder of another user, for
-    which `Path.exists` raises.
-    """
+    """Whether a path leads to something; False, and no error, in another user's private folder."""
     return os.path.exists(path)  # noqa: PTH110
 
 

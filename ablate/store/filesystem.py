@@ -40,19 +40,15 @@ class Check:
 
 
 def check_filesystem(folder: Path, meet_seconds: float = MEET_SECONDS) -> Iterator[Check]:
-    """Yield the outcome of each check of a folder, which is created if it does not exist.
-
-    Args:
-        folder: the future results root; the files of the check are removed.
-        meet_seconds: how long to wait for the same command on other hosts.
+    """Yield the outcome of each check of a future results root, which is created if it does not
+    exist. The files of the check are removed.
 
     Raises:
         OSError: the folder cannot be written.
     """
     place = folder / ".ablate-filesystem"
     place.mkdir(parents=True, exist_ok=True)
-    # With a random part, because in containers several checks may have the same host name and
-    # process id.
+    # With a random part: in containers, host names and process ids may be equal.
     ours = place / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
     ours.mkdir()
     try:
@@ -90,8 +86,7 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
 
 def _contend(attempt: Callable[[Path, int], bool], folder: Path, number: int) -> list[int] | str:
     """The rounds that this process wins, or an error."""
-    # A barrier of files: writers start at different times, and without it the first would win all
-    # rounds alone.
+    # A barrier: without it, the first writer to start would win all rounds.
     (folder / f"ready-{number}").touch()
     end = time.monotonic() + 60
     while len(list(folder.glob("ready-*"))) < CONTENDERS and time.monotonic() < end:
@@ -143,8 +138,7 @@ def _replacing(path: Path) -> Check:
 
 
 def _block(number: int) -> bytes:
-    # One byte, repeated: a mixture of two contents shows as two values, and a part of one as a
-    # shorter file.
+    # One byte, repeated: a mixture shows as two values, a part as a shorter file.
     return bytes([number]) * 65_536
 
 

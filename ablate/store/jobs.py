@@ -161,8 +161,7 @@ class JobFolder:
     @property
     def results(self) -> Results:
         """The results root that the job belongs to, wherever this machine mounts it."""
-        # results/<study>/jobs/<id>: from the path and not from job.json, because nodes may mount
-        # the root elsewhere.
+        # From the path results/<study>/jobs/<id>: nodes may mount the root elsewhere.
         return Results(self.path.absolute().parents[2])
 
     def work_command(self, python: str) -> list[str]:

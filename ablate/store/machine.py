@@ -21,8 +21,7 @@ VMSTAT = Path("/proc/vmstat")
 # Limits that a launcher sets for a pilot where no control group does: cores, and bytes.
 CPUS_VARIABLE, MEMORY_VARIABLE = "ABLATE_CPUS", "ABLATE_MEMORY"
 
-# A process on another host counts as dead if its last report is older than this. On this host it is
-# looked up.
+# A process on another host counts as dead if its last report is older than this.
 HEARTBEAT_SECONDS = 120.0
 # Tolerance for start times: the system derives them from a clock that may be set
 CLOCK_SECONDS = 2.0
@@ -35,8 +34,7 @@ LIBRARY_SETTINGS = {
     # With libgomp they spin for about 0.1 ms first, which covers the gap between two products of a
     # training step (benchmarks/LOG.md, 2026-11-23, threads that spin briefly).
     "GOMP_SPINCOUNT": "10000",
-    # With a workspace of fixed size, cuBLAS sums in a fixed order, which `deterministic: true`
-    # needs.
+    # `deterministic: true` needs it: cuBLAS then sums in a fixed order.
     "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
     # GPUs have the numbers that nvidia-smi shows. By default, CUDA puts the fastest one first.
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
@@ -128,12 +126,7 @@ def _cpu_quotas() -> list[int]:
 
 def _cgroup_files(unified: str, controller: str, legacy: str) -> list[Path]:
     """A file in each control group that this process is in: its own group first, then the groups
-    above it.
-
-    Args:
-        unified: name of the file in version 2.
-        controller: of version 1, such as `memory`.
-        legacy: name of the file in version 1.
+    above it. It has one name in version 2, and another one below a controller in version 1.
     """
     files: list[Path] = []
     for line in _lines(PROCESS_CGROUPS):
@@ -229,11 +222,7 @@ def start_time(pid: int) -> float | None:
 
 def is_working(process: ProcessMark, last_report: float) -> bool:
     """Whether a process still works: by its start time if it can be looked up here, else by the age
-    of its last report.
-
-    Args:
-        process: as it marked itself.
-        last_report: time of its last report, in seconds since the epoch.
+    of its last report, whose time is in seconds since the epoch.
     """
     if not is_here(process):
         # Either way: a clock that was set while the process worked is no sign of life for as long.

@@ -348,7 +348,12 @@ class CheckpointHashes(Record):
 
 
 class CheckpointManifest(Record):
-    """<step>.json: makes a checkpoint valid. `scheduled`: averaging may use it."""
+    """<step>.json: makes a checkpoint valid.
+
+    step: of the optimizer, after which it was saved.
+    scheduled: its step was due, so that averaging may use it; else the clock or a signal had it
+        saved.
+    """
 
     step: Count
     scheduled: bool

@@ -20,12 +20,8 @@ FORMAT = 2  # before 2, the text was not compared with its hash first
 
 
 def read_predictions(folder: RunFolder, id: str, decoding: Decoding) -> list[str]:
-    """The predictions for the test split; empty if there are none. Only LF ends a line.
-
-    Args:
-        folder: of the run.
-        id: of the decoding.
-        decoding: its entry in result.json, with the hash of the predictions.
+    """The predictions of a decoding for the test split; empty if there are none. Only LF ends a
+    line.
 
     Raises:
         Damaged: the predictions are missing, or are not those that were made.
@@ -79,7 +75,7 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
 
     result.json has the scores that the run made itself, and the file in scores/ their resamples and
     the metrics that were asked for later. The file counts only for the predictions and the corpus
-    that it names. Arguments as in `read_predictions`.
+    that it names.
 
     Raises:
         StoreError: the file in scores/ is damaged, or cannot be read.
@@ -96,7 +92,7 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
 
 
 def read_measurements(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Measurement]:
-    """The scores of predictions in scores/; arguments and errors as in `read_scores`."""
+    """The scores of predictions in scores/; errors as in `read_scores`."""
     cache = ScoreCache.read(folder.scores(id))
     if cache is None or decoding.sha256 is None:
         return {}

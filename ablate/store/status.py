@@ -78,8 +78,7 @@ def record_failure(
     """
     if not folder.path.is_dir():  # somebody has removed the results: leave nothing there
         return
-    # Without repetition, because the number of different hosts decides whether a run is tried
-    # elsewhere.
+    # Different hosts: their number decides whether a run is tried elsewhere.
     hosts = dict.fromkeys(before.hosts if before else ())
     hosts[socket.gethostname()] = None
     failure = Failure(reason=reason, time=time.time(), killed=killed, hosts=tuple(hosts))
@@ -95,8 +94,7 @@ def last_lines(log: Path, count: int) -> list[str]:
             while True:
                 start = file.seek(max(0, end - size))
                 content = file.read()
-                # The block may begin inside of a line. A bar of progress may have written very long
-                # ones.
+                # The block may begin inside of a line, which a bar of progress makes long.
                 if start > 0:
                     content = content.partition(b"\n")[2] or content
                 lines = list(filter(str.strip, content.decode("utf-8", "replace").splitlines()))

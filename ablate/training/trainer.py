@@ -34,7 +34,7 @@ from ablate.kernels.device import (
 from ablate.kernels.ranks import ONLY_RANK, Ranks
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
-from ablate.store.records import LARGEST, CheckpointManifest, TrainingState
+from ablate.store.records import LARGEST, TrainingState
 from ablate.tasks import Batch, Task
 from ablate.training.checkpointing import CheckpointSaver, Snapshot, is_due
 from ablate.training.context import (
@@ -398,14 +398,10 @@ class Trainer:
         """
         if self.ranks.size == 1:
             return checkpoint
-        manifest = None if checkpoint is None else checkpoint.content.model_dump(mode="json")
+        manifest = None if checkpoint is None else checkpoint.model_dump(mode="json")
         manifest, progress = self.ranks.all_gather_objects((manifest, asdict(self.progress)))[0]
         self.progress = TrainingProgress(**progress)
-        return (
-            None
-            if manifest is None
-            else checkpoints.Checkpoint(self.folder, CheckpointManifest(**manifest))
-        )
+        return manifest and checkpoints.Checkpoint(folder=self.folder, **manifest)
 
     def _had_ended(self) -> bool:
         """Whether the weights of the last step are whole, so that only the result is to be made
