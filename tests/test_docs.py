@@ -549,9 +549,8 @@ def test_every_command_line_in_a_document_has_an_existing_command_and_options(fi
 @pytest.fixture
 def no_training(monkeypatch):
     """Replace training, which end_to_end tests, by a launch that reports every run as done."""
-    from ablate.launch import Launch
 
-    done = Launch(1, Counter({"done": 1}))
+    done = Counter({"done": 1})
     monkeypatch.setattr("ablate.launch.launch", lambda *_: None)
     monkeypatch.setattr("ablate.launch.outcome_of_launch", lambda *_: done)
 

@@ -6,7 +6,9 @@ kind of cluster is a subclass in a file of its own, and an entry in `profiles.EN
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
+import os
+import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Self
@@ -27,8 +29,9 @@ LIBRARY_BYTES = 500_000_000  # of a pilot, its worker and their libraries; impor
 
 
 @dataclass(frozen=True)
-class Allocation(ABC):
-    """What a cluster has allotted to this pilot until a time limit, and may give once more.
+class Allocation:
+    """What a cluster has allotted to this pilot until a time limit, and may give once more. This
+    one has no limit, and nobody gives it again.
 
     name: as the commands of the cluster take it.
     restarts: how often it was requeued before.
@@ -36,20 +39,22 @@ class Allocation(ABC):
     """
 
     name: str
-    restarts: int
-    grace: int
+    restarts: int = 0
+    grace: int = 0
 
-    @abstractmethod
+    has_queue: ClassVar[bool] = False  # into which a pilot can be put back
+
     def seconds_left(self) -> float | None:
         """Seconds until the time limit: infinite if there is none, None if no answer comes."""
+        return math.inf
 
-    @abstractmethod
     def state(self) -> tuple[str, int]:
         """(State, number of restarts); empty and this one's if no answer comes."""
+        return "", self.restarts
 
-    @abstractmethod
     def requeue(self) -> str:
         """Put this pilot back into the queue; the cluster then ends it. The reason of a refusal."""
+        return "it has no queue"
 
 
 class Engine(Keyed):
@@ -130,26 +135,18 @@ class Engine(Keyed):
     ) -> bool:
         """Run pilots from this process until all have ended; False if a signal has ended them.
 
-        Args:
-            folder: of the job.
-            python: path of the interpreter.
-            pilots: their number.
-            log: receives a line for each event.
-
         Raises:
             UsageError: the cluster starts pilots itself, or cannot run them.
         """
         raise UsageError(f"--drive: pilots of {self.engine} need no driver")
 
-    def allocation(self) -> Allocation | None:
-        """What this process has from the cluster; None if nobody ends it at a limit of time."""
-        return None
+    def allocation(self) -> Allocation:
+        """What this process has from the cluster."""
+        return Allocation(f"{socket.gethostname()}-{os.getpid()}")
 
 
 def least_memory(study: Study, micro_batch_tokens: int = SMALLEST_MICRO_BATCH) -> int:
-    """Bytes of memory for any run of a study on a CPU, with micro-batches of this size, such that
-    estimates fill the usual share of it.
-    """
+    """Bytes for any run of a study on a CPU, such that estimates fill the usual share of memory."""
     largest = 0
     for run in study.all_runs():
         tokens = min(micro_batch_tokens, PADDING * run.config.batch_tokens)

@@ -7,7 +7,6 @@ host.
 
 from __future__ import annotations
 
-import os
 import signal
 import socket
 import time
@@ -24,7 +23,7 @@ from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import CANCELLED, is_over, open_job, steps_of
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
-from ablate.launch.executor import devices_text
+from ablate.launch.executor import Slot, devices_text
 from ablate.launch.launch import Share, launch, outcome_of_launch
 from ablate.launch.scheduler import Control
 from ablate.plan.progress import run_labels
@@ -44,7 +43,6 @@ from ablate.study import Study
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
-    from ablate.launch.executor import Slot
 
 STOP_SECONDS = 2.0  # between two checks for a request to stop
 LIMIT_SECONDS = 60.0  # between two questions for the time limit, which an administrator may change
@@ -62,12 +60,10 @@ class Pilot(Control):
     ) -> None:
         self.folder, self.job, self.log = folder, job, log
         self.engine = engine_of(job)
-        # Pilots of Ray may run in an allocation of Slurm, too, which is then that of the whole
-        # cluster.
+        # Pilots of Ray may run in an allocation of Slurm, which is that of the whole cluster.
         self.task = self.engine.allocation()
         self.results, self.labels = folder.results, run_labels(study)
         self.idle_seconds = float(self.engine.idle)
-        self.name = self.task.name if self.task else f"{socket.gethostname()}-{os.getpid()}"
         # Runs in a slot: when they were started, and their step then.
         self.begun: dict[str, tuple[float, int]] = {}
         self.received: list[int] = []
@@ -78,10 +74,10 @@ class Pilot(Control):
         self.deadline = float("inf")
         self.report = PilotReport(
             **process_mark().model_dump(),
-            name=self.name,
+            name=self.task.name,
             phase="starting",
             time=time.time(),
-            starts=1 + (self.task.restarts if self.task else 0),
+            starts=1 + self.task.restarts,
         )
         self.write()
 
@@ -90,12 +86,12 @@ class Pilot(Control):
     def may_start(self) -> bool:
         """Whether the time limit leaves room for another run."""
         now = time.monotonic()
-        if self.task and now >= self.next_limit:
+        if now >= self.next_limit:
             self.next_limit = now + LIMIT_SECONDS
             left = self.task.seconds_left()
             if left is not None:  # else the last answer counts
                 self.deadline = now + left
-        drains = self.task is not None and self.deadline - now < self.task.grace + START_SECONDS
+        drains = self.deadline - now < self.task.grace + START_SECONDS
         if drains and not self.is_draining:
             self.log(
                 f"{duration(self.deadline - now)} until the time limit: no further run is started"
@@ -133,13 +129,10 @@ class Pilot(Control):
 
     def announce(self, corpus: Corpus, slots: Sequence[Slot], missing: int) -> None:
         """Log the slots."""
-        self.report = self.report.model_copy(
-            update={"slots": len(slots), "device": slots[0].device}
-        )
         self.log(
             f"{plural(missing, 'run')} to do, {len(slots)} at once on {devices_text(slots[0])}"
         )
-        self.write("working")
+        self.write("working", slots=len(slots), device=slots[0].device)
 
     def started(self, run: str) -> None:
         """A run was submitted."""
@@ -163,11 +156,11 @@ class Pilot(Control):
         elif outcome in ("done", "diverged", "failed"):
             self.quick.clear()
             self.has_progress = True
-        self.report = self.report.model_copy(
-            update={"ended": self.report.ended + (outcome in ("done", "diverged"))}
-        )
-        self.log(f"{outcome:8} {self.labels[run]}{f': {reason}' if reason else ''}")
-        self.write()
+        line = f"{outcome:8} {self.labels[run]}"
+        if reason:
+            line += f": {reason}"
+        self.log(line)
+        self.write(ended=self.report.ended + (outcome in ("done", "diverged")))
 
     def tick(self) -> None:
         """Write a report now and then."""
@@ -178,32 +171,32 @@ class Pilot(Control):
         """The last reported step of a run."""
         return steps_of(self.results.run(run))
 
-    def write(self, phase: PilotPhase | None = None, reason: str = "") -> None:
-        """Write the report of this pilot."""
+    def write(
+        self, phase: PilotPhase | None = None, reason: str = "", **changes: int | str
+    ) -> None:
+        """Write the report of this pilot, with changes of its other fields."""
         self.next_report = time.monotonic() + REPORT_SECONDS
         update = {
             "phase": phase or self.report.phase,
             "time": time.time(),
             "running": tuple(self.labels[run] for run in self.begun),
             "reason": reason,
+            **changes,
         }
         self.report = self.report.model_copy(update=update)
         if not self.folder.job.exists():  # somebody has removed the results: leave nothing there
             return
         with suppress(OSError):  # a full disk must not end a pilot over a report
-            self.report.write(self.folder.pilot(self.name), durable=False)
+            self.report.write(self.folder.pilot(self.task.name), durable=False)
 
     # The end
 
     def leave(self, states: Counter[State] | None) -> int:
-        """Requeue this pilot's allocation if the cluster has ended it and work is left.
+        """Requeue this pilot's allocation if the cluster has ended it and work is left; `states` of
+        all runs are None if a signal came, or a reason to stop.
 
-        Args:
-            states: of all runs; None if a signal came, or a reason to stop.
-
-        Returns:
-            The exit code: 0 if this pilot has done all that it can, whatever the runs' outcomes,
-            because whoever has started it may start it again otherwise.
+        The exit code is 0 if this pilot has done all that it can, whatever the runs' outcomes,
+        because whoever has started it may start it again otherwise.
         """
         for number in self.signals:
             signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
@@ -219,17 +212,18 @@ class Pilot(Control):
             reason = NOTHING_LEFT
         elif states is not None and not self.is_draining:
             reason = f"{plural(left, 'run')} left to other pilots"
-        elif reason:
-            code = 0 if reason in (STOPPED, NOTHING_LEFT) else EXIT_RUN_FAILED
-        else:
-            reason = self._requeue(self.task, has_progress) if self.task else "interrupted"
-            code = EXIT_INTERRUPTED
+        elif not reason:
+            reason, code = self._requeue(self.task, has_progress), EXIT_INTERRUPTED
+        elif reason not in (STOPPED, NOTHING_LEFT):
+            code = EXIT_RUN_FAILED
         self.write("left", reason)
         self.log(f"left: {reason}")
         return code
 
     def _requeue(self, task: Allocation, has_progress: bool) -> str:
         """Requeue the allocation unless somebody has cancelled it; the reason for people."""
+        if not task.has_queue:
+            return "interrupted"
         state, restarts = task.state()
         if restarts > task.restarts:
             return f"{REQUEUED} by Slurm"
@@ -244,9 +238,7 @@ class Pilot(Control):
         return f"not requeued: {refused}" if refused else REQUEUED
 
     def release_waiting(self) -> None:
-        """Take the pilots of this job out of the queue if no pilot has anything left to do: the
-        closing job waits for them.
-        """
+        """Take waiting pilots out of the queue if none has anything to do, for the closing job."""
         submissions = self.folder.read_submissions()
         if submissions and self.folder.job.exists():
             self.folder.request_stop(NOTHING_LEFT)
@@ -254,12 +246,8 @@ class Pilot(Control):
 
 
 def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
-    """Work on a job until nothing is left for this pilot; the exit code.
-
-    Args:
-        folder: of the job.
-        index: of this pilot among those of its job; each begins with another run.
-        log: receives a line for each event.
+    """Work on a job until nothing is left for this pilot; the exit code. The index is that of this
+    pilot among those of its job, each of which begins with another run.
 
     Raises:
         AblateError: the study, its data or this host cannot be used; nothing is lost.
@@ -302,16 +290,14 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
         pilot.write("left", error.lines[0])
         raise
     else:
-        code = pilot.leave(outcome_of_launch(step.study, folder.results).states)
+        code = pilot.leave(outcome_of_launch(step.study, folder.results))
     if not pilot.reason and is_over(study, folder.results):
         pilot.release_waiting()
     return code
 
 
 def is_last_pilot(folder: JobFolder) -> bool:
-    """Whether this process, whose pilot has left, is to close the job: no closing job follows, and
-    no other pilot works.
-    """
+    """Whether this process, whose pilot has left, is to close the job: nothing else is left to."""
     if not folder.job.exists() or folder.is_closed or engine_of(folder.read_job()).submits_again:
         return False
     return not any(report.is_alive for report in folder.read_pilots())

@@ -41,24 +41,20 @@ def profile_file() -> Path:
     Raises:
         UsageError: the home folder in it is not known.
     """
-    name = FILE_VARIABLE if os.environ.get(FILE_VARIABLE) else "XDG_CONFIG_HOME"
+    name, inside = "XDG_CONFIG_HOME", "ablate/clusters.yaml"
+    if os.environ.get(FILE_VARIABLE):
+        name, inside = FILE_VARIABLE, ""
     try:
-        path = home_path(os.environ.get(name) or "~/.config")
+        return home_path(os.environ.get(name) or "~/.config") / inside
     except ValueError as error:
         raise UsageError(f"{name}: {error}") from None
-    return path if name == FILE_VARIABLE else path / "ablate" / "clusters.yaml"
 
 
 def find_profile(
     name: str, workers: int | None = None, options: Mapping[str, Setting] | None = None
 ) -> Engine:
-    """The profile of this name, with options of the command line over it. The name of an engine is
-    a profile without settings.
-
-    Args:
-        name: of a profile, or of an engine.
-        workers: number of pilots; None for the profile's.
-        options: of sbatch.
+    """The profile of this name, with the number of pilots and options of sbatch of the command line
+    over it. The name of an engine is a profile without settings.
 
     Raises:
         StudyError: the file has errors; it holds all of them.
@@ -72,7 +68,9 @@ def find_profile(
         known = did_you_mean(name, profiles) or f"; profiles: {listed(profiles)}"
         raise UsageError(f'--on: no profile "{name}" in {file}{known}')
     profile = profiles[name].with_options(options or {})
-    return profile if workers is None else profile.model_copy(update={"workers": workers})
+    if workers is not None:
+        profile = profile.model_copy(update={"workers": workers})
+    return profile
 
 
 def engine_of(job: ClusterJob) -> Engine:
@@ -124,11 +122,12 @@ class Unknown(Section):
 
 
 def _read_profile(name: str, node: Node, report: Report) -> Engine | None:
-    written = node.to_python()
-    named = str(written.get("engine")) if isinstance(written, dict) else ""
+    written, what = node.to_python(), f'profile "{name}"'
+    if not isinstance(written, dict):
+        return read_model(Engine, node, what, report)[0]
+    named = str(written.get("engine"))
     if named not in ENGINES:
-        model = Unknown if isinstance(written, dict) else Engine
-        read_model(model, node, f'profile "{name}"', report)
+        read_model(Unknown, node, what, report)
         return None
     fields = dict(node.value)
     for key, mark, _ in node.items():
@@ -136,4 +135,4 @@ def _read_profile(name: str, node: Node, report: Report) -> Engine | None:
         if engines and named not in engines:
             report(mark, f"{key}: has no effect with the engine {named}")
             del fields[key]
-    return read_model(ENGINES[named], Node(fields, node.mark), f'profile "{name}"', report)[0]
+    return read_model(ENGINES[named], Node(fields, node.mark), what, report)[0]

@@ -187,7 +187,7 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
                 return str(process)
     os.waitpid(process, 0)
     lines = log.read_text(errors="replace").strip().splitlines()
-    raise UsageError(lines[-1] if lines else f"the driver has ended; see {log}")
+    raise UsageError([f"the driver has ended; see {log}", *lines][-1])
 
 
 # The driver
@@ -264,11 +264,13 @@ def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None
         if all(node.get(name, 0) >= count for name, count in asked.items()):
             return
         largest = max(largest, node, key=_size_of_node)
-    hint = "" if profile.node_wait else "; for an autoscaler, set node_wait"
-    raise UsageError(
+    text = (
         f"Ray: no node at {profile.address} has {_resources(asked)} for a pilot; the largest has "
-        f"{_resources(largest)}{hint}"
+        f"{_resources(largest)}"
     )
+    if not profile.node_wait:
+        text += "; for an autoscaler, set node_wait"
+    raise UsageError(text)
 
 
 def _size_of_node(node: Mapping[str, float]) -> tuple[float, ...]:
@@ -277,7 +279,9 @@ def _size_of_node(node: Mapping[str, float]) -> tuple[float, ...]:
 
 def _resources(of: Mapping[str, float]) -> str:
     text = f"{plural(int(of.get('CPU', 0)), 'core')}, {plural(int(of.get('GPU', 0)), 'GPU')}"
-    return f"{text}, {size(of['memory'])} of memory" if of.get("memory") else text
+    if of.get("memory"):
+        text += f", {size(of['memory'])} of memory"
+    return text
 
 
 def _submit(ray: Any, profile: Ray, folder: JobFolder, python: str, pilots: int) -> dict[Any, int]:
@@ -311,7 +315,7 @@ def _outcome(ray: Any, task: Any) -> str:
         return "left as asked"
     except ray.exceptions.RayError as error:
         return f"ended by {type(error).__name__}"
-    return "left" if code == 0 else f"left with exit code {code}"
+    return f"left with exit code {code}" if code else "left"
 
 
 def pilot_task() -> Callable[[Sequence[str], dict[str, str], str], int]:

@@ -117,8 +117,10 @@ def sbatch_arguments(options: Mapping[str, Setting]) -> list[str]:
     for name, value in options.items():
         if value is True:
             arguments.append(f"--{name}")
+        elif name in _TIMES and value:
+            arguments.append(f"--{name}={slurm_time(value)}")
         elif value is not False and value is not None:  # `mem: 0` is all memory of a node
-            arguments.append(f"--{name}={slurm_time(value) if name in _TIMES else value}")
+            arguments.append(f"--{name}={value}")
     return arguments
 
 
@@ -163,8 +165,10 @@ class Slurm(Engine):
     @classmethod
     def _known_options(cls, options: object) -> object:
         """Refuse options one by one, so that each fault has the position of its option."""
+        if not isinstance(options, dict):
+            return options
         faults = []
-        for name, value in options.items() if isinstance(options, dict) else ():
+        for name, value in options.items():
             text = option_fault(name, value)
             if text:
                 error = {"error": ValueError(text)}
@@ -321,8 +325,8 @@ class Slurm(Engine):
         return cancel(submission.all_ids)
 
     @override
-    def allocation(self) -> SlurmTask | None:
-        return SlurmTask.here(self.grace)
+    def allocation(self) -> Allocation:
+        return SlurmTask.here(self.grace) or super().allocation()
 
 
 # Commands
@@ -339,8 +343,7 @@ def write_scripts(folder: JobFolder, setup: Sequence[str], python: str) -> None:
         *setup,
         "set +eE",
         "trap - ERR",
-        # `exec`: Slurm signals the script's own process. USR1 would end it before the program
-        # handles that signal.
+        # `exec`: Slurm signals the script's process, which USR1 would end before the program runs.
         "trap '' USR1",
         f"exec {program} --index $((${{1:-0}} + ${{SLURM_ARRAY_TASK_ID:-0}}))",
     ]
@@ -394,8 +397,8 @@ def _sbatch(*arguments: str) -> str:
 def max_array_size() -> int:
     """The most tasks that one array may have."""
     settings = slurm("scontrol", "show", "config").stdout
-    limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
-    return max(1, int(limit[1])) if limit else 1000
+    limits = re.findall(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
+    return max(1, int(next(iter(limits), 1000)))
 
 
 def cancel(ids: Sequence[str], *options: str) -> str:
@@ -407,17 +410,19 @@ def cancel(ids: Sequence[str], *options: str) -> str:
     for line in done.stderr.splitlines():
         if line.strip() and not _HAS_ENDED.search(line):
             refusals.append(line)
+    if not refusals:
+        return ""
     done.stderr = "\n".join(refusals)
-    return f"scancel: {_reason(done)}" if refusals else ""
+    return f"scancel: {_reason(done)}"
 
 
 # This allocation
 
 
 class SlurmTask(Allocation):
-    """The allocation of this process. Its name is `12_3` for a task of an array, whose SLURM_JOB_ID
-    may be the array's.
-    """
+    """The allocation of this process: `12_3` for a task of an array, by whatever SLURM_JOB_ID."""
+
+    has_queue: ClassVar[bool] = True
 
     @staticmethod
     def here(grace: int) -> SlurmTask | None:
@@ -426,22 +431,20 @@ class SlurmTask(Allocation):
         if id is None:
             return None
         array, index = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
-        return SlurmTask(
-            f"{array}_{index}" if array and index else id,
-            int(os.environ.get("SLURM_RESTART_COUNT") or 0),
-            grace,
-        )
+        if array and index:
+            id = f"{array}_{index}"
+        return SlurmTask(id, int(os.environ.get("SLURM_RESTART_COUNT") or 0), grace)
 
     @override
     def seconds_left(self) -> float | None:
         done = slurm("squeue", "-h", "-j", self.name, "-o", "%L")
-        return parse_seconds(done.stdout.strip()) if done.returncode == 0 else None
+        return None if done.returncode else parse_seconds(done.stdout.strip())
 
     @override
     def state(self) -> tuple[str, int]:
         text = slurm("scontrol", "show", "job", self.name, "--oneliner").stdout
-        state, restarts = re.search(r"\bJobState=(\w+)", text), re.search(r"\bRestarts=(\d+)", text)
-        return (state[1] if state else ""), (int(restarts[1]) if restarts else self.restarts)
+        facts = dict(re.findall(r"\b(JobState|Restarts)=(\w+)", text))
+        return facts.get("JobState", ""), int(facts.get("Restarts", self.restarts))
 
     @override
     def requeue(self) -> str:

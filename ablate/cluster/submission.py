@@ -43,16 +43,8 @@ def freeze(
     engine: Engine,
     resources: Resources,
 ) -> JobFolder:
-    """Write a study and its options into the folder of a new job; edits of the study do not change
-    the job.
-
-    Args:
-        study: as read with the selection.
-        results: root of the results.
-        selection: of the command line.
-        profile: its name.
-        engine: its content.
-        resources: of each pilot.
+    """Write a study, which was read with the selection, and its options into the folder of a new
+    job; edits of the study do not change the job. The profile is the engine's name.
     """
     if resources.device == "auto" and engine.gpus:
         # A node whose driver is broken must not train on its CPU.
@@ -87,7 +79,8 @@ def freeze(
 def _fixed_runs(study: Study) -> tuple[str, ...]:
     """Ids of the runs that follow from the study alone: all but those of tuned rows."""
     fixed = {run.id for row in study.rows if row.tuning is None for run in study.runs_of(row)}
-    fixed.update(run.id for run in (study.tuning.runs() if study.tuning else ()))
+    if study.tuning:
+        fixed.update(run.id for run in study.tuning.runs())
     return tuple(run.id for run in study.all_runs() if run.id in fixed)
 
 
@@ -160,7 +153,9 @@ def work_done(study: Study, results: Results) -> int:
 def steps_of(folder: RunFolder) -> int:
     """The last reported step of a run."""
     progress = if_readable(folder.read_progress)
-    return (progress.step or 0) if progress else 0
+    if progress is None or progress.step is None:
+        return 0
+    return progress.step
 
 
 def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
@@ -181,7 +176,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
         log("runs are left for further pilots")
         return None
     here = engine.allocation()
-    if here is not None and any(here.name == before.closing for before in submissions[:-1]):
+    if any(here.name == before.closing for before in submissions[:-1]):
         # Slurm repeats this closing job, such as after a failure of its node.
         log("submitted again already")
         return None

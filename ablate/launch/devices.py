@@ -45,21 +45,19 @@ def usable_gpus(device: Device) -> list[int]:
     Raises:
         UsageError: `cuda` was asked for, and there is no GPU.
     """
-    gpus = _gpu_memory() if device == "cuda" or (device == "auto" and visible_gpus()) else []
+    if device == "cpu" or (device == "auto" and not visible_gpus()):
+        return []
+    gpus = _gpu_memory()
     if device == "cuda" and not gpus:
         raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
     return gpus
 
 
 def gpus_for_run(processes: int | None, gpus: int, runs: int) -> int:
-    """GPUs of each run.
+    """GPUs of each run: as given, else the largest power of two such that no run waits for a GPU.
 
-    Args:
-        processes: for each run, as given; None for the largest power of two such that no run waits
-            for a GPU.
-        gpus: of this machine, or of a pilot.
-        runs: of the whole study, or of a pilot's share: finished runs count, so that a resumed
-            study keeps its slots.
+    Runs are those of the whole study, or of a pilot's share: finished ones count, so that a resumed
+    study keeps its slots.
     """
     return processes or 1 << (max(1, gpus // max(1, runs)).bit_length() - 1)
 
@@ -124,27 +122,18 @@ def _gpu_slot_memory(total: int, sharing: int) -> float:
 def micro_batch(
     config: RowConfig, vocab_size: int, slot: Slot, largest_batch: int | None = None
 ) -> int:
-    """The largest micro-batch that is estimated to fit, in padded tokens: a whole batch, halved as
-    often as needed.
-
-    Args:
-        config: of the row.
-        vocab_size: V.
-        slot: whose memory it must fit.
-        largest_batch: padded tokens of the run's largest batch; None for an upper bound.
+    """The largest micro-batch that is estimated to fit into a slot's memory, in padded tokens: the
+    run's largest batch, or an upper bound of it, halved as often as needed.
     """
-    kind = slot.device.partition(":")[0]
-    tokens = PADDING * config.batch_tokens if largest_batch is None else largest_batch
+    kind, processes = slot.device.partition(":")[0], len(slot.devices)
+    tokens = largest_batch or PADDING * config.batch_tokens
     if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
-
-    computed = config if kind == "cpu" else with_precision(config, slot.has_bf16)
-    processes = len(slot.devices)
-
-    def needed() -> int:
-        return peak_memory(computed, vocab_size, tokens, kind, processes=processes)
-
-    while tokens > SMALLEST_MICRO_BATCH and needed() > slot.memory:
+    else:
+        config = with_precision(config, slot.has_bf16)
+    while tokens > SMALLEST_MICRO_BATCH:
+        if peak_memory(config, vocab_size, tokens, kind, processes=processes) <= slot.memory:
+            break
         tokens = -(-tokens // 2)
     return tokens
 
@@ -158,15 +147,11 @@ def with_precision(config: RowConfig, has_bf16: bool) -> RowConfig:
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
     """The environment of a worker: threads that soon sleep when idle, an allocator that keeps freed
-    memory, its GPUs.
+    memory, and only its own GPUs, so that it takes no memory on others.
 
     By default, glibc returns every large activation to the system and faults its pages in again at
     each step. Keeping them was measured to more than double the speed of training; huge pages add
     some 4 % (benchmarks/LOG.md).
-
-    Args:
-        threads: of torch.
-        devices: of the worker's slot. A worker sees no other GPU, so it takes no memory there.
     """
     return {
         **library_settings(),
@@ -185,8 +170,7 @@ def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:
     if not names:
         return {}
     ours = os.environ.get("CUDA_VISIBLE_DEVICES")
-    # The launcher's variable may name other GPUs than 0, 1 and so on, or name them by UUID; indices
-    # count its entries.
+    # The launcher's variable may name other GPUs, or by UUID; indices count its entries.
     if ours is not None:
         entries = ours.split(",")
         names = [entries[int(index)].strip() for index in names]

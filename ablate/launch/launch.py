@@ -39,10 +39,14 @@ SHARED_REPORT_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Share:
-    """The place of a launcher, from 0, among `of` that work on a study at the same time."""
+    """The place of a launcher, from 0, among `of` that work on a study at the same time.
+
+    report_seconds: between two progress reports of a run.
+    """
 
     index: int
     of: int
+    report_seconds: float = SHARED_REPORT_SECONDS
 
     def ordered(self, runs: list[str]) -> list[str]:
         """The runs, begun elsewhere by each launcher: they do not meet at the same leases."""
@@ -50,17 +54,7 @@ class Share:
         return runs[first:] + runs[:first]
 
 
-@dataclass(frozen=True)
-class Launch:
-    """The outcome of a launch: the number of runs of the study, and how many are in each state."""
-
-    runs: int
-    states: Counter[State]
-
-    @property
-    def complete(self) -> bool:
-        """Whether every run is done."""
-        return self.states["done"] == self.runs
+ALONE = Share(0, 1, report_seconds=1.0)
 
 
 def launch(
@@ -71,21 +65,11 @@ def launch(
     retries: Retries = never,
     *,
     executor_for: Callable[[Demand], Executor] = local_executor,
-    share: Share | None = None,
+    share: Share = ALONE,
     control: Control | None = None,
 ) -> None:
-    """Execute the missing runs of a stage, starting with base and the first seed.
-
-    Args:
-        stage: to execute.
-        results: root of the results.
-        observer: receives the events.
-        resources: that runs may occupy.
-        retries: which failed runs are repeated.
-        executor_for: makes the executor.
-        share: of this launcher in the work, if others work on the study at the same time.
-        control: decides when to start runs and when to end; None to go on until every run has
-            ended.
+    """Execute the missing runs of a stage, starting with base and the first seed; those that have
+    failed by `retries`. The share is this launcher's, if others work on the study, too.
 
     Raises:
         DataError: a corpus is missing or malformed.
@@ -98,25 +82,24 @@ def launch(
     results = Results(results.root.absolute())  # workers may have another working directory
     study = stage.part
     runs = {run.id: run for run in study.runs() if not run.awaits_tuning}
-    total = runs_of_pilot(study.total_runs, share.of) if share else study.total_runs
     demand = Demand(
         configs=tuple(run.config for run in runs.values()),
         vocab_size=max(run.data.vocab_size for run in runs.values()),
-        runs=total,
+        runs=runs_of_pilot(study.total_runs, share.of),
         resources=resources,
     )
-    # Fail before preparing data if there is no GPU. Otherwise an executor is made only if a run is
-    # missing.
-    executor = executor_for(demand) if resources.device == "cuda" else None
+    executor = None
+    # Fails before data are prepared; otherwise one is made only if a run is missing.
+    if resources.device == "cuda":
+        executor = executor_for(demand)
     corpora = prepare_study(study, results, observer.log)
     missing = [id for id in stage.runs if is_missing(runs[id], results, retries)]
     if not missing:
         return
-    if share:
-        missing = share.ordered(missing)
+    missing = share.ordered(missing)
     for id in missing:
         _log_damage(runs[id], results, observer)
-        if not share:  # pilots must know the hosts on which a run has failed
+        if share is ALONE:  # pilots must know the hosts on which a run has failed
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     executor = executor or executor_for(demand)
     slots = executor.slots()
@@ -125,7 +108,7 @@ def launch(
 
     def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
         job = _job(runs[id], results, corpora[runs[id].data], slot, halve_micro_batch)
-        return job.model_copy(update={"report_seconds": SHARED_REPORT_SECONDS}) if share else job
+        return job.model_copy(update={"report_seconds": share.report_seconds})
 
     def outcome_of(id: str) -> str | None:
         run = runs[id]
@@ -143,19 +126,19 @@ def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
         observer.log(f"{fault}; it is made again")
 
 
-def outcome_of_launch(study: Study, results: Results) -> Launch:
+def outcome_of_launch(study: Study, results: Results) -> Counter[State]:
     """The outcome of a launch as the files show it now: the number of runs in each state."""
-    states = Counter(_healed_state(run, results) for run in study.runs())
-    return Launch(states.total(), states)
+    return Counter(_healed_state(run, results) for run in study.runs())
 
 
 def _healed_state(run: Run, results: Results) -> State:
     """The state of a run, which is not done while a file of it is damaged or cannot be read."""
     state = run_state(run, results)
-    is_whole = state != "done" or (
-        unusable_record(results.run(run.id)) is None and damaged_predictions(run, results) is None
-    )
-    return state if is_whole else "interrupted"
+    if state == "done" and (
+        unusable_record(results.run(run.id)) or damaged_predictions(run, results)
+    ):
+        return "interrupted"
+    return state
 
 
 @functools.lru_cache(maxsize=64)
@@ -175,7 +158,7 @@ def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_bat
     request = RunRequest(
         folder=results.run(run.id).path,
         corpus=corpus.folder.absolute(),
-        test=run.data.dev if run.split == "dev" else run.data.test,
+        test={"dev": run.data.dev, "test": run.data.test}[run.split],
         split=run.split,
         decodings=decodings,
         settings=run.config.model_dump(include=set(NOT_IDENTITY)),

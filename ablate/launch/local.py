@@ -133,8 +133,7 @@ class LocalExecutor:
         if worker.job is None:
             return None
         code = worker.process.returncode
-        # No worker has ever been ready: the next one would fail in the same way, and so on without
-        # end.
+        # No worker has ever been ready: the next one would fail in the same way.
         if code >= 0 and not (worker.ready or self._proven or self._cancelled):
             raise StoreError(f"a worker could not start (exit code {code}); its output is above")
         return Lost(
@@ -185,6 +184,8 @@ def local_executor(demand: Demand) -> LocalExecutor:
 def _cause(code: int) -> str:
     if code >= 0:
         return f"the worker ended with exit code {code}; see log.txt"
-    name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-    hint = ": the system may have run out of memory" if -code == signal.SIGKILL else ""
-    return f"the worker was ended by {name}{hint}"
+    if -code == signal.SIGKILL:
+        return "the worker was ended by SIGKILL: the system may have run out of memory"
+    if -code in set(signal.Signals):
+        return f"the worker was ended by {signal.Signals(-code).name}"
+    return f"the worker was ended by signal {-code}"

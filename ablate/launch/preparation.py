@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from ablate.analysis.missing import is_whole, unusable_record
 from ablate.config.data import CorpusConfig
@@ -93,7 +94,9 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         file = folder.sources / plugin.file
         if not file.exists():
             write_bytes(file, study.plugin_sources[str(plugin.digest)])
-    execution = folder.read_execution() if is_whole(folder.read_execution) else None
+    execution = None
+    if is_whole(folder.read_execution):
+        execution = folder.read_execution()
     if not is_whole(folder.read_run) or (execution is None and _names_other_precision(folder, run)):
         record = RunRecord(
             id=run.id,
@@ -146,9 +149,7 @@ def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) ->
 
 def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
     """The corpus of each decoding of a run; none if the result is damaged."""
-    try:
-        result = folder.read_result()
-    except Damaged:
-        return {}
-    decodings = result.decodings if result else {}
-    return {id: decoding.corpus for id, decoding in decodings.items()}
+    with suppress(Damaged):
+        if result := folder.read_result():
+            return {id: decoding.corpus for id, decoding in result.decodings.items()}
+    return {}

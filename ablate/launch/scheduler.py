@@ -90,15 +90,9 @@ class Scheduler:
     ) -> None:
         """Prepare for scheduling.
 
-        Args:
-            executor: runs the jobs.
-            job_for: makes the job of a run in a slot; the flag asks for half the micro-batch.
-            folder_of: the folder of a run.
-            outcome_of: the outcome of a run by its files, whoever executed it; None if it is
-                missing.
-            watcher: receives events.
-            control: decides when to start runs and when to end; None to go on until every run has
-                ended.
+        `job_for` makes the job of a run in a slot; its flag asks for half the micro-batch.
+        `outcome_of` is the outcome of a run by its files, whoever executed it; None if it is
+        missing.
         """
         self.control = control or Control()
         self.executor, self.job_for, self.folder_of = executor, job_for, folder_of
@@ -107,8 +101,7 @@ class Scheduler:
         self.submitted: dict[str, Slot] = {}  # by run
         self.busy: dict[str, float] = {}  # runs that other launchers hold, and when to check again
         self.checks: Counter[str] = Counter()  # of such a run
-        # A worker measures how long the holder of a lease is silent, so the next check is made by
-        # the same one.
+        # By the same worker, which measures how long the holder of a lease is silent.
         self.checked_in: dict[str, str] = {}  # run -> slot
         self.last_event = time.monotonic()  # when a job last ended here
         self.deaths: Counter[str] = Counter()

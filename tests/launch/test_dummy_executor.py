@@ -136,11 +136,11 @@ def test_a_study_in_another_executor_gives_the_table_of_the_local_one(tmp_path):
     path = tmp_path / "dummy.yaml"
     path.write_text(STUDY)
     study, local, other = read_study(path), Results(tmp_path / "local"), Results(tmp_path / "other")
-    assert launched(study, local, Outcomes(), Resources(device="cpu", jobs=2)).complete
+    assert set(launched(study, local, Outcomes(), Resources(device="cpu", jobs=2))) == {"done"}
     shutil.copytree(local.corpora, other.corpora)
     watcher = Outcomes()
     outcome = launched(study, other, watcher, executor_for=two_processes)
-    assert (outcome.complete, outcome.runs) == (True, 4)
+    assert outcome == {"done": 4}
     assert set(watcher.values()) == {("done", "")}
     assert as_json(table_of(study, other), timed=False) == as_json(
         table_of(study, local), timed=False
@@ -159,7 +159,7 @@ def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_pa
     (results.run(broken).path / "checkpoints").symlink_to("/proc")  # a folder that takes no files
     watcher = Outcomes()
     outcome = launched(study, results, watcher, executor_for=two_processes)
-    assert outcome.states == {"failed": 1, "done": 1}
+    assert outcome == {"failed": 1, "done": 1}
     assert watcher[broken][0] == "failed"
     assert results.run(broken).read_failure().reason == watcher[broken][1]
     assert "Traceback" in results.run(broken).log.read_text()
@@ -173,7 +173,7 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
         Results(tmp_path / "a"),
         Results(tmp_path),
     )
-    assert launched(study, whole, Outcomes(), executor_for=two_processes).complete
+    assert set(launched(study, whole, Outcomes(), executor_for=two_processes)) == {"done"}
     ids = [run.id for run in study.runs()]
 
     def cancel():
@@ -193,7 +193,7 @@ def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_we
     thread.join()
     assert all(newest(cut.run(id).checkpoints)[0].step > 0 for id in ids)
     assert not any(cut.run(id).lease.exists() for id in ids)
-    assert launched(study, cut, Outcomes(), executor_for=two_processes).complete
+    assert set(launched(study, cut, Outcomes(), executor_for=two_processes)) == {"done"}
     assert files(cut, "checkpoints/*.safetensors") == files(whole, "checkpoints/*.safetensors")
 
 
