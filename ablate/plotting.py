@@ -116,7 +116,7 @@ def render(figure: Figure, kind: str) -> bytes:
     return out.getvalue()
 
 
-def save(figure: Figure, paths: Sequence[Path]) -> None:
+def write_figure(figure: Figure, paths: Sequence[Path]) -> None:
     """Write a figure to each path, in the format of its suffix."""
     for path in paths:
         write_bytes(path, render(figure, path.suffix.lower()[1:]), durable=False)

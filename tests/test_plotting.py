@@ -18,9 +18,9 @@ from ablate.plotting import (
     is_spread,
     new_figure,
     render,
-    save,
     set_range,
     style,
+    write_figure,
 )
 
 
@@ -89,7 +89,7 @@ def drawn():
 @pytest.mark.parametrize("kind", FORMATS)
 def test_the_same_figure_gives_the_same_bytes_without_a_date(tmp_path, kind):
     path = tmp_path / "new" / f"a.{kind.upper()}"
-    save(drawn(), [path])
+    write_figure(drawn(), [path])
     assert path.read_bytes() == render(drawn(), kind)
     assert not any(word in path.read_bytes() for word in (b"<dc:date>", b"/CreationDate", b"tIME"))
     assert path.read_bytes().startswith({"pdf": b"%PDF-", "png": b"\x89PNG", "svg": b"<?xml"}[kind])

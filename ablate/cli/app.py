@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
 import ablate
-from ablate.cli import (
-    attention,
-    clean,
-    compare,
-    data,
-    export,
-    fill,
-    generate,
-    init,
-    judge,
-    logs,
-    plan,
-    publish,
-    report,
-    run,
-    schema,
-    status,
-    stop,
-    table,
-    translate,
-    verify,
-    work,
-)
+from ablate.cli import data
 from ablate.cli.options import with_groups
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
 from ablate.store.machine import set_default_environment
 from ablate.streams import echo
 
+# A command is the module of its name in this package.
 GROUPS = {
-    "Study": (init, plan, run, status),
-    "Clusters": (stop, logs, work),
-    "Results": (table, judge, compare, report, publish),
-    "Trained runs": (translate, generate, fill, attention, export),
-    "Housekeeping": (verify, clean, schema),
+    "Study": ("init", "plan", "run", "status"),
+    "Clusters": ("stop", "logs", "work"),
+    "Results": ("table", "judge", "compare", "report", "publish"),
+    "Trained runs": ("translate", "generate", "fill", "attention", "export"),
+    "Housekeeping": ("verify", "clean", "schema"),
 }
 
 app = typer.Typer(
@@ -74,9 +54,9 @@ def _options(
     pass
 
 
-for title, modules in GROUPS.items():
-    for module in modules:
-        name = module.__name__.rpartition(".")[2]
+for title, names in GROUPS.items():
+    for name in names:
+        module = import_module(f"ablate.cli.{name}")
         epilog = f"Example: [bold]{module.EXAMPLE}[/bold]"
         app.command(name=name, cls=Command, rich_help_panel=title, epilog=epilog)(
             with_groups(module.command)

@@ -165,10 +165,10 @@ def _show_importance(
 
 def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
     """Write a figure before anything is printed, which stops if the reader of a pipe exits."""
-    from ablate.plotting import save
+    from ablate.plotting import write_figure
 
     if paths:
-        save(draw(), paths)
+        write_figure(draw(), paths)
     for path in paths:
         echo(f"Wrote {path}", err=True)
 
@@ -180,7 +180,8 @@ def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | Non
     from ablate.attention.importance import count_passes, measure_importances
 
     dev = opened.task.items(opened.corpus, "dev", opened.config)
-    dev = dev if pairs is None else dev.first(pairs)
+    if pairs is not None:
+        dev = dev.first(pairs)
     console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("passes over the dev split", total=count_passes(selected))

@@ -49,6 +49,11 @@ def command(
         removed = remove_files(removable, weights)  # None: a worker holds the run's lease
         freed += removed or 0
         echo(f"{line}: {'kept, a worker is using it' if removed is None else 'removed'}")
-    done = "freed" if yes else "can be freed with --yes"
-    more = "" if weights else " --weights includes the weights of finished runs."
-    echo(f"{size(freed)} {done}.{more}" if freed or yes else f"Nothing to clean.{more}")
+    summary = "Nothing to clean."
+    if yes:
+        summary = f"{size(freed)} freed."
+    elif freed:
+        summary = f"{size(freed)} can be freed with --yes."
+    if not weights:
+        summary += " --weights includes the weights of finished runs."
+    echo(summary)

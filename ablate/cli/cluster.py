@@ -49,11 +49,8 @@ class PerRun:
     ] = None
 
     def resolve(self, device: Device, here: int | None) -> tuple[int | None, Device]:
-        """(Processes for each run, or None for as many as leave no GPU idle; device).
-
-        Args:
-            device: as given.
-            here: number of GPUs of this machine; None if the runs are for a cluster.
+        """(Processes for each run, or None for as many as leave no GPU idle; device). `here` is the
+        number of GPUs of this machine; None if the runs are for a cluster.
 
         Raises:
             UsageError: the number is no power of two, or there are no such devices.
@@ -64,22 +61,26 @@ class PerRun:
             )
         if self.processes_per_run is not None:
             _refuse_other_than_powers("--processes-per-run", str(self.processes_per_run))
-            if self.processes_per_run > 1 and (device == "cuda" or (device == "auto" and here)):
+            if self.processes_per_run == 1:
+                return 1, device
+            if device == "cuda" or (device == "auto" and here):
                 raise UsageError(
                     "--processes-per-run is for CPUs; add --device cpu, or use --gpus-per-run"
                 )
-            return self.processes_per_run, "cpu" if self.processes_per_run > 1 else device
+            return self.processes_per_run, "cpu"
         if self.gpus_per_run == "auto":
             return None, device
         count = _refuse_other_than_powers("--gpus-per-run", self.gpus_per_run or "1")
-        if count > 1 and (device == "cpu" or here == 0):
+        if count == 1:
+            return 1, device
+        if device == "cpu" or here == 0:
             reason = "there is no GPU here" if device != "cpu" else "--device cpu uses no GPU"
             raise UsageError(
                 f"--gpus-per-run {count}: {reason}; --processes-per-run {count} trains each run "
                 f"by {count} processes on the CPU"
             )
         # A broken driver must not make several processes train on the CPU.
-        return count, "cuda" if count > 1 else device
+        return count, "cuda"
 
 
 def _refuse_other_than_powers(option: str, text: str) -> int:

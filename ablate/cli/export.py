@@ -48,8 +48,8 @@ def command(
             f"got {len(run) + 1} arguments; give RUN DIR, or STUDY ROW DIR (a label with spaces in "
             f"quotes)"
         )
-    row = run[1] if len(run) == 2 else None
-    source, _ = find_finished_run(Results(results), run[0], row, seed)
+    named, *row = run
+    source, _ = find_finished_run(Results(results), named, next(iter(row), None), seed)
     # Imported after the check, since it loads torch.
     from ablate.export import export_run
 

@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
 LOOK_EVERY_SECONDS = 0.5  # while watching
-# a frame that took t seconds to make stays for 9 t, so that watching costs at most a tenth of a
-# core
+# A frame that took t seconds stays for 9 t: watching costs at most a tenth of a core.
 REST = 9.0
 
 
@@ -106,13 +105,7 @@ class LiveView:
         self.held_elsewhere.add(run)
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
-        """A run has ended.
-
-        Args:
-            run: its id.
-            outcome: `done`, `diverged` or `failed`.
-            reason: of a failure that left no message in the run's folder.
-        """
+        """A run has ended; `reason` is that of a failure without a message in the run's folder."""
         self.running.discard(run)
         current = self._look()
         if self.frame is not None and outcome == "done":
@@ -151,10 +144,8 @@ class LiveView:
         """Show the study until every run has ended, and keep the last frame. Events are changes
         between two checks.
 
-        Args:
-            until: ends the view earlier: nothing works on the study any more.
-            is_retried: whether a run that has failed is to be tried again; asked when every run has
-                ended.
+        `until` ends the view earlier, where nothing works on the study any more; `is_retried` says
+        whether a run that has failed is to be tried again, when every run has ended.
         """
         self.begin()
         before = self._look()
@@ -210,16 +201,20 @@ class LiveView:
                 return f": {describe_scores(decoding.scores, metrics)}"
         # A tuning run is not decoded.
         perplexity = evaluation_at(folder.metrics, result.chosen_step)
-        return "" if perplexity is None else f": PPL {perplexity:.2f}"
+        if perplexity is None:
+            return ""
+        return f": PPL {perplexity:.2f}"
 
     def _reason(self, run: str, reason: str) -> str:
         folder = self.results.run(run)
         result = if_readable(folder.read_result)
         if result is not None and result.reason is not None:
             return f" at step {result.steps}: {result.reason}"
-        failure = if_readable(folder.read_failure)
-        reason = failure.reason if failure else reason
-        return f": {reason}; see {folder.log}" if reason else f"; see {folder.log}"
+        if failure := if_readable(folder.read_failure):
+            reason = failure.reason
+        if reason:
+            reason = f": {reason}"
+        return f"{reason}; see {folder.log}"
 
     def _progress(self, run: str) -> str:
         progress = if_readable(self.results.run(run).read_progress)

@@ -137,8 +137,6 @@ class StudyOptions:
         """As `read`, with the choices that tuning runs have made so far.
 
         Raises:
-            StudyError: a fault in the study or in --set.
-            UsageError: a fault in --rows or --seeds.
             StoreError: the result of a tuning run cannot be read.
         """
         from ablate.analysis.settle import settle  # slow to import: `--help` does without
@@ -221,26 +219,18 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
 
 def find_run(
     results: Results, run: str, row: str | None = None, seed: int | None = None
-) -> RunFolder:
-    """Find a run by its id or the first characters of its id, or by study, row and seed.
+) -> tuple[RunFolder, Row | None, str]:
+    """Find a run by its id or the first characters of its id, or by study, row (base by default)
+    and seed (the first one by default).
 
-    Args:
-        results: the results root.
-        run: the id, or the path of a study file.
-        row: label or pattern of the study's row; base by default.
-        seed: of the row; the study's first one by default.
+    Returns:
+        The run, the row that names it (None if its id does, because rows that differ in decoding
+        share a run), and the command that trains it.
 
     Raises:
         StudyError: the study file has errors.
         UsageError: no run matches, or several.
     """
-    return _find(results, run, row, seed)[0]
-
-
-def _find(
-    results: Results, run: str, row: str | None, seed: int | None
-) -> tuple[RunFolder, Row | None, str]:
-    """The run, the row that names it (None if its id does), and the command that trains it."""
     if row is not None or Path(run).is_file() or Path(run).suffix in STUDIES:
         return _run_of_row(results, Path(run), row or "base", seed)
     if seed is not None:
@@ -283,17 +273,13 @@ def _run_of_row(
 def find_finished_run(
     results: Results, run: str, row: str | None, seed: int | None
 ) -> tuple[RunFolder, Row | None]:
-    """Find a finished run by its id or the first characters of its id, or by study, row and seed.
-
-    Returns:
-        The run, and the row that names it: None if the run's id was given, because rows that differ
-        in decoding share a run.
+    """As `find_run`, of a finished run: the run, and the row that names it.
 
     Raises:
         StudyError: the study file has errors.
         UsageError: no run matches, or several, or the run is not finished.
     """
-    folder, named, command = _find(results, run, row, seed)
+    folder, named, command = find_run(results, run, row, seed)
     result = folder.read_result()
     if result is not None and result.outcome == "done":
         return folder, named

@@ -98,7 +98,7 @@ def command(
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.analysis.missing import failed_before
-    from ablate.analysis.stages import Finished, next_stage
+    from ablate.analysis.stages import next_stage
     from ablate.loggers import select_loggers
     from ablate.plan.budget import Budget, WithinBudget, base_alone
     from ablate.plan.plan import plan_of
@@ -106,8 +106,7 @@ def command(
     from ablate.report import publish
 
     go_offline(offline)
-    # Options are checked before the study is read, and the study before anything is downloaded or
-    # trained.
+    # Options are checked before the study, and the study before downloads and training.
     loggers = select_loggers(log or ())
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
@@ -154,14 +153,14 @@ def command(
     from ablate.launch import outcome_of_launch
 
     close_finished(root, content.name)
-    outcome = outcome_of_launch(end.study, root)
-    if failed := outcome.states["failed"]:
+    states = outcome_of_launch(end.study, root)
+    if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
-    obstacle = end.obstacle if isinstance(end, Finished) else ""
+    obstacle = getattr(end, "obstacle", "")  # of a study that has ended
     if obstacle:
         console.print(obstacle, soft_wrap=True)
-    if obstacle or not outcome.complete:
+    if obstacle or states["done"] < states.total():
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
@@ -224,7 +223,9 @@ def _gpus(resources: Resources, study: Study) -> int:
     from ablate.launch.devices import gpus_for_run
     from ablate.store.machine import visible_gpus
 
-    gpus = 0 if resources.device == "cpu" else visible_gpus()
+    if resources.device == "cpu":
+        return 0
+    gpus = visible_gpus()
     if resources.jobs is not None:  # which may leave some GPUs unused
         of_run = gpus_for_run(resources.processes, gpus, study.total_runs)
         gpus = min(gpus, resources.jobs * of_run)

@@ -46,25 +46,26 @@ def command(
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
-    of_studies = [*options.given(but=("results",)), *(["--watch"] if watch else [])]
+    remedy = ""  # for an option that has no effect on one run
     if row is not None or (seed is not None and study.exists()):
-        if of_studies:
-            raise UsageError(
-                f"{of_studies[0]} has no effect on one run, which is named by STUDY ROW --seed N"
-            )
-        _show_run(find_run(Results(options.results), str(study), row, seed), format)
-        return
+        remedy = ", which is named by STUDY ROW --seed N"
     # Ids have no suffix. A study file without a suffix is recognized because it exists.
-    if not study.exists() and not study.suffix:
+    elif not study.exists() and not study.suffix:
         from ablate.study.yaml_nodes import nearest_study
 
+        remedy = "; give the study's file"
         if not _RUN_ID.fullmatch(str(study)):
             raise UsageError(
                 f'"{study}" is neither a study file nor a run id{nearest_study(study)}'
             )
+    if remedy:
+        of_studies = options.given(but=("results",))
+        if watch:
+            of_studies.append("--watch")
         if of_studies:
-            raise UsageError(f"{of_studies[0]} has no effect on one run; give the study's file")
-        _show_run(find_run(Results(options.results), str(study), None, seed), format)
+            raise UsageError(f"{of_studies[0]} has no effect on one run{remedy}")
+        folder, *_ = find_run(Results(options.results), str(study), row, seed)
+        _show_run(folder, format)
         return
     content, root = options.open(study)
     if watch:
@@ -120,7 +121,9 @@ def _show_run(folder: RunFolder, format: OutputFormat) -> None:
 
 def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
     """The last log lines of a failed run; empty in other states."""
-    return last_lines(results.run(id).log, LOG_LINES) if state == "failed" else []
+    if state != "failed":
+        return []
+    return last_lines(results.run(id).log, LOG_LINES)
 
 
 def _watch(study: Study, results: Results, format: OutputFormat) -> None:
@@ -155,20 +158,21 @@ def _detail(results: Results, run: Run, state: State) -> str:
         result = folder.read_result()
         assert result is not None
         text = f"{plural(result.steps, 'step')} in {duration(result.seconds)}"
-        return text if state == "done" else f"{text}: {result.reason}"
+        if state == "diverged":
+            text += f": {result.reason}"
+        return text
     damage = damage_of(folder)
     if damage is not None:
         return damage
-    result = folder.read_result() if state == "pending" else None
-    if result is not None:
+    if state == "pending" and (result := folder.read_result()):
         return f"trained, {plural(result.steps, 'step')}; still to be decoded"
     from ablate.plan.progress import saved_step
     from ablate.report.run_text import progress_line
 
-    progress = if_readable(folder.read_progress)
-    text = "" if progress is None else progress_line(progress)
-    if state != "interrupted":
-        return text
-    step = saved_step(folder)
-    saved = "nothing is saved" if step is None else f"saved at step {step}"
-    return f"{text}; {saved}" if text else saved
+    parts = []
+    if progress := if_readable(folder.read_progress):
+        parts.append(progress_line(progress))
+    if state == "interrupted":
+        step = saved_step(folder)
+        parts.append("nothing is saved" if step is None else f"saved at step {step}")
+    return "; ".join(parts)

@@ -14,8 +14,7 @@ from typer.core import TyperCommand, TyperGroup
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
 
-# Recent versions of typer contain a copy of click and export the base of its exceptions; older ones
-# use click itself.
+# Recent versions of typer export exceptions of their own copy of click.
 ClickException: type[Exception]
 if hasattr(typer, "TyperException"):
     ClickException = typer.TyperException

@@ -7,7 +7,7 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -65,8 +65,10 @@ def command(
     content, root = options.open(study)
     faults = _stored(content, root)
     if not stored:
-        # One row checks the machine; --rows asks for more.
-        for row in content.rows if options.rows else content.rows[:1]:
+        rows = content.rows
+        if not options.rows:  # One row checks the machine.
+            rows = rows[:1]
+        for row in rows:
             faults += _check_resume(content, row, root, device, steps or STEPS)
     if faults:
         raise typer.Exit(EXIT_RUN_FAILED)
@@ -106,18 +108,21 @@ def _stored(study: Study, results: Results) -> int:
         corpora += manifest is not None
         if not os.path.lexists(corpus):
             report.faults.append(f"{corpus}: is missing")
-        if manifest and names_other_files(manifest):
+        if manifest is None:
+            continue
+        if names_other_files(manifest):
             report.faults.append(f"{corpus}: lists a file outside its folder")
             continue
-        for name, expected in (manifest.files if manifest else {}).items():
+        for name, expected in manifest.files.items():
             report.file(corpus.parent / name, expected)
     for line in report.faults:
         echo(line)
-    ended = f", of which {unfinished} not finished," if unfinished else ""
+    checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}"
+    if unfinished:
+        checked += f", of which {unfinished} not finished,"
     prepared = f"{corpora} {'corpus' if corpora == 1 else 'corpora'}"
-    checked = f"{plural(report.files, 'file')} of {plural(runs, 'run')}{ended} and {prepared}"
     verdict = f"{len(report.faults)} damaged" if report.faults else "all unchanged"
-    echo(f"stored: {checked}: {verdict}")
+    echo(f"stored: {checked} and {prepared}: {verdict}")
     return len(report.faults)
 
 
@@ -130,8 +135,7 @@ def _manifests(study: Study, results: Results) -> list[Path]:
         manifest = known_corpus(data, results.corpora)
         if manifest is not None:
             manifests.add(manifest)
-    # Without its pointer, which the next `run` writes again, a corpus is known by the results
-    # alone.
+    # Without its pointer, which `run` writes again, the results alone know a corpus.
     for run in study.runs():
         result = if_readable(results.run(run.id).read_result)
         if result is not None and results.has_corpus(result.corpus):
@@ -149,8 +153,8 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
     run, chosen = study.runs_of(row)[0], torch_device(device)
     corpus = study.task.prepare(run.data, study.data_folder, results.corpora, echo)
     # The micro-batch that a launch would choose, because another one sums in another order.
-    kind: Literal["cuda", "cpu"] = "cuda" if chosen.type == "cuda" else "cpu"
-    demand = Demand((row.config,), run.data.vocab_size, 1, Resources(device=kind))
+    resources = Resources.model_validate({"device": chosen.type})
+    demand = Demand((row.config,), run.data.vocab_size, 1, resources)
     (slot, *_) = local_slots(demand)
     difference = check_resume(
         row.config,

@@ -98,4 +98,6 @@ def _close(folder: JobFolder) -> int:
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
     runs = plan_of(table.study, folder.results).runs.values()
-    return EXIT_RUN_FAILED if any(state != "done" for _, state in runs) else 0
+    if any(state != "done" for _, state in runs):
+        return EXIT_RUN_FAILED
+    return 0

@@ -49,14 +49,7 @@ class Mirror:
         loggers: Mapping[str, Callable[[Path], Dashboard]],
         log: Callable[[str], None],
     ) -> None:
-        """Prepare the threads; they start with the `with` block.
-
-        Args:
-            study: the study whose runs are logged.
-            results: the results root with their metrics logs.
-            loggers: factories by name, from `select_loggers`.
-            log: prints a line; called from any thread.
-        """
+        """Prepare the threads; they start with the `with` block, and call `log` with lines."""
         self.study, self.results, self.log = study, results, log
         self.decodings = {run.id: run.decodings for run in study.runs()}
         self.ending = threading.Event()
@@ -138,26 +131,32 @@ class Mirror:
         """Scores by name, such as `final_bleu`; from the second decoding on with its settings."""
         scores: dict[str, float] = {}
         for number, (id, config) in enumerate(self.decodings[run.id].items()):
-            measured = result.decodings[id].scores if id in result.decodings else {}
+            if id not in result.decodings:
+                continue
+            measured = result.decodings[id].scores
             for name in dict.fromkeys((PPL.name, *self.study.metrics)):
                 if name in measured:
-                    suffix = _suffix(config) if number else ""
-                    scores[f"final_{name}{suffix}"] = measured[name].value
+                    scores[f"final_{name}{_suffix(number, config)}"] = measured[name].value
         return scores
 
 
-def _suffix(config: RowConfig) -> str:
+def _suffix(number: int, config: RowConfig) -> str:
+    if number == 0:
+        return ""
     text = f" beam={config.beam} alpha={config.alpha} average={config.average_checkpoints}"
-    return text if config.length_penalty == "gnmt" else f"{text} penalty={config.length_penalty}"
+    if config.length_penalty != "gnmt":
+        text += f" penalty={config.length_penalty}"
+    return text
 
 
 def _new_points(file: Path, copy: _Copy) -> list[Point]:
     """The points of the lines after those that were sent."""
     try:
-        content = read_bytes(file) if file.stat().st_size != copy.size else None
+        if file.stat().st_size == copy.size:
+            return []
+        content = read_bytes(file) or b""
     except (OSError, StoreError):
         return []
-    content = content or b""
     points: list[Point] = []
     # Whole lines only: a worker may be writing the last one.
     for line in parse_metrics(content[: content.rfind(b"\n") + 1])[copy.lines :]:

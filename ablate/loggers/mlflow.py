@@ -47,9 +47,7 @@ class MLflow:
 
 
 def _cut_partial_lines(folder: Path) -> None:
-    """Leave whole lines in MLflow's files of values: a full disk cuts one, and with it MLflow can
-    read none of the runs.
-    """
+    """Leave whole lines in MLflow's files: with one cut by a full disk, it reads no run at all."""
     for file in folder.glob("*/*/metrics/*"):
         content = file.read_bytes()
         whole = content[: content.rfind(b"\n") + 1]

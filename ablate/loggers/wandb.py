@@ -85,9 +85,7 @@ def _is_whole(file: Path, steps: int) -> bool:
 
 
 def _records(file: Path) -> Iterator[bytes]:
-    """The whole records of a W&B file: LevelDB's log format, in which a record is parts with a
-    head of checksum, length and kind.
-    """
+    """The whole records of a W&B file, in LevelDB's log format: parts with a head each."""
     content, at, parts = file.read_bytes(), _HEAD, []
     while at + _HEAD <= len(content):
         left = _BLOCK - at % _BLOCK

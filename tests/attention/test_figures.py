@@ -13,7 +13,7 @@ from matplotlib import font_manager
 from ablate.attention.figures import check_paths, draw_importances, draw_weights
 from ablate.attention.importance import HeadImportance, Importances
 from ablate.errors import UsageError
-from ablate.plotting import DPI, save
+from ablate.plotting import DPI, write_figure
 from tests.attention.by_hand import all_weights, random_weights
 
 RUN = "0123456789ab"
@@ -121,7 +121,7 @@ def test_files_are_a_png_and_an_svg_of_the_figures_size_and_the_same_each_time(t
     written = []
     for _ in range(2):
         figure = draw()
-        save(figure, [png, svg])
+        write_figure(figure, [png, svg])
         written.append((png.read_bytes(), svg.read_bytes()))
     assert written[0] == written[1]
     width, height = figure.get_size_inches()
