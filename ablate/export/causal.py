@@ -126,16 +126,11 @@ def _scaling(c: ModelConfig) -> dict[str, Any] | None:
     }
 
 
-def no_settings(c: ModelConfig) -> dict[str, Any]:
-    """Settings of a model that has only Llama's."""
-    return {}
-
-
 def _llama(
     kind: str,
     name: str,
     supported: Mapping[str, Any],
-    further: Settings = no_settings,
+    further: Settings = lambda c: {},
     layer: Parts = LLAMA_LAYER,
     rules: tuple[Rule, ...] = (),
     **facts: Any,

@@ -15,9 +15,7 @@ from ablate.model.positions import sinusoids
 
 
 def absent_weights(model: TrainedModel) -> dict[str, Tensor]:
-    """What other models have in every case, for a model without it: a matrix and a bias of the
-    logits, a table of positions, and a token type.
-    """
+    """What other models have in every case, for a model without it."""
     c, embedding = model.config, model.weights["embedding.weight"]
     return {
         "output.weight": embedding,
@@ -28,9 +26,7 @@ def absent_weights(model: TrainedModel) -> dict[str, Tensor]:
 
 
 def position_table(c: ModelConfig) -> Tensor:
-    """Return one vector for each position, (max_positions, d_model); zeros where positions are not
-    added to embeddings.
-    """
+    """A vector for each position (max_positions, d_model); zeros where embeddings get none."""
     if c.positional_encoding == "sinusoidal":
         return sinusoids(c.max_positions, c.d_model)
     return torch.zeros(c.max_positions, c.d_model)

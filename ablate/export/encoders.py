@@ -49,8 +49,7 @@ from ablate.model.norms import EPS
 
 
 def _t5(c: ModelConfig, name: str) -> tuple[bool, str]:
-    # T5's attention bias exists in transformers only in T5 itself, whose feed-forward network is
-    # another one.
+    # Only T5 itself has its attention bias, and another feed-forward network.
     return (
         c.positional_encoding == "t5",
         "positional_encoding=t5, but the feed-forward network of T5 in Hugging Face has no biases",

@@ -24,13 +24,8 @@ ABOUT = "ablate.json"
 
 
 def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> str:
-    """Write a finished run as a model of another library, and return the name of that model.
-
-    Args:
-        run: the finished run.
-        results: the results root of the run.
-        library: one of TARGETS.
-        folder: a new or empty folder. It is written completely or not at all.
+    """Write a finished run as a model of another library, one of TARGETS, and return the name of
+    that model. The folder, which is new or empty, is written completely or not at all.
 
     Raises:
         UsageError: the folder is in use, the configuration is not supported, or a package is

@@ -44,9 +44,7 @@ ACTIVATION_NAMES = {
 def transformers_model(
     kind: str, name: str, settings: Callable[[ModelConfig], dict[str, Any]], **facts: Any
 ) -> Target:
-    """A model of transformers: its `model_type`, its class, its further settings, and all that
-    `Target` says of it.
-    """
+    """A model of transformers: `model_type`, class, further settings, and the facts of `Target`."""
     return Target(
         name=name,
         settings=lambda c: {"model_type": kind, **settings(c)},

@@ -34,12 +34,8 @@ def execution_of(
 ) -> Execution:
     """The execution of a run: the one it began with, or a new one from the job.
 
-    Args:
-        folder: of the run.
-        job: for a run that has not begun.
-        config: of the row; its `micro_batch_tokens` takes precedence.
-        training: hash of the training and dev text.
-        log: receives a line for each change.
+    The row's `micro_batch_tokens` takes precedence. `training` is the hash of the training and dev
+    text. Each change is logged.
 
     Raises:
         OtherDevice: the run began on another kind of device, whose random state cannot be used
@@ -63,8 +59,7 @@ def execution_of(
         )
     if config.deterministic != execution.deterministic and not folder.has_result:
         log.warning("the run goes on with deterministic=%s, as it began", execution.deterministic)
-    # The study sets another size than the run began with: it applies as it is, without the halvings
-    # of the old one.
+    # The study sets another size now, which applies as it is, without earlier halvings.
     if config.micro_batch_tokens not in (None, execution.micro_batch_tokens):
         execution = execution.model_copy(
             update={"micro_batch_tokens": config.micro_batch_tokens, "halvings": 0}

@@ -51,13 +51,7 @@ class LoadedRun:
 def load_run(
     folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
 ) -> LoadedRun:
-    """Load a finished run.
-
-    Args:
-        folder: of the run.
-        results: the results root.
-        device: of the weights.
-        row: the row whose settings and test split are used, of several that share the run.
+    """Load a finished run, for the settings and the test split of a row of those that share it.
 
     Raises:
         StoreError: the run is not finished, or the run or its corpus is damaged.
@@ -68,7 +62,7 @@ def load_run(
     prepare(device)
     task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result, row))
     # 1: the weights of the chosen step alone, whatever the study averages.
-    model = load_model(folder, record.config, task, corpus, result, 1, device)
+    model = load_model(folder, record.config, corpus, result, 1, device)
     return LoadedRun(record, task, corpus, model, result, row)
 
 
@@ -118,16 +112,8 @@ def generated_texts(
     settings: Mapping[str, Any],
     row: Row | None = None,
 ) -> Iterator[str]:
-    """Texts that continue a prompt, from the weights of the chosen step, with seeds from `seed` on.
-
-    Args:
-        folder: of the run.
-        results: the results root.
-        prompt: the beginning; empty for that of a document.
-        count: of texts.
-        seed: of the first text.
-        settings: decoding fields that replace those of the row.
-        row: the row whose settings generate; by default, the one that began the run.
+    """So many texts that continue a prompt, or begin a document, from the weights of the chosen
+    step. The seed is that of the first text; `settings` replace decoding fields of the row.
 
     Raises:
         UsageError: the run has another task.
@@ -141,13 +127,7 @@ def generated_texts(
 
 
 def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText:
-    """Fill the masks of a text with the weights of the chosen step.
-
-    Args:
-        folder: of the run.
-        results: the results root.
-        text: with `<mask>` for each masked token.
-        top: number of candidates for each mask.
+    """Fill each `<mask>` of a text with the weights of the chosen step, by the `top` candidates.
 
     Raises:
         UsageError: the run has another task, or the text has no mask.
@@ -172,19 +152,10 @@ def translate_text(
     beam: int | None = None,
     alpha: float | None = None,
 ) -> list[str | None]:
-    """Predict a text from each sentence with the weights of the chosen step; empty sentences stay
-    empty.
+    """Predict a text from each line of standard input with the weights of the chosen step: empty
+    for an empty line, None for a prediction that is not valid.
 
-    Args:
-        folder: of the run, whose task predicts one text from another.
-        results: the results root.
-        sentences: one per line of standard input.
-        decoding: of the row; by default, that of the task.
-        beam: beam size in place of that of `decoding`.
-        alpha: exponent of the length penalty in place of that of `decoding`.
-
-    Returns:
-        The texts; None for a prediction that is not valid.
+    Decoding is that of the row, by default that of the task, with another beam or alpha if given.
 
     Raises:
         UsageError: the run has another kind of task.
@@ -202,11 +173,9 @@ def translate_text(
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
     decoding = decoding or task.decoding
-    given = {
-        "beam": decoding.beam if beam is None else beam,
-        "alpha": decoding.alpha if alpha is None else alpha,
-    }
-    decoding = decoding.model_copy(update=given)
+    given = {"beam": beam, "alpha": alpha}
+    changed = {name: value for name, value in given.items() if value is not None}
+    decoding = decoding.model_copy(update=changed)
     tokenizer = run.corpus.tokenizer_of(task.target)
     constrain = task.constrain(run.corpus, decoding)
     texts = translate(
@@ -221,13 +190,8 @@ def translate_text(
 def refuse_too_long(
     config: ModelConfig, where: str, source: int, target: int | None = None
 ) -> None:
-    """Refuse a sentence for which the model has too few positions.
-
-    Args:
-        config: of the model.
-        where: the sentence's place, for the message.
-        source: its length in tokens.
-        target: length in tokens of its translation, if that is given.
+    """Refuse a sentence of so many tokens, or with its translation, for which the model has too few
+    positions; `where` is its place, for the message.
 
     Raises:
         DataError: the sentence is too long.

@@ -84,8 +84,7 @@ class RunInputs:
     def on(self, device: torch.device, execution: Execution) -> RunInputs:
         """The inputs for a device of this process, which is set up for it."""
         prepare(device, execution.deterministic)
-        # The number of threads that the run began with, which may differ from the job's: it decides
-        # the order of sums.
+        # As the run began, and not by the job: threads decide the order of sums.
         torch.set_num_threads(execution.threads)
         return replace(
             self,
@@ -119,15 +118,8 @@ class RunInputs:
             result: of the training.
             enter: called at the beginning of each phase and after each batch; may raise to stop.
         """
-        model = load_model(
-            self.folder,
-            self.config,
-            self.task,
-            self.corpus,
-            result,
-            decoding.average_checkpoints,
-            self.device,
-        )
+        count = decoding.average_checkpoints
+        model = load_model(self.folder, self.config, self.corpus, result, count, self.device)
         enter("measuring")
         row = self.config.model_copy(update=decoding.model_dump())
         scores = dict(self.task.evaluate(model, self.corpus, row, self.device))
@@ -248,8 +240,7 @@ class _Pipeline:
 
     def _train(self, retry: bool = True) -> Result:
         """Train to the end, or to divergence."""
-        # One training serves all wanted decodings, so the largest average decides how many weights
-        # are kept.
+        # One training serves all decodings: the largest average decides what is kept.
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
         self.group.send(RankCommand(execution=self.execution, keep=keep))
@@ -348,8 +339,7 @@ class _Pipeline:
         )
         digest = None
         if predictions is not None:
-            # One prediction a line: a line break within one would shift all that follow against
-            # their references.
+            # A line break within a prediction would shift all that follow.
             lines = [text.replace("\n", " ").replace("\r", " ") for text in predictions]
             content = "".join(f"{line}\n" for line in lines).encode()
             digest = hashlib.sha256(content).hexdigest()
@@ -393,7 +383,6 @@ class _Pipeline:
 def load_model(
     folder: RunFolder,
     config: RowConfig,
-    task: Task,
     corpus: Corpus,
     result: Result,
     count: int,

@@ -26,20 +26,13 @@ class ProgressReporter:
         name: str | None = None,
         interval: float = 1.0,
     ) -> None:
-        """Prepare for reports.
-
-        Args:
-            folder: of the run.
-            threads: of torch.
-            device: of this process.
-            name: of the device for the launcher, which may see more GPUs than this process.
-            interval: seconds between two reports while the phase is the same.
+        """Prepare for reports, every `interval` seconds while the phase is the same; `name` is that
+        of the device for the launcher, which may see more GPUs than this process.
         """
         self.folder, self.device, self.interval = folder, device, interval
         self.started = time.monotonic()
         if on_gpu(device):
-            # Of the run before in this process: its unused blocks would count as memory of this
-            # one.
+            # Unused blocks of the run before would count as memory of this one.
             release_cached_memory(device)
             torch.cuda.reset_peak_memory_stats(device)
         before = if_readable(folder.read_progress)

@@ -83,8 +83,7 @@ class _Followers:
 
     def __init__(self, starts: list[RankStart], log: logging.Logger) -> None:
         self.log, self.closing = log, threading.Event()
-        # Signals of a terminal or a cluster are for the first process, which tells the others what
-        # to do.
+        # Signals are for the first process, which tells the others what to do.
         self.processes = [
             subprocess.Popen(FOLLOWER, stdin=subprocess.PIPE, start_new_session=True)
             for _ in starts

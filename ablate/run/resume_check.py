@@ -39,24 +39,14 @@ def check_resume(
     """Describe the first difference between an uninterrupted training and one that is resumed
     half-way.
 
-    An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept.
-
-    Args:
-        config: the row.
-        seed: of the run.
-        task: of the run.
-        corpus: prepared.
-        steps: to train.
-        device: to train on.
-        micro_batch_tokens: padded tokens at once.
-        sources: of plug-ins, by digest.
+    An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept. `sources` are
+    those of plug-ins, by digest.
 
     Raises:
         Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
-    # The checkpoint is due one step before the end, and not at the interruption, which saves
-    # anyway.
+    # Due one step before the end: the interruption saves anyway.
     config = config.model_copy(
         update={"eval_every": max(1, steps // 2), "checkpoint_every": max(1, steps - 1)}
     )

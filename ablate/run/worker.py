@@ -21,7 +21,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from types import FrameType
 
 import torch
 
@@ -35,25 +34,10 @@ from ablate.store.status import record_failure
 from ablate.training import RunContext
 
 
-class _Stop:
-    """Whether to stop: a signal came, or standard input has ended."""
-
-    def __init__(self) -> None:
-        self.requested = False
-        signal.signal(signal.SIGTERM, self._on_signal)
-        signal.signal(signal.SIGINT, self._on_signal)
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        self.requested = True
-
-    def __call__(self) -> bool:
-        return self.requested
-
-
 class _Jobs:
     """Jobs from standard input, read in a thread so that its end is noticed while a job runs."""
 
-    def __init__(self, stop: _Stop) -> None:
+    def __init__(self, stop: threading.Event) -> None:
         self.stop = stop
         self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         threading.Thread(target=self._read, name="jobs", daemon=True).start()
@@ -66,7 +50,7 @@ class _Jobs:
                     self.lines.put(None)
                     return
                 self.lines.put(line)
-        self.stop.requested = True
+        self.stop.set()
         self.lines.put(None)
 
     def __iter__(self) -> _Jobs:
@@ -75,11 +59,10 @@ class _Jobs:
     def __next__(self) -> Job:
         while True:
             try:
-                # With a timeout, because a signal handler only sets a flag, and get() would go on
-                # waiting.
+                # With a timeout: a signal handler only sets a flag, and get() would go on.
                 line = self.lines.get(timeout=1.0)
             except queue.Empty:
-                if self.stop():
+                if self.stop.is_set():
                     raise StopIteration from None
                 continue
             if line is None:
@@ -89,7 +72,9 @@ class _Jobs:
 
 def main() -> int:
     """Execute jobs until standard input ends."""
-    stop = _Stop()
+    stop = threading.Event()  # a signal came, or standard input has ended
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
     # The exp of a very unlikely logit is a denormal, which costs 100 times as much.
     torch.set_flush_denormal(True)
     events = os.fdopen(os.dup(1), "w", buffering=1)
@@ -101,12 +86,12 @@ def main() -> int:
     except BrokenPipeError:
         return EXIT_INTERRUPTED
     for job in _Jobs(stop):
-        event = execute_if_free(job, stop, leases, to_log=(1, 2))
+        event = execute_if_free(job, stop.is_set, leases, to_log=(1, 2))
         try:
             events.write(event.to_line())
         except BrokenPipeError:
             return EXIT_INTERRUPTED
-        if stop():
+        if stop.is_set():
             return EXIT_INTERRUPTED
         if event.outcome == "failed":
             return 0  # the cause may still be in this process: the next run gets a fresh one
@@ -166,8 +151,7 @@ def _execute_leased(
         except (Exception, SystemExit) as error:  # a plug-in may exit
             log.error(traceback.format_exc().rstrip())
             reason = failure_reason(error, folder)
-            # The folder may be another process's, or the disk the cause; the launcher learns the
-            # reason in any case.
+            # The folder or the disk may be gone; the launcher learns the reason anyway.
             with suppress(LeaseLost, OSError):
                 lease.check()
                 record_failure(folder, reason, before)
