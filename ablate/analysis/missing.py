@@ -6,9 +6,9 @@ import socket
 from collections.abc import Callable
 
 from ablate.analysis.results import RunResult, run_state
-from ablate.errors import Damaged, StoreError
+from ablate.errors import StoreError
 from ablate.store import Results, RunFolder, State, if_readable
-from ablate.store.records import Failure
+from ablate.store.records import Failure, if_whole
 from ablate.store.score_cache import damage_of_predictions
 from ablate.study import Run, Study
 
@@ -83,7 +83,7 @@ def unusable_record(folder: RunFolder) -> str | None:
     """
     for read in (folder.read_run, folder.read_execution, folder.read_result):
         try:
-            is_whole(read)
+            if_whole(read)
         except StoreError as error:
             return str(error)
     return None
@@ -101,11 +101,3 @@ def damaged_predictions(run: Run, results: Results) -> str | None:
             if damage is not None:
                 return damage
     return None
-
-
-def is_whole(read: Callable[[], object]) -> bool:
-    """Whether a record exists and matches its hash."""
-    try:
-        return read() is not None
-    except Damaged:
-        return False

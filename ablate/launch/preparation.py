@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 
-from ablate.analysis.missing import is_whole, unusable_record
+from ablate.analysis.missing import unusable_record
 from ablate.config.data import CorpusConfig
 from ablate.config.plugins import parse_import, parse_reference, references
 from ablate.config.training import resolve_precision
 from ablate.data.corpus import Corpus
-from ablate.errors import Damaged, StoreError
+from ablate.errors import StoreError
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
-from ablate.store.records import Execution, RunRecord
+from ablate.store.records import Execution, RunRecord, if_whole
 from ablate.study import Run, Study
 
 
@@ -94,10 +93,9 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
         file = folder.sources / plugin.file
         if not file.exists():
             write_bytes(file, study.plugin_sources[str(plugin.digest)])
-    execution = None
-    if is_whole(folder.read_execution):
-        execution = folder.read_execution()
-    if not is_whole(folder.read_run) or (execution is None and _names_other_precision(folder, run)):
+    execution, record = if_whole(folder.read_execution), if_whole(folder.read_run)
+    # The precision alone may differ with the same id: unset, or fp32.
+    if record is None or (execution is None and record.config.precision != run.config.precision):
         record = RunRecord(
             id=run.id,
             seed=run.seed,
@@ -125,12 +123,6 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
             )
 
 
-def _names_other_precision(folder: RunFolder, run: Run) -> bool:
-    """Whether run.json differs in `precision`, with the same id: unset, or fp32."""
-    record = folder.read_run()
-    return record is not None and record.config.precision != run.config.precision
-
-
 def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) -> None:
     """Refuse a run that chose its precision by its device, where the study now names another one.
 
@@ -149,7 +141,7 @@ def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) ->
 
 def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
     """The corpus of each decoding of a run; none if the result is damaged."""
-    with suppress(Damaged):
-        if result := folder.read_result():
-            return {id: decoding.corpus for id, decoding in result.decodings.items()}
-    return {}
+    result = if_whole(folder.read_result)
+    if result is None:
+        return {}
+    return {id: decoding.corpus for id, decoding in result.decodings.items()}

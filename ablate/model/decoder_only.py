@@ -141,7 +141,7 @@ class DecoderOnly(Transformer):
                 x = self.layer_skips(place, x, earlier.states)
         return self.decoder_norm(self.closed(x))
 
-    def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None) -> Tensor:
+    def _embed(self, tokens: Tensor, positions: Tensor, previous: Tensor | None = None) -> Tensor:
         """Token ids (B, T), after `previous` (B, T) or those before them -> (B, T, d_model)."""
         x = self.embedding(tokens)
         if previous is None and self.token_pairs:

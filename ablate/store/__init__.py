@@ -1,6 +1,7 @@
 """Results on disk. Only this package knows file names, and files are the only state."""
 
-from ablate.store.layout import Results, RunFolder, if_readable
+from ablate.store.layout import Results, RunFolder
+from ablate.store.records import if_readable
 from ablate.store.status import State, state_of
 
 __all__ = ["Results", "RunFolder", "State", "if_readable", "state_of"]

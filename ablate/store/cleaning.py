@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ablate.store import checkpoints, files
-from ablate.store.layout import RunFolder, if_readable
+from ablate.store.layout import RunFolder
 from ablate.store.lease import Lease, LeaseLost
+from ablate.store.records import if_readable
 
 
 @dataclass(frozen=True)

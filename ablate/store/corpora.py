@@ -11,15 +11,15 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ablate.config.cost import Lengths
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
-from ablate.errors import Damaged, StoreError
 from ablate.store.files import make_room
-from ablate.store.records import CorpusManifest, CorpusPointer
+from ablate.store.records import CorpusManifest, CorpusPointer, if_readable, if_whole
 
 MANIFEST = "corpus.json"
 # Part of the pointer's name even at their defaults, as in the first version.
@@ -97,17 +97,12 @@ def overlap_in(folder: Path) -> dict[str, float] | None:
 
 
 def _read_pointer(path: Path) -> CorpusPointer | None:
-    try:
-        return CorpusPointer.read(path)
-    except Damaged:
-        return None
+    return if_whole(partial(CorpusPointer.read, path))
 
 
 def _read_manifest(folder: Path) -> CorpusManifest | None:
-    try:
-        return CorpusManifest.read(folder / MANIFEST)
-    except StoreError:  # it will be prepared again, which reports a file that cannot be read
-        return None
+    # Else it will be prepared again, which reports a file that cannot be read.
+    return if_readable(partial(CorpusManifest.read, folder / MANIFEST))
 
 
 def _pointer(data: CorpusConfig, corpora: Path) -> Path:

@@ -25,9 +25,9 @@ from pydantic import Field, JsonValue
 
 from ablate.errors import StoreError, UsageError
 from ablate.store.files import read_bytes, write_bytes
-from ablate.store.layout import Inside, Reader, Results, if_readable
+from ablate.store.layout import Inside, Reader, Results
 from ablate.store.machine import is_working
-from ablate.store.records import ProcessMark, Record
+from ablate.store.records import ProcessMark, Record, if_readable
 
 REPORT_SECONDS = 10.0  # between two reports of a pilot
 MOST_IN_A_SECOND = 99

@@ -33,15 +33,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, Protocol
 
-from ablate.errors import Damaged, StoreError, UsageError
+from ablate.errors import Damaged, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
 from ablate.store.files import is_there, make_room, quarantine
 from ablate.store.records import Execution, Failure, Progress, Provenance, R, Result, RunRecord
 
-T = TypeVar("T")
 SHARED_CORPORA = "ABLATE_CORPORA"
 _ID = re.compile(r"[0-9a-f]{12}")
 
@@ -72,14 +71,6 @@ class Reader(Generic[R]):
 
     def __get__(self, folder: HasPath, owner: object = None) -> Callable[[], R | None]:
         return partial(self.kind.read, self.place.__get__(folder))
-
-
-def if_readable(read: Callable[[], T]) -> T | None:
-    """What a method reads; None for a file that cannot be used, which other places report."""
-    try:
-        return read()
-    except StoreError:
-        return None
 
 
 @dataclass(frozen=True)

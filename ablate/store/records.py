@@ -7,6 +7,7 @@ newer version may add some; a missing or mistyped one is refused with the file a
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -38,6 +39,7 @@ Setting = str | int | float | bool | None
 FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]
 R = TypeVar("R", bound="Record")
 S = TypeVar("S", bound="Score")
+T = TypeVar("T")
 
 # Numbers of files, which anybody may have written: no calculation with them overflows, as the
 # squares of scores in a variance.
@@ -78,6 +80,33 @@ class Record(BaseModel):
     def write(self, path: Path, *, durable: bool = True, once: bool = False) -> None:
         """Write the record atomically; see `write_bytes` for the arguments and errors."""
         write_json(path, self.model_dump(mode="json"), durable, once)
+
+
+def if_readable(read: Callable[[], T]) -> T | None:
+    """What a method reads; None for a file that cannot be used, which other places report."""
+    try:
+        return read()
+    except StoreError:
+        return None
+
+
+def if_whole(read: Callable[[], T]) -> T | None:
+    """What a method reads; None for a damaged file, which is made again."""
+    try:
+        return read()
+    except Damaged:
+        return None
+
+
+def damage_in(read: Callable[[], object], remedy: str) -> str | None:
+    """The damage of a file with its remedy, or why it cannot be read; None if neither."""
+    try:
+        read()
+    except Damaged as error:
+        return f"{error}; {remedy}"
+    except StoreError as error:
+        return str(error)
+    return None
 
 
 class RunRecord(Record):

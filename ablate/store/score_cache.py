@@ -9,11 +9,19 @@ counts as empty.
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 
-from ablate.errors import Damaged, StoreError
+from ablate.errors import Damaged
 from ablate.store.files import read_bytes
 from ablate.store.layout import RunFolder
-from ablate.store.records import Decoding, Measurement, Score, ScoreCache, ScoreSource
+from ablate.store.records import (
+    Decoding,
+    Measurement,
+    Score,
+    ScoreCache,
+    ScoreSource,
+    damage_in,
+)
 
 # Raised when the same predictions would get other scores, so that cached ones no longer count.
 FORMAT = 2  # before 2, the text was not compared with its hash first
@@ -61,13 +69,8 @@ def damage_of_predictions(folder: RunFolder, id: str, decoding: Decoding) -> str
     """The damage of predictions and what heals it; None if whole, or left out by an archive."""
     if is_archived(folder, id):
         return None
-    try:
-        verified_predictions(folder, id, decoding)
-    except Damaged as error:
-        return f"{error}; `ablate run` decodes it again"
-    except StoreError as error:
-        return str(error)
-    return None
+    read = partial(verified_predictions, folder, id, decoding)
+    return damage_in(read, "`ablate run` decodes it again")
 
 
 def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Score]:

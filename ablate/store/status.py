@@ -8,12 +8,12 @@ import time
 from pathlib import Path
 from typing import Literal
 
-from ablate.errors import Damaged, StoreError
+from ablate.errors import StoreError
 from ablate.formatting import printable
 from ablate.store.files import is_there, open_file
-from ablate.store.layout import RunFolder, if_readable
+from ablate.store.layout import RunFolder
 from ablate.store.machine import is_here, is_working
-from ablate.store.records import Failure, Progress
+from ablate.store.records import Failure, Progress, damage_in, if_readable
 
 State = Literal["pending", "running", "interrupted", "failed", "diverged", "done"]
 STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "failed", "diverged")
@@ -59,13 +59,7 @@ def state_in_any_decoding(folder: RunFolder) -> State:
 
 def damage_of(folder: RunFolder) -> str | None:
     """Describe why a run's result cannot be used; None if the result is whole or absent."""
-    try:
-        folder.read_result()
-    except Damaged as error:
-        return f"{error}; `ablate run` makes it again"
-    except StoreError as error:
-        return str(error)
-    return None
+    return damage_in(folder.read_result, "`ablate run` makes it again")
 
 
 def record_failure(
