@@ -110,11 +110,7 @@ def _samples(table: Table, root: Results, count: int) -> list[Example]:
 
 
 def _attention(table: Table, root: Results, sentence: str) -> Attention:
-    """Base's weights with its first seed.
-
-    Raises:
-        UsageError: base's run is not done, or shows no weights.
-    """
+    """Base's weights with its first seed; refused if its run is not done, or shows none."""
     base = table.rows[0].row
     run = table.study.runs_of(base)[0]
     if table.rows[0].states[run.seed] != "done":

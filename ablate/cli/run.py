@@ -284,11 +284,7 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
 def _refuse_without_effect(
     on_cluster: bool, detach: bool, has_budget: bool, has_loggers: bool
 ) -> None:
-    """Refuse options that would be without effect.
-
-    Raises:
-        UsageError: names the option.
-    """
+    """Refuse options that would be without effect."""
     if detach and not on_cluster:
         raise UsageError("--detach has an effect only with --on")
     if on_cluster and has_budget:

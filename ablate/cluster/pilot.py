@@ -62,6 +62,7 @@ class Pilot(Control):
         self.engine = engine_of(job)
         # Pilots of Ray may run in an allocation of Slurm, which is that of the whole cluster.
         self.task = self.engine.allocation()
+        self.name = self.task.name
         self.results, self.labels = folder.results, run_labels(study)
         self.idle_seconds = float(self.engine.idle)
         # Runs in a slot: when they were started, and their step then.
@@ -74,7 +75,7 @@ class Pilot(Control):
         self.deadline = float("inf")
         self.report = PilotReport(
             **process_mark().model_dump(),
-            name=self.task.name,
+            name=self.name,
             phase="starting",
             time=time.time(),
             starts=1 + self.task.restarts,
@@ -187,7 +188,7 @@ class Pilot(Control):
         if not self.folder.job.exists():  # somebody has removed the results: leave nothing there
             return
         with suppress(OSError):  # a full disk must not end a pilot over a report
-            self.report.write(self.folder.pilot(self.task.name), durable=False)
+            self.report.write(self.folder.pilot(self.name), durable=False)
 
     # The end
 

@@ -201,11 +201,7 @@ def _nodes(ray: Any) -> list[Mapping[str, float]]:
 def _has_node(
     folder: JobFolder, profile: Ray, nodes: Sequence[Mapping[str, float]], is_last: bool
 ) -> bool:
-    """Whether some node fits a pilot by now. After the last check, a job without one is closed.
-
-    Raises:
-        UsageError: it was the last check, and no node fits.
-    """
+    """Whether some node fits a pilot by now. After the last check, a job without one is closed."""
     try:
         refuse_too_large(profile, nodes)
     except UsageError as error:
@@ -217,11 +213,7 @@ def _has_node(
 
 
 def _connect(address: str) -> Any:
-    """Ray, connected to a cluster.
-
-    Raises:
-        UsageError: there is none at this address.
-    """
+    """Ray, connected to a cluster; refused if there is none at this address."""
     require_ray()
     import ray
 
@@ -237,11 +229,7 @@ def _connect(address: str) -> Any:
 
 
 def _check_reachable(address: str) -> None:
-    """Connect to an address such as `node1:6379` once: Ray itself would try for minutes.
-
-    Raises:
-        OSError: nothing answers there.
-    """
+    """Connect to an address such as `node1:6379` once: Ray itself would try for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()

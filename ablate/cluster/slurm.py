@@ -382,11 +382,7 @@ def _reason(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def _sbatch(*arguments: str) -> str:
-    """Submit a script; the id of its job.
-
-    Raises:
-        UsageError: sbatch refuses; with its reason.
-    """
+    """Submit a script; the id of its job, or sbatch's reason as an error."""
     done = slurm("sbatch", "--parsable", *arguments)
     if done.returncode:
         raise UsageError(f"sbatch: {_reason(done)}")

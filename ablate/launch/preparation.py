@@ -56,12 +56,7 @@ def prepare_study(
 def _check_plugins(
     study: Study, runs: Iterable[Run], results: Results, corpora: Mapping[CorpusConfig, Corpus]
 ) -> None:
-    """Check the user's own classes before anything is trained; torch is loaded only if there are
-    some.
-
-    Raises:
-        StudyError: one does not fit its interface.
-    """
+    """Refuse the user's own classes that do not fit; torch is loaded only if there are some."""
     checked: set[tuple[object, ...]] = set()
     for run in runs:
         c, plugins = run.config, references(run.config)
@@ -83,10 +78,8 @@ def _check_plugins(
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:
-    """Write run.json and the sources of plug-ins, and refuse results of other data.
-
-    Raises:
-        StoreError: the run began with other text, or has decoded other text under the same name.
+    """Write run.json and the sources of plug-ins. A run is refused that began with other text, or
+    has decoded other text under the same name.
     """
     folder = results.run(run.id)
     for plugin in study.plugins_of(run):

@@ -93,7 +93,8 @@ def _make(module: str, kind: str, folder: Path) -> Dashboard:
 
 class RecordFolder:
     """The folder of a run for a format that can only be appended to: what an interrupted launch
-    has left is written anew, and a mark is added when the record is complete.
+    has left is written anew, and a mark is added when the record is complete: it holds every point
+    of this run and the scores of every decoding.
     """
 
     def __init__(self, parent: Path, run: LoggedRun) -> None:
@@ -101,20 +102,11 @@ class RecordFolder:
         content = sha256(" ".join((run.id, *run.decodings)).encode()).hexdigest()[:16]
         self.mark = self.path / f"complete-{content}"
 
-    @property
-    def is_complete(self) -> bool:
-        """Whether the folder holds every point of this run and the scores of every decoding."""
-        return self.mark.exists()
-
     def clear(self) -> str:
         """Make the folder empty, and return its path."""
         remove(self.path)
         self.path.mkdir(parents=True)
         return str(self.path)
-
-    def complete(self) -> None:
-        """Mark the record as complete."""
-        self.mark.touch()
 
 
 def folder_name(name: str) -> str:

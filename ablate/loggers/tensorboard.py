@@ -23,7 +23,7 @@ class TensorBoard:
     def start(self, run: LoggedRun) -> _EventFile | None:
         """Start a new event file."""
         record = RecordFolder(self.folder, run)
-        return None if record.is_complete else _EventFile(record)
+        return None if record.mark.exists() else _EventFile(record)
 
 
 class _EventFile:
@@ -52,7 +52,7 @@ class _EventFile:
             self.log([(self.last, scores)])
         self.file.close()
         if scores is not None:
-            self.record.complete()
+            self.record.mark.touch()
 
     def _add(self, **content: object) -> None:
         self.records.write(Event(wall_time=time.time(), **content).SerializeToString())

@@ -31,7 +31,7 @@ class WeightsAndBiases:
     def start(self, run: LoggedRun) -> _OfflineRun | None:
         """Start an offline run with the same id, which a run synced earlier is replaced by."""
         record = RecordFolder(self.folder, run)
-        return None if record.is_complete else _OfflineRun(record, run)
+        return None if record.mark.exists() else _OfflineRun(record, run)
 
 
 class _OfflineRun:
@@ -62,14 +62,11 @@ class _OfflineRun:
         self.run.finish()
         if scores is not None:
             self._await_end()
-            self.record.complete()
+            self.record.mark.touch()
 
     def _await_end(self) -> None:
-        """Wait until all that was logged is in the file. Another process writes it, and is silent
-        when the disk is full.
-
-        Raises:
-            OSError: the file lacks something.
+        """Wait until all that was logged is in the file, which another process writes, silently
+        where the disk is full.
         """
         file, end = Path(self.run.settings.sync_file), time.monotonic() + END_SECONDS
         while not _is_whole(file, len(self.steps)):

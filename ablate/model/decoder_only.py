@@ -195,10 +195,7 @@ class DecoderOnly(Transformer):
 
 
 def _documents(tokens: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Where each token is in its document, whose first token is the mark before it.
-
-    Args:
-        tokens: ids (B, T).
+    """Where each of token ids (B, T) is in its document, which begins with the mark before it.
 
     Returns:
         Positions in the document (B, T); the token before each one there, 0 for none (B, T); and
