@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from ablate.analysis.looks import (
@@ -178,6 +179,11 @@ class Table:
     def by_label(self) -> dict[str, TableRow]:
         """The rows by their labels."""
         return {row.row.label: row for row in self.rows}
+
+    @property
+    def runs(self) -> list[RunResult]:
+        """The runs of all rows."""
+        return list(chain.from_iterable(row.runs for row in self.rows))
 
     @property
     def bases(self) -> list[TableRow]:

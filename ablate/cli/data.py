@@ -57,11 +57,11 @@ def show(
     from ablate.report.data_text import description_of, print_description
 
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
-    shown = description_of(corpus)
+    description = description_of(corpus)
     if format is OutputFormat.json:
-        print_json(shown.as_json())
+        print_json(description)
     else:
-        print_description(shown)
+        print_description(description, corpus.manifest)
 
 
 @app.command(cls=Command, epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")

@@ -37,7 +37,7 @@ def command(
 
     content, root = StudyOptions(results).open(study)
     table = scored_table(content, root)
-    if not any(run.result for row in table.rows for run in row.runs):
+    if not any(run.result for run in table.runs):
         raise UsageError(f"{study}: no run has a result in {results}; train them with `ablate run`")
     print_faults(table)
     more = figure_files(table, curves_of(table, root), kinds=("svg",))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from markupsafe import Markup
@@ -73,7 +73,9 @@ def _interval_title(row: Interval, metric: Metric) -> str:
     text = f"{row.row}: {metric.difference_text(row.mean) or 'no result yet'}"
     if row.low is not None and row.high is not None:
         text += f" {metric.interval_text(row.low, row.high)}"
-    return f"{text} {metric.title}, {row.word}" if row.word and row.mean is not None else text
+    if row.word and row.mean is not None:
+        text += f" {metric.title}, {row.word}"
+    return text
 
 
 def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing]]]:
@@ -83,22 +85,22 @@ def learning_curves(curves: Sequence[Curve]) -> Iterator[tuple[str, list[Drawing
     for axis, name in AXES.items():
         groups = panels([curve.by(axis) for curve in curves])
         if groups:
-            suffix = "" if axis == "step" else f"-{axis}"
+            suffix = f"-{axis}".removesuffix("-step")
             every = partial(draw_curves, groups)
             drawings = [Drawing("", f"learning-curves{suffix}", "", "", {}, every)]
             for index, panel in enumerate(groups):
-                rows = ", ".join(curve.row for curve in panel.curves)
-                drawings.append(
-                    Drawing(
-                        panel.title,
-                        "",
-                        f"curves{suffix}-{index}",
-                        f"{PPL.title} by {name} of {rows}",
-                        {curve.row: _curve_title(curve) for curve in panel.curves},
-                        partial(draw_curves, [panel], of=groups),
-                        "" if panel in alike(groups) else "Its perplexity has a scale of its own.",
-                    )
+                titles = {curve.row: _curve_title(curve) for curve in panel.curves}
+                drawing = Drawing(
+                    panel.title,
+                    "",
+                    f"curves{suffix}-{index}",
+                    f"{PPL.title} by {name} of {', '.join(titles)}",
+                    titles,
+                    partial(draw_curves, [panel], of=groups),
                 )
+                if panel not in alike(groups):
+                    drawing = replace(drawing, caption="Its perplexity has a scale of its own.")
+                drawings.append(drawing)
             yield name, drawings
 
 
@@ -111,7 +113,9 @@ def _curve_title(curve: Curve) -> str:
 
 
 def _amount(cost: float, axis: str) -> str:
-    return f"step {cost}" if axis == "step" else f"{scaled(cost, '').strip()} {AXES[axis]}"
+    if axis == "step":
+        return f"step {cost}"
+    return f"{scaled(cost, '').strip()} {AXES[axis]}"
 
 
 def costs(table: Table) -> Iterator[Drawing]:

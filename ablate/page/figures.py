@@ -9,11 +9,14 @@ by which the page hides and highlights them.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from itertools import accumulate, product
+from collections.abc import Callable, Iterable, Sequence
+from itertools import product
+from operator import itemgetter
 from statistics import NormalDist
 from typing import Any
 
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -79,13 +82,16 @@ def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
 def _forest(
     rows: Sequence[Interval], label: str, written: Callable[[float], str], reference: float = 0.0
 ) -> Figure:
-    names = [fold(printable(row.name), NAME_LETTERS) for row in rows]
+    names, middles, ends = [], [], [0.0]
     # The vertical axis counts lines of text.
-    heights = [0.6 + len(lines) for lines in names]
-    ends = list(accumulate(heights))
+    for row in rows:
+        name = _folded(row.name, NAME_LETTERS)
+        height = 0.6 + len(name.split("\n"))
+        names.append(name)
+        ends.append(ends[-1] + height)
+        middles.append(ends[-1] - height / 2)
     figure, (axes,) = new_figure(COLUMN, LEADING * ends[-1] + BELOW)
-    middles = [end - height / 2 for end, height in zip(ends, heights, strict=True)]
-    axes.set_yticks(middles, ["\n".join(lines) for lines in names])
+    axes.set_yticks(middles, names)
     axes.tick_params("y", length=0, labelcolor=PALETTE["ink"])
     axes.set(ylim=(ends[-1], 0), xlabel=label)
     # With the line of no difference, so that it is always in the figure.
@@ -94,11 +100,11 @@ def _forest(
     axes.set_axisbelow(True)  # the grid is under the marks, which are thin
     axes.spines.left.set_visible(False)
     axes.axvline(reference, color=PALETTE["soft"], linewidth=0.8, zorder=1)
-    for before, row, y in zip(rows, rows[1:], ends, strict=False):
+    for before, row, y in zip(rows, rows[1:], ends[1:], strict=False):
         if row.group != before.group:  # a rule between groups, as in the paper's Table 3
             axes.axhline(y, color=PALETTE["line"], linewidth=0.5, zorder=0.5)
-    for row, y, name in zip(rows, middles, axes.get_yticklabels(), strict=True):
-        name.set_gid(_id(row.row))
+    for row, y, text in zip(rows, middles, axes.get_yticklabels(), strict=True):
+        text.set_gid(_id(row.row))
         _interval(axes, row, y, reference, written)
     return figure
 
@@ -108,10 +114,14 @@ def _ends(rows: Sequence[Interval], reference: float) -> list[float]:
     off it.
     """
     within = within_axis(rows, reference)
-    ends = [value for row in within for value in (row.mean, row.low, row.high) if value is not None]
-    reach = max((row.reach(reference) for row in within), default=0.0)
-    off = [row.mean for row in rows if row.mean is not None and row not in within]
-    return [*ends, *(reference + math.copysign(reach, mean - reference) for mean in off)]
+    ends, reach = [], 0.0
+    for row in within:
+        ends += row.ends
+        reach = max(reach, row.reach(reference))
+    for row in rows:
+        if row.mean is not None and row not in within:
+            ends.append(reference + math.copysign(reach, row.mean - reference))
+    return ends
 
 
 def _interval(
@@ -121,20 +131,15 @@ def _interval(
     if row.mean is None:
         _note(axes, row, (reference, y), row.word or "no result yet", PALETTE["soft"])
         return
-    color = PALETTE[row.word if row.word in MARKERS else "base"]
-    fill = color if row.word in MARKERS else PALETTE["paper"]
-    at = min(max(row.mean, low), high)
+    color, fill = PALETTE["base"], PALETTE["paper"]
+    if row.word in MARKERS:
+        color = fill = PALETTE[row.word]
+    marks: dict[str, Any] = {"color": color, "gid": _id(row.row)}
     if row.low is not None and row.high is not None:
-        ends = [min(max(end, low), high) for end in (row.low, row.high)]
-        axes.plot(ends, (y, y), color=color, linewidth=1.3, gid=_id(row.row))
-    marker = MARKERS.get(row.word, "o")
-    marks: dict[str, Any] = {
-        "color": color,
-        "markerfacecolor": fill,
-        "markersize": 4.5,
-        "gid": _id(row.row),
-    }
-    axes.plot((at,), (y,), marker, clip_on=at == row.mean, **marks)
+        axes.plot(np.clip((row.low, row.high), low, high), (y, y), linewidth=1.3, **marks)
+    at = float(np.clip(row.mean, low, high))
+    marks |= {"markerfacecolor": fill, "markersize": 4.5, "clip_on": at == row.mean}
+    axes.plot((at,), (y,), MARKERS.get(row.word, "o"), **marks)
     # A row off the axis has its difference in numbers, with an arrow towards it.
     if row.mean < low:
         _note(axes, row, (at, y), f"\N{LEFTWARDS ARROW} {written(row.mean)}", color)
@@ -149,7 +154,7 @@ def _note(
     """Write beside a point, over the lines of the grid; the side of the text that is at the
     point.
     """
-    offset = (5 if side == "left" else -5, 0)
+    offset = {"left": 5, "right": -5}[side], 0
     note = axes.annotate(text, at, offset, textcoords="offset points", size=SMALL, color=color)
     under = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 0.5}
     note.set(ha=side, va="center_baseline", gid=_id(row.row), bbox=under, in_layout=False)
@@ -168,83 +173,98 @@ def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
     across = min(ACROSS, len(groups))
     width = PAPER_WIDTH / ACROSS if across > 1 else COLUMN
     down = -(-len(groups) // across)
-    lines = [[len(fold(name, KEY_LETTERS)) for name in panel.names] for panel in groups]
-    keys = [LEADING * max(map(sum, lines[i : i + across])) for i in range(0, len(lines), across)]
-    height = down * (PANEL_HEIGHT + BELOW + (TITLE_HEIGHT if len(groups) > 1 else 0)) + sum(keys)
+    lines = [_count_lines(panel.names) for panel in groups]
+    height = LEADING * sum(max(lines[i : i + across]) for i in range(0, len(lines), across))
+    height += down * (PANEL_HEIGHT + BELOW)
+    if len(groups) > 1:
+        height += down * TITLE_HEIGHT
+    costs, _ = _evaluated(compared)
     with style():
         figure, all_axes = new_figure(width * across, height, down, across)
         for axes in all_axes[len(groups) :]:
             axes.remove()
         for panel, axes in zip(groups, all_axes, strict=False):
+            shared, title = near, panel.title
+            if panel not in near:
+                shared, title = [panel], f"{panel.title} (own scale)"
             if len(groups) > 1:
-                title = panel.title if panel in near else f"{panel.title} (own scale)"
-                text = "\n".join(fold(printable(title), KEY_LETTERS))
+                text = _folded(title, KEY_LETTERS)
                 axes.set_title(text, size=SMALL, weight="bold", loc="left")
             # Over all panels: curves of different panels are compared by eye.
-            shared = near if panel in near else [panel]
-            perplexities = [value for beside in shared for _, value in _evaluated(beside)]
-            costs = [cost for beside in compared for cost, _ in _evaluated(beside)]
+            _, perplexities = _evaluated(shared)
             set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
             set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
             axes.grid(axis="y")
-            dotted = "; dotted: training" if any(curve.training for curve in panel.curves) else ""
-            axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({PPL.side}{dotted})")
+            side = PPL.side
+            if any(curve.training for curve in panel.curves):
+                side += "; dotted: training"
+            axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({side})")
             for curve, name in zip(panel.curves, panel.names, strict=True):
                 _curve(axes, curve, panel.color(curve.row), name)
-            _legend_below(figure, axes, [curve.row for curve in panel.curves])
+            _legend_below(figure, axes, panel.curves)
         return figure
 
 
-def _evaluated(panel: Panel) -> Iterator[tuple[float, float]]:
-    for curve in panel.curves:
-        for run in curve.points.values():
-            yield from run
-        if curve.training is not None:
-            yield from curve.training.mean
+def _evaluated(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
+    """The costs and the perplexities of all evaluations."""
+    points: list[tuple[float, float]] = []
+    for panel in panels:
+        for curve in panel.curves:
+            for run in curve.points.values():
+                points += run
+            if curve.training is not None:
+                points += curve.training.mean
+    costs, perplexities = map(list, zip(*points, strict=True))
+    return costs, perplexities
 
 
 def _curve(axes: Axes, curve: Curve, color: str, name: str) -> None:
-    is_base = color == "base"
-    marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row)}
-    marks["zorder"] = 3 if is_base else 2
+    line, zorder = ("--", 3) if color == "base" else ("-", 2)
+    marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(curve.row), "zorder": zorder}
     for run in curve.points.values():
         axes.plot(*zip(*run, strict=True), linewidth=0.5, alpha=0.5, **marks)
     # A single evaluation makes no line.
-    marker = "o" if len(curve.mean) == 1 else None
-    marks |= {"linewidth": 1.4, "marker": marker, "markersize": 3}
-    x, y = [point[0] for point in curve.mean], [point[1] for point in curve.mean]
-    axes.plot(x, y, "--" if is_base else "-", label=_key(name), **marks)
+    marks |= {"marker": "o" if len(curve.mean) == 1 else None, "markersize": 3}
+    label = _folded(name, KEY_LETTERS)
+    axes.plot(*np.reshape(curve.mean, (-1, 2)).T, line, label=label, linewidth=1.4, **marks)
     if curve.training is not None:
-        axes.plot(*zip(*curve.training.mean, strict=True), ":", **marks | {"linewidth": 1.0})
+        axes.plot(*zip(*curve.training.mean, strict=True), ":", linewidth=1.0, **marks)
 
 
-def _key(name: str) -> str:
-    return "\n".join(fold(printable(name), KEY_LETTERS))
+def _folded(name: str, letters: int) -> str:
+    """A name in lines of at most this many letters."""
+    return "\n".join(fold(printable(name), letters))
 
 
-def _legend_below(figure: Figure, axes: Axes, rows: Sequence[str]) -> None:
+def _count_lines(names: Iterable[str]) -> int:
+    """Lines of a legend with these names."""
+    return sum(len(fold(name, KEY_LETTERS)) for name in names)
+
+
+def _legend_below(figure: Figure, axes: Axes, lines: Sequence[Curve | Line]) -> None:
     """Name the rows below the title of the horizontal axis; constrained layout makes the room."""
     below = axes.transAxes + ScaledTranslation(-BESIDE, -BELOW, figure.dpi_scale_trans)
+    longest = max(len(line.row) for line in lines)
     legend = axes.legend(
         loc="upper left",
         bbox_to_anchor=(0, 0),
         bbox_transform=below,
-        ncols=2 if max(map(len, rows)) < KEY_LETTERS / 3 else 1,
+        ncols=2 if longest < KEY_LETTERS / 3 else 1,
     )
-    for row, handle, text in zip(rows, legend.get_lines(), legend.get_texts(), strict=True):
-        handle.set_gid(_id(row))
-        text.set_gid(_id(row))
+    for line, handle, text in zip(lines, legend.get_lines(), legend.get_texts(), strict=True):
+        handle.set_gid(_id(line.row))
+        text.set_gid(_id(line.row))
 
 
 def draw_sizes(ladder: Ladder) -> Figure:
     """Draw the difference from base of each row over the parameters of base, which are on a
     logarithmic axis.
     """
-    sizes = list(ladder.sizes.values())
     lines = []
     for row in ladder.rows:
         differences = [rung.difference for rung in row.rungs]
-        lines.append(Line(row.name, row.name, tuple(zip(sizes, differences, strict=True))))
+        points = tuple(zip(ladder.sizes.values(), differences, strict=True))
+        lines.append(Line(row.name, row.name, points))
     label = f"Δ{_of_scale(ladder.metric)}"
     return draw_lines(lines, "parameters of base", label, from_base=True)
 
@@ -260,14 +280,14 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
         from_base: whether the values are differences from base, over sizes of models.
     """
     parts = split(lines, len(SERIES))
-    folded = sum(len(fold(line.name, KEY_LETTERS)) for line in lines)
-    places = [place for line in lines for place, _ in line.points]
-    values = [0.0] if from_base else []
+    names, places, values = [], [], [0.0] if from_base else []
     for line in lines:
-        for _, scores in line.points:
+        names.append(line.name)
+        for place, scores in line.points:
+            places.append(place)
             values += scores.by_seed.values()
     with style():
-        height = len(parts) * (PANEL_HEIGHT + BELOW) + LEADING * folded
+        height = len(parts) * (PANEL_HEIGHT + BELOW) + LEADING * _count_lines(names)
         figure, all_axes = new_figure(COLUMN, height, len(parts))
         for axes, part in zip(all_axes, parts, strict=True):
             set_range(axes.yaxis, values, log=False)
@@ -278,18 +298,18 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
             axes.set(xlabel=x, ylabel=y)
             for line, color in zip(part, SERIES, strict=False):
                 _line(axes, line, PALETTE[color])
-            _legend_below(figure, axes, [line.row for line in part])
+            _legend_below(figure, axes, part)
         return figure
 
 
 def _line(axes: Axes, line: Line, color: str) -> None:
     marks: dict[str, Any] = {"color": color, "gid": _id(line.row), "zorder": 2}
-    places = [place for place, _ in line.points]
-    for seed in sorted({seed for _, scores in line.points for seed in scores.by_seed}):
-        values = [scores.by_seed.get(seed, math.nan) for _, scores in line.points]
-        axes.plot(places, values, linewidth=0.5, alpha=0.5, **marks)
-    means = [math.nan if scores.mean is None else scores.mean for _, scores in line.points]
-    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=_key(line.name), **marks)
+    places, scores = zip(*line.points, strict=True)
+    by_seed = pd.DataFrame([of_place.by_seed for of_place in scores]).sort_index(axis="columns")
+    axes.plot(places, by_seed, linewidth=0.5, alpha=0.5, **marks)
+    means = np.array([of_place.mean for of_place in scores], dtype=float)  # NaN for None
+    label = _folded(line.name, KEY_LETTERS)
+    axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=label, **marks)
 
 
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
@@ -301,15 +321,14 @@ def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
         Technometrics (1959).
     """
     known = [(abs(effect.mean), effect) for effect in effects if effect.mean is not None]
-    known.sort(key=lambda pair: pair[0])
+    known.sort(key=itemgetter(0))
     rows = []
     for place, (size, effect) in enumerate(known):
         quantile = NormalDist().inv_cdf(0.5 + (place + 0.5) / len(known) / 2)
         significant = effect.word in MARKERS
         rows.append(Point(effect.row, effect.name, significant, quantile, size, 0.0))
+    label = f"size of the effect on {'ln ' if metric.is_log else ''}{metric.title}"
     with style():
-        scale = "ln " if metric.is_log else ""
-        label = f"size of the effect on {scale}{metric.title}"
         return _numbered_points(rows, "half-normal quantile", label, log=False)
 
 
@@ -319,28 +338,27 @@ def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
     """
     log = is_spread([row.cost for row in rows])
     with style():
-        return _numbered_points(rows, cost, f"{metric.full_title}", log=log)
+        return _numbered_points(rows, cost, metric.full_title, log=log)
 
 
 def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Figure:
-    names = []
-    for number, row in enumerate(rows, 1):
-        names.append("\n".join(fold(f"{number}  {printable(row.name)}", LINE_LETTERS)))
+    names = [_folded(f"{number}  {row.name}", LINE_LETTERS) for number, row in enumerate(rows, 1)]
     columns = 2 if max(map(len, names)) <= LINE_LETTERS // 2 else 1
-    lines = sum(1 + name.count("\n") for name in names) / columns
+    lines = len("\n".join(names).split("\n")) / columns
     height = POINTS_HEIGHT + 0.03 * len(rows) + BELOW + LEADING * lines
     figure, (axes,) = new_figure(COLUMN, height)
-    set_range(axes.xaxis, [row.cost for row in rows], log=log, amounts=True)
-    ends = [end for row in rows for end in row.ends]
-    set_range(axes.yaxis, ends, log=False)
-    axes.set(xlabel=x, ylabel=y)
+    costs, ends = list[float](), list[float]()
     for row in rows:
-        marker, color = ("D", "base") if row.is_base else ("o", "c0")
-        marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row)}
-        marks["zorder"] = 3 if row.is_base else 2
+        costs.append(row.cost)
+        ends += row.ends
+        marker, color, zorder = ("D", "base", 3) if row.is_base else ("o", "c0", 2)
+        marks: dict[str, Any] = {"color": PALETTE[color], "gid": _id(row.row), "zorder": zorder}
         if row.std:
             axes.plot((row.cost, row.cost), row.ends, linewidth=0.9, **marks)
         axes.plot((row.cost,), (row.score,), marker, markersize=4, **marks)
+    set_range(axes.xaxis, costs, log=log, amounts=True)
+    set_range(axes.yaxis, ends, log=False)
+    axes.set(xlabel=x, ylabel=y)
     handle = Line2D([], [], linestyle="none")
     legend = figure.legend(
         [handle] * len(rows), names, loc="outside lower left", ncols=columns, handlelength=0
@@ -359,11 +377,11 @@ def _number(figure: Figure, axes: Axes, rows: Sequence[Point]) -> None:
     scale = 72 / figure.dpi  # pixels to typographic points
     taken, middles = [], []
     for row in rows:
-        ends = [(row.cost, end) for end in row.ends]
-        (x, low), (_, high) = axes.transData.transform(ends) * scale
-        middles.append((x, (low + high) / 2))
-        taken += [Bbox([(x - 1, low), (x + 1, high)])]
-        taken += [Bbox([(x - 3, middles[-1][1] - 3), (x + 3, middles[-1][1] + 3)])]
+        low, high = row.ends
+        corners = axes.transData.transform([(row.cost, low), (row.cost, high)]) * scale
+        x, y = corners.mean(0)
+        middles.append((x, y))
+        taken += [Bbox(corners).padded(1, 0), Bbox([(x - 3, y - 3), (x + 3, y + 3)])]
     bounds = axes.get_window_extent()
     top, bottom = bounds.y1 * scale, bounds.y0 * scale
     levels = [0.0]

@@ -5,6 +5,7 @@ web page.
 from __future__ import annotations
 
 import re
+from base64 import b64encode
 from collections.abc import Mapping
 from difflib import SequenceMatcher
 from functools import cache
@@ -15,7 +16,7 @@ from markupsafe import Markup
 
 from ablate.analysis.table import Table
 from ablate.formatting import visible
-from ablate.report.columns import paper_layout
+from ablate.report.columns.layouts import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.layout import Layout
 from ablate.report.render import further_tables
@@ -41,6 +42,7 @@ def environment() -> Environment:
     # Where a narrow screen may break a label, beside its spaces.
     templates.filters["parts"] = lambda text: re.split(r"(?<=[=,])", text)
     templates.filters["word_differences"] = word_differences
+    templates.filters["base64"] = lambda content: b64encode(content).decode()
     templates.tests["best"] = lambda cell: isinstance(cell, Best)
     return templates
 
@@ -49,7 +51,9 @@ def _visible(value: object) -> object:
     """Escape the characters of a value that would act on the page's text; markup is made of escaped
     parts.
     """
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return visible(value)
+    return value
 
 
 def word_differences(text: str, reference: str) -> list[tuple[str, str]]:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.curves import Curve
@@ -12,12 +12,12 @@ from ablate.analysis.results import predictions_of
 from ablate.analysis.table import Table
 from ablate.config.inactive import inactive_fields
 from ablate.formatting import duration, number, plural, setting_text
-from ablate.page.drawings import Drawing, costs, differences, learning_curves
+from ablate.page.drawings import costs, differences, learning_curves
 from ablate.page.html import Best, environment, table_context
 from ablate.page.points import equal_costs
 from ablate.page.sections import Listing, design_sections
 from ablate.plotting import PALETTE
-from ablate.report.columns import by_labels
+from ablate.report.columns.layouts import by_labels
 from ablate.report.conclusion import conclusion
 from ablate.report.publish import TableProvenance, provenance_of
 from ablate.report.render import comma_separated
@@ -37,11 +37,6 @@ class Attention:
     sentence: str
     drawing: bytes
 
-    @property
-    def base64(self) -> str:
-        """The drawing as the data of a `data:` address."""
-        return base64.b64encode(self.drawing).decode()
-
 
 def page(
     table: Table,
@@ -53,13 +48,10 @@ def page(
     """Return the text of the page."""
     published = provenance_of(table, results)
     origins = list(_origins(table, published))
-    along: list[tuple[str, list[Drawing]]] = []
-    for axis, drawings in learning_curves(curves):
-        along.append((axis, [drawing for drawing in drawings if drawing.anchor]))
     return _page(
         table,
         {row.row.label: f"runs-{index}" for index, row in enumerate(table.rows)},
-        curves=along,
+        curves=list(learning_curves(curves)),
         designs=design_sections(table, curves),
         costs=list(costs(table)),
         equal_costs=equal_costs(table),
@@ -80,20 +72,17 @@ def page_of_scores(table: Table) -> str:
 
 
 def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
-    verdicts = [verdict for row in table.rows for verdict in row.verdicts.values()]
-    return (
-        environment()
-        .get_template("page.html")
-        .render(
-            study=table.study,
-            summary=conclusion(table),
-            **table_context(table, by_labels(table, Best), is_page=True, links=links),
-            csv=base64.b64encode(comma_separated(table).encode()).decode(),
-            differences=list(differences(table)),
-            intervals_shown=any(verdict.seed_test for verdict in verdicts),
-            palette=PALETTE,
-            **sections,
-        )
+    verdicts = chain.from_iterable(row.verdicts.values() for row in table.rows)
+    template = environment().get_template("page.html")
+    return template.render(
+        study=table.study,
+        summary=conclusion(table),
+        **table_context(table, by_labels(table, Best), is_page=True, links=links),
+        csv=comma_separated(table).encode(),
+        differences=list(differences(table)),
+        intervals_shown=any(verdict.seed_test for verdict in verdicts),
+        palette=PALETTE,
+        **sections,
     )
 
 
@@ -125,8 +114,9 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
         yield "corpus", corpus
     made: dict[str, dict[str, None]] = {"code": {}, "packages": {}, "machine": {}}
     for provenance in published.provenances:
-        for what, text in _made_with(provenance) if provenance else ():
-            made[what][text] = None  # once: runs of several revisions often share a machine
+        if provenance is not None:
+            for what, text in _made_with(provenance):
+                made[what][text] = None  # once: runs of several revisions often share a machine
     for what, texts in made.items():
         for text in texts:
             yield what, text
@@ -135,43 +125,30 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
 def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
     code, machine = made.ablate, made.machine
     if code:
-        changed = ", changed since" if code.dirty else ""
-        revision = f" ({code.revision[:12]}{changed})" if code.revision else ""
-        yield "code", f"ablate {code.version}{revision}, Python {made.python}"
+        version = f"ablate {code.version}"
+        if code.revision:
+            changed = ", changed since" if code.dirty else ""
+            version += f" ({code.revision[:12]}{changed})"
+        yield "code", f"{version}, Python {made.python}"
         yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
     where = f"{made.device}, {plural(made.threads, 'thread')}"
     yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"
 
 
-@dataclass(frozen=True)
-class RunLine:
-    """A run in the page's list of runs.
-
-    anchor: of the first run of a row; empty for its other runs.
-    cells: id, state, steps, time and the hash of the weights.
+def _runs(table: Table, published: TableProvenance) -> Iterator[tuple[str, Sequence[object]]]:
+    """Yield an anchor for the first run of a row, and the cells of every run: row, seed, id, state,
+    steps, time and the hash of the weights. Rows that differ only in decoding share runs.
     """
-
-    row: str
-    seed: int
-    anchor: str
-    cells: tuple[object, ...]
-
-
-def _runs(table: Table, published: TableProvenance) -> list[RunLine]:
-    """Every run of every row; rows that differ only in decoding share runs."""
-    lines = []
     for index, row in enumerate(table.rows):
         anchor = f"runs-{index}"
         for run in row.runs:
-            cells: tuple[object, ...] = ("", "", "")
+            cells: list[object] = [row.row.label, run.run.seed, run.run.id, run.state, "", "", ""]
             if made := published.runs.get(run.run.id):
-                result = made.result
-                weights = result.weights.sha256[:16] if result.weights else ""
-                cells = (result.steps, duration(result.seconds), weights)
-            cells = (run.run.id, run.state, *cells)
-            lines.append(RunLine(row.row.label, run.run.seed, anchor, cells))
+                cells[4:6] = made.result.steps, duration(made.result.seconds)
+                if made.result.weights:
+                    cells[6] = made.result.weights.sha256[:16]
+            yield anchor, cells
             anchor = ""
-    return lines
 
 
 @dataclass(frozen=True)
@@ -217,15 +194,18 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
         lines = task.of_items(predictions_of(row.runs[0], results))
         if len(lines) == total:
             texts[row.row.label] = lines
+    if not total or not texts:
+        return []
     # A set, because more samples than items may be asked for.
-    picked = sorted({total * i // count for i in range(count)}) if total and texts else []
+    picked = sorted({total * i // count for i in range(count)})
     scores: list[Sequence[float]] = []
-    if picked and task.scores_items(metric):
+    title = ""
+    if task.scores_items(metric):
         scores = [task.measure_items(metric.name, lines, corpus) for lines in texts.values()]
+        title = metric.title
     shown = []
     for i, item in zip(picked, task.samples(corpus, picked), strict=True):
         of_item = tuple(number(of_row[i], metric.digits) for of_row in scores)
-        title = metric.title if scores else ""
         shown.append(Example(item.number, item.texts, _predictions(texts, i), of_item, title))
     return shown
 

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import median
 from typing import TypeVar
 
@@ -68,10 +67,14 @@ class Interval:
     low: float | None
     high: float | None
 
+    @property
+    def ends(self) -> list[float]:
+        """The mean and the ends of the interval, as far as there are any."""
+        return [end for end in (self.mean, self.low, self.high) if end is not None]
+
     def reach(self, reference: float) -> float:
         """The largest distance of the mean or an end from a value; 0 without a mean."""
-        ends = (self.mean, self.low, self.high)
-        return max((abs(end - reference) for end in ends if end is not None), default=0.0)
+        return max((abs(end - reference) for end in self.ends), default=0.0)
 
 
 def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interval]:
@@ -82,8 +85,10 @@ def within_axis(rows: Sequence[Interval], reference: float = 0.0) -> list[Interv
     four.
     """
     drawn = [row for row in rows if row.mean is not None]
-    most = FAR * median(row.reach(reference) for row in drawn) if len(drawn) >= 4 else 0.0
-    return [row for row in drawn if row.reach(reference) <= most] if most else drawn
+    if len(drawn) < 4:
+        return drawn
+    most = FAR * median(row.reach(reference) for row in drawn)
+    return [row for row in drawn if not most or row.reach(reference) <= most]
 
 
 @dataclass(frozen=True)
@@ -125,17 +130,18 @@ def over_test_sizes(table: Table) -> tuple[list[Line], str]:
     sizes: dict[tuple[str, ...], dict[int, Scores]] = {}
     name = ""
     for row in table.rows:
-        training, scores = tuple(run.run.id for run in row.runs), row.scores[table.main.name]
+        ids, scores = tuple(run.run.id for run in row.runs), row.scores[table.main.name]
         sized = table.study.task.test_size(table.study.data, row.row.config)
-        rows.setdefault(training, row)
+        rows.setdefault(ids, row)
         if sized is not None and scores.n:
             name, size = sized
-            sizes.setdefault(training, {})[size] = scores
-    compared = [training for training, by_size in sizes.items() if len(by_size) > 1]
-    drawn = [rows[training] for training in compared]
+            sizes.setdefault(ids, {})[size] = scores
+    compared = {ids: by_size for ids, by_size in sizes.items() if len(by_size) > 1}
+    short = _names(map(rows.__getitem__, compared))
     lines = []
-    for training, row, short in zip(compared, drawn, _names(drawn), strict=True):
-        lines.append(Line(row.row.label, short, tuple(sorted(sizes[training].items()))))
+    for ids, by_size in compared.items():
+        label = rows[ids].row.label
+        lines.append(Line(label, short[label], tuple(sorted(by_size.items()))))
     return lines, name
 
 
@@ -159,7 +165,9 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
         base = [curve for curve in bases if curve.row in compared]
         parts = split(rows, len(SERIES))
         for number, part in enumerate(parts, 1):
-            title = group if len(parts) == 1 else f"{group} ({number} of {len(parts)})"
+            title = group
+            if len(parts) > 1:
+                title += f" ({number} of {len(parts)})"
             shown.append(_panel(title, [*base, *part]))
     return shown
 
@@ -168,9 +176,10 @@ def split(rows: Sequence[T], most: int) -> list[Sequence[T]]:
     """Parts of nearly equal size with at most so many rows, instead of a last part with a single
     one.
     """
-    count = -(-len(rows) // most)
-    ends = [len(rows) * part // count for part in range(count + 1)]
-    return [rows[start:end] for start, end in pairwise(ends)]
+    count, parts = -(-len(rows) // most), []
+    for part in range(count):
+        parts.append(rows[len(rows) * part // count : len(rows) * (part + 1) // count])
+    return parts
 
 
 def alike(groups: Sequence[Panel]) -> list[Panel]:
@@ -180,23 +189,28 @@ def alike(groups: Sequence[Panel]) -> list[Panel]:
     would then not be told apart. Panels are left out above FAR_ABOVE times the median over rows,
     among at least four.
     """
-    every = [top for panel in groups for top in panel.tops]
-    most = FAR_ABOVE * median(every) if len(every) >= 4 else math.inf
+    tops: list[float] = []
+    for panel in groups:
+        tops += panel.tops
+    if len(tops) < 4:
+        return list(groups)
+    most = FAR_ABOVE * median(tops)
     return [panel for panel in groups if max(panel.tops, default=0.0) <= most]
 
 
 def _panel(title: str, curves: list[Curve]) -> Panel:
-    return Panel(title, tuple(curves), tuple(names([(curve.row, curve.group) for curve in curves])))
+    short = names({curve.row: curve.group for curve in curves})
+    return Panel(title, tuple(curves), tuple(short.values()))
 
 
 def intervals(table: Table, metric: Metric) -> list[Interval]:
     """Return the difference of every row but base; none while no row has any."""
     rows = [row for row in table.rows if metric.name in row.verdicts]
-    drawn = []
-    for row, name in zip(rows, _names(rows), strict=True):
-        verdict = row.verdicts[metric.name]
+    drawn, short = [], _names(rows)
+    for row in rows:
+        verdict, label = row.verdicts[metric.name], row.row.label
         low, high = verdict.interval or (None, None)
-        place = (row.row.label, row.row.group, name)
+        place = (label, row.row.group, short[label])
         drawn.append(Interval(*place, verdict.word, verdict.mean, low, high))
     return _with_means(drawn)
 
@@ -236,15 +250,17 @@ def points(table: Table, cost: str) -> list[Point]:
     cost the same.
     """
     rows = [row for row in _scored(table) if _cost(row, cost)]
-    drawn = []
-    for row, name in zip(rows, _names(rows), strict=True):
-        scores, value = row.scores[table.main.name], _cost(row, cost)
+    drawn, costs, short = [], [], _names(rows)
+    for row in rows:
+        scores, value, label = row.scores[table.main.name], _cost(row, cost), row.row.label
         assert scores.mean is not None
         assert value is not None
-        is_base, std = row.row.group == "base", scores.std or 0.0
-        drawn.append(Point(row.row.label, name, is_base, value, scores.mean, std, scores.is_log))
-    costs = [point.cost for point in drawn]
-    return drawn if costs and max(costs) / min(costs) > SAME_COST else []
+        place = (label, short[label], row.row.group == "base")
+        drawn.append(Point(*place, value, scores.mean, scores.std or 0.0, scores.is_log))
+        costs.append(value)
+    if not costs or max(costs) / min(costs) <= SAME_COST:
+        return []
+    return drawn
 
 
 def equal_costs(table: Table) -> list[str]:
@@ -265,21 +281,18 @@ def _scored(table: Table) -> list[TableRow]:
 
 
 def _cost(row: TableRow, cost: str) -> float | None:
-    if cost == "params":
-        return float(row.params)
-    return row.cost.seconds.mean if cost == "seconds" else row.cost.flops
+    costs = {"flops": row.cost.flops, "seconds": row.cost.seconds.mean, "params": row.params}
+    return costs[cost]
 
 
-def _names(rows: Sequence[TableRow]) -> list[str]:
-    return names([(row.row.label, row.row.group) for row in rows])
+def _names(rows: Iterable[TableRow]) -> dict[str, str]:
+    return names({row.row.label: row.row.group for row in rows})
 
 
-def names(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return a name for each (label, group): the label without its group where no other row has the
-    same name.
+def names(groups: Mapping[str, str]) -> dict[str, str]:
+    """A name for each label, whose group is given: the label without its group where no other row
+    has the same name.
     """
-    short = [label.removeprefix(f"{group} ") for label, group in rows]
-    counts = Counter(short)
-    return [
-        name if counts[name] == 1 else label for name, (label, _) in zip(short, rows, strict=True)
-    ]
+    short = {label: label.removeprefix(f"{group} ") for label, group in groups.items()}
+    counts = Counter(short.values())
+    return {label: name if counts[name] == 1 else label for label, name in short.items()}

@@ -57,11 +57,6 @@ class DesignSection:
     listings: Sequence[Listing] = ()
     drawings: Sequence[Drawing] = ()
 
-    @property
-    def shown(self) -> list[Drawing]:
-        """The figures of the page."""
-        return [drawing for drawing in self.drawings if drawing.anchor]
-
 
 def figure_files(
     table: Table, curves: Sequence[Curve], kinds: Sequence[str] = FORMATS

@@ -83,6 +83,6 @@ def _files(study: Study, results: Results) -> Iterator[Path]:
                 yield from (folder.run, folder.failure)
             continue
         yield from (folder.run, folder.execution, folder.provenance, folder.result, folder.metrics)
-        yield from (folder.scores(decoding) for decoding in run.decodings)
+        yield from map(folder.scores, run.decodings)
         yield from sorted(folder.sources.glob("*.py"))
         yield results.corpus(result.corpus) / MANIFEST

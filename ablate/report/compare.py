@@ -1,4 +1,4 @@
-"""RowComparison of two rows: settings, scores, significance, learning curves, predictions."""
+"""Comparison of two rows: settings, scores, significance, learning curves, predictions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from itertools import chain
+from typing import Any
 
 from rich.text import Text
 
@@ -14,21 +15,12 @@ from ablate.analysis.curves import Curve, curve_of
 from ablate.analysis.results import predictions_of
 from ablate.analysis.scores import mean_and_std, verdict_json
 from ablate.analysis.table import Table, TableRow
-from ablate.formatting import (
-    duration,
-    millions,
-    printable,
-    scaled,
-    setting_text,
-    signed,
-)
+from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
 from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict, p_text
 from ablate.store import Results
 from ablate.tasks import Sample
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -53,16 +45,15 @@ class ItemDifference:
 
     def as_json(self, metric: str) -> dict[str, Any]:
         """The item for scripts."""
-        predictions, scores = list(self.predictions), list(self.scores)
-        texts = dict(self.sample)
-        return {"number": self.number, **texts, "translations": predictions, metric: scores}
+        content: dict[str, Any] = {"number": self.number, **dict(self.sample)}
+        return content | {"translations": self.predictions, metric: self.scores}
 
 
 @dataclass(frozen=True)
 class RowComparison:
-    """The second row compared with the first. p values are not corrected for other rows.
+    """The second of two rows compared with the first. p values are not corrected for other rows.
 
-    settings: (field, first value, second value) of each field that differs.
+    settings: the values of both rows, by each field that differs.
     verdicts: by metric.
     curves: learning curves of both rows.
     seed: of the sentences; None if no seed has predictions of both rows.
@@ -70,9 +61,8 @@ class RowComparison:
     """
 
     table: Table
-    first: TableRow
-    second: TableRow
-    settings: tuple[tuple[str, Any, Any], ...]
+    rows: tuple[TableRow, TableRow]
+    settings: Mapping[str, tuple[Any, Any]]
     verdicts: dict[str, Verdict]
     curves: tuple[Curve, Curve]
     seed: int | None = None
@@ -80,34 +70,28 @@ class RowComparison:
 
     def text_of(self, verdict: Verdict) -> str:
         """The verdict as a sentence, with the first row in the place of base."""
-        return verdict.text_against(self.first.row.label)
+        return verdict.text_against(self.rows[0].row.label)
 
     def as_json(self) -> dict[str, Any]:
         """The comparison for scripts."""
-        rows = (self.first, self.second)
+        first, second = self.rows
+        scores = {}
+        for name, verdict in self.verdicts.items():
+            of_rows = [first.scores[name].as_json(), second.scores[name].as_json()]
+            difference = verdict_json(verdict) | {"text": self.text_of(verdict)}
+            scores[name] = {"rows": of_rows, "difference": difference}
+        settings = self.settings.items()
         return {
             "study": self.table.study.name,
-            "rows": [row.row.label for row in rows],
-            "states": [_by_text(row.states) for row in rows],
-            "settings": [{"field": name, "values": [a, b]} for name, a, b in self.settings],
-            "scores": {name: self._score_json(name) for name in self.verdicts},
-            "cost": [{"params": row.params, **row.cost.as_json()} for row in rows],
-            "curves": [{"row": c.row, "ppl": _by_text(c.by_seed)} for c in self.curves],
+            "rows": [first.row.label, second.row.label],
+            "states": [first.states, second.states],
+            "settings": [{"field": name, "values": values} for name, values in settings],
+            "scores": scores,
+            "cost": [{"params": row.params, **row.cost.as_json()} for row in self.rows],
+            "curves": [{"row": curve.row, "ppl": curve.by_seed} for curve in self.curves],
             "seed_of_sentences": self.seed,
             "sentences": [item.as_json(self.table.of_items.name) for item in self.sentences],
         }
-
-    def _score_json(self, name: str) -> dict[str, Any]:
-        verdict = self.verdicts[name]
-        return {
-            "rows": [row.scores[name].as_json() for row in (self.first, self.second)],
-            "difference": {**verdict_json(verdict), "text": self.text_of(verdict)},
-        }
-
-
-def _by_text(by_seed: Mapping[int, T]) -> dict[str, T]:
-    """The values of each seed, as JSON names them."""
-    return {str(seed): value for seed, value in by_seed.items()}
 
 
 def compare_rows(
@@ -116,14 +100,14 @@ def compare_rows(
     """Compare two rows, without sentences."""
     # The pair alone, so that Holm's correction changes nothing.
     judged = table.against(first, second)
-    before, after = first.row.config.model_dump(), second.row.config.model_dump()
-    settings = []
-    for name, value in before.items():
+    after = second.row.config.model_dump()
+    settings = {}
+    for name, value in first.row.config.model_dump().items():
         if value != after[name]:
-            settings.append((name, value, after[name]))
+            settings[name] = value, after[name]
     curves = (curve_of(table, first, results), curve_of(table, second, results))
     shown = {metric.name: judged.verdicts[metric.name] for metric in table.metrics}
-    return RowComparison(table, first, second, tuple(settings), shown, curves)
+    return RowComparison(table, (first, second), settings, shown, curves)
 
 
 def with_sentences(comparison: RowComparison, results: Results, count: int) -> RowComparison:
@@ -139,25 +123,21 @@ def with_sentences(comparison: RowComparison, results: Results, count: int) -> R
     # A probe has items of its own, and sentences of different corpora cannot be paired.
     if not count or not task.scores_items(metric) or len(table.corpora) != 1:
         return comparison
-    for seed in table.study.seeds if results.has_corpus(table.corpora[0]) else ():
-        texts = []
-        for row in (comparison.first, comparison.second):
-            run = next(run for run in row.runs if run.run.seed == seed)
-            texts.append(task.of_items(predictions_of(run, results)))
-        before, after = texts
+    if not results.has_corpus(table.corpora[0]):
+        return comparison
+    first, second = comparison.rows
+    for runs in zip(first.runs, second.runs, strict=False):  # base may have further seeds
+        before = task.of_items(predictions_of(runs[0], results))
+        after = task.of_items(predictions_of(runs[1], results))
         if before and after:
             corpus = Corpus(results.corpus(table.corpora[0]))
-            most = differing_most(
-                (before, after),
-                (
-                    task.measure_items(metric.name, before, corpus),
-                    task.measure_items(metric.name, after, corpus),
-                ),
-                count,
-                metric.more_is_better,
-                partial(task.samples, corpus),
+            scores = (
+                task.measure_items(metric.name, before, corpus),
+                task.measure_items(metric.name, after, corpus),
             )
-            return replace(comparison, seed=seed, sentences=most)
+            given = (count, metric.more_is_better, partial(task.samples, corpus))
+            most = differing_most((before, after), scores, *given)
+            return replace(comparison, seed=runs[0].run.seed, sentences=most)
     return comparison
 
 
@@ -186,8 +166,8 @@ def differing_most(
             worse.append((difference, i))
         elif difference > 0:
             better.append((difference, i))
-    worst, best = sorted(worse)[:count], sorted(better, reverse=True)[:count]
-    picked = [i for _, i in (*worst, *best)]
+    most = sorted(worse)[:count] + sorted(better, reverse=True)[:count]
+    picked = [i for _, i in most]
     items = []
     for i, sample in zip(picked, samples(picked), strict=True):
         texts, values = (predictions[0][i], predictions[1][i]), (scores[0][i], scores[1][i])
@@ -209,7 +189,7 @@ def print_comparison(comparison: RowComparison) -> None:
     _settings(comparison)
     console.print()
     _scores(comparison)
-    for row in (comparison.first, comparison.second):
+    for row in comparison.rows:
         if row.note:
             console.print(f"{row.row.label}: {row.note}")
     console.print()
@@ -217,34 +197,35 @@ def print_comparison(comparison: RowComparison) -> None:
         if verdict.n:
             console.print(*_significance(verdict, comparison.text_of(verdict)), sep="\n")
     console.print(_legend(comparison), style="dim")
-    for curve in _curves(comparison):
-        console.print(curve)
-    for text in _sentences(comparison):
+    for text in (*_curves(comparison), *_sentences(comparison)):
         console.print(text)
 
 
 def _settings(comparison: RowComparison) -> None:
-    table = plain_table("setting", comparison.first.row.label, comparison.second.row.label)
-    for name, before, after in comparison.settings:
-        table.add_row(name, Text(setting_text(before)), Text(setting_text(after)))
-    rows = (comparison.first, comparison.second)
-    for name, cells in (
-        ("params (10^6)", [millions(row.params) for row in rows]),
-        ("FLOPs of a training", [scaled(row.cost.flops, "").strip() for row in rows]),
-        ("time of a training", [duration(row.cost.seconds.mean) for row in rows]),
-    ):
-        table.add_row(Text(name, style="dim"), *cells)
+    first, second = comparison.rows
+    table = plain_table("setting", first.row.label, second.row.label)
+    for name, values in comparison.settings.items():
+        table.add_row(name, *map(Text, map(setting_text, values)))
+    heads = ("params (10^6)", "FLOPs of a training", "time of a training")
+    for head, *cells in zip(heads, _cost_texts(first), _cost_texts(second), strict=True):
+        table.add_row(Text(head, style="dim"), *cells)
     print_wide(table)
 
 
+def _cost_texts(row: TableRow) -> tuple[str, str, str]:
+    flops, time = scaled(row.cost.flops, "").strip(), duration(row.cost.seconds.mean)
+    return millions(row.params), flops, time
+
+
 def _scores(comparison: RowComparison) -> None:
-    rows = (comparison.first, comparison.second)
-    table = plain_table("metric", *(f"+{row.row.label}" for row in rows), "+difference")
+    first, second = comparison.rows
+    table = plain_table("metric", f"+{first.row.label}", f"+{second.row.label}", "+difference")
     seeds = len(comparison.table.study.seeds)
     for name, verdict in comparison.verdicts.items():
-        metric = comparison.table.study.task.metrics[name]
-        scores = [mean_and_std(row.scores[name], metric.digits, seeds) for row in rows]
-        table.add_row(metric.title, *scores, metric.difference_text(verdict.mean))
+        metric = verdict.metric
+        before = mean_and_std(first.scores[name], metric.digits, seeds)
+        after = mean_and_std(second.scores[name], metric.digits, seeds)
+        table.add_row(metric.title, before, after, metric.difference_text(verdict.mean))
     print_wide(table)
 
 
@@ -264,34 +245,32 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
 
 
 def _legend(comparison: RowComparison) -> str:
-    rows = f"{comparison.second.row.label} minus {comparison.first.row.label}"
+    first, second = comparison.rows
     return (
-        f"Differences: {rows}, paired by seed, with the noise of the seeds of all rows and of the "
-        f"test {comparison.table.main.item}s. Only this pair is tested: p < {LEVEL:g} is not "
-        "corrected for other rows."
+        f"Differences: {second.row.label} minus {first.row.label}, paired by seed, with the noise "
+        f"of the seeds of all rows and of the test {comparison.table.main.item}s. Only this pair "
+        f"is tested: p < {LEVEL:g} is not corrected for other rows."
     )
 
 
 def _curves(comparison: RowComparison) -> Iterator[str]:
-    drawn = [curve for curve in comparison.curves if curve.mean]
+    drawn = {curve.row: curve.mean for curve in comparison.curves if curve.mean}
     if not drawn:
         return
-    values = [math.log(value) for curve in drawn for _, value in curve.mean]
+    values = [math.log(value) for _, value in chain(*drawn.values())]
     low, high = min(values), max(values)
     yield "\nPPL (dev) from the first to the last evaluation, log scale, geometric mean over seeds"
-    wide = max(len(curve.row) for curve in drawn)
-    for curve in drawn:
-        points = curve.mean
+    wide = max(map(len, drawn))
+    for row, points in drawn.items():
         # Every k-th evaluation, with the smallest k that fits.
         shown = points[:: -(-len(points) // _WIDEST)]
-        # 1.0: all values are equal, and the curve is flat.
-        bars = "".join(_bar((math.log(value) - low) / (high - low or 1.0)) for _, value in shown)
+        bars = ""
+        for _, value in shown:
+            # 1.0: all values are equal, and the curve is flat.
+            share = (math.log(value) - low) / (high - low or 1.0)
+            bars += _BARS[round(share * (len(_BARS) - 1))]
         (first, start), (last, end) = points[0], points[-1]
-        yield f"{curve.row:<{wide}}  {bars}  {start:.2f} at step {first}, {end:.2f} at step {last}"
-
-
-def _bar(share: float) -> str:
-    return _BARS[round(share * (len(_BARS) - 1))]
+        yield f"{row:<{wide}}  {bars}  {start:.2f} at step {first}, {end:.2f} at step {last}"
 
 
 def _sentences(comparison: RowComparison) -> Iterator[Text]:
@@ -315,7 +294,7 @@ def _shown(text: str, item: ItemDifference) -> str:
     """A prediction on one line, cut far beyond its reference: a model that has learned little may
     repeat words without an end.
     """
-    longest = max(len(given) for _, given in item.sample)
+    longest = max(map(len, dict(item.sample).values()))
     width = max(SHORTEST_CUT, 2 * longest)
     if len(text) <= width:
         return printable(text)
@@ -324,7 +303,8 @@ def _shown(text: str, item: ItemDifference) -> str:
 
 def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]:
     metric = comparison.table.of_items
-    labels = comparison.first.row.label, comparison.second.row.label
+    first, second = comparison.rows
+    labels = (first.row.label, second.row.label)
     wide = max(map(len, (*dict(item.sample), *labels)))
     yield Text(
         f"\n{'':<{wide}}  {metric.item} {item.number}, {signed(item.difference, metric.digits)}",

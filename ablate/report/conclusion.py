@@ -4,6 +4,7 @@ than the numbers.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,33 +30,29 @@ def conclusion(table: Table) -> list[str]:
     """The conclusion of a table: base, what each row does to the main metric, and what the study
     could not see.
     """
-    unfinished = 0
-    for row in table.rows:
-        unfinished += not {*row.states.values()} <= {"done", "diverged"}
     judged: list[str] = []
     has_learned = True
+    error = table.error / len(table.judged)
     for metric in table.judged:
-        rows = []
+        unlearned, rows = _nothing_learned(table, metric), []
+        has_learned = has_learned and not unlearned
         for row in table.rows:
             if not row.row.is_base:
-                rows.append(Judged(row.row.label, row.verdicts[metric.name]))
-        unlearned = _nothing_learned(table, metric)
-        if unlearned:  # a difference between scores of 0 is not one between rows
-            rows, has_learned = [row for row in rows if row.verdict.mean is None], False
-        error = table.error / len(table.judged)
-        sentences = [
-            *unlearned,
-            *_sentences(metric, rows, table.family, len(table.bases), error),
-        ]
-        by = f"By {metric.title}: " if len(table.judged) > 1 else ""
-        judged += [by + sentence for sentence in sentences]
-    return [
-        *(_base(table, base) for base in table.bases),
-        *(bound_notes(table) if has_learned else ()),
-        *(table.position.sentences(table.error) if table.position else ()),
-        *judged,
-        *_unfinished(unfinished, len(table.rows)),
-    ]
+                verdict = row.verdicts[metric.name]
+                # A difference between scores of 0 is not one between rows.
+                if verdict.mean is None or not unlearned:
+                    rows.append(Judged(row.row.label, verdict))
+        sentences = _sentences(metric, rows, table.family, len(table.bases), error)
+        for sentence in (*unlearned, *sentences):
+            if len(table.judged) > 1:
+                sentence = f"By {metric.title}: {sentence}"
+            judged.append(sentence)
+    sentences = [_base(table, base) for base in table.bases]
+    if has_learned:
+        sentences += bound_notes(table)
+    if table.position:
+        sentences += table.position.sentences(table.error)
+    return sentences + judged + _unfinished(table)
 
 
 def _sentences(
@@ -127,14 +124,18 @@ def _nothing_learned(table: Table, metric: Metric) -> list[str]:
 
     A metric without such an end, such as perplexity, has no score that means this for every task.
     """
-    chance = round(metric.chance, metric.digits)
-    scores = [score for row in table.rows for score in row.scores[metric.name].by_seed.values()]
+    scores: list[float] = []
+    for row in table.rows:
+        scores += row.scores[metric.name].by_seed.values()
     if not (metric.of_100 and metric.more_is_better and scores):
         return []
-    if any(round(score, metric.digits) > chance for score in scores):
+    chance = round(metric.chance, metric.digits)
+    if round(max(scores), metric.digits) > chance:
         return []
-    every = "the only score is" if len(scores) == 1 else f"all {len(scores)} scores are"
-    level = "as low as" if chance == 0 else "not above chance,"
+    every = f"all {len(scores)} scores are"
+    if len(scores) == 1:
+        every = "the only score is"
+    level = "not above chance," if chance else "as low as"
     return [
         f"{metric.title} shows nothing learned by any row: {every} {level} "
         f"{number(chance, metric.digits)}. The rows cannot be compared in {metric.title}; "
@@ -147,18 +148,23 @@ def _different(metric: Metric, word: Word, rows: list[Judged]) -> list[str]:
     if not rows:
         return []
     # Rows that diverged with every seed have no difference; they are worst.
-    lost = [row for row in rows if row.verdict.mean is None]
-    scored = [row for row in rows if row.verdict.mean is not None]
-    scored.sort(key=lambda row: -abs(row.verdict.mean or 0.0))
+    rows = sorted(rows, key=_size, reverse=True)
     start = f"{word.capitalize()} than base: "
     if len(rows) <= MOST_NAMED:
-        return [start + ", ".join(_named(metric, row) for row in (*lost, *scored)) + "."]
+        return [f"{start}{', '.join(_named(metric, row) for row in rows)}."]
     text = f"{start}{len(rows)} rows"
+    scored = [row for row in rows if row.verdict.mean is not None]
     if scored:
-        sizes = [abs(row.verdict.mean or 0.0) for row in scored]
-        text += f", by {_span(metric, min(sizes), max(sizes))} {metric.title}"
+        text += f", by {_span(metric, _size(scored[-1]), _size(scored[0]))} {metric.title}"
         text += f"; most of all {_named(metric, scored[0])}"
-    return [f"{text}; {len(lost)} diverged with every seed." if lost else f"{text}."]
+    if len(scored) < len(rows):
+        text += f"; {len(rows) - len(scored)} diverged with every seed"
+    return [f"{text}."]
+
+
+def _size(row: Judged) -> float:
+    """The size of a difference; infinite for a row that diverged with every seed."""
+    return math.inf if row.verdict.mean is None else abs(row.verdict.mean)
 
 
 def _named(metric: Metric, row: Judged) -> str:
@@ -179,19 +185,20 @@ def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> li
     """How often a study without any difference names a row. It covers rows with a score: others
     have no test.
     """
-    tested = [row for row in named if row.verdict.mean is not None]
+    tested = sum(row.verdict.mean is not None for row in named)
     if not tested:
         return []
-    apart = over = ""
-    if len(tested) < len(named):
-        apart = "; rows that diverged with every seed are named without a test"
+    start = "If"
     if sizes > 1:
-        over = "For each size: "
+        start = "For each size: if"
     elif family > 1:
-        over = f"Corrected for the {family} rows of the study: "
-    chance = f"if no row differed from base, about {percent(error)} of such studies would name one"
-    text = f"{over}{chance}{apart}."
-    return [f"{text[:1].upper()}{text[1:]}"]
+        start = f"Corrected for the {family} rows of the study: if"
+    text = (
+        f"{start} no row differed from base, about {percent(error)} of such studies would name one"
+    )
+    if tested < len(named):
+        text += "; rows that diverged with every seed are named without a test"
+    return [f"{text}."]
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
@@ -203,7 +210,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
     seen = []
     for row in rows:
         if row.verdict.minimum_detectable is not None:
-            seen.append((row.verdict.minimum_detectable, row.verdict.minimum_detectable_text))
+            seen.append(row.verdict.minimum_detectable)
     text = f"Not known: {_names(rows)}"
     if any(row.verdict.is_early for row in rows):
         return [f"{text}, before the first look."]
@@ -213,7 +220,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
             why = "one seed shows no spread"
         return [f"{text}, because {why}."]
     which = "it" if len(rows) == 1 else "them"
-    span = " to ".join(dict.fromkeys((min(seen)[1], max(seen)[1])))
+    span = " to ".join(dict.fromkeys(map(metric.size_text, (min(seen), max(seen)))))
     text += (
         f"; a true difference of {span} {metric.title} would be found in {which} with "
         f"{POWER:.0%} probability."
@@ -231,7 +238,8 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
 
 def _span(metric: Metric, low: float, high: float) -> str:
     """`6.3`, or `6.3 to 22.1` where the ends print differently."""
-    return " to ".join(dict.fromkeys(number(end, metric.digits) for end in (low, high)))
+    ends = (number(low, metric.digits), number(high, metric.digits))
+    return " to ".join(dict.fromkeys(ends))
 
 
 def _names(rows: list[Judged]) -> str:
@@ -240,7 +248,9 @@ def _names(rows: list[Judged]) -> str:
     return ", ".join(row.label for row in rows)
 
 
-def _unfinished(count: int, rows: int) -> list[str]:
+def _unfinished(table: Table) -> list[str]:
+    count = sum(not {*row.states.values()} <= {"done", "diverged"} for row in table.rows)
     if not count:
         return []
-    return [f"{count} of {plural(rows, 'row')} {'is' if count == 1 else 'are'} not finished."]
+    are = "is" if count == 1 else "are"
+    return [f"{count} of {plural(len(table.rows), 'row')} {are} not finished."]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,47 +23,6 @@ SAMPLE = 3  # records
 LONGEST_SAMPLE = 300  # tokens of a document, whose length has no limit
 PIECES = 12
 _PERCENTILE = 95
-
-
-@dataclass(frozen=True)
-class Description:
-    """The content of a prepared corpus.
-
-    lengths: by split and by text field.
-    vocab_size: V.
-    tokenizer: kind of the vocabulary.
-    pieces: some of the vocabulary.
-    sample: texts of some training records, by field.
-    """
-
-    id: str
-    manifest: CorpusManifest
-    lengths: Mapping[str, Mapping[str, Mapping[str, float]]]
-    vocab_size: int
-    tokenizer: str
-    pieces: tuple[str, ...]
-    sample: tuple[tuple[str, ...], ...]
-
-    def as_json(self) -> dict[str, Any]:
-        """The description for scripts."""
-        manifest = self.manifest
-        splits = {}
-        for split, count in manifest.pairs.items():
-            origin = manifest.sources.get(split)
-            source = origin and origin.model_dump(mode="json")
-            splits[split] = {"pairs": count, "from": source, "tokens": self.lengths[split]}
-        return {
-            "id": self.id,
-            "data": manifest.data,
-            "splits": splits,
-            "left_out": manifest.left_out,
-            "repaired": manifest.repaired,
-            "noticed": manifest.noticed,
-            "overlap": _overlap_json(manifest),
-            "vocabulary": {"pieces": self.vocab_size, "kind": self.tokenizer, "some": self.pieces},
-            "sample": [list(texts) for texts in self.sample],
-            "sha256": manifest.files,
-        }
 
 
 def named_corpora(tasks: Iterable[Task]) -> list[dict[str, Any]]:
@@ -96,33 +54,41 @@ def prepared_corpora(corpora: Path) -> list[dict[str, Any]]:
     return prepared
 
 
-def description_of(corpus: Corpus) -> Description:
-    """Sources, sizes, lengths, vocabulary and sample records of a prepared corpus."""
-    lengths = {}
-    for name in corpus.manifest.pairs:
-        split = corpus.split(name)
-        lengths[name] = {field: _lengths(split[field]) for field in corpus.fields}
-    train, tokenizer = corpus.split("train"), corpus.tokenizer
-    longest = corpus.manifest.data.get("max_length") or LONGEST_SAMPLE
+def description_of(corpus: Corpus) -> dict[str, Any]:
+    """Sources, sizes, lengths, vocabulary and sample records of a prepared corpus, for scripts."""
+    manifest, train, tokenizer = corpus.manifest, corpus.split("train"), corpus.tokenizer
+    splits = {}
+    for name, count in manifest.pairs.items():
+        split, origin = corpus.split(name), manifest.sources.get(name)
+        splits[name] = {
+            "pairs": count,
+            "from": origin and origin.model_dump(mode="json"),
+            "tokens": {field: _lengths(split[field]) for field in corpus.fields},
+        }
+    longest = manifest.data.get("max_length") or LONGEST_SAMPLE
     assert isinstance(longest, int)
     sample = []
     for i in range(0, len(train), -(-len(train) // SAMPLE)):
-        texts = []
+        texts: list[str] = []
         for field in corpus.fields:
             ids = train[field][i][:longest].tolist()
             texts += corpus.tokenizer_of(field).decode([ids])
-        sample.append(tuple(texts))
+        sample.append(texts)
     # Pieces from the middle of the vocabulary: the first ones are very short.
     middle = range(tokenizer.vocab_size)[tokenizer.vocab_size // 2 :][:PIECES]
-    return Description(
-        corpus.id,
-        corpus.manifest,
-        lengths,
-        tokenizer.vocab_size,
-        tokenizer.kind,
-        tuple(tokenizer.pieces(list(middle))),
-        tuple(sample),
-    )
+    pieces = tokenizer.pieces(list(middle))
+    return {
+        "id": corpus.id,
+        "data": manifest.data,
+        "splits": splits,
+        "left_out": manifest.left_out,
+        "repaired": manifest.repaired,
+        "noticed": manifest.noticed,
+        "overlap": _overlap_json(manifest),
+        "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": pieces},
+        "sample": sample,
+        "sha256": manifest.files,
+    }
 
 
 def _lengths(sequences: TokenSequences) -> dict[str, float]:
@@ -161,36 +127,39 @@ def print_list(named: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[st
     print_wide(table)
 
 
-def print_description(shown: Description) -> None:
+def print_description(description: Mapping[str, Any], manifest: CorpusManifest) -> None:
     """Print the description of a prepared corpus."""
-    console, manifest = text_console(), shown.manifest
-    names = (manifest.data["corpus"], manifest.data.get("direction"))
-    console.print(f"corpus {shown.id}: {', '.join(str(name) for name in names if name)}")
+    console, splits = text_console(), description["splits"]
+    names = [str(manifest.data["corpus"])]
+    if direction := manifest.data.get("direction"):
+        names.append(str(direction))
+    console.print(f"corpus {description['id']}: {', '.join(names)}")
     # Fields depend on the task, so that the columns do too.
     heads = ["split", "+records"]
-    for field in shown.lengths["train"]:
+    for field in splits["train"]["tokens"]:
         heads += [f"+{field} tokens", "+mean", "+p95", "+max"]
     table = plain_table(*heads)
-    for name, count in manifest.pairs.items():
-        cells: list[float] = [count]
-        for lengths in shown.lengths[name].values():
-            cells += lengths.values()
-        table.add_row(name, *(f"{number:,}" for number in cells))
+    for name, split in splits.items():
+        cells = [f"{split['pairs']:,}"]
+        for lengths in split["tokens"].values():
+            cells += map("{:,}".format, lengths.values())
+        table.add_row(name, *cells)
     print_wide(table)
     left_out = _counts(manifest.left_out) or "nothing"
     console.print(f"dropped from the training split: {left_out}")
     for split, repairs in manifest.repaired.items():
         console.print(f"repaired in {split}: {_counts(repairs)}")
-    if manifest.overlap is not None:
-        shares = shares_text(manifest.overlap.shares(manifest.pairs["test"]))
+    if overlap := description["overlap"]:
+        shares = shares_text(overlap["shares"])
         console.print(f"test text that occurs in the training split: {shares}")
     for line in manifest.noticed:
         console.print(f"note: {line}")
-    kind = shown.tokenizer
+    vocabulary = description["vocabulary"]
+    kind, some = vocabulary["kind"], " ".join(vocabulary["some"])
     if "vocabulary" in manifest.data:
         kind += f", {manifest.data['vocabulary']}"
-    console.print(f"vocabulary: {shown.vocab_size:,} pieces, {kind}: ... {' '.join(shown.pieces)}")
-    for texts in shown.sample:
+    console.print(f"vocabulary: {vocabulary['pieces']:,} pieces, {kind}: ... {some}")
+    for texts in description["sample"]:
         console.print("  " + "\n  -> ".join(texts))
     for name in manifest.pairs:
         console.print(f"{name}: {_origin_text(manifest.sources.get(name) or Origin())}")

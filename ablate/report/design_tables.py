@@ -18,12 +18,10 @@ def effects_layout(table: Table, design: DesignEffects) -> Layout:
         if design.by_metric and metric.name not in design.by_metric:
             continue
         contrasts = design.by_metric.get(metric.name, (Contrast(),) * len(design.names))
-        cells, p_values = [], []
-        for contrast in contrasts:
-            cells.append(contrast.text(metric))
-            p_values.append(p_text(contrast.p))
-        columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", True, tuple(cells)))
-        columns.append(TextColumn("p\n(adj.)", True, tuple(p_values)))
+        cells = tuple(contrast.text(metric) for contrast in contrasts)
+        p_values = tuple(p_text(contrast.p) for contrast in contrasts)
+        columns.append(TextColumn(f"Δ{metric.title}\n[95 %]", True, cells))
+        columns.append(TextColumn("p\n(adj.)", True, p_values))
     return Layout(tuple(columns), design.notes)
 
 
@@ -32,14 +30,12 @@ def ladder_layout(ladder: Ladder) -> Layout:
     heads = ["row"]
     for size, params in ladder.sizes.items():
         heads.append(f"{size}\n({params / 1e6:.3g}M)")
-    heads += ["sign", "rank", "slope\n[95 %]"]
-    cells: list[list[str]] = [[] for _ in heads]
+    lines = [[*heads, "sign", "rank", "slope\n[95 %]"]]
     for row in ladder.rows:
-        for column, cell in zip(cells, _ladder_cells(row, ladder.metric), strict=True):
-            column.append(cell)
+        lines.append(_ladder_cells(row, ladder.metric))
     columns = []
-    for head, column in zip(heads, cells, strict=True):
-        columns.append(TextColumn(head, "\n" in head, tuple(column)))
+    for head, *cells in zip(*lines, strict=True):
+        columns.append(TextColumn(head, "\n" in head, tuple(cells)))
     return Layout(tuple(columns), tuple(ladder_notes(ladder)))
 
 

@@ -98,7 +98,7 @@ def load(
     faults = score_missing(content, root)
     if per == "row":
         table = table_of(content, root)
-        _refuse(faults, [run for row in table.rows for run in row.runs])
+        _refuse(faults, table.runs)
         for fault in table.faults:  # such as a corpus whose lengths `flops` needs
             warnings.warn(fault, stacklevel=2)
         frame = rows_frame(table, with_paper=against is not None)
@@ -163,7 +163,10 @@ def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:
     """Refuse numbers of a part of the runs: their means would be others."""
     from ablate.errors import StoreError
 
-    lines = dict.fromkeys([*(line for run in runs for line in run.damage), *faults])
+    lines: dict[str, None] = {}
+    for run in runs:
+        lines |= dict.fromkeys(run.damage)
+    lines |= dict.fromkeys(faults)
     if lines:
         raise StoreError(*lines)
 
@@ -178,7 +181,8 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     """
     import pandas as pd
 
-    from ablate.report.columns import Form, columns_of, flat_rows
+    from ablate.report.columns.column import Form, flat_rows
+    from ablate.report.columns.layouts import columns_of
 
     columns = columns_of(table, Form(timed=timed, with_paper=with_paper))
     frame = pd.DataFrame(flat_rows(columns, table)).set_index("row")
@@ -201,14 +205,16 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
     from ablate.config.resolve import SETTINGS
 
     metrics = [metric.name for metric in measured_metrics(study)]
-    settings = [setting.field for setting in SETTINGS]
+    varied = _varied(study)
     lines: list[dict[str, Any]] = []
     for run in runs:
         line = {"row": run.row.label, "seed": run.run.seed, "group": run.row.group}
         line |= {"run": run.run.id, "state": run.state}
-        line |= {name: getattr(run.row.config, name) for name in settings}
+        for setting in SETTINGS:
+            line[setting.field] = getattr(run.row.config, setting.field)
         line["changed"] = settings_text(run.row.changed, " ")
-        line |= {name: getattr(run.row.config, name) for name in _varied(study)}
+        for name in varied:
+            line[name] = getattr(run.row.config, name)
         line |= {"params": run.params, "steps": run.steps}
         for name in metrics:
             line[name] = run.scores[name].value if name in run.scores else None
@@ -221,7 +227,10 @@ def runs_frame(study: Study, runs: Sequence[RunResult]) -> pd.DataFrame:
 
 def _varied(study: Study) -> list[str]:
     """Every field that some row changes."""
-    return list(dict.fromkeys(name for row in study.rows for name in row.changed))
+    names: dict[str, None] = {}
+    for row in study.rows:
+        names |= dict.fromkeys(row.changed)
+    return list(names)
 
 
 def steps_frame(study: Study, results: Results) -> pd.DataFrame:

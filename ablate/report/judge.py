@@ -33,9 +33,11 @@ def judged(
     """
     numbers, notes = numbers_of(lines, metrics, by)
     table = table_of_numbers(numbers, name, base, directions, margin)
-    power = power_of_runs(table.study, [run for row in table.rows for run in row.runs])
-    texts = [of_metric.text for of_metric in power if of_metric.sd]
-    return replace(table, remarks=(*notes, *texts))
+    remarks = list(notes)
+    for power in power_of_runs(table.study, table.runs):
+        if power.sd:
+            remarks.append(power.text)
+    return replace(table, remarks=tuple(remarks))
 
 
 def read_stream(
@@ -70,15 +72,9 @@ def stream_json(stream: Stream, metric: Metric) -> dict[str, Any]:
     """What the gate keeps of a stream, and what to run next, for scripts."""
     proposals = []
     for proposal in stream.proposals.values():
-        proposals.append(
-            {
-                "row": proposal.name,
-                "state": proposal.state,
-                "runs": len(proposal.scores),
-                "difference": proposal.difference,
-            }
-        )
-    gain = dict(zip(("value", "low", "high"), stream.gain, strict=True)) if stream.gain else None
+        runs = {"runs": len(proposal.scores), "difference": proposal.difference}
+        proposals.append({"row": proposal.name, "state": proposal.state, **runs})
+    gain = stream.gain and dict(zip(("value", "low", "high"), stream.gain, strict=True))
     return {
         "metric": metric.name,
         "chain": stream.chain,

@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Sequence
 
 from ablate.analysis.table import Table
-from ablate.report.columns import paper_layout
+from ablate.report.columns.layouts import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.layout import Layout, TextColumn
 from ablate.report.render import further_tables
@@ -71,17 +71,17 @@ def latex(table: Table, against_paper: bool = False, with_cost: bool = False) ->
     """The table in LaTeX with the conclusion and its legend, then a table for each design, and for
     sizes.
     """
-    layout = paper_layout(
-        table, lambda text: f"{_BOLD}{text}", against_paper, with_cost, every_setting=False
-    )
+    mark = f"{_BOLD}{{}}".format
+    layout = paper_layout(table, mark, against_paper, with_cost, every_setting=False)
     name = escaped(table.study.name)
     label = f"tab:{re.sub(r'[^A-Za-z0-9-]', '-', table.study.name)}"
     caption = f"Ablation study {name}: each row equals base except for the settings shown."
     notes = [" ".join(conclusion(table)), *layout.legend_with("bold")]
-    tables = [_environment(layout, caption, label, [row.row.group for row in table.rows], notes)]
+    groups = [row.row.group for row in table.rows]
+    tables = [_environment(layout, caption, label, groups, notes)]
     for number, (title, further) in enumerate(further_tables(table), 1):
         caption = f"Ablation study {name}: {escaped(title)}."
-        groups = [""] * len(further.columns[0].cells)
+        groups = [""] * len(further.rows)
         tables.append(_environment(further, caption, f"{label}-{number}", groups, further.legend))
     return "\n".join([_TOP + "\n".join(tables), r"\ablateend"]) + "\n"
 
@@ -90,7 +90,7 @@ def _environment(
     layout: Layout, caption: str, label: str, groups: list[str], notes: Sequence[str]
 ) -> str:
     """One table with its caption, and its notes below it."""
-    alignment = "".join("r" if column.numeric else "l" for column in layout.columns)
+    alignment = "".join("lr"[column.numeric] for column in layout.columns)
     lines = [
         r"\begin{\ablatetable}[htbp]",
         r"  \centering",
@@ -115,34 +115,35 @@ def _environment(
 
 def _heads(layout: Layout) -> list[str]:
     """The heads, in two lines if any head has two."""
-    heads = [
-        column.latex or "\n".join(map(escaped, column.head.split("\n")))
-        for column in layout.columns
-    ]
-    split = [head.split("\n") for head in heads]
-    if all(len(part) == 1 for part in split):
-        return [_row(heads), r"    \midrule"]
-    first = [part[0] if len(part) == 2 else "" for part in split]
-    return [_row(first), _row([part[-1] for part in split]), r"    \midrule"]
+    upper, lower = [], []
+    for column in layout.columns:
+        head = column.latex or "\n".join(map(escaped, column.head.split("\n")))
+        above, _, below = head.rpartition("\n")
+        upper.append(above)
+        lower.append(below)
+    rows = [_row(upper)] if any(upper) else []
+    return [*rows, _row(lower), r"    \midrule"]
 
 
 def _body(layout: Layout, groups: list[str]) -> list[str]:
     """One line for each row, with a rule before each group."""
     lines = []
-    for index, group in enumerate(groups):
-        if index and group != groups[index - 1]:
+    before = groups[:1]
+    for group, cells in zip(groups, layout.rows, strict=True):
+        if group not in before:
             lines.append(r"    \midrule")
-        lines.append(_row([_cell(column, index) for column in layout.columns]))
+        before = [group]
+        lines.append(_row(list(map(_cell, layout.columns, cells))))
     return lines
 
 
-def _cell(column: TextColumn, index: int) -> str:
-    text = column.cells[index]
-    best = text.startswith(_BOLD)
+def _cell(column: TextColumn, text: str) -> str:
     shown = escaped(text.removeprefix(_BOLD))
     if column.numeric:
         shown = _with_minus(shown)
-    return rf"\textbf{{{shown}}}" if best else shown
+    if text.startswith(_BOLD):
+        return rf"\textbf{{{shown}}}"
+    return shown
 
 
 def _note(text: str) -> str:

@@ -4,24 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from rich.cells import cell_len
 
 from ablate.formatting import fold
 
 # Importance of columns on a terminal, from left to right; the last ones are left out first.
-(
-    ROW,
-    SCORE,
-    DIFFERENCE,
-    VERDICT,
-    REQUESTED,
-    P_VALUE,
-    OTHER_SCORE,
-    OTHER_DIFFERENCE,
-    FURTHER,
-    SETTING,
-) = range(10)
+ROW, SCORE, DIFFERENCE, VERDICT, REQUESTED = range(5)
+P_VALUE, OTHER_SCORE, OTHER_DIFFERENCE, FURTHER, SETTING = range(5, 10)
 LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
 GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
 ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown
@@ -58,9 +49,14 @@ class TextColumn:
         return self.head.replace("\n", " ")
 
     @property
+    def lines(self) -> list[str]:
+        """The lines of the head and of the cells."""
+        return "\n".join((self.head, *self.cells)).split("\n")
+
+    @property
     def full_width(self) -> int:
         """Width of the widest cell."""
-        return max(map(cell_len, "\n".join((self.head, *self.cells)).split("\n")))
+        return max(map(cell_len, self.lines))
 
     @property
     def least_width(self) -> int:
@@ -69,8 +65,7 @@ class TextColumn:
             return self.full_width
         if self.priority == ROW:
             return min(self.full_width, LEAST_LABEL)
-        lines = "\n".join((self.head, *self.cells)).split("\n")
-        return max(cell_len(line.split(" (")[0]) for line in lines)
+        return max(cell_len(line.split(" (")[0]) for line in self.lines)
 
     def folded(self, width: int) -> TextColumn:
         """The column in this width, with cells of several lines where they need it."""
@@ -104,10 +99,10 @@ def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     for column in columns[1:]:
         tried = [*shown, column]
         if column.priority <= REQUESTED:
-            needed = sum(narrow.least_width for narrow in tried)
+            needed = sum(map(attrgetter("least_width"), tried))
         else:
-            label, *others = tried
-            needed = min(label.full_width, ENOUGH_LABEL) + sum(whole.full_width for whole in others)
+            widths = list(map(attrgetter("full_width"), tried))
+            needed = min(widths[0], ENOUGH_LABEL) + sum(widths[1:])
         if needed + _GAP * (len(tried) - 1) <= width:
             shown.append(column)
     return shown

@@ -15,7 +15,7 @@ from rich.text import Text
 from ablate.analysis.results import row_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import PPL
-from ablate.formatting import middle_ellipsis, number, ratio, size, thousands
+from ablate.formatting import middle_ellipsis, number, size, spread_text, thousands
 from ablate.plan.progress import RowProgress, StudyProgress, counts_text
 from ablate.report.run_text import PHASES
 from ablate.report.terminal import STYLES
@@ -48,8 +48,10 @@ def live_table(progress: StudyProgress, width: int, height: int) -> Group:
     if at_a_step and room > ROOM_FOR_LEGEND + 1:
         notes.append(DECAY_WARNING)
     rows, left_out = _visible(progress.rows, room - len(notes))
-    notes = [*left_out, *notes]
-    return Group(*parts, _table(progress, rows, width), *(_line(note, "dim") for note in notes))
+    parts.append(_table(progress, rows, width))
+    for note in (*left_out, *notes):
+        parts.append(_line(note, "dim"))
+    return Group(*parts)
 
 
 def _line(text: str, style: str) -> Text:
@@ -62,7 +64,8 @@ def _bar(progress: StudyProgress, width: int) -> Table:
     for device, (held, total) in progress.memory.items():
         name = "memory" if device == "cpu" else device
         longer = f"{text}  {name} {size(held)} of {size(total)}"
-        text = longer if len(longer) < width // 2 else text
+        if len(longer) < width // 2:
+            text = longer
     grid = Table.grid(padding=(0, 1))
     bar = ProgressBar(1.0, progress.share, width=max(1, min(60, width - len(text) - 1)))
     grid.add_row(bar, Text(text, no_wrap=True))
@@ -82,9 +85,10 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
     table.add_column("", no_wrap=True)
     for row in rows:
         score = _final(row.main, main.digits, spread)
-        cells = (_ppl(row, spread), _against(row), score, _activity(row, long))
-        counted = (f"{row.ppl.n}/{seeds}",) if seeds > 1 else ()
-        table.add_row(_Label(row.row), *counted, *cells)
+        cells = [_ppl(row, spread), _against(row), score, _activity(row, long)]
+        if seeds > 1:
+            cells.insert(0, Text(f"{row.ppl.n}/{seeds}"))
+        table.add_row(_Label(row.row), *cells)
     return table
 
 
@@ -119,17 +123,14 @@ def _visible(rows: Sequence[RowProgress], room: int) -> tuple[list[RowProgress],
     if len(rows) <= room:
         return list(rows), []
     room -= 1  # for the line that counts the others
-    states = [_state_of(row) for row in rows]
-    unfinished = [i for i, state in enumerate(states) if state != "done"]
-    middle = states.index("running") if "running" in states else [*unfinished, 0][0]
+    states = list(map(_state_of, rows))
+    # The first running row, else the first that is not done, else base.
+    near = min(range(len(rows)), key=lambda i: (states[i] != "running", states[i] == "done", i))
     urgent: dict[State, int] = {"running": 0, "failed": 1, "diverged": 1}
-    order = sorted(
-        range(1, len(rows)), key=lambda i: (urgent.get(states[i], 2), abs(i - middle), i)
-    )
-    kept = sorted([0, *order[: room - 1]])
-    others = Counter(state for i, state in enumerate(states) if i not in kept)
+    order = sorted(range(1, len(rows)), key=lambda i: (urgent.get(states[i], 2), abs(i - near), i))
+    kept, others = [0, *order[: room - 1]], Counter(states[i] for i in order[room - 1 :])
     counts = [f"{others[state]} {_WORDS.get(state, state)}" for state in STATES if others[state]]
-    return [rows[i] for i in kept], [f"and {others.total()} more: {', '.join(counts)}"]
+    return [rows[i] for i in sorted(kept)], [f"and {others.total()} more: {', '.join(counts)}"]
 
 
 def _state_of(row: RowProgress) -> State:
@@ -141,21 +142,26 @@ def _ppl(row: RowProgress, spread: bool) -> Text:
     if row.ppl.n:
         return _final(row.ppl, 2, spread)
     values = [report.perplexity for report in row.reports.values() if report.perplexity is not None]
-    return Text(f"~{_short(sum(values) / len(values), 2)}" if values else "", style="italic")
+    if not values:
+        return Text()
+    mean = sum(values) / len(values)
+    return Text(f"~{number(mean, _fitting(mean, 2))}", style="italic")
 
 
 def _final(scores: Scores, digits: int, spread: bool) -> Text:
-    text = "" if scores.mean is None else _short(scores.mean, digits)
+    if scores.mean is None:
+        return Text()
+    text = number(scores.mean, _fitting(scores.mean, digits))
     if spread and scores.std is not None:
-        text += f" ×÷{ratio(scores.std)}" if scores.is_log else f" ±{_short(scores.std, digits)}"
+        text += spread_text(scores.std, _fitting(scores.std, digits), scores.is_log)
     return Text(text)
 
 
-def _short(value: float, digits: int) -> str:
-    """A number in at most five characters, if it is below 100000."""
-    if abs(value) >= 99.995:
-        digits = int(abs(value) < 999.5)
-    return number(value, digits)
+def _fitting(value: float, digits: int) -> int:
+    """Digits with which a number has at most five characters, if it is below 100000."""
+    if abs(value) < 99.995:
+        return digits
+    return int(abs(value) < 999.5)
 
 
 def _against(row: RowProgress) -> Text:
@@ -173,9 +179,11 @@ def _activity(row: RowProgress, long: bool) -> Text:
     state = _state_of(row)
     if state == "running":
         return Text(_work(row.running, long), style=STYLES[state])
+    text = _WORDS.get(state, state)
     step = next((row.step_of(seed) for seed in row.states if row.states[seed] == state), None)
-    where = f" at {thousands(step)}" if step and state in ("interrupted", "diverged") else ""
-    return Text(_WORDS.get(state, state) + where, style=STYLES.get(state, "dim"))
+    if step and state in ("interrupted", "diverged"):
+        text += f" at {thousands(step)}"
+    return Text(text, style=STYLES.get(state, "dim"))
 
 
 def _work(reports: Sequence[Progress], long: bool) -> str:
@@ -183,15 +191,24 @@ def _work(reports: Sequence[Progress], long: bool) -> str:
     behind = min(reports, key=lambda report: report.step or 0)
     phase, step, steps = behind.phase, behind.step, behind.steps
     speed = sum(report.tokens_per_second or 0.0 for report in reports)
-    several = f" x{len(reports)}" if len(reports) > 1 else ""
-    if phase != "training" or not step:
-        at = f" at step {step}" if phase == "evaluating" else ""
-        return f"{PHASES.get(phase, phase)}{at}{several}" if long else f"{phase}{several}"
-    text = f"step {step} of {steps or '?'}" if long else f"{step}/{steps or '?'}"
+    if phase == "training" and step and long:
+        text, at_speed = f"step {step} of {steps or '?'}", f", {speed:,.0f} tokens/s"
+    elif phase == "training" and step:
+        text, at_speed = f"{step}/{steps or '?'}", f" {_per_second(speed)}"
+    else:
+        text, at_speed = str(phase), ""
+        if long:
+            text = PHASES.get(phase, phase)
+        if long and phase == "evaluating":
+            text += f" at step {step}"
     if speed:
-        text += f", {speed:,.0f} tokens/s" if long else f" {_per_second(speed)}"
-    return text + several
+        text += at_speed
+    if len(reports) > 1:
+        text += f" x{len(reports)}"
+    return text
 
 
 def _per_second(speed: float) -> str:
-    return f"{speed:.0f}/s" if speed < 999.5 else f"{speed / 1e3:.{0 if speed >= 9950 else 1}f}K/s"
+    if speed < 999.5:
+        return f"{speed:.0f}/s"
+    return f"{speed / 1e3:.{int(speed < 9950)}f}K/s"

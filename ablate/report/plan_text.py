@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 
 from rich.text import Text
 
@@ -30,7 +30,9 @@ def print_plan(plan: Plan) -> None:
 def _print_rows(plan: Plan) -> None:
     heads = ["row", "+params", "+FLOPs per step", "+steps", "+memory", "runs"]
     has_matches = any(row.row.matched for row in plan.rows)
-    table = plain_table(*heads, *["matched"][: int(has_matches)])
+    if has_matches:
+        heads.append("matched")
+    table = plain_table(*heads)
     for row in plan.rows:
         cells = [f"{row.params:,}", scaled(row.flops_per_step, ""), thousands(row.steps)]
         cells += [size(row.peak_memory), _states(row)]
@@ -45,7 +47,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     for design in plan.study.designs:
         if isinstance(design, FactorialDesign):
             yield f"{design.group}: {design.title}."
-            yield from (f"  {line}" for line in design.alias_lines())
+            yield from map("  {}".format, design.alias_lines())
     totals = plan.totals()
     here = "on this CPU" if plan.device == "cpu" else "on a GPU here"
     time = f"unknown until a run has finished {here}"
@@ -59,11 +61,8 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     if plan.trained:
         yield f"{plural(len(plan.trained), 'trained run')} still to be decoded."
     if plan.study.dropped:
-        dropped = plan.study.dropped
-        yield (
-            f"{plural(dropped, 'combination')} {'was' if dropped == 1 else 'were'} dropped by "
-            f"`where`."
-        )
+        were = "was" if plan.study.dropped == 1 else "were"
+        yield f"{plural(plan.study.dropped, 'combination')} {were} dropped by `where`."
     if plan.lengths is None and not plan.study.data.is_stream:
         item = plan.study.task.metrics[plan.study.metrics[0]].item
         yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."
@@ -94,7 +93,7 @@ def _custom_classes(study: Study) -> Iterator[str]:
 def _states(row: PlanRow) -> str:
     if row.row.awaits_tuning:
         return f"{len(row.runs)} {AWAITS}"
-    return counted(Counter(state for _, state in row.runs))
+    return counted(row.runs)
 
 
 def _print_tuning(plan: Plan) -> None:
@@ -106,8 +105,8 @@ def _print_tuning(plan: Plan) -> None:
     for row in plan.rows:
         trials = by_row.get(row.row.label)
         if trials and row.row.tuning:
-            states = Counter(state for trial in trials for _, state in trial.runs)
-            cells = (str(len(trials)), thousands(trials[0].steps), counted(states))
+            states = counted(chain.from_iterable(trial.runs for trial in trials))
+            cells = (str(len(trials)), thousands(trials[0].steps), states)
             table.add_row(Label(row.row.label), *cells, Text(row.row.tuning.text))
     print_wide(table)
 
@@ -124,8 +123,7 @@ def print_status(plan: Plan, details: list[RunStatus]) -> None:
         shown = Text(state, style=STYLES.get(state, ""))
         table.add_row(Label(label), str(seed), id, shown, Text(visible(detail)))
     print_wide(table)
-    states = Counter(state for _, state in plan.runs.values())
-    line = f"{plural(len(plan.runs), 'run')}: {counted(states)}"
+    line = f"{plural(len(plan.runs), 'run')}: {counted(plan.runs.values())}"
     if plan.seconds:
         line += f"; about {duration(plan.seconds)} of work left"
     text_console().print(line)

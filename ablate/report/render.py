@@ -5,20 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ablate.analysis.agreement import agreements_json
 from ablate.analysis.designs import design_effects
 from ablate.analysis.ladder import ladders
 from ablate.analysis.table import Table
 from ablate.formatting import visible
-from ablate.report.columns import (
-    Form,
-    columns_of,
-    json_rows,
-    paper_layout,
-    terminal_layout,
-)
+from ablate.report.columns.column import Form, json_rows
+from ablate.report.columns.layouts import columns_of, paper_layout, terminal_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.frames import rows_frame
@@ -41,27 +36,29 @@ def print_rich(
     """
     everything = wide or not console.is_terminal
     width = None if everything else console.width
-    layout = terminal_layout(table, lambda text: f"{text}*", against_paper, with_cost, width)
+    layout = terminal_layout(table, "{}*".format, against_paper, with_cost, width)
     for sentence in conclusion(table):
         console.print(sentence, soft_wrap=everything)
     console.print()
     rich = _rich(layout)
     if everything:
         widen(console, rich)
-    tables = [("", layout), *further_tables(table)]
-    for title, below in tables:
-        if title:
-            console.print(f"\n{title}", style="bold")
-        console.print(_rich(below, folds=True) if title else rich)
-        for line in below.legend:
-            console.print(line, style="dim", soft_wrap=everything)
+    _print_layout(console, rich, layout, everything)
+    for title, below in further_tables(table):
+        console.print(f"\n{title}", style="bold")
+        _print_layout(console, _rich(below, folds=True), below, everything)
+
+
+def _print_layout(console: Console, rich: RichTable, layout: Layout, everything: bool) -> None:
+    console.print(rich)
+    for line in layout.legend:
+        console.print(line, style="dim", soft_wrap=everything)
 
 
 def markdown(table: Table, against_paper: bool, with_cost: bool = False) -> str:
     """A Markdown table, with the conclusion above it and its legend below it as lists."""
-    layout = paper_layout(table, lambda text: f"**{text}**", against_paper, with_cost)
-    sentences = "".join(f"- {_markdown_text(sentence)}\n" for sentence in conclusion(table))
-    blocks = [sentences, _markdown_table(layout)]
+    layout = paper_layout(table, "**{}**".format, against_paper, with_cost)
+    blocks = [_markdown_list(conclusion(table)), _markdown_table(layout)]
     for title, below in further_tables(table):
         blocks.append(f"### {_markdown_text(title)}\n\n{_markdown_table(below)}")
     return "\n".join(blocks)
@@ -76,14 +73,16 @@ def further_tables(table: Table) -> Iterator[tuple[str, Layout]]:
 
 
 def _markdown_table(layout: Layout) -> str:
-    lines = [
-        _markdown_row(column.flat_head for column in layout.columns),
-        _markdown_row("---:" if column.numeric else "---" for column in layout.columns),
-        *map(_markdown_row, layout.rows),
-        "",
-        *(f"- {_markdown_text(line)}" for line in layout.legend_with("**bold**")),
-    ]
-    return "\n".join(lines) + "\n"
+    heads, rules = [], []
+    for column in layout.columns:
+        heads.append(column.flat_head)
+        rules.append("---:" if column.numeric else "---")
+    rows = "\n".join(map(_markdown_row, (heads, rules, *layout.rows)))
+    return f"{rows}\n\n{_markdown_list(layout.legend_with('**bold**'))}"
+
+
+def _markdown_list(lines: Iterable[str]) -> str:
+    return "".join(f"- {_markdown_text(line)}\n" for line in lines)
 
 
 def comma_separated(table: Table, timed: bool = True) -> str:
@@ -104,7 +103,7 @@ def as_json(table: Table, timed: bool = True) -> str:
     content["metrics"] = [metric.name for metric in table.metrics]
     content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
     if len(table.judged) > 1:
-        content["judged"] = [metric.name for metric in table.judged]
+        content["judged"] = list(study.judged)
     if choice:
         content["decoding"] = choice.as_json()
     content["rows"] = json_rows(columns_of(table, Form(timed=timed)), table)
@@ -119,7 +118,8 @@ def as_json(table: Table, timed: bool = True) -> str:
 
 
 def _markdown_row(cells: Iterable[str]) -> str:
-    return "| " + " | ".join(_markdown_text(cell).replace("|", "\\|") for cell in cells) + " |"
+    texts = [_markdown_text(cell).replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(texts)} |"
 
 
 def _markdown_text(text: str) -> str:
@@ -139,13 +139,16 @@ def _rich(layout: Layout, folds: bool = False) -> RichTable:
 
     rich = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), show_edge=False)
     for column in layout.columns:
-        justify: Literal["left", "right"] = "right" if column.numeric else "left"
         rich.add_column(
             Text(column.head),
-            justify=justify,
+            justify="right" if column.numeric else "left",
             no_wrap=not folds,
             overflow="fold" if folds else "ellipsis",
         )
-    for cells in layout.rows:
-        rich.add_row(*(Text(cell, style="bold" if cell.endswith("*") else "") for cell in cells))
+    for row in layout.rows:
+        cells = list(map(Text, row))
+        for cell in cells:
+            if cell.plain.endswith("*"):
+                cell.style = "bold"
+        rich.add_row(*cells)
     return rich

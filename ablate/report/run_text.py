@@ -69,11 +69,11 @@ def as_lines(summary: RunSummary) -> list[str]:
         record = summary.records[name]
         if record is not None:
             lines.append(f"{name}:")
-            lines += [f"  {line}" for line in describe(record)]
+            lines += map("  {}".format, describe(record))
     if summary.failure:
         lines += ["failure:", f"  {summary.failure}"]
     if summary.log:
-        lines += ["the last lines of its log:", *(f"  {line}" for line in summary.log)]
+        lines += ["the last lines of its log:", *map("  {}".format, summary.log)]
     return lines
 
 
@@ -91,25 +91,29 @@ def _run(run: RunRecord) -> list[str]:
 
 
 def _execution(execution: Execution) -> list[str]:
-    halvings = execution.halvings
-    precision = f", {execution.precision}" if execution.precision else ""
-    precision += ", deterministic" if execution.deterministic else ""
-    smaller = f", halved {plural(halvings, 'time')} after running out of memory" if halvings else ""
-    return [
-        f"text {execution.training}, on {execution.device}, "
-        f"{plural(execution.threads, 'thread')}{precision}",
-        f"micro-batches of {execution.fitting_tokens} padded tokens{smaller}",
-    ]
+    threads = plural(execution.threads, "thread")
+    how = f"text {execution.training}, on {execution.device}, {threads}"
+    if execution.precision:
+        how += f", {execution.precision}"
+    if execution.deterministic:
+        how += ", deterministic"
+    batches = f"micro-batches of {execution.fitting_tokens} padded tokens"
+    if execution.halvings:
+        batches += f", halved {plural(execution.halvings, 'time')} after running out of memory"
+    return [how, batches]
 
 
 def _provenance(provenance: Provenance) -> list[str]:
     code, machine = provenance.ablate, provenance.machine
-    revision = f", revision {code.revision}" if code and code.revision else ""
-    changes = ", with uncommitted changes" if code and code.dirty else ""
+    version = code.version if code else "?"
+    if code and code.revision:
+        version += f", revision {code.revision}"
+    if code and code.dirty:
+        version += ", with uncommitted changes"
     versions = provenance.packages.items()
     packages = ", ".join(f"{name} {version}" for name, version in versions if version)
     return [
-        f"ablate {code.version if code else '?'}{revision}{changes}",
+        f"ablate {version}",
         f"Python {provenance.python or '?'}, {packages}",
         f"{machine.processor}, {plural(machine.cores, 'core')}, {machine.system}",
         f"device {provenance.device}, {plural(provenance.threads, 'thread')}",
@@ -117,10 +121,10 @@ def _provenance(provenance: Provenance) -> list[str]:
 
 
 def _result(result: Result) -> list[str]:
-    why = f": {result.reason}" if result.reason else ""
-    lines = [
-        f"{result.outcome} after {plural(result.steps, 'step')} in {duration(result.seconds)}{why}"
-    ]
+    took = f"{plural(result.steps, 'step')} in {duration(result.seconds)}"
+    lines = [f"{result.outcome} after {took}"]
+    if result.reason:
+        lines[0] += f": {result.reason}"
     if result.weights:
         lines.append(f"weights {result.weights.file}, SHA-256 {result.weights.sha256}")
     for id, decoding in result.decodings.items():
@@ -143,7 +147,9 @@ _PARTS: dict[str, Callable[[Any], list[str]]] = {
 
 def progress_line(progress: Progress) -> str:
     """A worker's progress report: `step 120 of 450, loss 2.31, PPL 8.12, 7,300 tokens/s`."""
-    facts = [f"step {progress.step} of {progress.steps or '?'}"] if progress.step else []
+    facts = []
+    if progress.step:
+        facts.append(f"step {progress.step} of {progress.steps or '?'}")
     if progress.phase not in ("training", "left"):
         facts.append(PHASES.get(progress.phase, progress.phase))
     if progress.loss is not None:

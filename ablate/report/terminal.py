@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from rich import box
 from rich.cells import cell_len
@@ -56,9 +56,10 @@ def plain_table(*heads: str) -> Table:
     """A table without a frame; a head that begins with + is of numbers."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     for head in heads:
-        justify: Literal["left", "right"] = "right" if head.startswith("+") else "left"
         # Long labels continue below: two of them must not be cut to the same text.
-        table.add_column(head.lstrip("+"), justify=justify, overflow="fold")
+        table.add_column(
+            head.lstrip("+"), justify="right" if head.startswith("+") else "left", overflow="fold"
+        )
     return table
 
 
@@ -71,31 +72,33 @@ def widen(console: Console, table: Table) -> None:
 def print_wide(table: Table) -> None:
     """Print within a terminal's width; piped, as wide as each line needs."""
     console = new_console()
-    lines = _lines(table) if table.row_count > LARGE and console.encoding.startswith("utf") else []
-    if lines and (not console.is_terminal or lines[0].cell_len <= console.width):
-        if console.is_terminal:
+    lines: list[Text] = []
+    if table.row_count > LARGE and console.encoding.startswith("utf"):
+        lines = _lines(table)
+    if console.is_terminal:
+        if lines and lines[0].cell_len <= console.width:
             console.print(*lines, sep="\n", soft_wrap=True)
         else:
-            echo("\n".join(line.plain.rstrip() for line in lines))
+            console.print(table)
         return
-    if console.is_terminal:
-        console.print(table)
-        return
-    widen(console, table)
-    with console.capture() as captured:
-        console.print(table)
-    for line in captured.get().splitlines():
-        echo(line.rstrip())
+    if not lines:
+        widen(console, table)
+        with console.capture() as captured:
+            console.print(table)
+        lines = list(map(Text, captured.get().splitlines()))
+    echo("\n".join(line.plain.rstrip() for line in lines))
 
 
 def _lines(table: Table) -> list[Text]:
     """The lines of a table as rich prints it, which takes rich a millisecond each; none for cells
     of several lines.
     """
-    columns = [[_text(cell) for cell in (column.header, *column.cells)] for column in table.columns]
-    if any("\n" in cell.plain for cells in columns for cell in cells):
-        return []
-    for column, cells in zip(table.columns, columns, strict=True):
+    columns = []
+    for column in table.columns:
+        cells = list(map(_text, (column.header, *column.cells)))
+        if any("\n" in cell.plain for cell in cells):
+            return []
+        columns.append(cells)
         width = max(cell.cell_len for cell in cells)
         cells[0].stylize("bold")
         for cell in cells:
@@ -106,9 +109,12 @@ def _lines(table: Table) -> list[Text]:
 
 
 def _text(cell: RenderableType) -> Text:
-    return cell.copy() if isinstance(cell, Text) else Text(visible(str(cell)))
+    if isinstance(cell, Text):
+        return cell.copy()
+    return Text(visible(str(cell)))
 
 
-def counted(states: Counter[State]) -> str:
-    """`2 done, 1 running`."""
+def counted(runs: Iterable[tuple[object, State]]) -> str:
+    """The states of runs: `2 done, 1 running`."""
+    states = Counter(state for _, state in runs)
     return ", ".join(f"{states[state]} {state}" for state in STATES if states[state])

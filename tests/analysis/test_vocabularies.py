@@ -2,7 +2,7 @@
 
 import json
 
-from ablate.report.columns import paper_layout
+from ablate.report.columns.layouts import paper_layout
 from ablate.report.render import as_json
 from tests.report.fakes import Fake, study_from
 

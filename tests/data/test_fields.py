@@ -49,7 +49,7 @@ def test_a_corpus_with_a_single_text_field(tmp_path):
     assert corpus.fields == train.fields == ("text",)
     assert [train["text"][i].tolist() for i in range(len(train))] == corpus.tokenizer.encode(texts)
     assert corpus.text("test", "text") == [source for source, _ in PAIRS["test"]]
-    assert description_of(corpus).sample[0] == (texts[0],)
+    assert description_of(corpus)["sample"][0] == [texts[0]]
     lengths = lengths_in(corpus.folder)
     assert (lengths.pairs, lengths.source_tokens, lengths.products) == (200, 0, 0)
     assert lengths.target_tokens == lengths.longer_tokens == train["text"].lengths.sum()

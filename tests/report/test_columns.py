@@ -15,7 +15,8 @@ from ablate.analysis.scores import Scores, mean_and_std
 from ablate.config.decoding import DecodingConfig
 from ablate.formatting import millions, thousands
 from ablate.page.points import names
-from ablate.report.columns import Form, columns_of, paper_layout, terminal_layout
+from ablate.report.columns.column import Form
+from ablate.report.columns.layouts import columns_of, paper_layout, terminal_layout
 from ablate.report.latex import latex
 from ablate.report.layout import LEAST_LABEL
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
@@ -75,7 +76,8 @@ def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
     assert f"- {explained}" in markdown(results.table(), against_paper=False).splitlines()
     assert explained in " ".join(shown(results.table(), 80).split())
     assert "RMS \\& pre" in latex(results.table())
-    assert names([("RMS & pre", "later"), ("A h=1", "A")]) == ["RMS & pre", "h=1"]
+    labels = {"RMS & pre": "RMS & pre", "A h=1": "h=1"}
+    assert names({"RMS & pre": "later", "A h=1": "A"}) == labels
 
 
 def test_a_custom_class_of_a_labeled_row_is_named_as_written(fake, tmp_path):

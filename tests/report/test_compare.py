@@ -39,7 +39,7 @@ def compared(fake):
 
 
 def test_differing_settings_are_listed_with_both_values(compared):
-    assert compared.settings == (("n_heads", 1, 2), ("d_k", 64, 32), ("d_v", 64, 32))
+    assert compared.settings == {"n_heads": (1, 2), "d_k": (64, 32), "d_v": (64, 32)}
 
 
 def test_the_verdict_is_on_the_second_row_without_correction_for_several_rows(compared):
@@ -178,10 +178,7 @@ def test_missing_and_diverged_seeds_are_listed(fake):
         "A h=2: 1 of 2 seeds done; diverged at step 50: the loss is not a finite number\n"
         in out.getvalue()
     )
-    assert found.as_json()["states"] == [
-        {"1": "done", "2": "pending"},
-        {"1": "done", "2": "diverged"},
-    ]
+    assert found.as_json()["states"] == [{1: "done", 2: "pending"}, {1: "done", 2: "diverged"}]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 
 from ablate.config import cost
 from ablate.config.cost import Lengths
-from ablate.report.columns import paper_layout
+from ablate.report.columns.layouts import paper_layout
 from ablate.store.records import Provenance
 from tests.records import change
 

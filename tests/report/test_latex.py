@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from ablate.analysis.designs import design_effects
-from ablate.report.columns import paper_layout
+from ablate.report.columns.layouts import paper_layout
 from ablate.report.conclusion import conclusion
 from ablate.report.design_tables import effects_layout
 from ablate.report.latex import escaped, latex

@@ -4,16 +4,3 @@ Markdown, LaTeX and HTML show the table as the paper does: base in full, cells o
 where they equal base. A terminal shows each row by its label, and as many columns as fit, the most
 important ones first. CSV, JSON and frames take the values of the same columns.
 """
-
-from ablate.report.columns.column import Form, flat_rows, json_rows
-from ablate.report.columns.layouts import by_labels, columns_of, paper_layout, terminal_layout
-
-__all__ = [
-    "Form",
-    "by_labels",
-    "columns_of",
-    "flat_rows",
-    "json_rows",
-    "paper_layout",
-    "terminal_layout",
-]

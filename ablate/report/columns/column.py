@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,21 +83,27 @@ def text_columns(columns: Iterable[Column], table: Table) -> list[TextColumn]:
 
 def json_rows(columns: Iterable[Column], table: Table) -> list[dict[str, Any]]:
     """The rows of the table for scripts."""
-    read = [(column.key, column.value) for column in columns if column.value]
-    return [{key: value(row) for key, value in read} for row in table.rows]
-
-
-def flat_rows(columns: Iterable[Column], table: Table) -> list[dict[str, Any]]:
-    """The rows of the table for CSV and frames, whose cells are numbers and texts."""
-    lines: list[dict[str, Any]] = [{} for _ in table.rows]
+    rows: list[dict[str, Any]] = [{} for _ in table.rows]
     for column in columns:
-        if column.value is None:
-            continue
-        parts = {column.key: ()} if column.parts is None else column.parts
-        for row, line in zip(table.rows, lines, strict=True):
-            value = column.value(row)
-            for name, keys in parts.items():
-                line[name] = _part(value, keys)
+        if column.value is not None:
+            for row, content in zip(table.rows, rows, strict=True):
+                content[column.key] = column.value(row)
+    return rows
+
+
+def flat_rows(columns: Sequence[Column], table: Table) -> list[dict[str, Any]]:
+    """The rows of the table for CSV and frames, whose cells are numbers and texts."""
+    lines = []
+    for content in json_rows(columns, table):
+        line: dict[str, Any] = {}
+        for column in columns:
+            parts = column.parts
+            if parts is None:
+                parts = {column.key: ()}
+            if column.value is not None:
+                for name, keys in parts.items():
+                    line[name] = _part(content[column.key], keys)
+        lines.append(line)
     return lines
 
 
@@ -107,4 +113,6 @@ def _part(value: Any, keys: tuple[str, ...]) -> Any:
         if value is None:
             return None
         value = value.get(key)
-    return settings_text(value, " ") if isinstance(value, dict) else value
+    if isinstance(value, dict):
+        return settings_text(value, " ")
+    return value

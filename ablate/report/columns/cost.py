@@ -15,7 +15,6 @@ from ablate.report.layout import REQUESTED
 
 def cost_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the columns of parameters, steps and cost."""
-    rows = [row.row for row in table.rows]
     yield Column(
         "params",
         "params\n(10^6)",
@@ -23,7 +22,7 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
         lambda row: millions(row.params),
         latex="params\n$\\times10^6$",
     )
-    if any(idle_parameters(row.config) for row in rows):
+    if any(row.params != _active_params(row) for row in table.rows):
         yield Column(
             "active_params",
             "active\n(10^6)",
@@ -33,18 +32,20 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
             latex="active\n$\\times10^6$",
         )
     yield Column("steps", value=lambda row: row.steps)
-    if any(row.matched for row in rows):
+    if any(row.row.matched for row in table.rows):
         yield from _match_columns(table, form)
-    if any(row.tuning for row in rows):
+    if any(row.row.tuning for row in table.rows):
         yield from _tuning_columns(table)
     parts: dict[str, tuple[str, ...]] = {}
     if form.timed:
-        parts = {name: (name, "mean") for name in ("seconds", "tokens_per_second")}
+        parts |= {"seconds": ("seconds", "mean")}
+        parts |= {"tokens_per_second": ("tokens_per_second", "mean")}
+    parts["flops"] = ("flops",)
     yield Column(
         "cost",
         value=lambda row: row.cost.as_json(form.timed),
         legend=partial(_cost_legend, table),
-        parts={**parts, "flops": ("flops",)},
+        parts=parts,
     )
     if form.with_cost:
         seeds = len(table.study.seeds)
@@ -67,7 +68,7 @@ def _match_columns(table: Table, form: Form) -> Iterator[Column]:
     yield Column(
         "matched",
         "matched",
-        lambda row: row.row.matched.as_json() if row.row.matched else None,
+        lambda row: row.row.matched and row.row.matched.as_json(),
         _matched,
         partial(_match_legend, table),
         parts={},
@@ -77,8 +78,9 @@ def _match_columns(table: Table, form: Form) -> Iterator[Column]:
 
 
 def _matched(row: TableRow) -> str:
-    match = row.row.matched
-    return f"{match.field}={match.value}" if match else ""
+    if row.row.matched is None:
+        return ""
+    return f"{row.row.matched.field}={row.row.matched.value}"
 
 
 def _flops(row: TableRow) -> str:
@@ -88,10 +90,12 @@ def _flops(row: TableRow) -> str:
 def _match_legend(table: Table, form: Form) -> Iterator[str]:
     # The column FLOPs counts the corpus's real lengths, with which the difference may be larger
     # than the tolerance.
-    matches = [row.row.matched for row in table.rows if row.row.matched]
     names = {"params": "parameters", "flops": "training FLOPs"}
     lines: dict[str, None] = {}
-    for match in matches:
+    for row in table.rows:
+        match = row.row.matched
+        if match is None:
+            continue
         line = (
             f"matched: the field that brings the row's {names[match.cost]} within "
             f"{100 * match.within:g} % of base's"
@@ -107,8 +111,8 @@ def _tuning_columns(table: Table) -> Iterator[Column]:
     yield Column(
         "tuning",
         "tuned",
-        lambda row: row.row.tuning.as_json() if row.row.tuning else None,
-        lambda row: row.row.tuning.text if row.row.tuning else "",
+        lambda row: row.row.tuning and row.row.tuning.as_json(),
+        _tuned,
         partial(_tuning_legend, table),
         parts={},
         numeric=False,
@@ -118,20 +122,26 @@ def _tuning_columns(table: Table) -> Iterator[Column]:
         yield Column("", "sensitivity\n(nats)", text=_sensitivity)
 
 
+def _tuned(row: TableRow) -> str:
+    return row.row.tuning.text if row.row.tuning else ""
+
+
 def _sensitivity(row: TableRow) -> str:
-    return number(row.row.tuning.sensitivity, 2) if row.row.tuning else ""
+    return number(row.row.tuning.sensitivity if row.row.tuning else None, 2)
 
 
 def _tuning_legend(table: Table, form: Form) -> Iterator[str]:
-    tune, lines = table.study.tune, dict[str, None]()
-    if tune is not None:
-        for row in table.rows:
-            lines |= dict.fromkeys(row.row.tuning.legend(tune) if row.row.tuning else ())
+    lines: dict[str, None] = {}
+    for row in table.rows:
+        if row.row.tuning and table.study.tune:
+            lines |= dict.fromkeys(row.row.tuning.legend(table.study.tune))
     yield from lines
 
 
 def _time(row: TableRow) -> str:
-    return "" if row.cost.seconds.mean is None else duration(row.cost.seconds.mean)
+    if row.cost.seconds.mean is None:
+        return ""
+    return duration(row.cost.seconds.mean)
 
 
 def _cost_legend(table: Table, form: Form) -> Iterator[str]:
@@ -141,9 +151,11 @@ def _cost_legend(table: Table, form: Form) -> Iterator[str]:
         "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one "
         "training, closed form."
     )
-    machines = sorted({machine for row in table.rows for machine in row.cost.machines})
+    machines = set[str]()
+    for row in table.rows:
+        machines.update(row.cost.machines)
     if machines:
-        yield f"Trained on: {'; '.join(machines)}."
+        yield f"Trained on: {'; '.join(sorted(machines))}."
     if len(machines) > 1:
         yield (
             "WARNING: these runs were trained in different places: their times cannot be compared."

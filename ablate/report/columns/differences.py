@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 from ablate.analysis.results import measured_metrics
 from ablate.analysis.scores import verdict_json
@@ -22,27 +23,25 @@ def difference_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the differences with their intervals, and the p value of the verdict."""
     yield Column(
         "against_base",
-        value=lambda row: dict(
-            zip(row.verdicts, map(verdict_json, row.verdicts.values()), strict=True)
-        ),
+        value=_verdicts_json,
         legend=partial(_difference_legend, table),
         parts=_verdict_parts(table),
     )
-    n = f"(n = {_most_seeds(table)})"
-    others = [] if table.perplexity in table.judged else [table.perplexity]
-    for metric in (*others, *table.judged):
-        yield Column(
-            "",
-            f"Δ{metric.title}\n{'[95 %]' if _has_intervals(table, metric) else n}",
-            text=_cell(metric, partial(_interval, len(table.study.seeds))),
-            priority=DIFFERENCE if metric in table.judged else OTHER_DIFFERENCE,
-            only_filled=True,
-        )
-        if metric in table.judged:
-            p_value = _cell(metric, lambda verdict: p_text(verdict.p))
-            head = f"{_by(table, 'p', metric)}\n(adj.)"
-            yield Column("", head, text=p_value, priority=P_VALUE, only_filled=True)
+    if table.perplexity not in table.judged:
+        yield _difference(table, table.perplexity, OTHER_DIFFERENCE)
+    for metric in table.judged:
+        yield _difference(table, metric, DIFFERENCE)
+        p_value = _cell(metric, lambda verdict: p_text(verdict.p))
+        head = f"{_by(table, 'p', metric)}\n(adj.)"
+        yield Column("", head, text=p_value, priority=P_VALUE, only_filled=True)
     yield Column("note", value=lambda row: row.note, legend=partial(_note_legend, table))
+
+
+def _difference(table: Table, metric: Metric, priority: int) -> Column:
+    below = "[95 %]" if _has_intervals(table, metric) else f"(n = {_most_seeds(table)})"
+    text = _cell(metric, partial(_interval, len(table.study.seeds)))
+    head = f"Δ{metric.title}\n{below}"
+    return Column("", head, text=text, priority=priority, only_filled=True)
 
 
 def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -73,7 +72,13 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
 
 def _by(table: Table, head: str, metric: Metric) -> str:
     """The head of a column of verdicts; with its metric if the study has several."""
-    return f"{head} {metric.title}" if len(table.judged) > 1 else head
+    if len(table.judged) > 1:
+        head += f" {metric.title}"
+    return head
+
+
+def _verdicts_json(row: TableRow) -> dict[str, Any]:
+    return {name: verdict_json(verdict) for name, verdict in row.verdicts.items()}
 
 
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
@@ -96,7 +101,9 @@ def _cell(metric: Metric, text: Callable[[Verdict], str]) -> Callable[[TableRow]
     """The cell of a row from its verdict; base has none."""
 
     def cell(row: TableRow) -> str:
-        return text(row.verdicts[metric.name]) if metric.name in row.verdicts else ""
+        if metric.name not in row.verdicts:
+            return ""
+        return text(row.verdicts[metric.name])
 
     return cell
 
@@ -106,7 +113,9 @@ def _interval(seeds: int, verdict: Verdict) -> str:
     text = verdict.metric.difference_text(verdict.mean)
     if verdict.interval:
         text += f" {verdict.metric.interval_text(*verdict.interval)}"
-    return f"{text} ({verdict.n}/{seeds})" if text and verdict.n < seeds else text
+    if text and verdict.n < seeds:
+        text += f" ({verdict.n}/{seeds})"
+    return text
 
 
 def _difference_legend(table: Table, form: Form) -> Iterator[str]:
@@ -114,7 +123,8 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if judged:
         yield from _explained_differences(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged):
-        yield from (_explained_verdicts(table, metric) for metric in table.judged)
+        for metric in table.judged:
+            yield _explained_verdicts(table, metric)
         if len(table.judged) > 1:
             yield (
                 f"Each of these {len(table.judged)} metrics is tested at "
@@ -150,14 +160,15 @@ def _explained_verdicts(table: Table, metric: Metric) -> str:
 
 def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     """Yield the meaning of the differences; the metrics are named if only some have intervals."""
-    several: list[Metric] = []
-    without: list[Metric] = []
+    shown = []
     for metric in dict.fromkeys((table.perplexity, *table.judged)):
         if form.shows(f"Δ{metric.title}"):
-            (several if _has_intervals(table, metric) else without).append(metric)
-    if (several or without) and _most_seeds(table) == 1:
+            shown.append(metric)
+    if shown and _most_seeds(table) == 1:
         yield "Δ: difference from base with one seed."
         return
+    several = [metric for metric in shown if _has_intervals(table, metric)]
+    without = [metric for metric in shown if metric not in several]
     if several:
         further = ", with base's further seeds" if table.study.further_seeds else ""
         text = (
@@ -168,18 +179,15 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
         for metric in table.judged:
             if metric in several:
                 judged += _judged_by_intervals(table, metric)
-        yield f"{_heads(several) if without else 'Δ'}: {text}{judged}."
+        yield f"{_heads(several, shown)}: {text}{judged}."
     if without:
-        titles = " and ".join(metric.title for metric in without)
-        why = f"the seeds show no spread in {titles}"
+        why = f"the seeds show no spread in {' and '.join(metric.title for metric in without)}"
         for verdict in table.verdicts(table.main):
             if verdict.is_early and verdict.look:
                 why = f"{verdict.look.text} is not complete"
                 break
-        yield (
-            f"{_heads(without) if several else 'Δ'}: mean difference from base; no interval, "
-            f"because {why}."
-        )
+        heads = _heads(without, shown)
+        yield f"{heads}: mean difference from base; no interval, because {why}."
 
 
 def _judged_by_intervals(table: Table, metric: Metric) -> str:
@@ -193,16 +201,19 @@ def _judged_by_intervals(table: Table, metric: Metric) -> str:
             is_beside_0 = not verdict.seed_test.low <= 0 <= verdict.seed_test.high
             if verdict.is_different != is_beside_0:
                 exceptions.append(row.row.label)
-    rest = ""
+    # A ratio of 1, the exponential of 0, is no difference.
+    text = f"; the interval of Δ{metric.title} excludes {int(metric.is_log)} exactly if the verdict"
+    text += " is worse or better"
     if exceptions:
-        rest = f", except for {', '.join(exceptions)}, decided by diverged seeds or an earlier look"
-    return (
-        f"; the interval of Δ{metric.title} excludes {1 if metric.is_log else 0} exactly if the "
-        f"verdict is worse or better{rest}"
-    )
+        rows = ", ".join(exceptions)
+        text += f", except for {rows}, decided by diverged seeds or an earlier look"
+    return text
 
 
-def _heads(metrics: Sequence[Metric]) -> str:
+def _heads(metrics: Sequence[Metric], shown: Sequence[Metric]) -> str:
+    """The heads of the columns of some metrics; `Δ` for all."""
+    if metrics == shown:
+        return "Δ"
     return ", ".join(f"Δ{metric.title}" for metric in metrics)
 
 
@@ -216,12 +227,13 @@ def _look_legend(table: Table) -> Iterator[str]:
             verdict = row.verdicts.get(metric.name)
             if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
                 kept[row.row.label] = None
-    earlier = f" The verdict of an earlier look stays: {', '.join(kept)}." if kept else ""
-    yield (
+    text = (
         f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together "
-        f"spend {table.error:.3g}."
-        f" p values are multiplied by {LEVEL / table.look.level:.3g}.{earlier}"
+        f"spend {table.error:.3g}. p values are multiplied by {LEVEL / table.look.level:.3g}."
     )
+    if kept:
+        text += f" The verdict of an earlier look stays: {', '.join(kept)}."
+    yield text
 
 
 def _verdict_legend(table: Table, metric: Metric, form: Form) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import attrgetter
 
 from ablate.analysis.table import Table
 from ablate.config.resolve import SETTINGS
@@ -61,7 +62,7 @@ def terminal_layout(
     """
     form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
     declared = columns_of(table, form)
-    columns = sorted(text_columns(declared, table), key=lambda column: column.priority)
+    columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
         return Layout(tuple(columns), _legend(declared, form))
     shown = fitting(columns, width)
@@ -69,9 +70,8 @@ def terminal_layout(
     legend = _legend(declared, replace(form, left_out=frozenset(left_out)))
     if left_out:
         command = "judge" if table.is_measured_elsewhere else "table"
-        names = ", ".join(left_out)
-        line = f"Left out at {width} columns: {names}; `ablate {command} --wide` shows all."
-        legend = (line, *legend)
+        line = f"Left out at {width} columns: {', '.join(left_out)}"
+        legend = (f"{line}; `ablate {command} --wide` shows all.", *legend)
     return Layout(tuple(folded(shown, width)), legend)
 
 
@@ -87,9 +87,12 @@ def by_labels(table: Table, mark: Mark) -> Layout:
             column = replace(column, priority=FURTHER)
         if any(column.cells):
             columns.append(column)
-    columns.sort(key=lambda column: column.priority)
+    columns.sort(key=attrgetter("priority"))
     return Layout(tuple(columns), _legend(declared, form))
 
 
 def _legend(columns: tuple[Column, ...], form: Form) -> tuple[str, ...]:
-    return tuple(line for column in columns for line in column.legend(form))
+    lines: list[str] = []
+    for column in columns:
+        lines += column.legend(form)
+    return tuple(lines)

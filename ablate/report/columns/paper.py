@@ -19,23 +19,25 @@ def paper_columns(table: Table, form: Form) -> Iterator[Column]:
     names = paper_metrics(table) if form.with_paper else []
     yield Column(
         "paper",
-        value=lambda row: row.paper.scores if row.paper else None,
+        value=lambda row: row.paper and row.paper.scores,
         legend=partial(_legend, table),
         parts={f"paper_{name}": (name,) for name in names},
     )
     if form.with_paper:
-        for metric in (table.study.task.metrics[name] for name in names):
+        for name in names:
+            metric = table.study.task.metrics[name]
             head = f"paper\n{metric.title}"
             yield Column("", head, text=partial(_score, metric), priority=REQUESTED)
         yield Column("", "paper\nparams", text=_params, priority=REQUESTED)
 
 
 def _score(metric: Metric, row: TableRow) -> str:
-    return number(row.paper.scores.get(metric.name), metric.digits) if row.paper else ""
+    scores = row.paper.scores if row.paper else {}
+    return number(scores.get(metric.name), metric.digits)
 
 
 def _params(row: TableRow) -> str:
-    return number(row.paper.params_millions, 0) if row.paper else ""
+    return number(row.paper.params_millions if row.paper else None, 0)
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:

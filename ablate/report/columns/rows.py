@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
+from operator import attrgetter
 
 from ablate.analysis.table import Table, TableRow
 from ablate.config import resolve_row
@@ -15,59 +17,59 @@ from ablate.report.columns.column import Column, Form
 from ablate.report.layout import ROW, SETTING
 
 
-def label_column(table: Table | None = None, *, is_shown: bool = True) -> Column:
-    """The labels of rows; with the legend of their settings if the rows of the table have some."""
-    return Column(
-        "row",
-        "row",
-        lambda row: row.row.label,
-        (lambda row: row.row.label) if is_shown else None,
-        partial(_legend, table) if table else lambda form: (),
-        ROW,
-        numeric=False,
-        folds=True,
-    )
+def label_column() -> Column:
+    """The labels of rows."""
+    return Column("row", "row", _label, _label, priority=ROW, numeric=False, folds=True)
+
+
+def _label(row: TableRow) -> str:
+    return row.row.label
 
 
 def row_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the columns that say which row it is."""
-    groups = _groups(table)
-    yield label_column(table, is_shown=form.labels)
-    yield Column(
+    cells = _groups(table)
+    labels = replace(label_column(), legend=partial(_legend, table))
+    groups = Column(
         "group",
         "",
         lambda row: row.row.group,
-        None if form.labels else lambda row: groups[row.row.label],
+        lambda row: cells[row.row.label],
         numeric=False,
         folds=True,
     )
-    # The most changed settings come first on a terminal. sorted() is stable: settings that as many
-    # rows change keep the order of Table 3.
-    order = sorted(form.settings, key=lambda setting: -_own_changes(table, setting))
-    for setting in SETTINGS:
-        shown = setting in form.settings
-        yield Column(
-            setting.field,
-            setting.head,
-            partial(_setting, setting),
-            partial(_setting_cell, table, setting) if shown else None,
-            priority=SETTING + (order.index(setting) if shown else 0),
-            latex=setting.latex,
-        )
-    yield Column(
+    others = Column(
         "changed",
         "other",
         lambda row: row.row.changed,
-        None if form.labels else partial(_other_changes, _tuned_fields(table)),
+        _other_changes,
         numeric=False,
         folds=True,
         only_filled=True,
     )
+    if form.labels:  # they name groups and settings
+        groups, others = replace(groups, text=None), replace(others, text=None)
+    else:
+        labels = replace(labels, text=None)
+    yield from (labels, groups)
+    # The most changed settings come first on a terminal. sorted() is stable: settings that as many
+    # rows change keep the order of Table 3.
+    order = sorted(form.settings, key=lambda setting: -_own_changes(table, setting))
+    for setting in SETTINGS:
+        value = attrgetter(f"row.config.{setting.field}")
+        column = Column(setting.field, setting.head, value, latex=setting.latex)
+        if setting in form.settings:
+            text = partial(_setting_cell, table, setting)
+            column = replace(column, text=text, priority=SETTING + order.index(setting))
+        yield column
+    yield others
 
 
 def varied_settings(table: Table) -> tuple[Setting, ...]:
     """The settings that some row changes."""
-    changed = {name for row in table.rows for name in row.row.changed}
+    changed = set[str]()
+    for row in table.rows:
+        changed.update(row.row.changed)
     return tuple(setting for setting in SETTINGS if setting.field in changed)
 
 
@@ -102,43 +104,33 @@ def _groups(table: Table) -> dict[str, str]:
     cells, before = {}, ""
     for row in table.rows:
         group = row.row.label if row.row.is_base else f"({row.row.group})"
-        cells[row.row.label] = "" if group == before else group
+        cells[row.row.label] = group if group != before else ""
         before = group
     return cells
 
 
-def _setting(setting: Setting, row: TableRow) -> object:
-    return getattr(row.row.config, setting.field)
-
-
 def _setting_cell(table: Table, setting: Setting, row: TableRow) -> str:
     """The setting of base, and of rows that change it."""
-    shown = row is table.rows[0] or setting.field in row.row.changed
-    return _setting_text(row, setting) if shown else ""
+    if row is table.rows[0] or setting.field in row.row.changed:
+        return _setting_text(row, setting)
+    return ""
 
 
 def _setting_text(row: TableRow, setting: Setting) -> str:
     if setting.field == "train_steps":
         return thousands(row.steps)
-    value = _setting(setting, row)
-    return setting_text(value) if isinstance(value, tuple) else str(value)
+    return setting_text(getattr(row.row.config, setting.field))
 
 
-def _tuned_fields(table: Table) -> set[str]:
-    tuned = set[str]()
-    for row in table.rows:
-        if row.row.tuning:
-            tuned |= row.row.tuning.candidates[0].values.keys()
-    return tuned
-
-
-def _other_changes(tuned: set[str], row: TableRow) -> str:
+def _other_changes(row: TableRow) -> str:
     """Changes of fields that are no columns of Table 3, or the row's label; tuned fields have their
     own column.
     """
     if row.row.is_labeled:
         return row.row.label
-    with_column = SETTING_FIELDS | tuned if row.row.tuning else SETTING_FIELDS
+    with_column = set(SETTING_FIELDS)
+    if row.row.tuning:
+        with_column.update(row.row.tuning.candidates[0].values)
     changed = row.row.changed.items()
     return settings_text({name: value for name, value in changed if name not in with_column})
 

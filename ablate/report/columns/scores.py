@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,15 +20,17 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the scores in every metric, those of the table first, and the differences from base."""
     metrics = dict.fromkeys((*table.metrics, *measured_metrics(table.study)))
     for metric in metrics:
-        yield Column(
-            metric.name,
-            f"{metric.title}\n({metric.side})" if metric.side else metric.title,
-            partial(_scores, metric),
-            partial(_cell, table, metric, form.mark) if metric in table.metrics else None,
-            partial(_legend, table) if metric == table.metrics[0] else lambda form: (),
-            SCORE if metric in table.judged else OTHER_SCORE,
-            statistics_of(metric.name),
-        )
+        head = metric.title
+        if metric.side:
+            head += f"\n({metric.side})"
+        priority = SCORE if metric in table.judged else OTHER_SCORE
+        parts, value = statistics_of(metric.name), partial(_scores, metric)
+        column = Column(metric.name, head, value, priority=priority, parts=parts)
+        if metric in table.metrics:
+            column = replace(column, text=partial(_cell, table, metric, form.mark))
+        if metric == table.metrics[0]:
+            column = replace(column, legend=partial(_legend, table))
+        yield column
     for metric in metrics:
         key = f"delta_{metric.name}"
         yield Column(key, value=partial(_difference, metric.name), parts=statistics_of(key))
@@ -63,8 +66,9 @@ def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
         return text
     # Equal to the last digit that is printed: two equal numbers, only one of them bold, would
     # confuse.
-    is_best = number(scores.mean, metric.digits) == number(best, metric.digits)
-    return mark(text) if is_best else text
+    if number(scores.mean, metric.digits) == number(best, metric.digits):
+        return mark(text)
+    return text
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
@@ -87,11 +91,10 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
             comparable = table.main.title
         yield f"Vocabularies differ: compare {comparable} and not {PPL.title}."
     if seeds > 1:
-        of_base = f", base over {len(study.seeds_of(study.base))}" if study.further_seeds else ""
-        yield (
-            f"Mean ± standard deviation over n = {seeds} seeds{of_base}; k/{seeds} where only k "
-            f"are in."
-        )
+        over = f"n = {seeds} seeds"
+        if study.further_seeds:
+            over += f", base over {len(study.seeds_of(study.base))}"
+        yield f"Mean ± standard deviation over {over}; k/{seeds} where only k are in."
         logs = " and ".join(metric.title for metric in table.metrics if metric.is_log)
         if logs:
             yield (
@@ -99,10 +102,10 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
                 f"between seeds; Δ: ratio to base, such as ×1.050 for 5 % more."
             )
     marked = any(table.best(metric.name) is not None for metric in table.metrics)
-    if table.is_measured_elsewhere:
-        yield from ["* best."] if marked else []
-    else:
+    if not table.is_measured_elsewhere:
         yield "* best; blank: as base." if marked else "Blank: as base."
+    elif marked:
+        yield "* best."
     if len(table.corpora) > len(table.vocabularies):
         corpora = ", ".join(table.corpora)
         yield f"WARNING: these results mix corpora {corpora}: they cannot be compared."
@@ -112,16 +115,15 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
 def _signature(table: Table, metric: Metric) -> str:
     signature = "; ".join(table.signatures[metric.name]) or "(nothing scored yet)"
     if table.study.task.scores_items(metric):
-        scorer = f"{metric.scorer} " if metric.scorer else ""
-        signature = f"test={table.study.data.test}, {scorer}{signature}"
+        by = f"{metric.scorer} {signature}".lstrip()
+        signature = f"test={table.study.data.test}, {by}"
     return f"{metric.title}: {signature}."
 
 
 def _parts(table: Table, metric: Metric) -> Iterator[str]:
     """Yield the range over the rows of each part of the scores, as far as the results have it."""
     for part in metric.parts:
-        means = [row.part(metric, part).mean for row in table.rows]
-        known = sorted(number(mean, 3) for mean in means if mean is not None)
-        if known:
-            span = " to ".join(dict.fromkeys((known[0], known[-1])))
+        texts = {number(row.part(metric, part).mean, 3) for row in table.rows} - {""}
+        if texts:
+            span = " to ".join(dict.fromkeys((min(texts), max(texts))))
             yield f"{part.name.replace('_', ' ').capitalize()}: {span} ({part.meaning})."
