@@ -12,6 +12,7 @@ SMALLEST = {
     "gpu": "--device cpu --only train --seconds 0.1 --sizes XS --tokens 256 --vocab 200 --precision fp32"
     " --new-shapes 1",
     "grid": "--runs 10",
+    "kernels": "--sizes XS --pairs 1 --only dropout_add",
     "mixers": "--size XS --length 8 --tokens 16 --rounds 1",
     "mutation": "training/schedule --sample 1",
     "nanogpt_loop": "{text}/train.en --steps 1",
