@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_251
+LINES = 52_252
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

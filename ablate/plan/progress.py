@@ -91,7 +91,7 @@ class StudyProgress:
 
     @property
     def main(self) -> Metric:
-        """The metric of the verdicts."""
+        """The first metric of the table, shown beside PPL."""
         return self.study.task.metrics[self.study.metrics[0]]
 
     @property

@@ -270,3 +270,14 @@ def test_a_comparison_at_a_common_step_warns_once_that_rankings_can_flip(study):
     ended = [replace(row, against_base=at_the_end) for row in all_rows(study)]
     assert DECAY_WARNING not in shown(standing(study, ended))
     assert DECAY_WARNING not in shown(standing(study, all_rows(study)))
+
+
+def test_base_is_counted_over_its_further_seeds(tmp_path):
+    study = study_from(tmp_path, MANY.replace("[1, 2, 3]", "{rows: 2, base: 4}"))
+    rows = []
+    for row in study.rows[:2]:
+        seeds = study.seeds_of(row)
+        rows.append(RowProgress(row, dict.fromkeys(seeds, "pending"), Scores(), Scores(), {}))
+    view = standing(study, rows)
+    assert line_of(view, "base").split()[0] == "0/4"
+    assert line_of(view, "D dropout=0.01").split()[0] == "0/2"
