@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_252
+LINES = 52_247
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -189,19 +189,18 @@ class _Search:
         """
         states = self.model.step(self.tokens[:, :, -1], self.cache)
         at_once = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])  # sentences
-        starts = range(0, len(states), at_once)
-        allowed = None if self.constraint is None else self.constraint.allowed().to(states.device)
-        pieces = zip(states.split(at_once), self.scores.split(at_once), starts, strict=True)
-        parts_best = [
-            self._best(
-                part,
-                scores,
-                [limit == position for limit in self.limits[start : start + at_once]],
-                None if allowed is None else allowed[start : start + at_once],
-            )
-            for part, scores, start in pieces
-        ]
-        scores, origins, tokens = (torch.cat(each) for each in zip(*parts_best, strict=True))
+        allowed = None
+        if self.constraint is not None:
+            allowed = self.constraint.allowed().to(states.device)
+        best: list[tuple[Tensor, Tensor, Tensor]] = []
+        for start in range(0, len(states), at_once):
+            rows = slice(start, start + at_once)
+            at_limit = [limit == position for limit in self.limits[rows]]
+            may_follow = None
+            if allowed is not None:
+                may_follow = allowed[rows]
+            best.append(self._best(states[rows], self.scores[rows], at_limit, may_follow))
+        scores, origins, tokens = map(torch.cat, zip(*best, strict=True))
         return scores, origins, tokens
 
     def _best(
@@ -224,9 +223,7 @@ class _Search:
         if allowed is not None and self.constraint is not None:
             log_probs = self.constraint.restrict(log_probs, allowed)
         if any(at_limit):
-            rows = torch.tensor(
-                [row for row, ends in enumerate(at_limit) if ends], device=logits.device
-            )
+            rows = torch.tensor(at_limit).nonzero()[:, 0].to(logits.device)  # found on the host
             end = log_probs[rows, :, EOS]
             log_probs[rows] = IMPOSSIBLE
             log_probs[rows, :, EOS] = end
@@ -255,13 +252,11 @@ class _Search:
 
     def results(self) -> list[Hypothesis]:
         """The best hypothesis of every sentence."""
-        found = zip(
-            self.best_tokens.tolist(),
-            self.best_lengths.tolist(),
-            self.best_scores.tolist(),
-            strict=True,
-        )
-        return [Hypothesis(tokens[:length], score) for tokens, length, score in found]
+        tokens, scores = self.best_tokens.tolist(), self.best_scores.tolist()
+        hypotheses = []
+        for i, length in enumerate(self.best_lengths.tolist()):
+            hypotheses.append(Hypothesis(tokens[i][:length], scores[i]))
+        return hypotheses
 
     def _keep_best(self, scores: Tensor, origins: Tensor, tokens: Tensor) -> None:
         """Keep the best K candidates that do not end."""
@@ -280,11 +275,10 @@ class _Search:
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:
             done |= self.finished >= self.K
-        rows = [
-            row
-            for row, ended in enumerate(done.tolist())
-            if not ended and self.limits[row] > position
-        ]
+        rows = []
+        for row, is_done in enumerate(done.tolist()):
+            if not is_done and self.limits[row] > position:
+                rows.append(row)
         dropping = len(rows) < len(self.limits)
         if not dropping and self.K == 1:  # the order is unchanged
             return

@@ -37,16 +37,19 @@ class FilledText:
 
 def encode_masked(tokenizer: Tokenizer, text: str) -> list[int]:
     """Token ids of a text in which `<mask>` is one masked token."""
-    first, *others = tokenizer.encode(text.split(MASK_TEXT))
-    return first + [id for part in others for id in (MASK, *part)]
+    ids, *others = tokenizer.encode(text.split(MASK_TEXT))
+    for part in others:
+        ids = [*ids, MASK, *part]
+    return ids
 
 
 def masked_pieces(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """The piece of each id, `<mask>` for a masked token."""
-    return [
-        MASK_TEXT if id == MASK else piece
-        for id, piece in zip(ids, tokenizer.pieces(list(ids)), strict=True)
-    ]
+    pieces = tokenizer.pieces(list(ids))
+    for place, id in enumerate(ids):
+        if id == MASK:
+            pieces[place] = MASK_TEXT
+    return pieces
 
 
 @torch.no_grad()
@@ -67,13 +70,9 @@ def fill_masks(
     logits = model.logits(model.read(tokens)[0, tokens[0] == MASK]).double().cpu()  # (masks, V)
     logits[:, list(NEVER)] = -torch.inf
     values, indices = logits.softmax(-1).topk(min(top, logits.shape[1] - len(NEVER)))
-    masks = tuple(
-        tuple(
-            Prediction(id, piece, value)
-            for id, piece, value in zip(row, tokenizer.pieces(row), some, strict=True)
-        )
-        for row, some in zip(indices.tolist(), values.tolist(), strict=True)
-    )
-    best = iter(candidates[0].id for candidates in masks)
-    (text,) = tokenizer.decode([[next(best) if id == MASK else id for id in ids]])
-    return FilledText(text, masks)
+    masks = []
+    for row, probabilities in zip(indices.tolist(), values.tolist(), strict=True):
+        masks.append(tuple(map(Prediction, row, tokenizer.pieces(row), probabilities)))
+    tokens[tokens == MASK] = indices[:, 0].to(tokens.device)
+    (text,) = tokenizer.decode(tokens.tolist())
+    return FilledText(text, tuple(masks))

@@ -85,30 +85,31 @@ def _translate_batch(
     sentences.
     """
     source = pad([[*sentence, EOS] for sentence in sentences])
-    limits = [
-        min(len(sentence) + decoding.max_extra_length, _max_target_length(model, len(sentence)))
-        for sentence in sentences
-    ]
+    limits = []
+    for sentence in sentences:
+        longest = _max_target_length(model, len(sentence))
+        limits.append(min(len(sentence) + decoding.max_extra_length, longest))
+    constraint = None
     try:
-        constraint = None if constrain is None else constrain(sentences, limits)
+        if constrain is not None:
+            constraint = constrain(sentences, limits)
         rules = decoding.beam, decoding.alpha, decoding.early_stopping, constraint
         # Limits stay on the host, where the search reads them at every step.
         limits_on_host, form = torch.tensor(limits), decoding.length_penalty
-        found = beam_search(model, source.to(device), limits_on_host, *rules, penalty=form)
+        hypotheses = beam_search(model, source.to(device), limits_on_host, *rules, penalty=form)
     except (RuntimeError, MemoryError) as error:
         if len(sentences) == 1 or not is_out_of_memory(error):
             raise
         return None
-    return [hypothesis.tokens for hypothesis in found]
+    return [hypothesis.tokens for hypothesis in hypotheses]
 
 
 def _max_target_length(model: Transformer, source: int) -> int:
     """Largest number of target tokens for which the model has positions, given the source
     length.
     """
-    return model.config.max_positions - model.config.positions_needed(
-        source if not model.config.has_encoder else 0, 0
-    )
+    before = 0 if model.config.has_encoder else source
+    return model.config.max_positions - model.config.positions_needed(before, 0)
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:

@@ -52,21 +52,18 @@ class TreeVocabulary:
         """
         self.copies_words = copies_words
         self.pieces = tokenizer.pieces(list(range(tokenizer.vocab_size)))
-        symbols = {
-            piece.removeprefix(SPACE): id
-            for id, piece in enumerate(self.pieces)
-            if piece[:1] == SPACE
-        }
-        self.word_symbols = (
-            {id for symbol, id in symbols.items() if is_word_symbol(symbol)}
-            if not copies_words
-            else set()
-        )
-        self.closing_of = {
-            id: symbols[f"){symbol[1:]}"]
-            for symbol, id in symbols.items()
-            if symbol[:1] == "(" and f"){symbol[1:]}" in symbols
-        }
+        symbols = {}
+        for id, piece in enumerate(self.pieces):
+            if piece.startswith(SPACE):
+                symbols[piece.removeprefix(SPACE)] = id
+        self.word_symbols: set[int] = set()
+        self.closing_of: dict[int, int] = {}
+        for symbol, id in symbols.items():
+            closing = f"){symbol[1:]}"
+            if symbol.startswith("(") and closing in symbols:
+                self.closing_of[id] = symbols[closing]
+            elif is_word_symbol(symbol) and not copies_words:
+                self.word_symbols.add(id)
         self.brackets = {*self.closing_of, *self.closing_of.values()}
         self.copied = torch.zeros(
             len(self.pieces), dtype=torch.bool
@@ -113,11 +110,10 @@ class TreeConstraint:
 
     def allowed(self) -> Tensor:
         """A mask of the tokens that may follow (B, K, V), true where they may."""
-        rows = zip(self.states, self.words, self.left, strict=True)
-        masks = (
-            [self._allowed(state, words, left) for state in states] for states, words, left in rows
-        )
-        return torch.stack([torch.stack(each) for each in masks])
+        masks = []
+        for states, words, left in zip(self.states, self.words, self.left, strict=True):
+            masks.append(torch.stack([self._allowed(state, words, left) for state in states]))
+        return torch.stack(masks)
 
     def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
         """Log-probabilities of tokens (B, K, V) that may follow; -inf for the others.
@@ -147,9 +143,12 @@ class TreeConstraint:
             and left >= missing + len(state.closing) + 2
             and len(state.closing) < MAX_DEPTH
         )
-        end = state.closing[-1] if state.closing else EOS
-        may_end = not state.after_opening if state.closing else missing == 0
-        return self._mask(word, opens, end if may_end else _NONE)
+        end = _NONE
+        if state.closing and not state.after_opening:
+            end = state.closing[-1]
+        elif not state.closing and missing == 0:
+            end = EOS
+        return self._mask(word, opens, end)
 
     def _mask(self, word: int | None, opens: bool, end: int) -> Tensor:
         """The mask of a token of a word (None: the symbol of any word), all opening brackets, and
@@ -157,9 +156,15 @@ class TreeConstraint:
         """
         key = word, opens, end
         if key not in self._masks:
-            tokens = {*(self.vocabulary.word_symbols if word is None else (word,)), end} - {_NONE}
+            tokens = {end}
+            if word is None:
+                tokens |= self.vocabulary.word_symbols
+            else:
+                tokens.add(word)
+            if opens:
+                tokens.update(self.vocabulary.closing_of)
             mask = torch.zeros(len(self.vocabulary.pieces), dtype=torch.bool)
-            mask[[*tokens, *(self.vocabulary.closing_of if opens else ())]] = True
+            mask[list(tokens - {_NONE})] = True
             self._masks[key] = mask
         return self._masks[key]
 
@@ -170,12 +175,10 @@ class TreeConstraint:
             origins: index of the hypothesis that each one continues (B, K).
             tokens: the token that it adds (B, K).
         """
-        pairs = zip(self.states, origins.tolist(), tokens.tolist(), strict=True)
-        self.states = [
-            [self._after(states[origin], token) for origin, token in zip(row, added, strict=True)]
-            for states, row, added in pairs
-        ]
-        self.left = [left - 1 for left in self.left]
+        pairs = torch.stack([origins, tokens], dim=-1).tolist()
+        for sentence, states in enumerate(self.states):
+            self.states[sentence] = [self._after(states[i], token) for i, token in pairs[sentence]]
+            self.left[sentence] -= 1
 
     def _after(self, state: _State, token: int) -> _State:
         if token in self.vocabulary.closing_of:
@@ -188,8 +191,6 @@ class TreeConstraint:
 
     def keep(self, rows: Sequence[int]) -> None:
         """Keep the sentences of these rows."""
-        self.states, self.words = (
-            [self.states[row] for row in rows],
-            [self.words[row] for row in rows],
-        )
+        self.states = [self.states[row] for row in rows]
+        self.words = [self.words[row] for row in rows]
         self.left = [self.left[row] for row in rows]

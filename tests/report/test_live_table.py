@@ -279,5 +279,5 @@ def test_base_is_counted_over_its_further_seeds(tmp_path):
         seeds = study.seeds_of(row)
         rows.append(RowProgress(row, dict.fromkeys(seeds, "pending"), Scores(), Scores(), {}))
     view = standing(study, rows)
-    assert line_of(view, "base").split()[0] == "0/4"
-    assert line_of(view, "D dropout=0.01").split()[0] == "0/2"
+    assert words(line_of(view, "base"))[0] == "0/4"
+    assert words(line_of(view, "D dropout=0.01"))[0] == "0/2"
