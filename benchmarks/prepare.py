@@ -7,7 +7,7 @@ DIR contains train.en and train.de (or .gz). Its pairs are repeated as often as 
 second repetition on, one word per side is changed, so that sentences differ and the number of
 distinct words grows. Each measurement is a separate process; its peak memory is the resident set of
 the process and its children, sampled 20 times a second. Phases begin at the log lines of the
-preparation. The first batch is the median of five processes in a worker's environment.
+preparation. The first batch is the median of several processes in a worker's environment.
 """
 
 from __future__ import annotations
@@ -176,14 +176,16 @@ def in_a_process(work: str, *given: object) -> dict[str, float]:
     return {**found, f"{work}_mb": peak / 2**20}
 
 
-def measure(text: Path, scratch: Path, pairs: int, vocab_size: int, threads: int) -> None:
+def measure(
+    text: Path, scratch: Path, pairs: int, vocab_size: int, threads: int, rounds: int
+) -> None:
     with tempfile.TemporaryDirectory(dir=scratch) as name:
         folder = Path(name) / "corpus"
         write(folder, text, pairs)
         found = in_a_process("ours", folder, vocab_size)
         found |= in_a_process("sentencepiece", folder, threads)
         first = statistics.median(
-            in_a_process("first_batch", folder)["first_batch"] for _ in range(5)
+            in_a_process("first_batch", folder)["first_batch"] for _ in range(rounds)
         )
     rate, theirs = pairs / found["encoding"], pairs / found["sentencepiece"]
     print(
@@ -203,13 +205,14 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, nargs="+", default=[100_000, 250_000, 1_000_000])
     parser.add_argument("--vocab-size", type=int, default=8000)
     parser.add_argument("--threads", type=int, default=2, help="of SentencePiece's own encoder")
+    parser.add_argument("--rounds", type=int, default=5, help="of the first batch")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))
     given = parser.parse_args()
     print("| pairs | seconds | hashing | reading | learning | encoding | peak MB | encoded pairs/s "
           "| SentencePiece's | ratio | again s | first batch s |")  # fmt: skip
     print("|" + " ---: |" * 12)
     for pairs in given.pairs:
-        measure(given.text, given.scratch, pairs, given.vocab_size, given.threads)
+        measure(given.text, given.scratch, pairs, given.vocab_size, given.threads, given.rounds)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Compare set-ups of workers on this machine: settings of the allocator, threads or processes.
 
-    python benchmarks/workers.py [--size XS|S] [--rounds 3] [--seconds 12]
+    python benchmarks/workers.py [--size XS|S] [--rounds 3] [--seconds 12] [--only WORD]
 
 Every arrangement trains on the same synthetic batches (Multi30k's lengths, V = 8000) for the same
 time, one after another in every round. Reported is the median over rounds of target tokens per
@@ -116,6 +116,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="XS")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=12.0, help="of one measurement")
+    parser.add_argument("--only", default="", help="set-ups whose name has this word")
     parser.add_argument("--worker", nargs=2, metavar=("PRECISION", "THREADS"))
     arguments = parser.parse_args()
     if arguments.worker:
@@ -123,7 +124,7 @@ def main() -> None:
         print(json.dumps(train(arguments.size, precision, int(threads), arguments.seconds)))
         return
     cores = len(os.sched_getaffinity(0))
-    contenders = arrangements(cores)
+    contenders = [a for a in arrangements(cores) if arguments.only in a.name]
     found: dict[str, list[float]] = {a.name: [] for a in contenders}
     for _ in range(arguments.rounds):
         for arrangement in contenders:

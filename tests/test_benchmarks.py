@@ -9,8 +9,6 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SMALLEST = {
-    "gpu": "--device cpu --only train --seconds 0.1 --sizes XS --tokens 256 --vocab 200 --precision fp32"
-    " --new-shapes 1",
     "grid": "--runs 10",
     "kernels": "--sizes XS --pairs 1 --only dropout_add",
     "mixers": "--size XS --length 8 --tokens 16 --rounds 1",
@@ -18,13 +16,13 @@ SMALLEST = {
     "nanogpt_loop": "{text}/train.en --steps 1",
     "ours": "curve XS fp32 --steps 1",
     "parametrization": "--steps 1",
-    "prepare": "--text {text} --pairs 3000 --vocab-size 120",
+    "prepare": "--text {text} --pairs 3000 --vocab-size 120 --rounds 1",
     "pruning": "--draws 20",
     "spreads": "state",
     "speed": "--work start --sizes XS --rounds 1",
     "streams": "--nights 3",
     "verdicts": "--draws 10 --only base",
-    "workers": "--rounds 1 --seconds 0.1",
+    "workers": "--rounds 1 --seconds 0.1 --only bf16",
 }
 
 
@@ -40,7 +38,8 @@ def text(tmp_path_factory):
 
 def test_every_benchmark_has_a_smallest_size():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
-    assert scripts - {"pilots"} == set(SMALLEST)  # in tests/launch/test_pilots_benchmark.py
+    with_tests_of_their_own = {"gpu", "pilots"}  # in tests/gpu and tests/launch
+    assert scripts - with_tests_of_their_own == set(SMALLEST)
 
 
 @pytest.mark.slow

@@ -63,9 +63,8 @@ def test_a_study_runs_in_a_folder_with_modules_of_any_name(hostile, path, names)
         (hostile / f"{name}.py").unlink()
     if path != "{}":
         shutil.rmtree(hostile / "ablate")
-    study = write_study(
-        hostile, TINY.partition("seeds:")[0].replace("train_steps: 30", "train_steps: 2")
-    )
+    short = "train_steps: 2\n  beam: 1\n  max_extra_length: 1"
+    study = write_study(hostile, TINY.partition("seeds:")[0].replace("train_steps: 30", short))
     done = start([script(hostile), "run", study, "--results", "results"], hostile, path)
     assert done.returncode == 0, done.stderr
     assert "PPL" in done.stdout

@@ -42,11 +42,15 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def calm(tmp_path_factory):
+def calm(once):
     """The tiny study, trained without interruption."""
-    folder = tmp_path_factory.mktemp("calm")
-    file, root = write_study(folder), folder / "results"
-    return Trained(file, root, ablate("run", file, "--results", root).stdout)
+
+    def train(folder):
+        done = ablate("run", write_study(folder), "--results", folder / "results")
+        (folder / "said").write_text(done.stdout)
+
+    folder = once("calm", train)
+    return Trained(folder / "tiny.yaml", folder / "results", (folder / "said").read_text())
 
 
 @pytest.fixture

@@ -14,52 +14,71 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_study
 
 
-def disturbed(study: Path, results: Path, kills: int, seed: int, longest: float) -> list[str]:
-    """Run the study, killing launcher or workers `kills` times, up to `longest` seconds apart;
-    returns the kills.
+def launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
+    """Begin to run a study."""
+    return subprocess.Popen(command("run", study, "--results", results), stdout=subprocess.DEVNULL)
+
+
+def disturbed(
+    study: Path, results: Path, kills: int, seed: int, pause: tuple[float, float], launch: Any
+) -> list[str]:
+    """Run the study, killing launcher or workers `kills` times, some seconds apart; returns the
+    kills.
     """
     draw = random.Random(seed)
     done: list[str] = []
-    process = _launch(study, results)
+    process = launch(study, results)
     while sum(what.endswith("killed") for what in done) < kills:
-        time.sleep(draw.uniform(0.5, longest))
+        time.sleep(draw.uniform(*pause))
         workers = alive_in(results)
         if process.poll() is not None:
             # It finished first: remove a result, so that the next launch has work.
             draw.choice(sorted(results.glob("runs/*/result.json"))).unlink()
             done.append("result removed")
-            process = _launch(study, results)
+            process.communicate()
+            process = launch(study, results)
         elif workers and draw.random() < 0.5:
             with suppress(ProcessLookupError):
                 os.kill(draw.choice(workers), signal.SIGKILL)
             done.append("worker killed")
         else:
             process.kill()
-            process.wait()
+            process.communicate()
             done.append("launcher killed")
-            process = _launch(study, results)
+            process = launch(study, results)
     process.kill()
-    process.wait()
+    process.communicate()
     return done
 
 
-def _launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(command("run", study, "--results", results), stdout=subprocess.DEVNULL)
-
-
 def compare(
-    kills: int, seed: int, folder: Path, longest: float = 10.0, undisturbed: Path | None = None
+    kills: int,
+    seed: int,
+    folder: Path,
+    pause: tuple[float, float] = (0.5, 10.0),
+    undisturbed: Path | None = None,
+    launch: Any = launch,
 ) -> tuple[list[str], list[str]]:
-    """(kills, differing files); `undisturbed`: existing results to compare with."""
+    """(kills, differing files).
+
+    Args:
+        kills: how many.
+        seed: of their kinds and moments.
+        folder: for the study and its results.
+        pause: the fewest and the most seconds between two kills.
+        undisturbed: existing results to compare with.
+        launch: begins to run a study; returns its process.
+    """
     study = write_study(folder)
     if undisturbed is None:
         undisturbed = folder / "calm"
         ablate("run", study, "--results", undisturbed)
-    done = disturbed(study, folder / "rough", kills, seed, longest)
+    done = disturbed(study, folder / "rough", kills, seed, pause, launch)
     ablate("run", study, "--results", folder / "rough")
     calm, rough = outcome(undisturbed), outcome(folder / "rough")
     return done, sorted(name for name in {*calm, *rough} if calm.get(name) != rough.get(name))

@@ -51,7 +51,9 @@ def statuses(trained):
 def test_a_failed_run_is_listed_and_runs_again_only_with_retry_failed(copy, calm, monkeypatch):
     run = copy.folder(LABEL)
     take_back(run)
-    with files_of_at_most(20_000):  # bytes: less than the optimizer state, more than any record
+    with files_of_at_most(20_000), monkeypatch.context() as patch:
+        # bytes: less than the optimizer state, more than any record
+        patch.setattr("ablate.launch.local.subprocess", subprocess)  # a forked one has no limit
         failed = copy.run()
     assert failed.code == 1
     assert "failed   A h=1 seed 1" in failed.out

@@ -16,6 +16,7 @@ import pytest
 from tests.end_to_end.conftest import Trained
 from tests.end_to_end.kills import compare
 from tests.end_to_end.studies import alive_in, command, outcome
+from tests.forked import Forked
 
 PART = ("--rows", "base", "--seeds", "1", "--jobs", "2")  # one run on one core, as in `calm`
 PATIENCE = 60  # seconds; on a busy machine, work of one second may take this long
@@ -169,8 +170,9 @@ def test_interrupted_runs_give_the_results_of_uninterrupted_ones(history, calm):
 
 
 def test_two_concurrent_launchers_train_every_run_once(fresh, calm):
-    launchers = [launch(fresh) for _ in range(2)]
-    said = [launcher.communicate(timeout=4 * PATIENCE)[0] for launcher in launchers]
+    words = ("run", fresh.file, "--results", fresh.root, *PART)
+    launchers = [Forked("ablate.cli", *words) for _ in range(2)]
+    said = [launcher.communicate()[0] for launcher in launchers]
     assert [launcher.returncode for launcher in launchers] == [0, 0]
     tables = [text[text.index("   PPL") :] for text in said]
     assert tables[0] == tables[1]
@@ -182,6 +184,13 @@ def test_two_concurrent_launchers_train_every_run_once(fresh, calm):
 
 
 def test_random_kills_do_not_change_the_results(calm, tmp_path):
-    done, differing = compare(kills=10, seed=1, folder=tmp_path, longest=3.0, undisturbed=calm.root)
+    done, differing = compare(
+        kills=10,
+        seed=1,
+        folder=tmp_path,
+        pause=(0.2, 1.0),
+        undisturbed=calm.root,
+        launch=lambda study, root: Forked("ablate.cli", "run", study, "--results", root),
+    )
     assert sum(what.endswith("killed") for what in done) == 10
     assert differing == []

@@ -37,14 +37,17 @@ class Trained:
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory):
+def runs(once):
     """The study's runs by their architecture."""
-    folder = tmp_path_factory.mktemp("exported")
-    file, root = folder / "study.yaml", folder / "results"
-    file.write_text(STUDY)
-    assert inside("run", file, "--results", root, "--device", "cpu").code == 0
-    found = {}
-    for run in read_study(file).runs():
+
+    def train(folder):
+        (folder / "study.yaml").write_text(STUDY)
+        words = ("--results", folder / "results", "--device", "cpu")
+        assert inside("run", folder / "study.yaml", *words).code == 0
+
+    folder = once("exported", train)
+    root, found = folder / "results", {}
+    for run in read_study(folder / "study.yaml").runs():
         opened = load_run(Results(root).run(run.id), Results(root))
         text = opened.corpus.text("test", "source")[:SENTENCES]
         found[run.config.architecture] = Trained(

@@ -27,7 +27,7 @@ from ablate.run.job import Job, RunRequest
 from ablate.run.worker import execute_if_free
 from ablate.store import Results, RunFolder, lease
 from ablate.training import trainer
-from tests.data.small import SETTINGS, Files
+from tests.data.small import PAIRS, SETTINGS, Files
 from tests.faults.inject import Disk, Fault, install
 from tests.records import a_provenance, a_run
 from tests.report.fakes import Fake, study_from
@@ -39,7 +39,7 @@ ROW = {
     "train_steps": STEPS, "batch_tokens": 200, "warmup_steps": 5, "eval_every": 5, "checkpoint_every": 4,
     "beam": 1, "max_extra_length": 2, "average_checkpoints": 2,
 }  # fmt: skip
-FITTING = 64  # tokens of a micro-batch; a step has several
+FITTING = 100  # tokens of a micro-batch; a step has two or three
 FAILED = 3
 TERM = 1.0  # seconds; the lease's term where a test waits for its end
 
@@ -83,7 +83,8 @@ class Small:
         provenance = a_provenance(threads=1)
         execution.provenance = lambda *of: provenance  # the real one calls git, which is slow
         self.count = 0
-        self.files = Files(self.folder / "text", self.folder / "corpora").write()
+        few = {split: PAIRS[split][:6] for split in ("dev", "test")}
+        self.files = Files(self.folder / "text", self.folder / "corpora").write(**few)
         self.corpus = self.files.prepare()
         self.config = resolve_row(ROW)
         self.calm = self.lay_out()

@@ -25,7 +25,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -236,9 +236,15 @@ def _call(*words: object, stdin: bytes = b"") -> Done:
 
 
 class Sweep:
-    """A finished study, trained by a pilot, of which every case damages a copy."""
+    """A finished study, trained by a pilot, of which every case damages a copy.
 
-    def __init__(self, folder: Path, task: str = "translation") -> None:
+    Args:
+        folder: for the study and its copies.
+        task: of the study.
+        verbs: only these; all of the task if there are none.
+    """
+
+    def __init__(self, folder: Path, task: str = "translation", verbs: Sequence[str] = ()) -> None:
         self.folder, self.task = folder, task
         self.whole = folder / "whole"
         self.whole.mkdir(parents=True)
@@ -253,12 +259,13 @@ class Sweep:
             assert done.code == 0, done.err
         plan = json.loads(self._call(self.whole, "plan", "--format", "json").out)
         self.run: str = plan["rows"][0]["runs"][0]["id"]  # of base
-        self.verbs = self._verbs()
-        self.expected = {
-            verb: self._outcome(self.whole, verb) for verb in self.verbs if verb not in CHANGING
-        }
-        for verb in CHANGING[1:]:
-            self.expected[verb] = self._outcome(self._copy(), verb)
+        self.words = self._words()
+        self.verbs = [verb for verb in self.words if verb in (verbs or self.words)]
+        self.expected = {}
+        for verb in self.words:
+            if verb != RUN and verb in ("table csv", *self.verbs):
+                folder = self._copy() if verb in CHANGING else self.whole
+                self.expected[verb] = self._outcome(folder, verb)
         # A command that refuses the undamaged study would show nothing about damages.
         assert {verb: done.err for verb, done in self.expected.items() if done.code} == {}
 
@@ -346,7 +353,8 @@ class Sweep:
             return "said" if done.code == 0 else f"refused ({done.code})"
         return f"refused ({done.code})" if done.code and done.err else SILENT
 
-    def _verbs(self) -> dict[str, tuple[str, ...]]:
+    def _words(self) -> dict[str, tuple[str, ...]]:
+        """The words of each verb's command."""
         return {
             "plan": ("plan",),
             "status": ("status",),
@@ -364,7 +372,7 @@ class Sweep:
         }
 
     def _outcome(self, folder: Path, verb: str) -> Done:
-        words = self.verbs[verb]
+        words = self.words[verb]
         root, out = folder / "results", folder / "out"
         shutil.rmtree(out, ignore_errors=True)
         if verb in OF_RUN[self.task]:
@@ -400,27 +408,21 @@ class Sweep:
         return _call(*verb.split(), folder / "sweep.yaml", *words, "--results", folder / "results")
 
 
-def sweep(
-    cases: Sweep, quick: bool = False, texts: tuple[str, ...] = (), only: tuple[str, ...] = ()
-) -> Iterator[Outcome]:
+def sweep(cases: Sweep, quick: bool = False, texts: Sequence[str] = ()) -> Iterator[Outcome]:
     """Yield every outcome.
 
     Args:
         cases: the finished study.
         quick: a fixed part of the sweep.
         texts: only files whose path has one of them.
-        only: only these verbs.
     """
     wanted = texts or (QUICK_FILES if quick else ("",))
-    verbs = [
-        verb for verb in cases.verbs if verb in (only or (QUICK_VERBS if quick else cases.verbs))
-    ]
     for file in cases.files():
         if any(text in str(file) for text in wanted):
             for damage in QUICK_DAMAGES if quick else DAMAGES:
                 if any(file.match(place) and damage == state for place, state in STATES):
                     continue
-                yield from cases.damaged(file, damage, verbs)
+                yield from cases.damaged(file, damage, cases.verbs)
 
 
 def main() -> int:
@@ -434,13 +436,10 @@ def main() -> int:
     parser.add_argument("--verbs", nargs="+", default=[], help="only these verbs")
     arguments = parser.parse_args()
     counts: Counter[str] = Counter()
+    verbs = arguments.verbs or (QUICK_VERBS if arguments.quick else ())
     with tempfile.TemporaryDirectory() as folder:
-        for one in sweep(
-            Sweep(Path(folder), arguments.task),
-            arguments.quick,
-            tuple(arguments.files),
-            tuple(arguments.verbs),
-        ):
+        cases = Sweep(Path(folder), arguments.task, verbs)
+        for one in sweep(cases, arguments.quick, arguments.files):
             counts[one.outcome.partition(":")[0]] += 1
             print(" | ".join(one), flush=True)
     print()

@@ -20,7 +20,7 @@ from tests.faults.sweep import (
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory):
-    return Sweep(tmp_path_factory.mktemp("sweep"))
+    return Sweep(tmp_path_factory.mktemp("sweep"), verbs=QUICK_VERBS)
 
 
 def test_no_damaged_file_is_silently_wrong_or_takes_the_whole_study(cases):

@@ -27,6 +27,7 @@ from ablate.store import Results, if_readable
 from ablate.store.checkpoints import newest
 from ablate.store.jobs import Resources
 from ablate.study import Selection, read_study
+from tests.forked import SERVER
 
 STUDY = """\
 study: dummy
@@ -46,7 +47,6 @@ rows:
   A: {each: {h: [1]}}
   decoding: {set: {beam: 1}}
 """
-SPAWN = multiprocessing.get_context("spawn")
 
 
 def run_job(line: str, outcomes: "multiprocessing.Queue[str]") -> None:
@@ -60,14 +60,14 @@ class ProcessExecutor:
     """A process for each job, and one queue for all outcomes."""
 
     def __init__(self, slots):
-        self._slots, self._outcomes = slots, SPAWN.Queue()
+        self._slots, self._outcomes = slots, SERVER.Queue()
         self._processes = {}
 
     def slots(self):
         return self._slots
 
     def submit(self, job, slot):
-        process = SPAWN.Process(target=run_job, args=(job.to_line(), self._outcomes))
+        process = SERVER.Process(target=run_job, args=(job.to_line(), self._outcomes))
         process.start()
         self._processes[job.run.id] = process
 
@@ -167,7 +167,9 @@ def test_a_failure_in_another_executor_is_recorded_and_the_other_runs_end(tmp_pa
 
 def test_cancelling_another_executor_saves_and_the_next_launch_gives_the_same_weights(tmp_path):
     path = tmp_path / "dummy.yaml"
-    path.write_text(STUDY.replace("train_steps: 20", "train_steps: 200"))
+    path.write_text(
+        STUDY.replace("train_steps: 20", "train_steps: 200").replace("every: 10", "every: 100")
+    )
     study, whole, cut = (
         read_study(path, Selection(rows=("A",), seeds="1")),
         Results(tmp_path / "a"),

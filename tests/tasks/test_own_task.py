@@ -13,7 +13,9 @@ from ablate.errors import StoreError, StudyError
 from ablate.run.inference import load_run
 from ablate.store import Results
 from ablate.study import read_study
-from tests.end_to_end.studies import ablate
+from tests.cli.inside import inside
+from tests.end_to_end.conftest import Trained
+from tests.end_to_end.test_plugins import begun
 
 STUDY = """\
 study: colors
@@ -62,15 +64,15 @@ def folder(tmp_path_factory):
 @pytest.fixture(scope="module")
 def trained(folder):
     """The results root after `ablate run`."""
-    done = ablate("run", folder / "colors.yaml", "--results", folder / "results", "--device", "cpu")
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = inside("run", folder / "colors.yaml", "--results", folder / "results", "--device", "cpu")
+    assert done.code == 0, done.out + done.err
     return folder / "results"
 
 
 def table(folder, results):
-    done = ablate("table", folder / "colors.yaml", "--results", results, "--format", "json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    done = inside("table", folder / "colors.yaml", "--results", results, "--format", "json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
 
 
 def test_it_is_learned_and_scored_by_its_own_metric(folder, trained):
@@ -85,15 +87,12 @@ def test_it_is_learned_and_scored_by_its_own_metric(folder, trained):
 
 
 def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(folder, trained, tmp_path):
-    study, part = folder / "colors.yaml", tmp_path / "results"
-    assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
-    for run in (
-        part / "runs"
-    ).iterdir():  # as a kill between the second checkpoint and the end leaves it
-        (run / "result.json").unlink()
-        for path in run.glob("checkpoints/000000120*"):
-            path.unlink()
-    assert ablate("run", study, "--results", part, "--device", "cpu").returncode == 0
+    part = tmp_path / "results"
+    shutil.copytree(trained, part)
+    again = Trained(folder / "colors.yaml", part)
+    run = begun(again, steps=100)
+    assert again.run("--device", "cpu").code == 0
+    assert "resumed at step 100" in run.log.read_text()
     for name in ("checkpoints/*.weights.safetensors", "translations/*.txt", "metrics.jsonl"):
         files = {path.relative_to(part): path.read_bytes() for path in part.glob(f"runs/*/{name}")}
         assert files == {
@@ -103,11 +102,11 @@ def test_an_interrupted_run_of_it_resumes_to_the_same_bytes(folder, trained, tmp
 
 
 def test_its_samples_are_compared(folder, trained):
-    done = ablate(
+    done = inside(
         "compare", folder / "colors.yaml", "base", "A h=1", "--results", trained, "--format", "json"
     )
-    assert done.returncode == 0, done.stderr
-    assert all(item.keys() >= {"text", "label"} for item in json.loads(done.stdout)["sentences"])
+    assert done.code == 0, done.err
+    assert all(item.keys() >= {"text", "label"} for item in json.loads(done.out)["sentences"])
 
 
 def test_its_source_is_part_of_the_runs(folder, trained):
@@ -206,27 +205,25 @@ def test_an_incomplete_task_is_one_error_when_the_study_is_read(
 
 def test_it_is_not_exported(trained, tmp_path):
     run = next((trained / "runs").iterdir()).name
-    done = ablate(
-        "export", run, tmp_path / "exported", "--to", "huggingface", "--results", trained, check=2
-    )
+    done = inside("export", run, tmp_path / "there", "--to", "huggingface", "--results", trained)
+    assert done.code == 2
     assert (
         "has the task classification:Classification; only translation, language-model or masked-lm "
-        "is" in done.stderr
+        "is" in done.err
     )
-    assert "Traceback" not in done.stderr
 
 
 def test_new_texts_are_labeled_by_translate(folder, trained):
     study = folder / "colors.yaml"
-    texts = "the house is red today\n\nthe car is blue today\n"
-    done = ablate("translate", study, "base", "--results", trained, input=texts)
-    assert done.stdout == "red\n\nblue\n"
+    texts = b"the house is red today\n\nthe car is blue today\n"
+    done = inside("translate", study, "base", "--results", trained, stdin=texts)
+    assert done.out == "red\n\nblue\n"
 
 
 def test_its_attention_is_shown_with_its_own_fields(folder, trained):
     words = ("--sentence", "the door is green", "--format", "json")
-    done = ablate("attention", folder / "colors.yaml", "base", "--results", trained, *words)
-    shown = json.loads(done.stdout)
+    done = inside("attention", folder / "colors.yaml", "base", "--results", trained, *words)
+    shown = json.loads(done.out)
     assert "".join(shown["source"]).replace("▁", " ").startswith(" the door is green")
     assert "".join(shown["target"]).replace("▁", " ") == "<s> green"
 
@@ -249,9 +246,9 @@ def test_settings_of_its_data_may_be_lists(folder, tmp_path):
         )
     )
     study = tmp_path / "lists" / "colors.yaml"
-    done = ablate(
+    done = inside(
         "run", study, "--results", tmp_path / "r", "--rows", "base", "--set", "train_steps=2"
     )
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.err
     record = json.loads(next((tmp_path / "r" / "runs").glob("*/run.json")).read_text())
     assert record["data"]["labels_kept"] == ["red", "blue"]
