@@ -1,7 +1,7 @@
 """What each CPU kernel gains: the time of a training step without it over that of one with it.
 
     python benchmarks/kernels.py [--sizes XS S] [--precisions fp32 bf16] [--threads 1] [--pairs 15]
-                                 [--only NAME ...] [--ids FILE]
+                                 [--warm-up 10] [--only NAME ...] [--ids FILE]
 
 Two trainers take the same steps in turn, one of them with plain torch in the place of a kernel.
 Prints the median ratio over pairs of steps, above 1 where the kernel gains, and its quartiles. A
@@ -17,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,6 @@ from workload import TRAIN, row, split, trainer
 from ablate.data.corpus import Split
 from ablate.kernels import cpu_matmul, cross_entropy, dropout_add, linear, relu_feed_forward
 from ablate.launch.devices import allocator, worker_environment
-
-WARM_UP = 10  # steps of each trainer, because batches differ in their numbers of rows
 
 
 def plain_linears(x: Tensor, layers: Any) -> list[Tensor]:
@@ -90,9 +89,11 @@ def replaced(kernel: Any, plain: Any) -> Iterator[None]:
 
 
 def ratios(
-    pairs: int, new_trainer: Callable[[], Any], replacements: list[tuple[Any, Any]]
+    warm_up: int, pairs: int, new_trainer: Callable[[], Any], replacements: list[tuple[Any, Any]]
 ) -> list[float]:
-    """Seconds of a step without the kernel over those of the step with it, for each pair."""
+    """Seconds of a step without the kernel over those of the step with it, for each pair after the
+    first ones.
+    """
     with_kernel, without = new_trainer(), new_trainer()
 
     def step(trainer_: Any, step: int) -> float:
@@ -105,13 +106,13 @@ def ratios(
             return time.perf_counter() - began
 
     measured = []
-    for number in range(1, WARM_UP + pairs + 1):
+    for number in range(1, warm_up + pairs + 1):
         order = [with_kernel, without] if number % 2 else [without, with_kernel]
         seconds = {}
         for trainer_ in order:
             seconds[trainer_] = step(trainer_, number)
         measured.append(seconds[without] / seconds[with_kernel])
-    return measured[min(WARM_UP, pairs) :]
+    return measured[warm_up:]
 
 
 def main() -> None:
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--precisions", nargs="+", default=["fp32", "bf16"])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--pairs", type=int, default=15)
+    parser.add_argument("--warm-up", type=int, default=10, help="pairs, since batches differ")
     parser.add_argument("--only", nargs="+", choices=PLAIN, default=list(PLAIN), metavar="NAME")
     parser.add_argument("--ids", type=Path)
     a = parser.parse_args()
@@ -136,7 +138,8 @@ def main() -> None:
             print(f"\n{size}, {precision}, {a.threads} threads")
             config = row(size, precision)
             for name in a.only:
-                measured = ratios(a.pairs, lambda config=config: trainer(config, data), PLAIN[name])
+                new_trainer = partial(trainer, config, data)
+                measured = ratios(a.warm_up, a.pairs, new_trainer, PLAIN[name])
                 low, median, high = statistics.quantiles([*measured, *measured], n=4)
                 print(f"  {median:5.2f} ({low:.2f} to {high:.2f})  {name}", flush=True)
 

@@ -10,7 +10,7 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SMALLEST = {
     "grid": "--runs 10",
-    "kernels": "--sizes XS --pairs 1 --only dropout_add",
+    "kernels": "--sizes XS --precisions fp32 --pairs 1 --warm-up 0 --only dropout_add",
     "mixers": "--size XS --length 8 --tokens 16 --rounds 1",
     "mutation": "training/schedule --sample 1",
     "nanogpt_loop": "{text}/train.en --steps 1",
