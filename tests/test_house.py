@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_247
+LINES = 52_262
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -149,7 +149,7 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
             judgments = verdicts_of_rows(study, metric, of_base, of_family, family, judged)
             for row, verdict in zip(rows, judgments, strict=True):
                 is_open[row.label] |= not verdict.is_settled
-    return tuple(filter(is_open.__getitem__, is_open))
+    return tuple(label for label, is_undecided in is_open.items() if is_undecided)
 
 
 def verdicts_of_rows(

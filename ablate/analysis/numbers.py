@@ -257,4 +257,4 @@ def _score(values: Sequence[Number], items: list[str]) -> Measurement:
         items += by_item
     if by_item.keys() != set(items) or "" in by_item or resamples:
         raise ValueError(f"{name} needs the same items in every run, and nothing beside them")
-    return measure_mean(list(map(by_item.__getitem__, items)))
+    return measure_mean([by_item[item] for item in items])

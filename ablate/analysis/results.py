@@ -90,7 +90,8 @@ def measured_metrics(study: Study) -> tuple[Metric, ...]:
     """The metrics that a study's runs are measured in: the task's defaults, then those the study
     adds.
     """
-    named = map(study.task.metrics.__getitem__, (*study.task.default_metrics, *study.metrics))
+    names = (*study.task.default_metrics, *study.metrics)
+    named = [study.task.metrics[name] for name in names]
     return tuple(dict.fromkeys((*study.task.model_metrics, *named)))
 
 

@@ -181,12 +181,15 @@ def _seeds(
     if all(map(str.isdecimal, texts)):
         return list(map(int, texts)), notes
     number_of = dict(zip(dict.fromkeys(texts), itertools.count(1), strict=False))
-    return list(map(number_of.__getitem__, texts)), notes
+    return [number_of[text] for text in texts], notes
 
 
 def _first(columns: Collection[str], names: Sequence[str]) -> str:
     """The first of some columns that is there, else the first of all, whose cells are empty."""
-    return next(filter(columns.__contains__, names), names[0])
+    for name in names:
+        if name in columns:
+            return name
+    return names[0]
 
 
 @cache

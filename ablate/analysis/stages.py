@@ -68,7 +68,7 @@ class Stage(Step):
     def known(self) -> list[Run]:
         """The missing runs of this stage and of later ones, as far as they are known."""
         runs = {run.id: run for run in (*self.study.runs(), *self.part.runs())}
-        return list(map(runs.__getitem__, dict.fromkeys((*self.runs, *self.later))))
+        return [runs[id] for id in dict.fromkeys((*self.runs, *self.later))]
 
 
 @dataclass(frozen=True)

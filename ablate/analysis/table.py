@@ -256,7 +256,7 @@ class Table:
     @property
     def judged(self) -> tuple[Metric, ...]:
         """The metrics that verdicts are by."""
-        return tuple(map(self.study.task.metrics.__getitem__, self.study.judged))
+        return tuple(self.study.task.metrics[name] for name in self.study.judged)
 
     @property
     def compared(self) -> tuple[Metric, ...]:
@@ -446,7 +446,8 @@ def _overlaps(results: Results, corpora: Sequence[str]) -> Iterator[str]:
 def _cost(study: Study, row: Row, runs: Sequence[RunResult], results: Results) -> Cost:
     """The cost of a row from its finished runs."""
     seconds, rates, machines = dict[int, float](), dict[int, float](), set[str]()
-    made, lengths, flops = list[int](), None, None
+    made: list[int] = []
+    lengths, flops = None, None
     for run in runs:
         if run.result is None or run.decoding is None:
             continue

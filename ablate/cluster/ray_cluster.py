@@ -187,7 +187,9 @@ def start_driver(folder: JobFolder, python: str, pilots: int) -> str:
                 return str(process)
     os.waitpid(process, 0)
     lines = log.read_text(errors="replace").strip().splitlines()
-    raise UsageError([f"the driver has ended; see {log}", *lines][-1])
+    if not lines:
+        raise UsageError(f"the driver has ended; see {log}")
+    raise UsageError(lines[-1])
 
 
 # The driver

@@ -393,8 +393,10 @@ def _sbatch(*arguments: str) -> str:
 def max_array_size() -> int:
     """The most tasks that one array may have."""
     settings = slurm("scontrol", "show", "config").stdout
-    limits = re.findall(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
-    return max(1, int(next(iter(limits), 1000)))
+    limit = re.search(r"^MaxArraySize\s*=\s*(\d+)", settings, re.MULTILINE)
+    if limit is None:
+        return 1000
+    return max(1, int(limit[1]))
 
 
 def cancel(ids: Sequence[str], *options: str) -> str:

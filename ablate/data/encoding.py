@@ -99,7 +99,7 @@ class TextEncoder:
 def load_encoders(models: Sequence[Path]) -> list[TextEncoder]:
     """An encoder for each field's vocabulary file; fields that share a file share the encoder."""
     by_path = {path: TextEncoder(Tokenizer(path.read_bytes())) for path in set(models)}
-    return list(map(by_path.__getitem__, models))
+    return [by_path[path] for path in models]
 
 
 class EncoderPool:

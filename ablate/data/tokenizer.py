@@ -99,7 +99,7 @@ class Tokenizer:
 
     def byte_lengths(self) -> NDArray[np.int64]:
         """Bytes of UTF-8 that each id stands for: 0 for marks."""
-        return np.array(list(map(len, map(str.encode, self.texts()))))
+        return np.array([len(text.encode()) for text in self.texts()])
 
     def texts(self) -> list[str]:
         """The text of each id: empty for a mark, a letter for a byte of a character."""
@@ -122,7 +122,7 @@ class NamedTokenizer(Tokenizer):
 
     def pieces(self, ids: list[int]) -> list[str]:
         """The name of each id."""
-        return list(map(self.names.__getitem__, ids))
+        return [self.names[id] for id in ids]
 
 
 class ByteTokenizer(NamedTokenizer):
@@ -254,7 +254,7 @@ def train_tokenizer(
         for sentence in sentences:
             words.update(sentence.split(" "))
         missing = vocab_size - FIRST_TOKEN - len(symbols) - len(words - {"", *symbols})
-        unused = list(map("<unused{}>".format, range(missing)))
+        unused = [f"<unused{number}>" for number in range(missing)]
     model = io.BytesIO()
     settings: dict[str, Any] = {
         "sentence_iterator": iter(sentences),
@@ -273,7 +273,7 @@ def train_tokenizer(
     if byte_fallback:
         settings["byte_fallback"] = True
     if symbols:
-        settings["user_defined_symbols"] = list(map(SPACE.__add__, symbols))
+        settings["user_defined_symbols"] = [SPACE + symbol for symbol in symbols]
     if unused:
         settings["control_symbols"] = unused
     if lossless:

@@ -347,7 +347,8 @@ def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Fig
     lines = len("\n".join(names).split("\n")) / columns
     height = POINTS_HEIGHT + 0.03 * len(rows) + BELOW + LEADING * lines
     figure, (axes,) = new_figure(COLUMN, height)
-    costs, ends = list[float](), list[float]()
+    costs: list[float] = []
+    ends: list[float] = []
     for row in rows:
         costs.append(row.cost)
         ends += row.ends

@@ -137,7 +137,7 @@ def over_test_sizes(table: Table) -> tuple[list[Line], str]:
             name, size = sized
             sizes.setdefault(ids, {})[size] = scores
     compared = {ids: by_size for ids, by_size in sizes.items() if len(by_size) > 1}
-    short = _names(map(rows.__getitem__, compared))
+    short = _names(rows[ids] for ids in compared)
     lines = []
     for ids, by_size in compared.items():
         label = rows[ids].row.label

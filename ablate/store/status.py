@@ -53,8 +53,10 @@ def state_of(folder: RunFolder, decoding: str) -> State:
 
 def state_in_any_decoding(folder: RunFolder) -> State:
     """The state of a run; it is done if any decoding is."""
-    result = if_readable(folder.read_result)
-    return state_of(folder, next(iter(result.decodings if result else ()), NO_DECODING))
+    decoding, result = NO_DECODING, if_readable(folder.read_result)
+    if result is not None and result.decodings:
+        decoding = next(iter(result.decodings))
+    return state_of(folder, decoding)
 
 
 def damage_of(folder: RunFolder) -> str | None:

@@ -143,7 +143,10 @@ def choice(branches: Mapping[str, Any]) -> Any:
             kinds = {"a list"}
         elif isinstance(value, dict):
             kinds = {"a mapping", *map("a mapping with {}".format, value)}
-        return next(filter(kinds.__contains__, branches), next(iter(branches)))
+        for kind in branches:
+            if kind in kinds:
+                return kind
+        return next(iter(branches))
 
     tagged = tuple(Annotated[branch, Tag(kind)] for kind, branch in branches.items())
     return Annotated[Union[tagged], Discriminator(kind_of)]  # noqa: UP007
