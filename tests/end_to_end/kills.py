@@ -14,9 +14,11 @@ import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from tests.end_to_end.studies import ablate, alive_in, command, outcome, write_study
+from tests.end_to_end.studies import TINY, ablate, alive_in, command, outcome, write_study
+
+# Long enough to be killed between two checkpoints.
+LONGER = TINY.replace("train_steps: 30", "train_steps: 300").replace("every: 10", "every: 50")
 
 
 def launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
@@ -25,7 +27,7 @@ def launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
 
 
 def disturbed(
-    study: Path, results: Path, kills: int, seed: int, pause: tuple[float, float], launch: Any
+    study: Path, results: Path, kills: int, seed: int, pause: tuple[float, float]
 ) -> list[str]:
     """Run the study, killing launcher or workers `kills` times, some seconds apart; returns the
     kills.
@@ -34,6 +36,7 @@ def disturbed(
     done: list[str] = []
     process = launch(study, results)
     while sum(what.endswith("killed") for what in done) < kills:
+        await_checkpoint(process, results)
         time.sleep(draw.uniform(*pause))
         workers = alive_in(results)
         if process.poll() is not None:
@@ -56,13 +59,23 @@ def disturbed(
     return done
 
 
+def await_checkpoint(process: subprocess.Popen[bytes], results: Path) -> None:
+    """Wait until a run has a new checkpoint, so that a kill leaves something to resume; at most 10
+    seconds, as a run may have come to its translations.
+    """
+    before = set(results.glob("runs/*/checkpoints/*"))
+    deadline = time.monotonic() + 10
+    while process.poll() is None and time.monotonic() < deadline:
+        if set(results.glob("runs/*/checkpoints/*")) - before:
+            return
+        time.sleep(0.02)
+
+
 def compare(
     kills: int,
     seed: int,
     folder: Path,
     pause: tuple[float, float] = (0.5, 10.0),
-    undisturbed: Path | None = None,
-    launch: Any = launch,
 ) -> tuple[list[str], list[str]]:
     """(kills, differing files).
 
@@ -71,16 +84,12 @@ def compare(
         seed: of their kinds and moments.
         folder: for the study and its results.
         pause: the fewest and the most seconds between two kills.
-        undisturbed: existing results to compare with.
-        launch: begins to run a study; returns its process.
     """
-    study = write_study(folder)
-    if undisturbed is None:
-        undisturbed = folder / "calm"
-        ablate("run", study, "--results", undisturbed)
-    done = disturbed(study, folder / "rough", kills, seed, pause, launch)
+    study = write_study(folder, LONGER)
+    ablate("run", study, "--results", folder / "calm")
+    done = disturbed(study, folder / "rough", kills, seed, pause)
     ablate("run", study, "--results", folder / "rough")
-    calm, rough = outcome(undisturbed), outcome(folder / "rough")
+    calm, rough = outcome(folder / "calm"), outcome(folder / "rough")
     return done, sorted(name for name in {*calm, *rough} if calm.get(name) != rough.get(name))
 
 

@@ -183,14 +183,9 @@ def test_two_concurrent_launchers_train_every_run_once(fresh, calm):
     assert came_out == runs_of(calm.root, like=came_out)
 
 
-def test_random_kills_do_not_change_the_results(calm, tmp_path):
-    done, differing = compare(
-        kills=10,
-        seed=1,
-        folder=tmp_path,
-        pause=(0.2, 1.0),
-        undisturbed=calm.root,
-        launch=lambda study, root: Forked("ablate.cli", "run", study, "--results", root),
-    )
-    assert sum(what.endswith("killed") for what in done) == 10
+def test_random_kills_do_not_change_the_results(tmp_path):
+    done, differing = compare(kills=5, seed=1, folder=tmp_path, pause=(0.0, 1.0))
+    assert sum(what.endswith("killed") for what in done) == 5
+    logs = [path.read_text() for path in tmp_path.glob("rough/runs/*/log.txt")]
+    assert "resumed at step" in "".join(logs)
     assert differing == []
