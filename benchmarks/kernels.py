@@ -61,7 +61,6 @@ PLAIN: dict[str, list[tuple[Any, Any]]] = {
     "RoundedWithin, by fp32 products": [(cpu_matmul.RoundedWithin, cpu_matmul.Matmul)],
     "relu_feed_forward": [(relu_feed_forward.relu_feed_forward, relu_feed_forward.reference)],
     "relu_backward_": [(relu_feed_forward.relu_backward_, masked_gradient)],
-    "relu in place": [(relu_feed_forward.relu, F.relu)],
     "linear and linears": [(linear.linears, plain_linears), (linear.linear, plain_linear)],
     "bias and ReLU within products": [(cpu_matmul.FusedBF16, cpu_matmul.PaddedBF16)],
     "padded rows": [(cpu_matmul.FusedBF16, cpu_matmul.BF16)],

@@ -4,8 +4,8 @@
 for CPUs:
 
 - bf16 operands (`PaddedBF16`, `FusedBF16`): S +14 to +18 % over rounding within the product
-  (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more), and another +3.6 % with biases inside
-  of the product (2026-11-22, at last).
+  (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, second round), and another +3.6 % with biases
+  inside of the product (2026-11-22, at last).
 - bf16 rounded within the product (`RoundedWithin`): for outputs far larger than the operands, as
   the logits, whose conversion would cost more than bf16 gains (same entries).
 

@@ -1,15 +1,13 @@
-"""Linear layers on a CPU, with their gradients.
+"""Linear layers with bf16 products on a CPU, with their gradients.
 
-`reference` is torch.nn.functional.linear, used on GPUs. On a CPU in autocast torch would leave the
-tensors between the products in bf16 too, where its element-wise kernels are slow, and convert an
-input anew for each of its products. Here an input is rounded once, also for several layers that
+In fp32, and on GPUs, a layer is torch.nn.functional.linear. On a CPU in autocast torch would leave
+the tensors between the products in bf16 too, where its element-wise kernels are slow, and convert
+an input anew for each of its products. Here an input is rounded once, also for several layers that
 share it (`linears`) or follow one another (`pack_rows`), and the output has the type of the input.
 
-Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, once more); with the
-    projections of one input
-in one product another +7 % (2026-11-22, padding, measured together with padding). In fp32 it makes
-the products of `cpu_matmul`, and returns a tensor that ReLU may overwrite: 45 us in place of 143
-for 4096 x 128 (2026-11-21).
+Gain: S bf16 +14 to +18 % (benchmarks/LOG.md, 2026-11-21, bf16 on a CPU, second round); with the
+projections of one input in one product another +7 % (2026-11-22, padding, measured together with
+padding).
 """
 
 from __future__ import annotations
@@ -38,22 +36,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         bias: (d_out) or None.
 
     Returns:
-        (..., d_out), on a CPU in the type of x in autocast, else in that of the weight.
+        (..., d_out), on a CPU in autocast in the type of x.
     """
-    if on_gpu(x):
-        return reference(x, weight, bias)
     if rounds_to_bf16(x):
         return linears(x, [(weight, bias)])[0]
-    x, matmul = x.to(weight.dtype), matmul_for(x.device, bf16=False)
-    if torch.is_grad_enabled():
-        y: Tensor = _Linear.apply(x, weight, bias, matmul)  # type: ignore[no-untyped-call]
-        return y
-    # In a decoding step the graph would take as long as the product.
-    return _linear(matmul, x, weight, bias)
-
-
-def reference(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """`linear` in plain torch."""
     return F.linear(x, weight, bias)
 
 
@@ -127,29 +113,6 @@ def unpack_rows(rows: Tensor, like: Tensor) -> Tensor:
 def rounds_to_bf16(x: Tensor) -> bool:
     """Whether products of x are rounded here: on a CPU in autocast."""
     return x.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-
-
-def _linear(matmul: Matmul, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    return reshape_unaliased(matmul.linear(x.reshape(-1, x.shape[-1]), weight, bias), x.shape[:-1])
-
-
-class _Linear(torch.autograd.Function):
-    """A linear layer on a CPU, in the type of its weight."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, matmul: Matmul) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.matmul, ctx.has_bias = matmul, bias is not None
-        return _linear(matmul, x, weight, bias)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
-        x, weight = ctx.saved_tensors
-        G = grads[0].reshape(-1, grads[0].shape[-1])  # (M, d_out)
-        X = x.reshape(-1, x.shape[-1])  # (M, d_in)
-        d_x = ctx.matmul.grad_input(G, weight).view(x.shape) if ctx.needs_input_grad[0] else None
-        return d_x, ctx.matmul.grad_weight(G, X), G.sum(0) if ctx.has_bias else None, None
 
 
 class _Linears(torch.autograd.Function):

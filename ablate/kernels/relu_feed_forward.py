@@ -19,7 +19,6 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ablate.kernels.cpu_matmul import Matmul, matmul_for
-from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linear, rounds_to_bf16
 from ablate.kernels.torch_internals import relu_backward_, reshape_unaliased
 
@@ -47,16 +46,7 @@ def relu_feed_forward(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Ten
 
 def reference(x: Tensor, W_1: Tensor, b_1: Tensor, W_2: Tensor, b_2: Tensor) -> Tensor:
     """`relu_feed_forward` by two linear layers; used for fp32 and on GPUs."""
-    return linear(relu(linear(x, W_1, b_1)), W_2, b_2)
-
-
-def relu(x: Tensor) -> Tensor:
-    """max(0, x) of the output of a linear layer, which is used nowhere else; on a CPU in its place.
-
-    On a GPU the output of a linear layer is a view, and autograd would copy it, and its gradient
-    twice, for the sake of the operation in place.
-    """
-    return F.relu(x, inplace=not on_gpu(x))
+    return linear(F.relu(linear(x, W_1, b_1)), W_2, b_2)
 
 
 class _ReLUFeedForward(torch.autograd.Function):

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.kernels.linear import on_packed_rows
-from ablate.kernels.relu_feed_forward import relu, relu_feed_forward
+from ablate.kernels.relu_feed_forward import relu_feed_forward
 from ablate.model.layers import Dropout, Linear, made_if
 
 
@@ -58,10 +58,10 @@ class Gated(Elementwise):
 
 
 class ReLU(Elementwise):
-    """max(0, x) (3.3, eq. 2); x, the output of a linear layer, must not be used afterwards."""
+    """max(0, x) (3.3, eq. 2)."""
 
     def __init__(self) -> None:
-        super().__init__(relu)
+        super().__init__(F.relu)
 
 
 class GELU(Elementwise):
@@ -169,5 +169,5 @@ ACTIVATIONS: dict[str, Callable[[], Activation]] = {
     "swiglu_clamped": ClampedSwiGLU,
     "geglu": partial(Gated, F.gelu),
     "geglu_tanh": partial(Gated, _tanh_gelu),
-    "reglu": partial(Gated, relu),
+    "reglu": partial(Gated, F.relu),
 }
