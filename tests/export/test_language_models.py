@@ -41,6 +41,9 @@ CASES = [
     ("gpt2", {"activation": "relu"}),
     ("gpt2", {"attention_bias": "inputs"}),
     ("llama", {"rope_scaling": "yarn", "rope_factor": 4.0}),
+    # Heads of future tokens are training's: there is no place for them there.
+    ("gpt2", {"future_tokens": 2}),
+    ("llama", {"future_tokens": 1, "tied_embeddings": "none", "n_kv_heads": 1}),
     ("llama", {"rope_scaling": "linear", "rope_factor": 2.0, "rope_base": 5e4}),
 ]
 

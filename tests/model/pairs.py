@@ -1,8 +1,8 @@
 """Every pair of values of the model's fields, in configurations that hold many pairs each.
 
 `python -m tests.model.pairs` builds and runs them until each pair was in one, or was refused by one
-line (or as many as are given); the tests take a sample. A pair whose fields need further settings
-gets these.
+line; the tests take a sample. `python -m tests.model.pairs 60 2 future_tokens` takes 60 models in
+another order, for the pairs of one field. A pair whose fields need further settings gets these.
 """
 
 import random
@@ -16,12 +16,15 @@ from ablate.config import ModelConfig, resolve_row
 from ablate.config.cost import parameters
 from ablate.config.fields import SET, facts_of, field_errors
 from ablate.config.inactive import InactiveSettings, inactive_fields
+from ablate.data.tokenizer import EOS
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
+from ablate.tasks import LanguageModel
 from tests.model.random_shapes import VALUES, is_bounded
-from tests.model.small import drawn, sentences
+from tests.model.small import batch_of, drawn, sentences
 
 V = 31
+OF_HEADS = {"future_tokens": [0, 1, 2], "future_loss": [1.0, 0.25]}
 START = {
     "architecture": "decoder-only", "n_layers": 2, "d_model": 12, "d_ff": 9, "n_heads": 2, "d_k": 6,
     "d_v": 4, "max_positions": 40, "norm_position": "pre",
@@ -30,7 +33,7 @@ START = {
 
 def values():
     """Values of each field, without repetitions; of a range, its ends."""
-    few = {**VALUES, "embedding_norm": [False, True]}
+    few = {**VALUES, **OF_HEADS, "embedding_norm": [False, True]}
     for name, all_values in few.items():
         own = list(dict.fromkeys(all_values))
         is_range = len(own) > 5 and all(type(value) is int for value in own)
@@ -101,13 +104,14 @@ def configuration(pair, few, dice):
     return config
 
 
-def sweep(count=None, seed=1):
+def sweep(count=None, seed=1, field=None):
     """Yield (configuration or message, the pair it was made for), with up to `count` configurations.
 
-    A pair that a former configuration has, with both fields in effect, is left out.
+    A pair that a former configuration has, with both fields in effect, is left out; so is, where a
+    field is given, a pair of two others.
     """
     few, dice = values(), random.Random(seed)
-    pairs = pairs_of(few)
+    pairs = [pair for pair in pairs_of(few) if field is None or field in dict(pair)]
     dice.shuffle(pairs)
     covered = set()
     for pair in pairs:
@@ -131,7 +135,8 @@ def check(config):
     """Build and run a model of this configuration; raises AssertionError with what does not hold.
 
     Its parameters are as many as the plan says; states are finite, at length 1 too; neither padding
-    nor the cache of decoding changes them; and all gradients are finite.
+    nor the cache of decoding changes them; and all gradients are finite. A head of future tokens is
+    a last layer beside the last one.
     """
     model = drawn(build(config, V, 1))
     assert sum(p.numel() for p in model.parameters()) == parameters(config, V), "parameters"
@@ -148,15 +153,39 @@ def check(config):
             states = model.step(target[:, None, t], cache)[:, 0]
             whole = model(source, target[:, : t + 1])
             assert_equal(states, whole[:, -1], f"cache at token {t}")
+        if config.future_tokens:
+            check_heads(model, sentences(6, 4, 1))
     model = model.float().train()
-    states = model.output_states(model(source, target)[target != 0])
-    loss = smoothed_cross_entropy(
-        states, model.output_matrix, target[target != 0], 0.1, config.logit_cap, config.z_loss
-    )
-    (loss + model.balance_loss()).backward()
+    if config.future_tokens:
+        contexts = batch_of([[2, 9, 3, EOS, 9, 12, 4], [5, 6, 7, 8]])
+        loss, _ = LanguageModel().loss_terms(model, contexts, 0.1)
+    else:
+        states = model.output_states(model(source, target)[target != 0])
+        loss = smoothed_cross_entropy(
+            states, model.output_matrix, target[target != 0], 0.1, config.logit_cap, config.z_loss
+        )
+        loss = loss + model.balance_loss()
+    loss.backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, f"{name} has no gradient"
         assert bool(parameter.grad.isfinite().all()), f"gradient of {name}"
+
+
+def check_heads(model, tokens):
+    """Heads see no later token and no padding; one with the weights of the last layer gives what it
+    gives, unless states of earlier layers are added after it.
+    """
+    together = model.read_ahead(tokens)
+    assert len(together) == 1 + model.config.future_tokens
+    assert_equal(together[0], model.read(tokens), "states beside heads")
+    for i, T in enumerate((3, 2, 1)):
+        alone = model.read_ahead(tokens[i : i + 1, :T])
+        for of_head, expected in zip(together, alone, strict=True):
+            assert_equal(of_head[i, :T], expected[0], "a head sees what comes later")
+    if model.layer_skips is None or not model.layer_skips.sources[-1]:
+        model.future_heads[-1].load_state_dict(model.decoder[-1].state_dict())
+        states, *_, of_copy = model.read_ahead(tokens)
+        assert_equal(of_copy, states, "a head like the last layer")
 
 
 def assert_equal(states, expected, what):
@@ -191,11 +220,11 @@ def fault_of(outcome, pair):
 SYMBOLS = {"n_layers": "N=", "n_heads": "h="}
 
 
-def main(count=None):
+def main(count=None, seed=1, field=None):
     """Print the faults and how many pairs were combined or refused."""
     models = refused = 0
     faults, messages = [], set()
-    for outcome, pair in sweep(count):
+    for outcome, pair in sweep(count and int(count), int(seed), field):
         fault = fault_of(outcome, pair)
         if isinstance(outcome, str):
             refused += 1
@@ -215,4 +244,4 @@ def main(count=None):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.exit(main(*map(int, sys.argv[1:])))
+    sys.exit(main(*sys.argv[1:]))

@@ -1,8 +1,10 @@
 """Small models whose sizes are distinct primes, so that any transposition breaks."""
 
+import numpy as np
 import torch
 
 from ablate.config import resolve_row
+from ablate.data.contexts import ContextBatch
 from ablate.data.tokenizer import EOS
 from ablate.model import build
 from ablate.model.builder import ModelBuilder
@@ -61,6 +63,15 @@ def sentences(*lengths, seed=1, vocab_size=V):
     drawn = torch.Generator().manual_seed(seed)
     tokens = torch.randint(1, vocab_size, (len(lengths), max(lengths)), generator=drawn)
     return tokens * (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None])
+
+
+def batch_of(rows):
+    """The contexts of a language model with these tokens, each of which but the first is predicted."""
+    inputs = np.zeros((len(rows), max(map(len, rows)) - 1), dtype=np.int64)
+    for row, tokens in zip(inputs, rows, strict=True):
+        row[: len(tokens) - 1] = tokens[:-1]
+    targets = np.concatenate([tokens[1:] for tokens in rows])
+    return ContextBatch.of(inputs, targets, inputs > 0, np.arange(len(targets)))
 
 
 def normal(*size, seed=1):

@@ -4,19 +4,17 @@ in the place of the last layer; evaluation and decoding without them.
 
 from itertools import product
 
-import numpy as np
 import pytest
 import torch
 
 from ablate.config import resolve_row
 from ablate.config.cost import Lengths, flops_per_step, hidden_weights, parameters
-from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
 from ablate.model import build
 from ablate.study import read_study
 from ablate.tasks import LanguageModel
 from ablate.training.optimizer import hidden_matrices
-from tests.model.small import EOS, SIZES, V, small_model
+from tests.model.small import EOS, SIZES, V, batch_of, small_model
 
 CAUSAL = {"architecture": "decoder-only", "norm_position": "pre", "label_smoothing": 0.0}
 PARTS = [
@@ -32,14 +30,6 @@ PARTS = [
     {"n_experts": 3, "expert_balance": 0.0},
 ]
 TOKENS = [[2, 9, 8, EOS, 9, 12, 4], [5, 6, 7, 8]]  # of a context, and the one before it
-
-
-def batch_of(rows):
-    inputs = np.zeros((len(rows), max(map(len, rows)) - 1), dtype=np.int64)
-    for row, tokens in zip(inputs, rows, strict=True):
-        row[: len(tokens) - 1] = tokens[:-1]
-    targets = np.concatenate([tokens[1:] for tokens in rows])
-    return ContextBatch.of(inputs, targets, inputs > 0, np.arange(len(targets)))
 
 
 def with_head(model, plain, number):
