@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_215
+LINES = 52_233
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

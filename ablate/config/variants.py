@@ -15,7 +15,8 @@ from typing import Protocol, TypeVar
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
 RECURRENCE_CHUNK = 64  # tokens that a recurrence processes at once
-VECTOR_CHUNK = 16  # the same for one that has a decay for each row of its state
+VECTOR_HALVINGS = 4  # of the chunk of one that has a decay for each row of its state
+VECTOR_CHUNK = 2**VECTOR_HALVINGS
 CONVOLUTION_WIDTH = 4  # tokens of the short convolutions of attention, Mamba 2 and DeltaNet
 GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
 RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
@@ -337,7 +338,8 @@ def _recurrence(
         return matrices(s, causal) + convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
 
     def kept(s: _Sizes, causal: bool) -> int:
-        chunk = VECTOR_CHUNK * s.d_k if rank else RECURRENCE_CHUNK
+        # With a decay for each row, both factors of the products of each halving of a chunk.
+        chunk = VECTOR_HALVINGS * s.d_k if rank else RECURRENCE_CHUNK
         heads = 12 * s.d_k + (7 + 3 * gated) * s.d_v + (2 + 2 * delta) * chunk
         return 2 * s.d_model + s.n_heads * heads
 

@@ -50,12 +50,10 @@ def linear_recurrence(
         state = Q.new_zeros(B, h, d_k, V.shape[-1])
     if T == 1:
         return _step(Q, K, V, log_decay, beta, state)
-    # A decay for each row of the state needs a product for each pair of tokens and each row: short
-    # chunks cost least.
-    C = min(T, RECURRENCE_CHUNK if log_decay.shape[-1] == 1 else VECTOR_CHUNK)
+    C = min(T, RECURRENCE_CHUNK) if log_decay.shape[-1] == 1 else VECTOR_CHUNK
     Q, K, V, log_decay = (_chunks(x, C) for x in (Q, K, V, log_decay))  # (B, h, n, C, .)
     G = log_decay.cumsum(-2)
-    pairs = _decayed_products(Q, K, G, diagonal=0)  # (B, h, n, C, C): query i with key j <= i
+    pairs = _decayed_products(Q, K, G)  # (B, h, n, C, C): query i with key j <= i
     queries = Q * G.exp()  # read the state before the chunk
     keys = K * (G[..., -1:, :] - G).exp()  # write the state after the chunk
     kept = G[..., -1, :, None].exp()  # (B, h, n, d_k or 1, 1): what remains of the state
@@ -86,24 +84,42 @@ def _chunks(x: Tensor, C: int) -> Tensor:
     return F.pad(x, (0, 0, 0, -T % C)).view(B, h, -1, C, d)
 
 
-def _decayed_products(Q: Tensor, K: Tensor, G: Tensor, diagonal: int) -> Tensor:
-    """q_i . k_j, decayed from token j to token i, for j <= i + diagonal; else 0: (..., C, C)."""
+def _decayed_products(Q: Tensor, K: Tensor, G: Tensor) -> Tensor:
+    """q_i . k_j, decayed from token j to token i, for j <= i; else 0: (..., C, C)."""
     C = Q.shape[-2]
-    seen = torch.ones(C, C, dtype=torch.bool, device=Q.device).tril(diagonal)
-    # Masked before the exponential, which would overflow for a later j.
-    decay = (G[..., :, None, :] - G[..., None, :, :]).masked_fill(~seen[..., None], -torch.inf)
     if G.shape[-1] == 1:
-        return Q @ K.mT * decay.squeeze(-1).exp()
-    return torch.einsum("...id,...jd,...ijd->...ij", Q, K, decay.exp())
+        seen = torch.ones(C, C, dtype=torch.bool, device=Q.device).tril()
+        # Masked before the exponential, which would overflow for a later j.
+        return Q @ K.mT * (G - G.mT).masked_fill(~seen, -torch.inf).exp()
+    return _products_by_halves(Q, K, G)
+
+
+def _products_by_halves(Q: Tensor, K: Tensor, G: Tensor) -> Tensor:
+    """The same for a decay of each row of the state, where C is a power of two.
+
+    A decay of each pair and row would take C exponentials for each token and row. From a token of
+    the first half to one of the second, the decay is a product of two: to the end of the first half
+    and from there. So log2(C) exponentials are enough, of which none overflows.
+    """
+    C = Q.shape[-2]
+    if C == 1:
+        return (Q * K).sum(-1, keepdim=True)
+    Q, K, G = (x.unflatten(-2, (2, C // 2)) for x in (Q, K, G))
+    first, second = _products_by_halves(Q, K, G).unbind(-3)
+    border = G[..., 0, -1:, :]
+    queries = Q[..., 1, :, :] * (G[..., 1, :, :] - border).exp()
+    keys = K[..., 0, :, :] * (border - G[..., 0, :, :]).exp()
+    later = torch.cat([queries @ keys.mT, second], dim=-1)
+    return torch.cat([F.pad(first, (0, C // 2)), later], dim=-2)
 
 
 def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """The terms of u = values - reads @ state, of all chunks at once.
 
     Within a chunk u_t depends on every u_j before it: (I + L) u = b (v - (a k)^T S), where L holds
-    the decayed products of keys.
+    the decayed products of keys, whose diagonal the solution does not read.
     """
-    L = beta * _decayed_products(K, K, G, diagonal=-1)
+    L = beta * _decayed_products(K, K, G)
     right = torch.cat([beta * V, beta * K * G.exp()], dim=-1)
     solved = torch.linalg.solve_triangular(L, right, upper=False, unitriangular=True)
     values, reads = solved.split([V.shape[-1], K.shape[-1]], dim=-1)
