@@ -1,3 +1,3 @@
-"""What the results of a study say: scores, differences, verdicts, designs and looks. Nothing here
+"""What the results of a study say: scores, differences, verdicts, designs and stages. Nothing here
 imports torch.
 """

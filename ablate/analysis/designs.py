@@ -85,8 +85,8 @@ class DesignEffects:
 
 
 def design_effects(table: Table) -> list[DesignEffects]:
-    """The effects of every design of the study, with those rows that it has; at a look, with its
-    seeds and level.
+    """The effects of every design of the study, with those rows that it has, and with the seeds and
+    the level of its verdicts.
     """
     table = table.as_judged()
     effects, paths = [], dict[str, list[PathDesign]]()
@@ -101,16 +101,6 @@ def design_effects(table: Table) -> list[DesignEffects]:
     for group, of_group in paths.items():
         effects.append(_paths(table, group, of_group))
     return effects
-
-
-def look_note(table: Table) -> Iterator[str]:
-    """Seeds and level of effects and slopes in a study with looks."""
-    if table.look is not None:
-        yield (
-            f"At {table.look.text}, at the level {table.look.level:.3g} that this look spends: "
-            f"intervals of at least "
-            f"{100 * (1 - table.look.level):.3g} %, p times {LEVEL / table.look.level:.3g}."
-        )
 
 
 def bound_notes(table: Table) -> Iterator[str]:
@@ -189,7 +179,7 @@ def _factorial_notes(
             "Intervals and p: t, with the error pooled over the cells, Holm-corrected over the "
             "effects."
         )
-    yield from look_note(table)
+    yield from table.position.note()
     yield from bound_notes(table)
     yield from _diverged(cells)
 
@@ -268,7 +258,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         "less that without it.",
         "Differences from base: interval and p of the verdict. Without the part: paired t over "
         "seeds, Holm-corrected over these lines; none without a spread.",
-        *look_note(table),
+        *table.position.note(),
         *bound_notes(table),
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(rows_of_pairs),

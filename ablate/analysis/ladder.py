@@ -16,7 +16,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ablate.analysis.designs import look_note
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
@@ -155,7 +154,7 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
     for name, of_row in rungs.items():
         if len(of_row) == len(sizes):  # every size has it
             common.append(RowOverSizes(name, tuple(of_row), table.level))
-    return Ladder(metric, sizes, tuple(common), tuple(look_note(table)))
+    return Ladder(metric, sizes, tuple(common), tuple(table.position.note()))
 
 
 def _ranks(rows: Sequence[TableRow], metric: Metric) -> dict[str, int]:

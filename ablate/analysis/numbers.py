@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
+from ablate.analysis.position import position_of_runs
 from ablate.analysis.results import RunResult, by_row, scores_of
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Cost, Table, TableRow
@@ -135,7 +136,8 @@ def table_of_numbers(
         ours = tuple(runs[row.label])
         scores = {name: scores_of(ours, metric) for name, metric in study.task.metrics.items()}
         judged.append(TableRow(row, ours, scores, cost, None))
-    return Table(study, tuple(judged), {}, (), is_measured_elsewhere=True).with_verdicts()
+    position = position_of_runs(study, [])
+    return Table(position, tuple(judged), {}, (), is_measured_elsewhere=True).with_verdicts()
 
 
 def _base(named: str | None, labels: Sequence[str]) -> str:

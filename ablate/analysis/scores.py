@@ -10,7 +10,6 @@ from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.formatting import number, spread_text
-from ablate.stats.verdict import Verdict
 from ablate.store.records import Score
 
 
@@ -91,34 +90,3 @@ def mean_and_std(scores: Scores, digits: int, seeds: int) -> str:
     """
     text = number(scores.mean, digits) + spread_text(scores.std, digits, scores.is_log)
     return f"{text} ({scores.n}/{seeds})" if scores.n and scores.n < seeds else text
-
-
-def verdict_json(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for scripts; tests that were not possible are null."""
-    low, high = verdict.interval or (None, None)
-    std = p = p_own = test_set = None
-    if (seeds := verdict.seed_test) is not None:
-        std, p, p_own = seeds.std, seeds.p, seeds.p_own
-    if (test := verdict.bootstrap) is not None:
-        test_set = {"low": test.low, "high": test.high, "p": test.p, "p_holm": verdict.p_bootstrap}
-    content = {
-        "verdict": verdict.word,
-        "text": verdict.text,
-        "n": verdict.n,
-        "mean": verdict.mean,
-        "std": std,
-        "low": low,
-        "high": high,
-        "p": p,
-        "p_holm": verdict.p_seeds,
-        "p_own": p_own,
-        "p_adjusted": verdict.p,
-        "minimum_detectable": verdict.minimum_detectable,
-        "more_seeds": verdict.more_seeds,
-        "margin": verdict.margin,
-        "within_margin": verdict.is_within_margin,
-        "diverged": verdict.diverged,
-    }
-    if verdict.look is not None:
-        content["settled_at_look"] = verdict.settled_at
-    return {**content, "test_set": test_set}

@@ -16,9 +16,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ablate.analysis.looks import position_of, record_judgment
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
+from ablate.analysis.position import position_of, record_judgment
 from ablate.analysis.settle import settle
 from ablate.formatting import plural
 from ablate.store import Results
@@ -96,16 +96,16 @@ def choices(step: Step, results: Results, retries: Retries) -> Step:
 
 
 def seeds_so_far(step: Step, results: Results, retries: Retries) -> Step:
-    """Rule of `seeds: {looks: ...}`: seeds beyond a look are for studies with an open row there."""
-    if step.study.looks is None:
-        return step
+    """Rule of `seeds`: those beyond a number at which the study is judged are for one with an open
+    row there.
+    """
     position = position_of(step.study, results, retries)
     return replace(
         step,
         whole=position.study if position.stopped_early else step.whole,
         study=position.study,
         sentence=f"{step.sentence} {position.text}".strip(),
-        details={**step.details, "looks": position.as_json()},
+        details={**step.details, **position.as_json()},
     )
 
 

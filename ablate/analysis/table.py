@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from ablate.analysis.looks import (
+from ablate.analysis.position import (
     Position,
     error_of_verdicts,
     position_of_runs,
@@ -35,7 +35,6 @@ from ablate.config.cost import ASSUMED_LENGTH, Lengths
 from ablate.config.metrics import PPL, PPL_CHAR, Metric, ScorePart
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
-from ablate.stats.looks import Look
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results, State
@@ -119,7 +118,7 @@ class TableRow:
                 by_seed[run.run.seed] = score.parts[part.name]
         return Scores(by_seed).with_seeds(self.scores[metric.name].by_seed)
 
-    def with_seeds(self, seeds: Sequence[int]) -> TableRow:
+    def with_seeds(self, seeds: Collection[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
         return replace(
             self,
@@ -153,27 +152,30 @@ class TableRow:
 class Table:
     """A study's table.
 
+    position: where the study is; its `study` is that of the table.
     signatures: how each metric was computed; one for each metric if all runs agree.
     corpora: the corpora behind the results; one if all runs agree.
     remarks: differences in how the runs were made, and test text that occurs in the training data.
     archived: a line on runs without predictions here; empty without such runs.
     faults: files that cannot be used, and what heals them.
-    position: of a study with looks; its `study` is that of the table.
-    error: bound of the error of all verdicts, over all looks; above 0.05 if seeds were changed
-        after a verdict.
+    error: bound of the error of all verdicts; above 0.05 if seeds were changed after a verdict.
     is_measured_elsewhere: whether the rows are labels, without settings and cost.
     """
 
-    study: Study
+    position: Position
     rows: tuple[TableRow, ...]
     signatures: dict[str, list[str]]
     corpora: tuple[str, ...]
     remarks: tuple[str, ...] = ()
     archived: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()
-    position: Position | None = None
     error: float = LEVEL
     is_measured_elsewhere: bool = False
+
+    @property
+    def study(self) -> Study:
+        """The study, with the seeds up to its position."""
+        return self.position.study
 
     @property
     def by_label(self) -> dict[str, TableRow]:
@@ -199,17 +201,11 @@ class Table:
         return [row.verdicts[metric.name] for row in self.rows if metric.name in row.verdicts]
 
     @property
-    def look(self) -> Look | None:
-        """The look of the verdicts; None without looks, and before the first one."""
-        return self.position.judged[-1] if self.position and self.position.judged else None
-
-    @property
     def level(self) -> float:
-        """The level of the verdicts of this table in one metric: 0.05, or the part of its look; an
-        equal part of this for each of several metrics that verdicts are by.
+        """The level of the verdicts of this table in one metric; each of several metrics that
+        verdicts are by has an equal part.
         """
-        level = self.look.level if self.look else LEVEL
-        return level / len(self.judged)
+        return self.position.level / len(self.judged)
 
     @property
     def vocabularies(self) -> tuple[int, ...]:
@@ -315,10 +311,11 @@ class Table:
         if not rows:
             return []
         runs = [row.runs for row in rows]
-        looks = self.position.judged if self.position else None
         judged: dict[str, list[Verdict]] = {}
         for name in base.scores:
-            judged[name] = verdicts_of_rows(self.study, name, base.runs, runs, family, looks)
+            judged[name] = verdicts_of_rows(
+                self.study, name, base.runs, runs, family, self.position.judged
+            )
         compared = []
         for index, row in enumerate(rows):
             deltas, verdicts = {}, {}
@@ -329,12 +326,8 @@ class Table:
         return compared
 
     def as_judged(self) -> Table:
-        """The table with the scores that its verdicts have seen: those of the seeds up to its
-        look.
-        """
-        if self.position is None:
-            return self
-        seeds = self.study.seeds[: self.look.seeds if self.look else 0]
+        """The table with the scores that its verdicts have seen."""
+        seeds = self.position.seen
         return replace(self, rows=tuple(row.with_seeds(seeds) for row in self.rows))
 
 
@@ -349,10 +342,9 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
     """
     runs = read_runs(study, results)
     error, changed, damage = error_of_verdicts(study, results)
-    position = None
-    if study.looks is not None:
-        position = position_of_runs(study, runs)
-        study, runs = position.study, of_seeds(runs, position.study.seeds)
+    position = position_of_runs(study, runs)
+    study = position.study
+    runs = of_seeds(runs, study.seeds_of(study.base))
     of_rows = by_row(runs)
     rows = tuple(_row(study, row, tuple(of_rows[row.label]), results) for row in study.rows)
     trained, decoded = set(), set()
@@ -368,14 +360,13 @@ def table_of(study: Study, results: Results, faults: Sequence[str] = ()) -> Tabl
     remarks = [*provenance_remarks(study.task, runs), *_low_parts(study, rows), *changed]
     remarks += _overlaps(results, corpora)
     return Table(
-        study,
+        position,
         rows,
         signatures(study, runs),
         corpora,
         tuple(remarks),
         tuple(_archived(runs)),
         tuple(problems),
-        position,
         error,
     ).with_verdicts()
 

@@ -181,12 +181,12 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
 
 
 def _counts(study: Study) -> Sequence[int]:
-    """Numbers of seeds that a part may have, the largest first: those of the looks, if there are
-    some.
+    """Numbers of seeds that a part may have, the largest first: those that the study is judged at,
+    if it states some.
     """
-    if study.looks is None:
+    if not study.judged_at:
         return range(len(study.seeds), 0, -1)
-    return [count for count in reversed(study.looks.plan) if count <= len(study.seeds)]
+    return [count for count in reversed(study.judged_at) if count <= len(study.seeds)]
 
 
 def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:

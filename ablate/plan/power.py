@@ -63,10 +63,8 @@ class Power:
 
     @property
     def looks(self) -> tuple[Look, ...]:
-        """The looks of the study, if it has some."""
-        if self.study.looks is None:
-            return ()
-        return looks_of(self.study.looks.plan)
+        """The looks of the study, if it states some."""
+        return looks_of(self.study.judged_at)
 
     @property
     def _seeds(self) -> tuple[int, int]:
@@ -98,9 +96,7 @@ class Power:
         """Smallest difference that all seeds find with 80 % probability, in standard deviations of
         a score over seeds, without the noise of sentences; None with a single seed.
         """
-        level = LEVEL
-        if self.looks:
-            level = self.looks[-1].level
+        level = looks_of(self.study.plan)[-1].level
         return replace(self, sd=1.0, sentences=0.0).detectable(len(self.study.seeds), level)
 
     def seeds_to_see(self, difference: float) -> int | None:

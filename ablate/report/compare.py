@@ -13,7 +13,7 @@ from rich.text import Text
 
 from ablate.analysis.curves import Curve, curve_of
 from ablate.analysis.results import predictions_of
-from ablate.analysis.scores import mean_and_std, verdict_json
+from ablate.analysis.scores import mean_and_std
 from ablate.analysis.table import Table, TableRow
 from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
 from ablate.report.terminal import plain_table, print_wide, text_console
@@ -78,7 +78,7 @@ class RowComparison:
         scores = {}
         for name, verdict in self.verdicts.items():
             of_rows = [first.scores[name].as_json(), second.scores[name].as_json()]
-            difference = verdict_json(verdict) | {"text": self.text_of(verdict)}
+            difference = verdict.as_json() | {"text": self.text_of(verdict)}
             scores[name] = {"rows": of_rows, "difference": difference}
         settings = self.settings.items()
         return {

@@ -13,7 +13,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.formatting import number, percent, plural, spread_text
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import Verdict, Word, seeds_text
+from ablate.stats.verdict import EARLY, Verdict, Word, seeds_text
 
 MOST_NAMED = 6  # rows that a sentence names one by one
 
@@ -50,8 +50,7 @@ def conclusion(table: Table) -> list[str]:
     sentences = [_base(table, base) for base in table.bases]
     if has_learned:
         sentences += bound_notes(table)
-    if table.position:
-        sentences += table.position.sentences(table.error)
+    sentences += table.position.sentences(table.error)
     return sentences + judged + _unfinished(table)
 
 
@@ -213,7 +212,7 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
             seen.append(row.verdict.minimum_detectable)
     text = f"Not known: {_names(rows)}"
     if any(row.verdict.is_early for row in rows):
-        return [f"{text}, before the first look."]
+        return [f"{text}, {EARLY}."]
     if not seen:
         why = f"the seeds show no spread in {metric.title}"
         if all(row.verdict.n == 1 for row in rows):

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ablate.analysis.looks import record_judgment
+from ablate.analysis.position import record_judgment
 from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError

@@ -96,8 +96,7 @@ def as_json(table: Table, timed: bool = True) -> str:
     """
     study, choice = table.study, table.study.base.decoding_choice
     content: dict[str, Any] = {"study": study.name, "conclusion": conclusion(table)}
-    if table.position:
-        content["looks"] = table.position.as_json()
+    content |= table.position.as_json()
     if table.error > LEVEL:
         content["error"] = table.error
     content["metrics"] = [metric.name for metric in table.metrics]

@@ -8,9 +8,9 @@ sentences give another score. A row is worse or better if its difference passes 
 2. with the variance of the row's own seeds alone, uncorrected; it protects rows that are noisier
    than others.
 
-A study with looks is judged at each of them at a part of the level (`ablate.stats.looks`), and its
-rows stay settled. docs/verdict.md gives the formulas, and benchmarks/verdicts.py the error and
-power of this rule.
+A study is judged at each of its looks at a part of the level (`ablate.stats.looks`), and its rows
+stay settled; most studies have one look, with all their seeds. docs/verdict.md gives the formulas,
+and benchmarks/verdicts.py the error and power of this rule.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Any
 
 from ablate.config.metrics import Metric
 from ablate.stats.comparison import Comparison, PairedScores, compare
-from ablate.stats.looks import Look
+from ablate.stats.looks import ONCE, Look
 from ablate.stats.significance import LEVEL, holm, holm_levels
 from ablate.stats.verdict import Verdict, Word
 
@@ -33,7 +33,7 @@ def verdicts(
     *,
     family: int | None = None,
     margin: float | None = None,
-    look: Look | None = None,
+    look: Look = ONCE,
     earlier: Sequence[Verdict] = (),
     share: float = 1.0,
 ) -> list[Verdict]:
@@ -47,16 +47,12 @@ def verdicts(
             row as if it were the only one.
         margin: a difference within which a row counts as as good as base; None to make no such
             claim.
-        look: at which the study is judged, with the scores up to it; None for a study that is
-            judged once.
+        look: at which the study is judged, with the scores up to it.
         earlier: the verdicts of the rows at the look before.
         share: part of the level; 1 / m if verdicts are by m metrics, whose errors add up to the
             level at most (Bonferroni's inequality).
     """
-    level = LEVEL
-    if look is not None:
-        level = look.level
-    level *= share
+    level = look.level * share
     if family is None:
         family = len(rows)
     family = max(family, 1)
@@ -79,10 +75,8 @@ def verdicts(
     for index, row in enumerate(compared):
         p_equal, _ = equal[index]
         verdict = _verdict(metric, row, differ[index], p_equal, margin, p_bootstraps[index])
-        if look is not None:
-            before = earlier[index] if earlier else None
-            verdict = _at_look(verdict, rows[index], before, look)
-        judged.append(verdict)
+        before = earlier[index] if earlier else None
+        judged.append(_at_look(verdict, rows[index], before, look))
     return judged
 
 

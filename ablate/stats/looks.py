@@ -37,6 +37,11 @@ class Look:
     plan: tuple[int, ...]
 
     @property
+    def is_only(self) -> bool:
+        """Whether the study is judged once, with all its seeds."""
+        return len(self.plan) == 1
+
+    @property
     def seeds(self) -> int:
         """Number of seeds at this look."""
         return self.plan[self.number - 1]
@@ -50,8 +55,7 @@ class Look:
     def level(self) -> float:
         """Error that this look spends: the level of its verdicts."""
         before = (0, *self.plan)[self.number - 1]
-        # The fraction first: with a single look it is exactly 1, and the level exactly that of a
-        # study without looks.
+        # The fraction first: with a single look it is exactly 1, and the level exactly LEVEL.
         return LEVEL * ((self.seeds - before) / self.plan[-1])
 
     def as_json(self) -> dict[str, float]:
@@ -62,6 +66,9 @@ class Look:
     def text(self) -> str:
         """`look 1 of 3 (3 of 8 seeds)`."""
         return f"look {self.number} of {len(self.plan)} ({self.seeds} of {self.plan[-1]} seeds)"
+
+
+ONCE = Look(1, (1,))  # of scores that are judged once, whatever their number
 
 
 def error_of_plans(plans: Iterable[Sequence[int]]) -> float:

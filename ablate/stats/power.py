@@ -37,7 +37,7 @@ def detectable(
         rows: number of rows besides base.
         sd: standard deviation of a score over seeds.
         sentences: standard deviation of a difference from base over test sentences.
-        level: of the verdicts; smaller at a look.
+        level: of the verdicts; smaller where a study is judged several times.
         further: seeds that only base has.
     """
     # A fixed seed, so that a plan prints the same number each time.

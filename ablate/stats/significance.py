@@ -103,7 +103,7 @@ def holm_levels(
         p_values: of the tests.
         family: number of tests in all; 1 corrects nothing.
         level: of all tests together.
-        settled: tests that are significant since an earlier look; the method goes on with the
+        settled: tests that are significant already; the method goes on with the
             others.
     """
     if family == 1:

@@ -8,16 +8,17 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 from ablate.config.metrics import Metric
 from ablate.formatting import plural, ratio
 from ablate.stats.bootstrap import BootstrapTest
 from ablate.stats.comparison import SeedTest
-from ablate.stats.looks import Look
+from ablate.stats.looks import ONCE, Look
 from ablate.stats.significance import LEVEL, POWER
 
 Word = Literal["worse", "better", "as good as base", "cannot tell", "no difference", "diverged", ""]
+EARLY = "before the first look"  # of rows that are not judged yet
 
 
 @dataclass(frozen=True)
@@ -37,9 +38,8 @@ class Verdict:
     margin: the study's margin of equivalence; None if it has none.
     is_within_margin: whether the difference is significantly smaller than the margin.
     look: the last look of the study that has been judged, or the first one while it is to come
-        (`is_early`); None for a study without looks.
-    settled_at: number of the look since which the row is settled; None if it is not, or without
-        looks.
+        (`is_early`).
+    settled_at: number of the look since which the row is settled; None if it is not.
     shift: what the seeds that only base has add to the difference with each seed.
     least: the smallest difference that can be, of scores that are not below 0.
     """
@@ -57,7 +57,7 @@ class Verdict:
     ended: int = 0
     margin: float | None = None
     is_within_margin: bool = False
-    look: Look | None = None
+    look: Look = ONCE
     is_early: bool = False
     settled_at: int | None = None
     shift: float = 0.0
@@ -140,7 +140,7 @@ class Verdict:
             noise = f"the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)})"
             side = "beyond" if self.p_bootstrap < LEVEL else "within"
             phrases.append(f"{side} {noise}, not the seeds' noise")
-        if self.look is not None and self.settled_at is not None:
+        if self.settled_at is not None and not self.look.is_only:
             phrases.append(f"since {Look(self.settled_at, self.look.plan).text}")
         return "; ".join(phrases)
 
@@ -174,6 +174,36 @@ class Verdict:
             return ""
         return f"×÷{ratio(self.margin)}" if self.metric.is_log else f"±{self.margin:g}"
 
+    def as_json(self) -> dict[str, Any]:
+        """The verdict for scripts; tests that were not possible are null."""
+        low, high = self.interval or (None, None)
+        std = p = p_own = test_set = None
+        if self.seed_test is not None:
+            std, p, p_own = self.seed_test.std, self.seed_test.p, self.seed_test.p_own
+        if (test := self.bootstrap) is not None:
+            test_set = {"low": test.low, "high": test.high, "p": test.p, "p_holm": self.p_bootstrap}
+        content = {
+            "verdict": self.word,
+            "text": self.text,
+            "n": self.n,
+            "mean": self.mean,
+            "std": std,
+            "low": low,
+            "high": high,
+            "p": p,
+            "p_holm": self.p_seeds,
+            "p_own": p_own,
+            "p_adjusted": self.p,
+            "minimum_detectable": self.minimum_detectable,
+            "more_seeds": self.more_seeds,
+            "margin": self.margin,
+            "within_margin": self.is_within_margin,
+            "diverged": self.diverged,
+        }
+        if not self.look.is_only:
+            content["settled_at_look"] = self.settled_at
+        return {**content, "test_set": test_set}
+
     def _over_seeds(self, reference: str) -> str:
         title = self.metric.title
         if self.word == "as good as base":
@@ -182,7 +212,7 @@ class Verdict:
             if not self.is_within_margin:
                 return self.word
             return f"{self.word}, but within {self.margin_text} {title} of {reference}"
-        if self.is_early and self.look is not None:
+        if self.is_early:
             return f"cannot tell before {self.look.text}"
         if self.n == 1:
             return "cannot tell: one seed shows no spread"
@@ -208,7 +238,7 @@ class Verdict:
         if self.more_seeds is None:
             return ""
         total = self.n + self.more_seeds
-        if self.look is not None and total <= self.look.plan[-1]:
+        if total <= self.look.plan[-1] and not self.look.is_only:
             return f"about {plural(self.more_seeds, 'more seed')}"
         return f"a new study of {plural(total, 'seed')}"
 

@@ -575,7 +575,7 @@ class HubRevision(Record):
 class JudgedSeeds(Record):
     """Numbers of seeds at which a study was judged.
 
-    plan: those of its looks; with a list of seeds, their number.
+    plan: with a list of seeds, their number.
     base_runs: ids of base's runs.
     """
 

@@ -1,8 +1,7 @@
 """From a YAML file to rows and runs, every fault with its line."""
 
 from ablate.study.reader import read_study
-from ablate.study.seeds import Looks
 from ablate.study.select import Selection
 from ablate.study.study import Row, Run, Study
 
-__all__ = ["Looks", "Row", "Run", "Selection", "Study", "read_study"]
+__all__ = ["Row", "Run", "Selection", "Study", "read_study"]

@@ -123,7 +123,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         path,
         data,
         tuple(rows),
-        file.seeds_of_rows,
+        file.seed_plan.of_rows,
         reader.dropped,
         metrics,
         judge=judge,
@@ -133,8 +133,9 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         plugin_sources=classes.sources,
         tune=file.tune,
         designs=tuple(reader.designs),
-        looks=file.looks,
-        further_seeds=file.further_seeds,
+        judged_at=file.seed_plan.judged_at,
+        further_seeds=file.seed_plan.of_base,
+        fixed_seeds=file.seed_plan.fixed,
         notes=tuple(reader.notes()),
     )
 
@@ -171,15 +172,13 @@ def _check_task(
 def _check_seeds(
     rows: Sequence[Row], file: StudyFile, sections: Mapping[str, Node], report: Report
 ) -> None:
-    """Report looks or further seeds of base without a row to judge, and too many runs."""
-    bases = sum(row.is_base for row in rows)
-    if bases == len(rows) and (file.looks or file.further_seeds):
-        mark, what = sections["seeds"].mark, "more seeds for base"
-        if file.looks:
-            mark, what = file.looks.node("looks").mark, "looks"
+    """Report seeds that need a row to judge if there is none, and too many runs."""
+    bases, plan = sum(row.is_base for row in rows), file.seed_plan
+    if bases == len(rows) and plan.purpose:
         remedy = "list the seeds instead, as in [1, 2, 3]"
-        report(mark, f"{what}: the study has no row to judge; {remedy}")
-    runs = len(rows) * len(file.seeds_of_rows) + bases * len(file.further_seeds)
+        mark = plan.mark or sections["seeds"].mark
+        report(mark, f"{plan.purpose}: the study has no row to judge; {remedy}")
+    runs = len(rows) * len(plan.of_rows) + bases * len(plan.of_base)
     if runs > MAX_RUNS:
         report(
             sections["seeds"].mark, f"makes {runs:,} runs; a study can have at most {MAX_RUNS:,}"

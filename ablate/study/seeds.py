@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import AfterValidator, Field, model_validator
 
 from ablate.config.training import MAX_SEEDS
 from ablate.errors import unknown_name
-from ablate.study.typed import Misplaced, Placed
+from ablate.study.typed import Misplaced, Placed, choice
+from ablate.study.yaml_nodes import Mark
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
@@ -77,7 +79,42 @@ class Looks(Placed):
     """numbers of seeds at which the study is judged, increasing; it ends at the first at which
     every row is settled"""
 
-    @property
-    def plan(self) -> tuple[int, ...]:
-        """The numbers of seeds."""
-        return tuple(self.looks)
+
+SeedsSection = choice({"a list": Seeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase})
+SECTION_OF = {"looks": "write seeds: {looks: [3, 5, 8]}"}  # keys that belong into the section
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """The seeds of a study.
+
+    of_rows: the seeds of every row.
+    of_base: further ones, that only base has.
+    judged_at: numbers of seeds at which the study is judged; empty for once, with all.
+    purpose: what a study without a row to judge has no use for; empty for plain seeds.
+    mark: where that is written, if it is a key of the section.
+    fixed: why `--seeds` cannot replace the seeds; empty if it can.
+    """
+
+    of_rows: tuple[int, ...]
+    of_base: tuple[int, ...] = ()
+    judged_at: tuple[int, ...] = ()
+    purpose: str = ""
+    mark: Mark | None = None
+    fixed: str = ""
+
+
+def seed_plan(section: list[int] | Looks | SeedsOfBase) -> SeedPlan:
+    """The seeds that the section asks for."""
+    if isinstance(section, Looks):
+        judged_at, mark = tuple(section.looks), section.node("looks").mark
+        fixed = f"{mark}: the study is judged at looks, which determine its seeds; remove --seeds"
+        return SeedPlan(_first(judged_at[-1]), (), judged_at, "looks", mark, fixed)
+    if isinstance(section, SeedsOfBase):
+        of_base = _first(section.base)[section.rows :]
+        return SeedPlan(_first(section.rows), of_base, purpose="more seeds for base")
+    return SeedPlan(tuple(section))
+
+
+def _first(count: int) -> tuple[int, ...]:
+    return tuple(range(1, count + 1))

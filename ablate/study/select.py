@@ -44,10 +44,8 @@ def select(study: Study, selection: Selection) -> Study:
                 labels |= {row.label, row.base}
         rows = tuple(row for row in rows if row.label in labels)
     if selection.seeds is not None:
-        if study.looks is not None:
-            where = study.looks.node("looks").mark
-            what = "the study is judged at looks, which determine its seeds; remove --seeds"
-            raise _wrong("--seeds", f"{where}: {what}")
+        if study.fixed_seeds:
+            raise _wrong("--seeds", study.fixed_seeds)
         seeds, further = _parse_seeds(selection.seeds), ()
         shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
         if shared:

@@ -17,7 +17,6 @@ from ablate.config.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
 from ablate.study.designs import Design
 from ablate.study.matching import Matched
-from ablate.study.seeds import Looks
 from ablate.study.tuning import Tune, Tuning
 from ablate.tasks import TASKS, Task
 
@@ -120,12 +119,13 @@ class Study:
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
     tune: the section of the file; None without it.
-    looks: None if all seeds are trained, and judged once.
+    judged_at: numbers of seeds at which the study is judged; empty for once, with all.
     designs: groups whose rows are analyzed together.
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
     total_runs: rows x seeds of the file, before `--rows` and `--seeds`; a shared run counts once
         for each row.
     further_seeds: that only base is trained with.
+    fixed_seeds: why `--seeds` cannot replace the seeds; empty if it can.
     split: that is decoded.
     notes: lines about rows that are probably not meant, with their positions.
     """
@@ -148,8 +148,9 @@ class Study:
     total_runs: int = 1
     tune: Tune | None = None
     designs: tuple[Design, ...] = ()
-    looks: Looks | None = None
+    judged_at: tuple[int, ...] = ()
     further_seeds: tuple[int, ...] = ()
+    fixed_seeds: str = field(default="", compare=False)
     split: Literal["test", "dev"] = "test"
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -215,6 +216,11 @@ class Study:
         """Names of the metrics that verdicts are by, the main one first."""
         return self.judge or self.metrics[:1]
 
+    @property
+    def plan(self) -> tuple[int, ...]:
+        """Numbers of seeds at which the study is judged; a single one, that of all, in most."""
+        return self.judged_at or (len(self.seeds),)
+
     def share_of_level(self, metric: str) -> float:
         """The part of the level at which a metric is tested: an equal one for each that verdicts
         are by, so that their sum is the level (Bonferroni); all of it for any other.
@@ -278,22 +284,19 @@ class Study:
             tune=None,
             total_runs=len(rows) * len(seeds),
             designs=(),
-            looks=None,
+            judged_at=(),
         )
 
     @cached_property
     def on_dev(self) -> Study | None:
         """Base's own runs, decoded on dev with each candidate of the decoding; None without any.
 
-        The seeds are those of the first look: the choice must not move when more are trained.
+        The seeds are those that are judged first: the choice must not move when more are trained.
         """
         base, choice = self.base, self.base.decoding_choice
         if choice is None or base.awaits_values:
             return None
-        seeds = self.seeds
-        if self.looks:
-            seeds = seeds[: self.looks.plan[0]]
-        rows = []
+        seeds, rows = self.seeds[: self.plan[0]], []
         for row in self.trials_of(replace(base, tuning=choice)):
             config = base.config.model_copy(update=row.changed)
             rows.append(replace(row, config=config, test=f"dev {row.test}", is_decoded=True))

@@ -19,7 +19,7 @@ from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.errors import unknown_name
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
 from ablate.study.rows import WAYS, Group, Groups, MatchOption
-from ablate.study.seeds import Looks, Seeds, SeedsOfBase
+from ablate.study.seeds import SECTION_OF, SeedPlan, SeedsSection, seed_plan
 from ablate.study.settings import OPTIONS_OF_RUN, Settings, Values
 from ablate.study.tuning import Tune
 from ablate.study.typed import KEY, Misplaced, Placed, choice, keys_of, mapping_of, within
@@ -78,9 +78,7 @@ class StudyFile(Placed):
     """the corpus, its splits and its tokenizer"""
     base: Values = Field(Settings())
     """the configuration that every row is compared with; unset fields have the paper's values"""
-    seeds: choice(  # type: ignore[valid-type]
-        {"a list": Seeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
-    ) = Field([1])
+    seeds: SeedsSection = Field([1])
     """every row is trained once with each seed; unset: [1]"""
     metrics: Metrics = Field([])
     """metrics of the predictions; verdicts use the first; unset: the task's, such as [bleu]"""
@@ -106,8 +104,8 @@ class StudyFile(Placed):
         text = f'unknown section "{key[:60]}"'
         if key in OPTIONS_OF_RUN:
             return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
-        if key == "looks":
-            return f"{text}; write seeds: {{looks: [3, 5, 8]}}"
+        if key in SECTION_OF:
+            return f"{text}; {SECTION_OF[key]}"
         if key in keys_of(Group):
             return f"{text}; it is a key of a group of rows: rows: {{GROUP: {{{key}: ...}}}}"
         if standard_name(key) is not None:
@@ -117,7 +115,7 @@ class StudyFile(Placed):
     @model_validator(mode="after")
     def _tune_is_whole(self) -> StudyFile:
         if self.tune:
-            seeds = (*self.seeds_of_rows, *self.further_seeds)
+            seeds = (*self.seed_plan.of_rows, *self.seed_plan.of_base)
             has_screen = any(options.prune for _, options in self.groups())
             faults = list(within("tune", self.tune.faults(seeds, has_screen)))
             if faults:
@@ -131,22 +129,6 @@ class StudyFile(Placed):
                 yield name, options
 
     @property
-    def looks(self) -> Looks | None:
-        """None if all seeds are trained, and judged once."""
-        return self.seeds if isinstance(self.seeds, Looks) else None
-
-    @property
-    def seeds_of_rows(self) -> tuple[int, ...]:
-        """The seeds of every row; those up to the last look."""
-        if isinstance(self.seeds, Looks):
-            return tuple(range(1, self.seeds.plan[-1] + 1))
-        if isinstance(self.seeds, SeedsOfBase):
-            return tuple(range(1, self.seeds.rows + 1))
-        return tuple(self.seeds)
-
-    @property
-    def further_seeds(self) -> tuple[int, ...]:
-        """The seeds that only base has."""
-        if isinstance(self.seeds, SeedsOfBase):
-            return tuple(range(self.seeds.rows + 1, self.seeds.base + 1))
-        return ()
+    def seed_plan(self) -> SeedPlan:
+        """The seeds of every row, and those that only base has."""
+        return seed_plan(self.seeds)

@@ -7,8 +7,8 @@ import os
 
 import pytest
 
-from ablate.analysis.looks import earlier_plans, position_of, record_judgment
 from ablate.analysis.missing import on_some_host
+from ablate.analysis.position import earlier_plans, position_of, record_judgment
 from ablate.analysis.stages import execute_stages
 from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from ablate.analysis.looks import position_of
+from ablate.analysis.position import position_of
 from ablate.store import Results
 from tests.cli.inside import inside
 from tests.end_to_end.conftest import Trained

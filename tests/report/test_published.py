@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ablate.analysis.score_files import read_lines
-from ablate.analysis.scores import verdict_json
 from ablate.analysis.settle import settle
 from ablate.analysis.table import Table, table_of
 from ablate.plan.typical import published_spreads
@@ -136,8 +135,8 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published, tmp_path):
         )
         for ours, expected in zip(found.rows, rows, strict=True):
             assert ours.row.label == expected.row.label
-            assert {name: verdict_json(one) for name, one in ours.verdicts.items()} == {
-                name: verdict_json(one) for name, one in expected.verdicts.items()
+            assert {name: one.as_json() for name, one in ours.verdicts.items()} == {
+                name: one.as_json() for name, one in expected.verdicts.items()
             }
             for metric, verdict in ours.verdicts.items():
                 assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]

@@ -9,7 +9,6 @@ from functools import partial
 from typing import Any
 
 from ablate.analysis.results import measured_metrics
-from ablate.analysis.scores import verdict_json
 from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import p_text, plural
@@ -78,7 +77,7 @@ def _by(table: Table, head: str, metric: Metric) -> str:
 
 
 def _verdicts_json(row: TableRow) -> dict[str, Any]:
-    return {name: verdict_json(verdict) for name, verdict in row.verdicts.items()}
+    return {name: verdict.as_json() for name, verdict in row.verdicts.items()}
 
 
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
@@ -131,7 +130,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
                 f"{LEVEL / len(table.judged):.3g}, so that together they keep {LEVEL:g} "
                 f"(Bonferroni); p values are multiplied by {len(table.judged)}."
             )
-        yield from _look_legend(table)
+        yield from table.position.legend(table.error, _kept(table))
         if form.shows(_by(table, "p", table.main)) and not table.is_measured_elsewhere:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.study.seeds) == 1:
@@ -183,7 +182,7 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
     if without:
         why = f"the seeds show no spread in {' and '.join(metric.title for metric in without)}"
         for verdict in table.verdicts(table.main):
-            if verdict.is_early and verdict.look:
+            if verdict.is_early:
                 why = f"{verdict.look.text} is not complete"
                 break
         heads = _heads(without, shown)
@@ -217,23 +216,15 @@ def _heads(metrics: Sequence[Metric], shown: Sequence[Metric]) -> str:
     return ", ".join(f"Δ{metric.title}" for metric in metrics)
 
 
-def _look_legend(table: Table) -> Iterator[str]:
-    """Yield the look of the verdicts, and the rows whose verdict is of an earlier one."""
-    if table.look is None:
-        return
+def _kept(table: Table) -> dict[str, None]:
+    """Labels of the rows whose verdict was reached with fewer seeds, and not with all so far."""
     kept = dict[str, None]()
     for row in table.rows:
         for metric in table.judged:
             verdict = row.verdicts.get(metric.name)
             if verdict and verdict.is_different and verdict.p is not None and verdict.p >= LEVEL:
                 kept[row.row.label] = None
-    text = (
-        f"Judged at {table.look.text}, at the level {table.look.level:.3g}; all looks together "
-        f"spend {table.error:.3g}. p values are multiplied by {LEVEL / table.look.level:.3g}."
-    )
-    if kept:
-        text += f" The verdict of an earlier look stays: {', '.join(kept)}."
-    yield text
+    return kept
 
 
 def _verdict_legend(table: Table, metric: Metric, form: Form) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""Current look of a study: the runs that it needs, and the verdicts of earlier looks.
+"""Where a study is: its current look, the runs that this needs, and the verdicts of earlier looks.
+
+A study with a list of seeds has a single look, at all of them. It is judged from its first score
+on, and there is nothing to say about its position.
 
 A pure function of the results on disk, so that every process that works on a study finds the same
 look. Stored are only the numbers of seeds at which the study was judged, so that a table can tell
@@ -7,7 +10,7 @@ if they were changed afterwards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +19,7 @@ from ablate.analysis.results import RunResult, by_row, of_seeds, paired_scores, 
 from ablate.errors import StoreError
 from ablate.formatting import first_few, percent, plural
 from ablate.stats.comparison import PairedScores
-from ablate.stats.judge import verdicts, verdicts_before, verdicts_over_looks
+from ablate.stats.judge import verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
 from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
@@ -42,6 +45,23 @@ class Position:
     next: Look | None = None
 
     @property
+    def look(self) -> Look | None:
+        """The look of the verdicts; None before the first one."""
+        return self.judged[-1] if self.judged else None
+
+    @property
+    def level(self) -> float:
+        """The level of the verdicts, in all metrics together."""
+        return self.look.level if self.look else LEVEL
+
+    @property
+    def seen(self) -> frozenset[int]:
+        """The seeds whose scores the verdicts have seen."""
+        if self.look is None:
+            return frozenset()
+        return frozenset((*self.study.seeds[: self.look.seeds], *self.study.further_seeds))
+
+    @property
     def stopped_early(self) -> bool:
         """Whether a look before the last one has settled every row."""
         if not self.judged or self.open_rows:
@@ -50,7 +70,11 @@ class Position:
 
     @property
     def text(self) -> str:
-        """One line: the last look that was judged, what it has settled, and what follows."""
+        """One line: the last look that was judged, what it has settled, and what follows; empty for
+        a single look.
+        """
+        if not self.study.judged_at:
+            return ""
         if not self.judged:
             assert self.next is not None
             return f"L{self.next.text[1:]}: no row is judged before all of its runs have ended."
@@ -67,23 +91,54 @@ class Position:
 
     def sentences(self, error: float) -> Iterator[str]:
         """Yield where the study is, and the error that its looks have spent of that of all."""
+        if not self.study.judged_at:
+            return
         yield self.text
-        if self.judged:
-            look = self.judged[-1]
+        if self.look:
             yield (
-                f"Error spent: {percent(look.spent)} of {percent(error)}, of which "
-                f"{percent(look.level)} at this look."
+                f"Error spent: {percent(self.look.spent)} of {percent(error)}, of which "
+                f"{percent(self.look.level)} at this look."
+            )
+
+    def legend(self, error: float, kept: Iterable[str]) -> Iterator[str]:
+        """Yield the look of a table's verdicts.
+
+        Args:
+            error: bound of the error of all verdicts.
+            kept: labels of the rows whose verdict is of an earlier look.
+        """
+        if self.look is None or self.look.is_only:
+            return
+        text = (
+            f"Judged at {self.look.text}, at the level {self.look.level:.3g}; all looks together "
+            f"spend {error:.3g}. p values are multiplied by {LEVEL / self.look.level:.3g}."
+        )
+        if labels := ", ".join(kept):
+            text += f" The verdict of an earlier look stays: {labels}."
+        yield text
+
+    def note(self) -> Iterator[str]:
+        """Yield seeds and level of effects and slopes; nothing for a single look."""
+        if self.look is not None and not self.look.is_only:
+            yield (
+                f"At {self.look.text}, at the level {self.look.level:.3g} that this look spends: "
+                f"intervals of at least {100 * (1 - self.look.level):.3g} %, p times "
+                f"{LEVEL / self.look.level:.3g}."
             )
 
     def as_json(self) -> dict[str, Any]:
-        """The looks for scripts: those planned, and those judged with the error that they spend."""
-        assert self.study.looks is not None
-        return {
-            "plan": list(self.study.looks.plan),
+        """The looks for scripts: those planned, and those judged with the error that they spend;
+        empty for a single look.
+        """
+        if not self.study.judged_at:
+            return {}
+        looks = {
+            "plan": list(self.study.judged_at),
             "judged": list(map(Look.as_json, self.judged)),
             "not_settled": list(self.open_rows) if self.judged else None,
             "stopped_early": self.stopped_early,
         }
+        return {"looks": looks}
 
 
 def _is_over(run: RunResult) -> bool:
@@ -95,14 +150,14 @@ def position_of(study: Study, results: Results, retries: Retries = never) -> Pos
     """The look that a study is at, by its results.
 
     Args:
-        study: with looks.
+        study: as read, or a part of it.
         results: root of the results.
         retries: which failed runs are repeated, so that their look cannot be judged yet.
 
     Raises:
         StoreError: a result is damaged.
     """
-    runs = read_runs(study, results)
+    runs = read_runs(study, results) if study.judged_at else []
     return position_of_runs(study, runs, lambda run: has_ended(run, results, retries))
 
 
@@ -114,9 +169,10 @@ def position_of_runs(
     A study goes on past a look if every run has ended and some row is not settled. It stops only if
     every run is done or diverged: a failed run may still be made.
     """
-    assert study.looks is not None
+    if not study.judged_at:
+        return Position(study, looks_of(study.plan))
     position = Position(study)
-    for look in looks_of(study.looks.plan):
+    for look in looks_of(study.judged_at):
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return replace(position, next=look)
         first, of_look = study.with_first_seeds(look.seeds), study.seeds[: look.seeds]
@@ -158,7 +214,7 @@ def verdicts_of_rows(
     base: Sequence[RunResult],
     rows: Sequence[Sequence[RunResult]],
     family: int,
-    looks: Sequence[Look] | None,
+    looks: Sequence[Look],
 ) -> list[Verdict]:
     """Verdicts of rows that share a base.
 
@@ -168,20 +224,17 @@ def verdicts_of_rows(
         base: runs of base.
         rows: runs of each row.
         family: number of rows that Holm's correction covers.
-        looks: that have been judged; None for a study without looks.
+        looks: that have been judged.
     """
     measured = study.task.metrics[metric]
     rule: dict[str, Any] = {"family": family, "margin": study.margins.get(metric)}
     rule["share"] = study.share_of_level(metric)
 
-    def pairs(seeds: Sequence[int], further: Sequence[int] = ()) -> list[PairedScores]:
-        return [paired_scores(measured, row, base, seeds, further) for row in rows]
+    def pairs(seeds: Sequence[int]) -> list[PairedScores]:
+        return [paired_scores(measured, row, base, seeds, study.further_seeds) for row in rows]
 
-    if looks is None:
-        return verdicts(measured, pairs(study.seeds, study.further_seeds), **rule)
     if not looks:
-        assert study.looks is not None
-        return verdicts_before(measured, pairs(study.seeds), looks_of(study.looks.plan)[0])
+        return verdicts_before(measured, pairs(study.seeds), looks_of(study.plan)[0])
     at_looks = [(look, pairs(study.seeds[: look.seeds])) for look in looks]
     return verdicts_over_looks(measured, at_looks, **rule)[-1]
 
@@ -216,7 +269,7 @@ def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str],
         return LEVEL, [], [f"{error}; it is not known whether seeds were changed after a verdict"]
     if not before:
         return LEVEL, [], []
-    bound = error_of_plans([*before, plan_of_seeds(study)])
+    bound = error_of_plans([*before, study.plan])
     counts = sorted(set().union(*before))
     judged = " and ".join(", ".join(map(str, counts)).rsplit(", ", 1))
     if study.is_modified:
@@ -226,7 +279,7 @@ def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str],
             f"trial does not change: `ablate table {study.path}`."
         )
     else:
-        looks = sorted({*plan_of_seeds(study), *counts})
+        looks = sorted({*study.plan, *counts})
         line = (
             f"The seeds were changed after verdicts with {judged} seeds: the error of all verdicts "
             f"is at most {percent(bound)}, not {percent(LEVEL)}. Stated before the first run, "
@@ -257,18 +310,11 @@ def _is_judged(study: Study, results: Results) -> bool:
     if study.bases == list(study.rows):
         return False
     runs = read_runs(study, results)
-    if study.looks is not None:
+    if study.judged_at:
         return bool(position_of_runs(study, runs).judged)
     return len(study.seeds) > 1 and all(map(_is_over, runs))
 
 
-def plan_of_seeds(study: Study) -> tuple[int, ...]:
-    """Numbers of seeds at which a study is judged: at its looks, or once with all seeds of a
-    list.
-    """
-    return (len(study.seeds),) if study.looks is None else study.looks.plan
-
-
 def _judged_seeds(study: Study) -> JudgedSeeds:
     base_runs = tuple(run.id for run in study.runs_of(study.base))
-    return JudgedSeeds(plan=plan_of_seeds(study), base_runs=base_runs)
+    return JudgedSeeds(plan=study.plan, base_runs=base_runs)
