@@ -31,7 +31,7 @@ from ablate.store.score_cache import (
     read_predictions,
     read_scores,
 )
-from ablate.store.status import NO_DECODING, damage_of
+from ablate.store.status import NO_DECODING, damage_of, state_of_all
 from ablate.study import Row, Run, Study
 from ablate.study.tuning import AWAITS
 
@@ -294,14 +294,9 @@ def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
 
 
 def run_state(run: Run, results: Results) -> State:
-    """The state of a run over all of its decodings: that of the first one that is not done, else
-    done.
-    """
-    for decoding in run.decodings or (NO_DECODING,):
-        state = state_of(results.run(run.id), decoding)
-        if state != "done":
-            return state
-    return "done"
+    """The state of a run over all of its decodings."""
+    folder = results.run(run.id)
+    return state_of_all(state_of(folder, each) for each in run.decodings or (NO_DECODING,))
 
 
 # State of a row with runs in several states; the first match wins.

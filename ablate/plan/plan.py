@@ -20,6 +20,7 @@ from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
 from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine, Progress
+from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Study
 from ablate.study.designs import FactorialDesign
 
@@ -138,14 +139,13 @@ class Plan:
 
     @property
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
-        """Each run once, by id. A run that several rows share is done only if it is done for all of
-        them.
-        """
+        """Each run once, by id: its state, and a row that has it in this state."""
         runs: dict[str, tuple[PlanRow, State]] = {}
         for row in self.all_rows:
             for run, state in row.runs:
-                if run.id not in runs or runs[run.id][1] == "done":
-                    runs[run.id] = (row, state)
+                before = runs.get(run.id, (row, state))
+                of_all = state_of_all((before[1], state))
+                runs[run.id] = before if of_all == before[1] else (row, state)
         return runs
 
     @property

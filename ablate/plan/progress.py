@@ -19,7 +19,7 @@ from ablate.store import Results, RunFolder, State, checkpoints, if_readable, st
 from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
-from ablate.store.status import STATES
+from ablate.store.status import STATES, state_of_all
 from ablate.study import Row, Study
 
 # The pace of the running jobs is used once they were watched for so long, and have made such a
@@ -286,15 +286,12 @@ class ProgressReader:
 def _by_run(
     study: Study, rows: tuple[RowProgress, ...]
 ) -> tuple[dict[str, State], dict[str, Progress]]:
-    """State and last report of each run. A run of several rows is done if it is done for all of
-    them.
-    """
+    """State and last report of each run."""
     states: dict[str, State] = {}
     reports: dict[str, Progress] = {}
     for row in rows:
         for run in study.runs_of(row.row):
-            if states.get(run.id, "done") == "done":
-                states[run.id] = row.states[run.seed]
+            states[run.id] = state_of_all((states.get(run.id, "done"), row.states[run.seed]))
             if run.seed in row.reports:
                 reports[run.id] = row.reports[run.seed]
     return states, reports

@@ -160,14 +160,23 @@ class SeedTest:
 
 
 @dataclass(frozen=True)
+class NoiseOfTests:
+    """Noise of a mean difference in its two tests: that which the row shares with the others, and
+    its own, which is tested at `own_level`.
+    """
+
+    shared: Noise
+    own: Noise
+    own_level: float = LEVEL
+
+
+@dataclass(frozen=True)
 class Comparison:
-    """A row with the variances of its mean difference: `shared` with the other rows, and `own`."""
+    """A row with the noise of its mean difference; None if its seeds do not show it."""
 
     row: PairedScores
     bootstrap: BootstrapTest | None
-    shared: Noise | None = None
-    own: Noise | None = None
-    own_level: float = LEVEL
+    noise: NoiseOfTests | None = None
 
     @property
     def n(self) -> int:
@@ -181,27 +190,30 @@ class Comparison:
 
     def p_own(self, distance: float) -> float:
         """P value of a difference of this size from the row's own seeds."""
-        return 1.0 if self.own is None else self.own.p(distance, self.n)
+        return 1.0 if self.noise is None else self.noise.own.p(distance, self.n)
+
+    def is_beyond_own_noise(self, mean: float) -> bool:
+        """Whether a mean difference passes the test by the row's own seeds."""
+        return self.noise is not None and self.p_own(mean) < self.noise.own_level
 
     def half_width(self, level: float, n: int) -> float:
         """Smallest difference that both tests would see with n seeds, at the spread observed with
         `self.n`.
         """
-        assert self.shared is not None
-        assert self.own is not None
+        noise = self.noise
+        assert noise is not None
         # More seeds would give more degrees of freedom, in proportion.
         more = (n - 1) / (self.n - 1)
-        return max(
-            self.shared.half_width(level, n, more), self.own.half_width(self.own_level, n, more)
-        )
+        own = noise.own.half_width(noise.own_level, n, more)
+        return max(noise.shared.half_width(level, n, more), own)
 
     def detectable(self, level: float, n: int) -> float:
         """True difference that n seeds find with a probability of 80 %, at the spread observed with
         `self.n`: the smallest significant mean, and the 80 % quantile of t standard errors more.
         """
-        assert self.shared is not None
+        assert self.noise is not None
         beyond = critical_t(2 * (1 - POWER), n - 1)
-        return self.half_width(level, n) + beyond * self.shared.error(n)
+        return self.half_width(level, n) + beyond * self.noise.shared.error(n)
 
     def p_for_holm(self, metric: Metric) -> float:
         """P value of the row in Holm's correction.
@@ -211,7 +223,9 @@ class Comparison:
         compared with a base that diverges more often is only tested for being better.
         """
         row, mean = self.row, self.mean
-        p = 1.0 if self.shared is None or mean is None else self.shared.p(mean, self.n)
+        p = 1.0
+        if self.noise is not None and mean is not None:
+            p = self.noise.shared.p(mean, self.n)
         if row.diverged == row.base_diverged:
             return p
         diverges_more = row.diverged > row.base_diverged
@@ -219,7 +233,7 @@ class Comparison:
             p = 1.0
         if not diverges_more:
             return p
-        if mean is not None and self.p_own(mean) >= self.own_level:
+        if mean is not None and not self.is_beyond_own_noise(mean):
             p = 1.0
         p_diverged = 1.0
         if row.base_ended:
@@ -234,29 +248,29 @@ class Comparison:
             Approach", J.
         Pharmacokinetics and Biopharmaceutics (1987).
         """
-        if self.shared is None or self.mean is None or self.row.diverged or self.row.base_diverged:
+        if self.noise is None or self.mean is None or self.row.diverged or self.row.base_diverged:
             return 1.0, 1.0
         # The nearer of the two limits decides: the test against the other one has a smaller p
         # value.
         distance = margin - abs(self.mean)
         if distance <= 0:
             return 1.0, 1.0
-        return self.shared.p(distance, self.n) / 2, self.p_own(distance) / 2
+        return self.noise.shared.p(distance, self.n) / 2, self.p_own(distance) / 2
 
     def seed_test(self, level: float) -> SeedTest:
         """Test the mean; `level` is that of the shared variance."""
-        assert self.shared is not None
+        assert self.noise is not None
         assert self.mean is not None
         half = self.half_width(level, self.n)
         return SeedTest(
             n=self.n,
             mean=self.mean,
             std=statistics.stdev(self.row.differences.values()),
-            error=self.shared.error(self.n),
-            p=self.shared.p(self.mean, self.n),
+            error=self.noise.shared.error(self.n),
+            p=self.noise.shared.p(self.mean, self.n),
             p_own=self.p_own(self.mean),
             level=level,
-            own_level=self.own_level,
+            own_level=self.noise.own_level,
             low=self.mean - half,
             high=self.mean + half,
         )
@@ -305,7 +319,8 @@ def _with_noise(row: PairedScores, noise: SeedNoise, index: int, level: float) -
     # Rows that are unlike the others cast doubt on the pool, so each makes the second test
     # stricter.
     own_level = level / (1 + len(noise.apart))
-    return Comparison(row, bootstrap, Noise(shared, sentences), Noise(own, sentences), own_level)
+    of_tests = NoiseOfTests(Noise(shared, sentences), Noise(own, sentences), own_level)
+    return Comparison(row, bootstrap, of_tests)
 
 
 def _with_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScores:

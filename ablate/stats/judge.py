@@ -159,7 +159,10 @@ def _verdict(
     its test; `p_equal`, of a difference below the margin; and that of the bootstrap.
     """
     row, (p_different, level) = compared.row, difference
-    within = p_equal < LEVEL and compared.p_equivalent(margin or 0.0)[1] < compared.own_level
+    within = False
+    if compared.noise is not None:
+        p_own = compared.p_equivalent(margin or 0.0)[1]
+        within = p_equal < LEVEL and p_own < compared.noise.own_level
     verdict = Verdict(
         metric,
         _word(metric, compared, p_different, within),
@@ -174,7 +177,7 @@ def _verdict(
     )
     if compared.bootstrap is not None:
         verdict = replace(verdict, bootstrap=compared.bootstrap, p_bootstrap=p_bootstrap)
-    if compared.shared is None or compared.mean is None:
+    if compared.noise is None or compared.mean is None:
         return verdict
     return replace(
         verdict,
@@ -203,9 +206,7 @@ def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -
         return "cannot tell"
     if row.is_constant_zero and not row.diverged:
         return "no difference"
-    if compared.shared is None:
-        return "cannot tell"
-    if adjusted < LEVEL and compared.p_own(compared.mean) < compared.own_level:
+    if adjusted < LEVEL and compared.is_beyond_own_noise(compared.mean):
         return "better" if metric.is_better(compared.mean) else "worse"
     return "as good as base" if within else "cannot tell"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
 
@@ -57,6 +58,16 @@ def state_in_any_decoding(folder: RunFolder) -> State:
     if result is not None and result.decodings:
         decoding = next(iter(result.decodings))
     return state_of(folder, decoding)
+
+
+def state_of_all(states: Iterable[State]) -> State:
+    """The state of a run over several decodings, of one row or of the rows that share it: it is
+    done if all are; otherwise that of the first that is not.
+    """
+    for state in states:
+        if state != "done":
+            return state
+    return "done"
 
 
 def damage_of(folder: RunFolder) -> str | None:

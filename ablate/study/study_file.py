@@ -116,8 +116,7 @@ class StudyFile(Placed):
     def _tune_is_whole(self) -> StudyFile:
         if self.tune:
             seeds = (*self.seed_plan.of_rows, *self.seed_plan.of_base)
-            has_screen = any(options.prune for _, options in self.groups())
-            faults = list(within("tune", self.tune.faults(seeds, has_screen)))
+            faults = list(within("tune", self.tune.faults(seeds)))
             if faults:
                 raise Misplaced(*faults)
         return self

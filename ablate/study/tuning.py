@@ -134,12 +134,11 @@ class Tune(Placed):
     share: float = Field(1.0, gt=0, le=1, alias="steps")
     """share of each row's train_steps; unset: 1"""
 
-    def faults(self, seeds_of_study: Collection[int], has_screen: bool) -> Iterator[Fault]:
+    def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
         """What the keys lack beside each other, and the seeds that a verdict uses."""
         written = self.model_fields_set
-        for missing, given in (("seeds", "grid"), ("grid", "seeds")):
-            if given in written and missing not in written and not (has_screen and self.seeds):
-                yield (), f"tune needs {missing}, because it has {given}"
+        if "grid" in written and "seeds" not in written:
+            yield (), "tune needs seeds, because it has grid"
         if not written & {"grid", "decoding", "seeds"}:
             yield (), "tune needs grid with seeds, or decoding"
         for key in ("grid", "decoding"):

@@ -14,7 +14,7 @@ from statsmodels.stats.weightstats import ttost_paired
 from ablate.config.metrics import BITS_PER_BYTE, PPL, TRANSLATION_METRICS
 from ablate.config.training import MAX_SEEDS
 from ablate.stats.bootstrap import BootstrapTest
-from ablate.stats.comparison import Comparison, Noise, PairedScores, compare
+from ablate.stats.comparison import Comparison, Noise, NoiseOfTests, PairedScores, compare
 from ablate.stats.judge import _at_look, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
@@ -385,7 +385,8 @@ def test_a_row_that_always_scores_far_below_base_is_worse(rows):
 def compared(*differences, own_level=LEVEL, **counts):
     """A row whose variances are given: the shared one has 10 degrees of freedom, and its own 2."""
     shared, own = Noise((Variance(0.02, 10),)), Noise((Variance(0.05, 2),))
-    return Comparison(paired(*differences, **counts), None, shared, own, own_level)
+    noise = NoiseOfTests(shared, own, own_level)
+    return Comparison(paired(*differences, **counts), None, noise)
 
 
 def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance():
@@ -433,7 +434,7 @@ def test_a_p_value_that_equals_its_level_is_not_below_it():
 
 def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergences():
     down, up = (-1.0, -1.1, -1.2), (1.0, 1.1, 1.2)
-    p = compared(*down).shared.p(1.1, 3)
+    p = compared(*down).noise.shared.p(1.1, 3)
     counts = {"diverged": 1, "ended": 4, "base_ended": 4}
     assert compared(*down, **counts).p_for_holm(BLEU) == pytest.approx(2 * p)
     assert (
@@ -495,13 +496,14 @@ def test_rows_of_one_seed_without_an_effect_or_of_no_seed_have_no_noise_and_chan
         compare([silent[0], *rows[:2], silent[1], *rows[2:], silent[2]], LEVEL)[1::3]
         == (compare(rows, LEVEL)[::2])
     )
-    assert [(row.shared, row.own) for row in compare(silent, LEVEL)] == [(None, None)] * 3
+    assert [row.noise for row in compare(silent, LEVEL)] == [None] * 3
 
 
 def test_the_noise_of_the_test_sentences_is_the_variance_of_the_bootstrap():
     (row,) = compare([paired(-1.0, -1.3, -0.6, spread=0.3)], LEVEL)
     assert row.bootstrap.std == pytest.approx(0.3, rel=0.1)  # the seeds share their test sentences
-    assert row.shared.sentences == row.own.sentences == pytest.approx(row.bootstrap.std**2)
+    variance = pytest.approx(row.bootstrap.std**2)
+    assert row.noise.shared.sentences == row.noise.own.sentences == variance
 
 
 def test_the_width_is_the_larger_one_of_both_tests_each_at_its_level():

@@ -216,6 +216,7 @@ FAULTS = {
     ),
     "seed of the study": (MARGIN + TUNE.replace("101", "1") + GROUP, "7:16: seed 1 is a seed of the study"),
     "no group": (MARGIN + TUNE + "rows: {A: {set: {h: 2}}}\n", "7:7: tune needs grid, because it has seeds"),
+    "unknown field": (MARGIN + TUNE + GROUP.replace("dropout", "droput"), '8:72: unknown field "droput"; did you mean "dropout"?'),
     "equal": (
         MARGIN + TUNE + GROUP.replace("dropout: 0.1", "dropout: 0.3"),
         "8:72: dropout: has the value of base, so that nothing is removed",
