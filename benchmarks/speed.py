@@ -13,9 +13,8 @@ Training is measured in target tokens per second without padding, decoding in se
 over 1000 sentences with translations of 16 tokens. Each figure of ablate is followed by two ratios:
 to the best peer (fp32 only to fp32), and to the best peer with the same allocator.
 
-With `--busy N`, N processes that never wait run beside every measurement, and ablate is also
-measured with threads that spin when they are idle (OMP_WAIT_POLICY=active) instead of threads that
-sleep, as its workers have them. Only ratios within one call say something.
+With `--busy N`, ablate is also measured beside N processes that never wait, in turn with the
+measurements without them; the share of the quiet rate follows its name.
 
 FOLDER contains `plain.py` (a loop around torch.nn.Transformer: `plain.py train SIZE [--bf16]`) and
 `hf.py` (`train SIZE [--bf16] [--save DIR]`, `decode SIZE DIR --beam K`, `ct2 SIZE DIR --beam K`),
@@ -36,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +56,8 @@ class Contender:
     command: list[str]
     environment: dict[str, str]
     processes: int = 1
+    alone: Contender | None = None  # this one without busy processes beside it
+    busy: int = 0
     found: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -80,6 +81,10 @@ class Contender:
 
     def measure(self, unit: str) -> None:
         """Measure one more round. Rates of concurrent processes are added up."""
+        with neighbors(self.busy):
+            self._measure(unit)
+
+    def _measure(self, unit: str) -> None:
         started = [
             subprocess.Popen(
                 self.command,
@@ -117,18 +122,15 @@ def neighbors(count: int) -> Iterator[None]:
             process.wait()
 
 
-def _spinning(contenders: list[Contender]) -> list[Contender]:
-    """The contenders of ablate, with threads that spin when they are idle."""
-    return [
-        Contender(
-            f"{one.name}, spinning",
-            one.command,
-            {**one.environment, "OMP_WAIT_POLICY": "active"},
-            one.processes,
-        )
-        for one in contenders
-        if one.ours
-    ]
+def _with_busy(contenders: list[Contender], busy: int) -> list[Contender]:
+    """The contenders, each of ablate followed by itself beside busy processes."""
+    measured = []
+    for contender in contenders:
+        measured.append(contender)
+        if contender.ours:
+            name = f"{contender.name}, beside {busy} busy"
+            measured.append(replace(contender, name=name, alone=contender, busy=busy, found=[]))
+    return measured
 
 
 def comparisons(a: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str, list[Contender]]]:
@@ -234,17 +236,15 @@ def main() -> None:
     parser.add_argument("--ids", type=Path)
     parser.add_argument("--busy", type=int, default=0, metavar="N")
     a = parser.parse_args()
-    beside = f", beside {a.busy} busy processes" if a.busy else ""
-    print(f"{cores()} cores, {a.rounds} rounds, {time.strftime('%Y-%m-%d')}{beside}")
+    print(f"{cores()} cores, {a.rounds} rounds, {time.strftime('%Y-%m-%d')}", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         scratch = Path(folder)
         for kind, name, contenders in comparisons(a, scratch):
             if a.busy:
-                contenders = [*contenders, *_spinning(contenders)]
+                contenders = _with_busy(contenders, a.busy)
             for _ in range(a.rounds):
                 for contender in contenders:
-                    with neighbors(a.busy):
-                        contender.measure(UNITS[kind])
+                    contender.measure(UNITS[kind])
             _print(name, UNITS[kind], contenders)
         if "start" in a.work:
             seconds = statistics.median(first_step(scratch) for _ in range(a.rounds))
@@ -262,6 +262,9 @@ def _print(name: str, unit: str, contenders: list[Contender]) -> None:
         also = f"{contender.median('rss_mb'):6,.0f} MB" + (
             f", first step after {first:.1f} s" if first else ""
         )
+        if contender.alone:
+            share = (contender.median(unit) or 0) / (contender.alone.median(unit) or 1)
+            also = f"{share:.2f} of its rate without them, {also}"
         print(
             f"  {contender.median(unit) or 0:9,.0f} {ratios[0]:7} {ratios[1]:7}  {contender.name} "
             f"({also})",
