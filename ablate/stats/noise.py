@@ -165,7 +165,9 @@ def _further_seeds(
 
     The variance of base's further scores is that of the effect of the seed plus base's noise. The
     means of the rows by seed show the effect of the seed alone, so the difference of the two is a
-    second estimate of base's noise beside its residuals. Both are weighted by their precision.
+    second estimate of base's noise beside its residuals. Both are weighted by their precision: that
+    of the difference as if base had the noise of the rows, or, if its further scores vary
+    significantly more than that explains (F test), as if the excess were base's own.
 
     Returns: None with fewer than two further scores, or if the seeds show no noise.
     """
@@ -182,9 +184,14 @@ def _further_seeds(
     spread = statistics.variance(scores)
     estimate = ((n - 1) * from_means + (k - 1) * (spread - noise)) / (n + k - 2)
     effect = max(0.0, estimate)
+    # The effect of the seed by the rows alone. A few diverged trainings of base would pass for a
+    # large effect otherwise, and leave its noise as small as its other seeds say.
+    shared = max(0.0, from_means)
+    likely = noise
+    if f_tail(spread / (shared + of_rows + noise), k - 1, n - 1) < APART_LEVEL:
+        likely = spread - shared - of_rows
     # Degrees of freedom: the variance of an estimated variance v is 2 v^2 / df.
-    ratio, ratio_of_means = effect / noise, (effect + of_rows) / noise
-    df = 1 / ((1 + ratio) ** 2 / (k - 1) + ratio_of_means**2 / (n - 1))
+    df = likely**2 / ((likely + shared) ** 2 / (k - 1) + (shared + of_rows) ** 2 / (n - 1))
     own = variances[0]
     value = max(0.0, (own.df * own.value + df * (spread - from_means)) / (own.df + df))
     return FurtherSeeds(scores, effect, Variance(value, own.df + df))

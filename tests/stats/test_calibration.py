@@ -70,9 +70,11 @@ def test_further_seeds_of_base_keep_the_error_and_find_more(spread, n, k, effect
 
     error, power = simulation.error_and_power(rule, scores, sds)
     before = simulation.error_and_power(simulation.judge, scores, sds)
-    # Where base is three times as noisy, four seeds of each row reach 0.06 without them, too.
-    assert error < max(ERROR, before[0] + 0.005)
-    assert power > before[1] + (0.05 if spread == "equal" and effect < 2 else -0.01)
+    assert error < ERROR
+    if spread == "base three times":  # without further seeds more is found, and falsely
+        assert error < before[0] - 0.005
+    else:
+        assert power > before[1] + (0.05 if spread == "equal" and effect < 2 else -0.03)
 
 
 @pytest.mark.parametrize(("rows", "n"), [(5, 3), (13, 3), (13, 5), (20, 8)])

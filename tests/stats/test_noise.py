@@ -227,6 +227,35 @@ def test_the_estimates_from_further_seeds_are_unbiased():
     assert np.mean(own) == pytest.approx(2.0, abs=4 * np.std(own) / 20)
 
 
+@pytest.mark.parametrize("effect", [0.0, 1.0, 5.0])  # variance over that of a row's noise
+@pytest.mark.parametrize(("n", "k"), [(3, 6), (4, 4), (5, 5)])
+def test_a_further_seed_of_base_that_diverged_is_noise_of_base_and_no_effect_of_the_seed(
+    n, k, effect
+):
+    draw = np.random.default_rng(6)
+    uncertain = 0
+    for _ in range(100):
+        of_seed = draw.normal(size=n + k) * effect**0.5
+        scores = draw.normal(size=(14, n)) + of_seed[:n]
+        further = draw.normal(size=k) + of_seed[n:]
+        further[0] -= 100
+        noise = with_further_seeds(scores, further)
+        # Base's mean over all seeds is known no better than the spread of them over their number.
+        error = sum(part.value for part in noise.of_difference(1, n)) / n
+        uncertain += error > 0.3 * np.var([*scores[0], *further], ddof=1) / (n + k)
+    assert uncertain >= 95
+
+
+def test_the_farther_a_further_seed_of_base_the_less_certain_a_difference():
+    draw = np.random.default_rng(7)
+    scores, further, errors = draw.normal(size=(14, 3)), draw.normal(size=6), []
+    for depth in (0, 10, 20, 40, 80):
+        noise = with_further_seeds(scores, further - depth * (np.arange(6) == 0))
+        errors.append(sum(part.value for part in noise.of_difference(1, 3)))
+    assert errors == sorted(errors)
+    assert errors[-1] > 20 * errors[0]
+
+
 def test_a_single_further_seed_changes_nothing():
     """It shows no spread, so that its weight could not be estimated."""
     scores = np.random.default_rng(6).normal(size=(5, 3))
