@@ -256,6 +256,24 @@ def test_the_farther_a_further_seed_of_base_the_less_certain_a_difference():
     assert errors[-1] > 20 * errors[0]
 
 
+def test_a_base_that_loses_the_rule_with_one_further_seed_is_uncertain():
+    """The accuracy of results/grokking: a row was -32.0 -+ 13.5 from a base of 87.9 +- 32.9."""
+    rows = [
+        [100.0, 100.0, 100.0],
+        [65.8, 67.2, 71.0],
+        [19.7, 19.7, 19.7],
+        [43.6, 73.0, 70.2],
+        [67.8, 83.2, 71.5],
+        [99.7, 97.7, 1.7],
+        [60.6, 59.4, 59.4],
+    ]
+    noise = with_further_seeds(np.array(rows), [100.0, 100.0, 0.6, 100.0, 90.1, 100.0])
+    error = sum(part.value for part in noise.of_difference(1, 3)) / 3
+    of_nine = np.var([*[100.0] * 7, 0.6, 90.1], ddof=1) / 9
+    assert error > 0.7 * of_nine
+    assert noise.weight(3) > 0.3
+
+
 def test_a_single_further_seed_changes_nothing():
     """It shows no spread, so that its weight could not be estimated."""
     scores = np.random.default_rng(6).normal(size=(5, 3))
