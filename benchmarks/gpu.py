@@ -38,7 +38,7 @@ from ablate.config import DecodingConfig
 from ablate.config.cost import FORWARD_AND_BACKWARD, Lengths, forward_flops
 from ablate.config.memory import peak_memory
 from ablate.data.batches import largest_padded_batch
-from ablate.data.corpus import LengthSums
+from ablate.data.corpus import length_sums
 from ablate.decoding.translate import translate_ids
 from ablate.kernels.device import prepare
 from ablate.launch.devices import worker_environment
@@ -123,17 +123,18 @@ class Bench:
         ]  # type: ignore[misc]
         steps = range(1, 2 + self.a.new_shapes)
         made, start, tokens_before, launched = 0, time.perf_counter(), t.progress.tokens, 0.0
-        sums = LengthSums(t.train.fields)
+        of_batches = []
         while made == 0 or time.perf_counter() - start < self.a.seconds:
             for step in steps:
                 began = time.perf_counter()
                 t._step(step)
                 launched += time.perf_counter() - began
-                sums.add(t.train.lengths(t.order.at(step)))
+                of_batches.append(t.train.lengths(t.order.at(step)))
             self.wait()
             made += len(steps)
         elapsed = time.perf_counter() - start
-        lengths = Lengths.of_fields(sums.sums(), t.train.fields)
+        sums = length_sums(t.train.fields, of_batches)
+        lengths = Lengths.of_fields(sums, t.train.fields)
         flops = FORWARD_AND_BACKWARD * forward_flops(t.config, self.a.vocab, lengths) / elapsed
         peak = self.peak()
         self.emit(

@@ -79,22 +79,6 @@ def test_python_m_loads_nothing_from_the_current_folder_either(hostile):
     assert not (hostile.parent / "executed").exists()
 
 
-def test_processes_that_encode_load_nothing_from_the_current_folder(hostile):
-    code = """
-import multiprocessing
-from concurrent.futures import ProcessPoolExecutor
-from ablate.data.encoding import _spawning_without_current_folder
-if __name__ == "__main__":
-    with _spawning_without_current_folder(), ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
-        print(sum(pool.map(len, ["a", "bc"])))
-"""
-    program = hostile.parent / "program.py"
-    program.write_text(code)
-    done = start([program], hostile, "{}")
-    assert (done.stdout, done.stderr) == ("3\n", "")
-    assert not (hostile.parent / "executed").exists()
-
-
 def test_a_folder_that_pythonpath_names_is_searched(hostile):
     (hostile / "mine.py").write_text("")
     code = (

@@ -122,8 +122,8 @@ def _attention(table: Table, root: Results, sentence: str) -> Attention:
     from ablate.attention.weights import attention_layers, attention_weights
     from ablate.page.page import Attention
     from ablate.plotting import render
-    from ablate.run.inference import attention_run
+    from ablate.run.inference import WITH_ATTENTION, load_run
 
-    opened = attention_run(root.run(run.id), root, row=base)
+    opened = load_run(root.run(run.id), root, row=base, commands=WITH_ATTENTION)
     weights = attention_weights(opened, sentence, None, attention_layers(opened.model, [], ()))
     return Attention(base.label, run.id, sentence, render(draw_weights(weights, run.id), "svg"))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Self
 
 import numpy as np
 import torch
@@ -246,6 +247,14 @@ class AtTargets:
         """Number of target tokens that count."""
         return len(self.positions)
 
+    def to(self, device: torch.device) -> Self:
+        """Copy to a device."""
+        moved = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Tensor):
+                moved[name] = value.to(device, non_blocking=True)
+        return replace(self, **moved)  # type: ignore[type-var]
+
     def at_targets(self, x: Tensor) -> Tensor:
         """Select the values at target tokens that count: (B, T, ...) -> (n, ...)."""
         # By index and not by mask: a GPU has to stop to count a mask's elements.
@@ -272,11 +281,6 @@ class PairBatch(AtTargets):
     def targets(self) -> Tensor:
         """The target tokens that are not padding, (n)."""
         return self.at_targets(self.target_out)
-
-    def to(self, device: torch.device) -> PairBatch:
-        """Copy to a device."""
-        tensors = (self.source, self.target_in, self.target_out, self.positions)
-        return PairBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 def collate(

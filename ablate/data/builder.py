@@ -27,14 +27,14 @@ from ablate.data.corpus import (
     OFFSETS,
     TOKENIZER,
     Corpus,
-    LengthSums,
     SequenceWriter,
     Split,
+    length_sums,
     open_sequences,
 )
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
-from ablate.data.tokenizer import ReservoirSample
+from ablate.data.tokenizer import random_sample
 from ablate.errors import StoreError
 from ablate.formatting import plural
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
@@ -113,17 +113,15 @@ class Preparation(ABC):
             left_out: counts training records that are left out, by reason.
         """
 
-    def sampled(self, items: Iterable[T], most: int, unit: str) -> ReservoirSample[T]:
-        """The items that the vocabulary is learned on, at most so many; logs their number."""
-        sample = ReservoirSample[T](most)
-        for item in items:
-            sample.add(item)
-        basis = plural(sample.added, unit)
-        if sample.added > most:
+    def sampled(self, items: Iterable[T], most: int, unit: str) -> tuple[list[T], int]:
+        """The items that the vocabulary is learned on, and the number of all; logs that number."""
+        sample, count = random_sample(items, most)
+        basis = plural(count, unit)
+        if count > most:
             basis = f"a sample of {most:,} of {basis}"
-        if sample.added:
+        if count:
             self.log(f"learning a vocabulary of {self.data.vocab_size:,} on {basis}")
-        return sample
+        return sample, count
 
     def texts(self, split: str) -> Mapping[str, str]:
         """The text of dev or test to store, by field."""
@@ -215,14 +213,14 @@ class CorpusBuilder:
             if split != "train":
                 self._write(split)
         left_out = self._write("train", read.pairs)
-        sums = self._sums("train")
+        sums = self._sums()
         counts = CorpusCounts(
-            pairs={split: self._sums(split).records for split in self.sources},
+            pairs={split: self._records(split) for split in self.sources},
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
             noticed=[*read.noticed, *self.form.noticed],
-            longest=sums.longest,
-            lengths=sums.sums(),
+            longest=sums.pop("longest"),
+            lengths=sums,
         )
         self._publish(counts)
 
@@ -293,7 +291,7 @@ class CorpusBuilder:
         of_others = [line for line in before.noticed if not line.startswith("test ")]
         pairs = {split: before.pairs[split] for split in ("train", "dev")}
         for split in written:
-            pairs[split] = self._sums(split).records
+            pairs[split] = self._records(split)
         counts = CorpusCounts(
             pairs=pairs,
             left_out=before.left_out,
@@ -336,15 +334,20 @@ class CorpusBuilder:
                 write_bytes(self.folder / f"{split}.{field}.txt", text.encode())
         return +left_out  # without reasons that no record has
 
-    def _sums(self, split: str) -> LengthSums:
-        """Sums of the lengths of a split's sequences on disk."""
-        sums = LengthSums(self.data.fields)
-        sequences = {field: open_sequences(self.folder, split, field) for field in self.data.fields}
-        whole = Split(sequences)
-        for start in range(0, len(whole), _SUMMED):
-            lengths = whole.lengths(slice(start, start + _SUMMED))
-            sums.add(lengths - 1 + self.form.end_marks)  # `lengths` counts an end mark
-        return sums
+    def _records(self, split: str) -> int:
+        """Number of records of a split on disk."""
+        return len(open_sequences(self.folder, split, self.data.fields[0]))
+
+    def _sums(self) -> Counter[str]:
+        """Sums of the lengths of the training split's sequences on disk."""
+        fields = self.data.fields
+        whole = Split({field: open_sequences(self.folder, "train", field) for field in fields})
+        # `lengths` counts an end mark for every sequence.
+        parts = (
+            whole.lengths(slice(start, start + _SUMMED)) - 1 + self.form.end_marks
+            for start in range(0, len(whole), _SUMMED)
+        )
+        return length_sums(fields, parts)
 
     def _publish(self, counts: CorpusCounts) -> None:
         """Write the manifest after all other files: with it the corpus is complete."""

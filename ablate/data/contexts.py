@@ -118,15 +118,6 @@ class ContextBatch(AtTargets):
         following = following.index_copy(0, self.positions, self.targets).view_as(self.inputs)
         return F.pad(following, (0, distance))[:, distance:]
 
-    def to(self, device: torch.device) -> ContextBatch:
-        """Copy to a device."""
-        return ContextBatch(
-            self.inputs.to(device, non_blocking=True),
-            self.targets.to(device, non_blocking=True),
-            self.positions.to(device, non_blocking=True),
-            self.places,
-        )
-
 
 def cut(
     sequences: TokenSequences, context: int, stride: int, joined: bool, score_once: bool

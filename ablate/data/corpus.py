@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations_with_replacement
@@ -101,54 +102,34 @@ def subset(records: int, fraction: float) -> NDArray[np.int64]:
     return np.sort(np.argsort(numbers, kind="stable")[: max(1, round(fraction * records))])
 
 
-class LengthSums:
+def length_sums(fields: Sequence[str], parts: Iterable[NDArray[np.integer[Any]]]) -> Counter[str]:
     """Sums of lengths, their squares and products over records, in tokens with EOS; for costs.
 
-    `totals` maps names to integers: `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest
-    field of each record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of
-    more) and `longest` (a maximum, not a sum).
-    """
+    The names are `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
+    record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of more) and
+    `longest` (a maximum, not a sum).
 
-    def __init__(self, fields: Sequence[str]) -> None:
-        """Start at zero."""
-        self._tokens = [f"{field}_tokens" for field in fields]
-        self._products: dict[str, tuple[int, int]] = {}  # the fields whose lengths are multiplied
+    Args:
+        fields: the text fields.
+        parts: lengths of records, (fields, records) each.
+    """
+    sums, longest = Counter[str](), 0
+    for lengths in parts:
+        wide = lengths.astype(np.int64)  # products overflow 32 bits
+        sums["pairs"] += wide.shape[1]
+        for field, of_field in zip(fields, wide, strict=True):
+            sums[f"{field}_tokens"] += int(of_field.sum())
+        sums["longer_tokens"] += int(wide.max(axis=0).sum())
         for i, j in combinations_with_replacement(range(len(fields)), 2):
             name = f"{fields[i]}_{fields[j]}"
             if i == j:
                 name = f"{fields[i]}_squares"
             elif len(fields) == 2:
                 name = "products"
-            self._products[name] = (i, j)
-        names = ("pairs", *self._tokens, "longer_tokens", *self._products, "longest")
-        self.totals = dict.fromkeys(names, 0)
-
-    @property
-    def records(self) -> int:
-        """Number of records added."""
-        return self.totals["pairs"]
-
-    @property
-    def longest(self) -> int:
-        """Tokens of the longest sequence."""
-        return self.totals["longest"]
-
-    def sums(self) -> dict[str, int]:
-        """The totals without the maximum, as the manifest keeps them."""
-        sums = dict(self.totals)
-        del sums["longest"]
-        return sums
-
-    def add(self, lengths: NDArray[np.integer[Any]]) -> None:
-        """Add further records, (fields, records)."""
-        wide, totals = lengths.astype(np.int64), self.totals  # products overflow 32 bits
-        totals["pairs"] += wide.shape[1]
-        for name, field in zip(self._tokens, wide, strict=True):
-            totals[name] += int(field.sum())
-        totals["longer_tokens"] += int(wide.max(axis=0).sum())
-        for name, (i, j) in self._products.items():
-            totals[name] += int((wide[i] * wide[j]).sum())
-        totals["longest"] = max(totals["longest"], int(wide.max(initial=0)))
+            sums[name] += int((wide[i] * wide[j]).sum())
+        longest = max(longest, int(wide.max(initial=0)))
+    sums["longest"] = longest
+    return sums
 
 
 class Corpus:

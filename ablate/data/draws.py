@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GAMMA, _MIX = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
-_WORD = 2**64 - 1
 _PLACES = 1 << 20  # of the draws of an item; no item is longer
 
 
@@ -17,11 +16,11 @@ def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray
 
     SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
     """
-    state = 0
+    state = np.zeros(1, np.uint64)
     for word in (*key, draw):
-        state = _mixed_number((state ^ word) & _WORD)
+        state = mixed(state ^ np.uint64(word))
     with np.errstate(over="ignore"):
-        counter = np.uint64(state) + places.astype(np.uint64) * np.uint64(_GAMMA)
+        counter = state + places.astype(np.uint64) * np.uint64(_GAMMA)
     # The upper 53 bits: as many as a double has digits.
     bits = mixed(counter) >> np.uint64(11)
     numbers: NDArray[np.float64] = bits * np.float64(2.0**-53)
@@ -36,14 +35,6 @@ def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
         x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX[1])
     mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
     return mixed
-
-
-def _mixed_number(x: int) -> int:
-    """`mixed` of one number, at a tenth of the time."""
-    x = (x + _GAMMA) & _WORD
-    x = ((x ^ (x >> 30)) * _MIX[0]) & _WORD
-    x = ((x ^ (x >> 27)) * _MIX[1]) & _WORD
-    return x ^ (x >> 31)
 
 
 class Draws:

@@ -1,4 +1,4 @@
-"""Preparation of records: filters, vocabularies, and encoding in several processes."""
+"""Preparation of records: filters, vocabularies, and encoding."""
 
 from __future__ import annotations
 
@@ -16,18 +16,16 @@ from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
-from ablate.data.encoding import Encoded, EncoderPool, load_encoders
+from ablate.data.encoding import Encoded, TextEncoder, load_encoders
 from ablate.data.sources import Document, Source
 from ablate.data.tokenizer import UNK, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry
 from ablate.store.files import write_bytes
-from ablate.store.machine import cores
 from ablate.store.records import Overlap, TrainingText
 
 CHUNK = 10_000  # records
-PARALLEL_FROM = 200_000  # records; encoding fewer takes less time than starting processes
 
 # The hash of the text covers these settings; the first version's ids contain those of _FIRST.
 _BY_CONTENT = (
@@ -68,14 +66,13 @@ class Records(Preparation):
         data, left_out = self.data, Counter[str]()
         self.log("reading the training split")
         read = filters.training_records(self.sources["train"], data, left_out)
-        sample = self.sampled(read, data.tokenizer_pairs, "record")
-        if not sample.added:
+        records, count = self.sampled(read, data.tokenizer_pairs, "record")
+        if not count:
             why = "contains no records"
             if left_out:
-                reasons = ", ".join(f"{reason}: {count:,}" for reason, count in left_out.items())
+                reasons = ", ".join(f"{reason}: {n:,}" for reason, n in left_out.items())
                 why = f"every record is left out ({reasons})"
             raise DataError(f"{self.sources['train'].location}: {why}")
-        records = sample.items()
         for path in dict.fromkeys(models):
             fields = [field for field, model in enumerate(models) if model == path]
             trained = train_tokenizer(
@@ -87,7 +84,7 @@ class Records(Preparation):
             )
             write_bytes(path, trained.model)
         return TrainingText(
-            pairs=sample.added,
+            pairs=count,
             left_out=dict(left_out),
             repaired={},
             noticed=self._markup("train", records),
@@ -121,27 +118,22 @@ class Records(Preparation):
         records = filters.training_records(self.sources["train"], self.data, Counter())
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
-        # What is left decides, since a resumed build may have few records to go.
-        processes = 1
-        if total - start >= PARALLEL_FROM:
-            processes = cores()
+        encoders = load_encoders(models)
         read, kept_records = start, start - sum(left_out.values())
-        with EncoderPool(models, processes) as encode:
-            for number, fields in enumerate(encode(chunks), 1):
-                kept = filters.within_limits(_lengths(fields), self.data, left_out)
-                kept_records += int(kept.sum())
-                read += len(kept)
-                yield Chunk(len(kept), [field.only(kept) for field in fields])
-                if number % self.commit_every == 0:
-                    self.log(f"encoding: {read:,} of {total:,} records done")
+        for number, texts in enumerate(chunks, 1):
+            fields = _encoded(encoders, texts)
+            kept = filters.within_limits(_lengths(fields), self.data, left_out)
+            kept_records += int(kept.sum())
+            read += len(kept)
+            yield Chunk(len(kept), [field.only(kept) for field in fields])
+            if number % self.commit_every == 0:
+                self.log(f"encoding: {read:,} of {total:,} records done")
         if not kept_records:
             raise DataError(f"{self.sources['train'].location}: every record is {self._limits()}")
 
     def _encoded_at_once(self, split: str, models: Sequence[Path]) -> Chunk:
-        records, fields = self._held_out[split], []
-        texts = next(self._chunks(records, len(records)))
-        for encoder, field in zip(load_encoders(models), texts, strict=True):
-            fields.append(encoder(field))
+        records = self._held_out[split]
+        fields = _encoded(load_encoders(models), next(self._chunks(records, len(records))))
         filters.refuse_long(records, _lengths(fields), self.data)
         if self.data.tokenizer == "word":
             for label, encoded in zip(self.data.labels, fields, strict=True):
@@ -198,6 +190,11 @@ class Records(Preparation):
     def overlap(self, folder: Path) -> Overlap:
         """Test records that occur in the training split."""
         return filters.count_overlap(folder, self.data.fields)
+
+
+def _encoded(encoders: Sequence[TextEncoder], texts: Sequence[Sequence[str]]) -> list[Encoded]:
+    """The ids of the texts of each field, by its encoder."""
+    return [encoder(of_field) for encoder, of_field in zip(encoders, texts, strict=True)]
 
 
 def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:

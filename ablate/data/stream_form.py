@@ -46,7 +46,7 @@ class DocumentStream(Preparation):
     def _vocabulary(self) -> Tokenizer:
         if self.data.tokenizer == BYTES:
             return ByteTokenizer()
-        lines = self.sampled(self._lines(), self.data.tokenizer_lines, "line").items()
+        lines, _ = self.sampled(self._lines(), self.data.tokenizer_lines, "line")
         return train_tokenizer(lines, self.data.vocab_size, self.data.tokenizer, lossless=True)
 
     def _lines(self) -> Iterator[str]:

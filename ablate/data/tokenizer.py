@@ -8,7 +8,8 @@ import re
 import threading
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any, Generic, Literal, TypeVar
+from operator import itemgetter
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,28 +193,20 @@ def load_tokenizer(model: bytes) -> Tokenizer:
     return Tokenizer(model)
 
 
-class ReservoirSample(Generic[T]):
-    """A random sample of at most `size` items, in order (Vitter, 1985), with a fixed seed."""
-
-    def __init__(self, size: int) -> None:
-        self.size, self.added = size, 0
-        self._kept: list[tuple[int, T]] = []
-        self._random = random.Random(SAMPLE_SEED)
-
-    def add(self, item: T) -> None:
-        """Add an item; it may replace another one in the sample."""
-        if self.added < self.size:
-            self._kept.append((self.added, item))
-        else:
-            index = int(self._random.random() * (self.added + 1))
-            if index < self.size:
-                self._kept[index] = (self.added, item)
-        self.added += 1
-
-    def items(self) -> list[T]:
-        """The sample."""
-        self._kept.sort(key=lambda entry: entry[0])
-        return [item for _, item in self._kept]
+def random_sample(items: Iterable[T], size: int, seed: int = SAMPLE_SEED) -> tuple[list[T], int]:
+    """At most `size` of the items, in order (Vitter, 1985), and the number of all items."""
+    draw = random.Random(seed)
+    kept: list[tuple[int, T]] = []
+    count = 0
+    for count, item in enumerate(items, 1):
+        if count <= size:
+            kept.append((count, item))
+            continue
+        index = int(draw.random() * count)
+        if index < size:
+            kept[index] = (count, item)
+    kept.sort(key=itemgetter(0))
+    return [item for _, item in kept], count
 
 
 def train_tokenizer(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import starmap
 from typing import NamedTuple, TypeAlias
 
@@ -67,45 +67,33 @@ def with_escapes(word: str) -> str:
 # Files
 
 
-@dataclass
-class _Open:
-    """A bracket that is not closed yet, and its line."""
+class _Open(NamedTuple):
+    """A bracket that is not closed yet: its line, and the texts and constituents in it."""
 
     line: int
-    label: str = ""
-    word: str = ""
-    children: list[Node] = field(default_factory=list)
+    parts: list[str | Node]
 
-    def add_text(self, text: str) -> str:
-        """Take the label or the word; returns a fault, or ""."""
-        if self.children:
-            return f'"{text}" follows a constituent within "({self.label}"'
-        if not self.label:
-            self.label = text
-        elif not self.word:
-            self.word = text
-        else:
-            return f'"({self.label} {self.word}" has a second word, "{text}"'
-        return ""
-
-    def add_node(self, node: Node) -> str:
-        if self.word:
-            return f'"({self.label} {self.word}" has a word and a constituent'
-        self.children.append(node)
-        return ""
+    @property
+    def label(self) -> str:
+        """The first part, if that is a text."""
+        return self.parts[0] if self.parts and isinstance(self.parts[0], str) else ""
 
     def close(self) -> Node | None:
-        """The constituent or word; None for a bracket without either."""
-        if self.children:
-            return Tree(self.label, tuple(self.children))
-        return Leaf(self.label, self.word) if self.word else None
+        """The word or the constituent; None if it is neither."""
+        inside = self.parts[1:] if self.label else self.parts
+        children = [part for part in inside if not isinstance(part, str)]
+        if children and len(children) == len(inside):
+            return Tree(self.label, tuple(children))
+        if len(inside) == 1 and isinstance(inside[0], str):
+            return Leaf(self.label, inside[0])
+        return None
 
 
 def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]]:
     """Yield the trees of a bracketed file, each with the line that it begins in.
 
     Raises:
-        DataError: brackets are unbalanced or empty, or text is outside of a word's brackets; with
+        DataError: brackets are unbalanced, or one holds neither a word nor constituents alone; with
             file and line.
     """
     stack: list[_Open] = []
@@ -114,37 +102,30 @@ def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]
         if stack and not next_tree and line.startswith("("):
             next_tree = number
         for token in _TOKEN.findall(line):
-            fault, done = _read_token(token, number, stack)
-            if fault:
-                raise DataError(f"{path}:{number}: {fault}")
-            if done is not None:
-                yield done
-                next_tree = 0
+            if token == "(":
+                stack.append(_Open(number, []))
+                if len(stack) > MAX_DEPTH:
+                    raise DataError(f"{path}:{number}: brackets are more than {MAX_DEPTH} deep")
+            elif not stack:
+                raise DataError(f'{path}:{number}: "{token}" is outside of brackets')
+            elif token != ")":
+                stack[-1].parts.append(token)
+            else:
+                opened = stack.pop()
+                node = opened.close()
+                if node is None:
+                    raise DataError(
+                        f'{path}:{number}: "({opened.label}" holds neither one word nor '
+                        "constituents alone"
+                    )
+                if stack:
+                    stack[-1].parts.append(node)
+                else:
+                    yield opened.line, node if isinstance(node, Tree) else Tree("", (node,))
+                    next_tree = 0
     if stack:
         hint = f"; line {next_tree} begins with another bracket" if next_tree else ""
         raise DataError(f'{path}:{stack[0].line}: "({stack[0].label}" is never closed{hint}')
-
-
-def _read_token(token: str, number: int, stack: list[_Open]) -> tuple[str, tuple[int, Tree] | None]:
-    """Read a bracket or a text; (a fault or "", the line and the tree that it completes)."""
-    if token == "(":
-        stack.append(_Open(number))
-        fault = ""
-        if len(stack) > MAX_DEPTH:
-            fault = f"brackets are more than {MAX_DEPTH} deep"
-        return fault, None
-    if not stack:
-        return f'"{token}" is outside of brackets', None
-    if token != ")":
-        return stack[-1].add_text(token), None
-    opened = stack.pop()
-    node = opened.close()
-    if node is None:
-        return f'"({opened.label})" has neither a word nor a constituent', None
-    if stack:
-        return stack[-1].add_node(node), None
-    tree = node if isinstance(node, Tree) else Tree("", (node,))
-    return "", (opened.line, tree)
 
 
 def normalized(tree: Tree) -> Tree | None:

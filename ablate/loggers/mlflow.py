@@ -25,7 +25,6 @@ class MLflow:
         if not uri:
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
             uri = (folder / "mlflow").absolute().as_uri()
-            _cut_partial_lines(folder / "mlflow")
         self.client = MlflowClient(tracking_uri=uri)
 
     def start(self, run: LoggedRun) -> _TrackedRun | None:
@@ -44,17 +43,6 @@ class MLflow:
             self.client.log_batch(tracked.info.run_id, params=settings)
         self.client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
         return _TrackedRun(self.client, tracked.info.run_id)
-
-
-def _cut_partial_lines(folder: Path) -> None:
-    """Leave whole lines in MLflow's files: with one cut by a full disk, it reads no run at all."""
-    for file in folder.glob("*/*/metrics/*"):
-        content = file.read_bytes()
-        whole = content[: content.rfind(b"\n") + 1]
-        if not whole:
-            file.unlink()
-        elif whole != content:
-            file.write_bytes(whole)
 
 
 class _TrackedRun:

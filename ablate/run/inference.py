@@ -25,6 +25,7 @@ from ablate.study import Row
 from ablate.tasks import TASKS, SequenceToSequence, Task, task_of
 
 CPU = torch.device("cpu")
+WITH_ATTENTION = ("translate", "generate", "fill")  # commands that use such runs
 
 
 @dataclass(frozen=True)
@@ -49,13 +50,20 @@ class LoadedRun:
 
 
 def load_run(
-    folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
+    folder: RunFolder,
+    results: Results,
+    device: torch.device = CPU,
+    row: Row | None = None,
+    commands: Sequence[str] = (),
 ) -> LoadedRun:
     """Load a finished run, for the settings and the test split of a row of those that share it.
 
     Raises:
+        UsageError: `commands` are given, and none of them uses runs of this task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
+    if commands:
+        _refuse_other_tasks(folder, commands)
     record, result = folder.read_run(), folder.read_result()
     if record is None or result is None:
         raise StoreError(f"{folder.path}: is not a finished run")
@@ -74,20 +82,7 @@ def _corpus(results: Results, result: Result, row: Row | None) -> Path:
     return results.corpus(next(filter(results.has_corpus, names), names[0]))
 
 
-def attention_run(
-    folder: RunFolder, results: Results, device: torch.device = CPU, row: Row | None = None
-) -> LoadedRun:
-    """Load a finished run whose attention can be shown.
-
-    Raises:
-        UsageError: the run has a task of another kind.
-        StoreError: the run is not finished, or the run or its corpus is damaged.
-    """
-    _refuse_other_tasks(folder, "translate", "generate", "fill")
-    return load_run(folder, results, device, row)
-
-
-def _refuse_other_tasks(folder: RunFolder, *commands: str) -> None:
+def _refuse_other_tasks(folder: RunFolder, commands: Sequence[str]) -> None:
     """Refuse a run that none of these commands uses; before its corpus and weights are read."""
     record = folder.read_run()
     task = task_of(record.task, folder.sources) if record else None
@@ -119,8 +114,7 @@ def generated_texts(
         UsageError: the run has another task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
     """
-    _refuse_other_tasks(folder, "generate")
-    run = load_run(folder, results, row=row)
+    run = load_run(folder, results, row=row, commands=("generate",))
     config = run.config.model_copy(update=dict(settings))
     for number in range(seed, seed + count):
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
@@ -134,7 +128,7 @@ def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: the text is longer than the model's positions.
     """
-    _refuse_other_tasks(folder, "fill")
+    _refuse_other_tasks(folder, ("fill",))
     if MASK_TEXT not in text:
         raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
     run = load_run(folder, results)
@@ -162,8 +156,7 @@ def translate_text(
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    _refuse_other_tasks(folder, "translate")
-    run = load_run(folder, results)
+    run = load_run(folder, results, commands=("translate",))
     task = run.task
     assert isinstance(task, SequenceToSequence)
     read = [task.as_read(sentence) for sentence in sentences]

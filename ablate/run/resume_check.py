@@ -111,14 +111,7 @@ def _first_element(a: dict[str, Tensor], b: dict[str, Tensor]) -> str:
             return f"{name} is not in both"
         unequal = (a[name] != b[name]).flatten().nonzero()
         if len(unequal):
-            at = int(unequal[0, 0])
-            first, second = (float(tensor.flatten()[at]) for tensor in (a[name], b[name]))
             largest = float((a[name].double() - b[name].double()).abs().max())
-            differ = f"{len(unequal):,} elements differ"
-            if len(unequal) == 1:
-                differ = "1 element differs"
-            return (
-                f"{name}, element {at} of {a[name].numel()}: {first!r} and {second!r}; {differ}, "
-                f"by {largest:.1e} at most"
-            )
+            count = f"{len(unequal):,} of {a[name].numel():,}"
+            return f"{name}: {count} elements, by {largest:.1e} at most"
     return "only in their order"

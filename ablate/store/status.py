@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections import deque
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Literal
@@ -21,7 +22,7 @@ STATES: tuple[State, ...] = ("done", "running", "interrupted", "pending", "faile
 
 NO_DECODING = ""  # in place of a decoding id: only the training counts
 
-_BLOCK_BYTES, _MOST_BYTES = 1 << 14, 1 << 24  # of a log, which is read from its end
+_MOST_BYTES = 1 << 20  # of a log, which is read at its end
 
 
 def state_of(folder: RunFolder, decoding: str) -> State:
@@ -94,22 +95,16 @@ def record_failure(
 
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, without unprintable characters; empty if there is no log."""
-    size = _BLOCK_BYTES
     try:
         with open_file(log) as file:
-            end = os.fstat(file.fileno()).st_size
-            while True:
-                start = file.seek(max(0, end - size))
-                content = file.read()
-                # The block may begin inside of a line, which a bar of progress makes long.
-                if start > 0:
-                    content = content.partition(b"\n")[2] or content
-                lines = list(filter(str.strip, content.decode("utf-8", "replace").splitlines()))
-                if start == 0 or len(lines) >= count or size >= _MOST_BYTES:
-                    return [printable(line) for line in lines[-count:]]
-                size *= 4
+            start = file.seek(max(0, os.fstat(file.fileno()).st_size - _MOST_BYTES))
+            content = file.read()
     except OSError:
         return []
+    if start > 0:  # it begins inside of a line
+        content = content.partition(b"\n")[2] or content
+    lines = filter(str.strip, content.decode("utf-8", "replace").splitlines())
+    return list(map(printable, deque(lines, maxlen=count)))
 
 
 def _renews_lease(folder: RunFolder, progress: Progress) -> bool:

@@ -22,7 +22,7 @@ from ablate.config.cost import (
     steps,
 )
 from ablate.data.batches import collate
-from ablate.data.corpus import LengthSums
+from ablate.data.corpus import length_sums
 from ablate.kernels.cross_entropy import smoothed_cross_entropy
 from ablate.model import build
 from ablate.store import checkpoints
@@ -165,9 +165,8 @@ def test_flops_of_a_step_of_base():
 
 
 def lengths_of(split):
-    sums = LengthSums(split.fields)
-    sums.add(split.lengths(range(len(split))))
-    return Lengths.of_fields(sums.sums(), split.fields)
+    sums = length_sums(split.fields, [split.lengths(range(len(split)))])
+    return Lengths.of_fields(sums, split.fields)
 
 
 def counted(config):

@@ -1,6 +1,5 @@
 """Filters of training records, the sample for training a vocabulary, and warnings about text."""
 
-import random
 from collections import Counter
 
 import numpy as np
@@ -9,12 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import TranslationData
-from ablate.data import record_form
 from ablate.data.corpus import subset
-from ablate.data.encoding import EncoderPool
 from ablate.data.filters import markup
 from ablate.data.sources import Document
-from ablate.data.tokenizer import ReservoirSample
+from ablate.data.tokenizer import random_sample
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 
@@ -108,20 +105,14 @@ def test_byte_fallback_encodes_unknown_characters(files):
 
 
 def test_the_sample_of_a_small_corpus_is_the_whole_corpus():
-    sample = ReservoirSample(10)
-    for number in range(10):
-        sample.add((number, ("a", "b")))
-    assert [pair[0] for pair in sample.items()] == list(range(10))
+    assert random_sample(range(10), 10) == (list(range(10)), 10)
 
 
-def test_a_sample_keeps_the_order_and_is_uniform(monkeypatch):
+def test_a_sample_keeps_the_order_and_is_uniform():
     taken = Counter()
     for seed in range(600):
-        sample = ReservoirSample(10)
-        sample._random = random.Random(seed)
-        for number in range(50):
-            sample.add((number, ("a", "b")))
-        numbers = [pair[0] for pair in sample.items()]
+        numbers, count = random_sample(range(50), 10, seed)
+        assert count == 50
         assert numbers == sorted(set(numbers))
         assert len(numbers) == 10
         taken.update(numbers)
@@ -142,25 +133,6 @@ def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
     )
     assert "learning a vocabulary of 80 on a sample of 50 of 200 records" in said
     assert len(corpus.split("train")) == 200
-
-
-def test_encoding_in_several_processes_gives_the_same_bytes(files, corpus, monkeypatch):
-    pools = []
-
-    class Pool(EncoderPool):
-        def __init__(self, models, processes):
-            super().__init__(models, processes)
-            pools.append(processes)
-
-    monkeypatch.setattr(record_form, "EncoderPool", Pool)
-    monkeypatch.setattr(record_form, "PARALLEL_FROM", 100)
-    monkeypatch.setattr(record_form, "CHUNK", 30)
-    monkeypatch.setattr(record_form, "cores", lambda: 2)
-    other = files.write().prepare()
-    assert pools == [2]
-    assert {
-        name: other.manifest.files[name] for name in corpus.manifest.files
-    } == corpus.manifest.files
 
 
 # Shares of the training split

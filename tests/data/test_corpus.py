@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ablate.config.cost import Lengths
-from ablate.data.corpus import Corpus, LengthSums, Split, TokenSequences
+from ablate.data.corpus import Corpus, Split, TokenSequences, length_sums
 from ablate.errors import StoreError
 from tests.data.small import PAIRS
 
@@ -74,32 +74,27 @@ def test_lengths_are_correct_beyond_32_bit_offsets():
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
 def test_sums_do_not_overflow_32_bits(dtype):
-    sums = LengthSums(("source", "target"))
-    sums.add(np.full((2, 3), 60_000, dtype=dtype))
-    totals = sums.sums()
+    totals = length_sums(("source", "target"), [np.full((2, 3), 60_000, dtype=dtype)])
     assert (
         totals["source_squares"] == totals["products"] == totals["target_squares"] == 3 * 60_000**2
     )
 
 
 def test_length_sums_of_a_single_field():
-    sums = LengthSums(("text",))
-    sums.add(np.array([[3, 5]]))
-    assert sums.totals == {
+    sums = length_sums(("text",), [np.array([[3, 5]])])
+    assert sums == {
         "pairs": 2,
         "text_tokens": 8,
         "longer_tokens": 8,
         "text_squares": 34,
         "longest": 5,
     }
-    assert Lengths.of_fields(sums.sums(), ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
+    assert Lengths.of_fields(sums, ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
 
 
 def test_length_sums_of_three_fields_name_each_product():
-    sums = LengthSums(("a", "b", "c"))
-    sums.add(np.array([[2], [3], [5]]))
-    sums.add(np.array([[1], [1], [7]]))
-    assert sums.totals == {
+    sums = length_sums(("a", "b", "c"), [np.array([[2], [3], [5]]), np.array([[1], [1], [7]])])
+    assert sums == {
         "pairs": 2, "a_tokens": 3, "b_tokens": 4, "c_tokens": 12, "longer_tokens": 12, "a_squares": 5, "a_b": 7,
         "a_c": 17, "b_squares": 10, "b_c": 22, "c_squares": 74, "longest": 7,
     }  # fmt: skip

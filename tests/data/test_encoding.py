@@ -1,25 +1,15 @@
-"""Encoding many sentences gives the ids of SentencePiece's encoder, in one process or in
-several.
-"""
+"""Encoding many sentences gives the ids of SentencePiece's encoder."""
 
-import multiprocessing
-import os
-import signal
-import subprocess
-import sys
-import time
 from itertools import pairwise
 
 import numpy as np
-import psutil
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ablate.data import encoding, toy
-from ablate.data.encoding import Encoded, EncoderPool, TextEncoder
-from ablate.data.tokenizer import Tokenizer, train_tokenizer
-from ablate.errors import StoreError
+from ablate.data.encoding import Encoded, TextEncoder
+from ablate.data.tokenizer import train_tokenizer
 
 PAIRS = toy.generate()["train"][:150]
 TEXT = [text for pair in PAIRS for text in pair] + [
@@ -74,91 +64,3 @@ def test_a_mask_selects_sentences():
     encoded = Encoded(np.array([4, 5, 6, 7], dtype=np.uint32), np.array([2, 0, 1, 1]))
     kept = encoded.only(np.array([True, True, False, True]))
     assert sentences(kept) == [[4, 5], [], [7]]
-
-
-@pytest.fixture
-def models(tmp_path):
-    """Files of a vocabulary for the source, and another for the target."""
-    for name, text in (("source", PAIRS), ("target", PAIRS[:80])):
-        (tmp_path / name).write_bytes(
-            train_tokenizer([word for pair in text for word in pair], 80).model
-        )
-    return tmp_path / "source", tmp_path / "target"
-
-
-CHUNKS = [([source for source, _ in PAIRS[i : i + 7]], [target for _, target in PAIRS[i : i + 7]]) for i in range(0, 150, 7)]  # fmt: skip
-
-
-@pytest.mark.parametrize("processes", [1, 3])
-def test_several_processes_encode_in_order_like_one(models, processes):
-    source, target = (Tokenizer(path.read_bytes()) for path in models)
-    with EncoderPool(models, processes) as encode:
-        found = list(encode(iter(CHUNKS)))
-    assert [(sentences(a), sentences(b)) for a, b in found] == [
-        (source.encode(a), target.encode(b)) for a, b in CHUNKS
-    ]
-
-
-def test_a_killed_process_is_an_error_and_no_process_is_left(models):
-    with EncoderPool(models, 2) as encode:
-        encoded = encode(iter(CHUNKS * 100))
-        next(encoded)
-        pids = [process.pid for process in multiprocessing.active_children()]
-        assert len(pids) == 2
-        os.kill(pids[0], signal.SIGKILL)
-        with pytest.raises(StoreError, match="was killed; run the same command again"):
-            list(encoded)
-    for pid in pids:
-        with pytest.raises(ProcessLookupError):
-            os.kill(pid, 0)
-
-
-def test_at_most_two_chunks_per_process_are_read_ahead(models):
-    read = []
-
-    def chunks():
-        for number, chunk in enumerate(CHUNKS):
-            read.append(number)
-            yield chunk
-
-    with EncoderPool(models, 2) as encode:
-        for done, _ in enumerate(encode(chunks()), 1):
-            assert len(read) <= done + 4
-
-
-def test_workers_exit_when_their_parent_is_killed(models):
-    script = f"""
-import multiprocessing, os, signal
-from pathlib import Path
-from ablate.data.encoding import EncoderPool
-with EncoderPool([Path({str(models[0])!r}), Path({str(models[1])!r})], 2) as encode:
-    next(encode([[["the dog"], ["kana"]]] * 10))
-    print(*(process.pid for process in multiprocessing.active_children()), flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == -signal.SIGKILL, done.stderr
-    pids = [int(pid) for pid in done.stdout.split()]
-    assert len(pids) == 2
-    deadline = time.monotonic() + 60
-    while any(runs(pid) for pid in pids):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
-
-
-def runs(pid):
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def test_a_worker_loads_neither_settings_nor_torch():
-    script = (
-        "import sys, ablate.data.encoding; print({'torch', 'pydantic', 'pyarrow'} & "
-        "set(sys.modules))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "set()\n"

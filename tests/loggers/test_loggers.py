@@ -189,52 +189,6 @@ def test_what_stands_in_the_place_of_a_record_is_written_again(logged, kind):
     assert read(kind, logged.folder, "base")["final_bleu"][0][1] == pytest.approx(25.0)
 
 
-@pytest.mark.parametrize("bytes_left", [0, 8, 300, -1])
-def test_a_record_of_wandb_that_a_full_disk_has_cut_is_written_again(
-    logged, monkeypatch, bytes_left
-):
-    wandb = pytest.importorskip("wandb")
-    from ablate.loggers import wandb as logger
-
-    finish = wandb.Run.finish
-
-    def cut(run):
-        finish(run)
-        file = Path(run.settings.sync_file)
-        finished(file, wandb.proto.wandb_internal_pb2.Record)
-        file.write_bytes(file.read_bytes()[:bytes_left])
-
-    logged.write("base", 20)
-    logged.fake.done("base", 1, 5.0, 25.0)
-    with monkeypatch.context() as patch:
-        patch.setattr(wandb.Run, "finish", cut)
-        patch.setattr(logger, "END_SECONDS", 0.1)
-        with logged.mirror("wandb"):
-            pass
-    (line,) = logged.printed
-    assert "OSError: the disk may be full: not all" in line
-    with logged.mirror("wandb"):
-        pass
-    assert logged.printed == [line]
-    assert read("wandb", logged.folder, "base")["loss"] == logged.points("base", "loss")
-
-
-@pytest.mark.parametrize("bytes_left", [0, 5, -3])
-def test_a_line_of_mlflow_that_a_full_disk_has_cut_is_written_again(logged, bytes_left):
-    pytest.importorskip("mlflow")
-    logged.write("base", 20)
-    with logged.mirror("mlflow"):
-        pass
-    (file,) = (logged.folder / "mlflow").glob("*/*/metrics/loss")
-    file.write_bytes(file.read_bytes()[:bytes_left])
-    logged.write("base", 40)
-    logged.fake.done("base", 1, 5.0, 25.0)
-    with logged.mirror("mlflow"):
-        pass
-    assert logged.printed == []
-    assert read("mlflow", logged.folder, "base")["loss"] == logged.points("base", "loss")
-
-
 def test_a_full_disk_is_one_line_and_no_complete_record(logged, monkeypatch):
     """A file that may not grow stands in for the disk."""
     pytest.importorskip("tensorboard")
