@@ -7,7 +7,7 @@ import hashlib
 import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase
+from io import BufferedIOBase, BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -119,8 +119,11 @@ def signature(path: str) -> list[Any]:
 @contextmanager
 def open_bytes(path: str) -> Iterator[BufferedIOBase]:
     """Open a file for reading bytes; a name that ends in .gz is decompressed."""
+    # Some file systems of fsspec read no lines of limited length themselves.
     with (
-        _filesystem(path).open(path, "rb") if is_address(path) else Path(path).open("rb") as stream
+        BufferedReader(_filesystem(path).open(path, "rb"))
+        if is_address(path)
+        else Path(path).open("rb") as stream
     ):
         if not path.endswith(".gz"):
             yield stream

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ablate.config.data import TextFields
-from ablate.data.io import BLOCK, MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, open_bytes, readable
+from ablate.data.io import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, open_bytes, readable
 from ablate.errors import DataError, did_you_mean
 from ablate.formatting import plural
 
@@ -35,59 +37,27 @@ def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
     Raises:
         DataError: a line is not UTF-8, holds a NUL byte or is far too long; with file and line.
     """
-    for number, block in _blocks(path, longest):
-        if _NUL in block:
-            line = number + block.count(b"\n", 0, block.index(_NUL))
-            raise DataError(f"{path}:{line}: contains a NUL byte: not text")
-        try:
-            text = block.decode()
-        except UnicodeDecodeError as error:
-            line = number + block.count(b"\n", 0, error.start)
-            byte = error.start - (block.rfind(b"\n", 0, error.start) + 1)
-            raise DataError(
-                f"{path}:{line}: is not valid UTF-8 (byte {byte + 1} of the line)"
-            ) from None
-        if number == 1 and text.startswith("\ufeff"):
-            repaired["byte-order mark"] += 1
-            text = text[1:]
-        # Not splitlines(), which would cut a line at U+2028 and shift it against its translation.
-        lines = text.split("\n")
-        if not lines[-1]:
-            lines.pop()
-        ends = text.count("\r\n") + text.endswith("\r")
-        if ends:
-            repaired["CR LF line ends"] += ends
-            lines = [line.removesuffix("\r") for line in lines]
-        yield from lines
-
-
-def _blocks(path: str, longest: int) -> Iterator[tuple[int, bytes]]:
-    """Yield about a megabyte of whole lines at a time, with the number of the first line."""
-    number = 1
-    rest: list[bytes] = []  # pieces of a line, joined once: a document may have a thousand
     with readable(path), open_bytes(path) as stream:
-        while block := stream.read(BLOCK):
-            end = block.rfind(b"\n") + 1
-            # A block ends inside of a line: the rest waits for the next block.
-            if end:
-                whole = b"".join([*rest, block[:end]])
-                _check_lengths(path, whole, number, longest)
-                yield number, whole
-                number += whole.count(b"\n")
-                rest = []
-            if end < len(block):
-                rest.append(block[end:])
-            if sum(map(len, rest)) >= longest:
-                raise DataError(_too_long(path, number, longest))
-    if rest:
-        yield number, b"".join(rest)
-
-
-def _check_lengths(path: str, block: bytes, number: int, longest: int) -> None:
-    if len(block) > longest:
-        for line_number, line in enumerate(block.split(b"\n"), number):
+        # Binary lines end at LF alone: at U+2028, one would be shifted against its translation.
+        for number, line in enumerate(iter(partial(stream.readline, longest + 1), b""), 1):
+            line = line.removesuffix(b"\n")
             if len(line) >= longest:
-                raise DataError(_too_long(path, line_number, longest))
+                raise DataError(_too_long(path, number, longest))
+            if _NUL in line:
+                raise DataError(f"{path}:{number}: contains a NUL byte: not text")
+            if line.endswith(b"\r"):
+                repaired["CR LF line ends"] += 1
+                line = line[:-1]
+            if number == 1 and line.startswith(BOM_UTF8):
+                repaired["byte-order mark"] += 1
+                line = line.removeprefix(BOM_UTF8)
+            try:
+                yield line.decode()
+            except UnicodeDecodeError as error:
+                byte = error.start + 1
+                raise DataError(
+                    f"{path}:{number}: is not valid UTF-8 (byte {byte} of the line)"
+                ) from None
 
 
 def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
