@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_021
+LINES = 52_079
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

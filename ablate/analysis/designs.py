@@ -96,8 +96,8 @@ def design_effects(table: Table) -> list[DesignEffects]:
         else:
             paths.setdefault(design.group, []).append(design)
     for row in table.rows:
-        if isinstance(row.row.tuning, Pruning):
-            effects.append(_screen(row.row.label, row.row.tuning))
+        if isinstance(row.row.choice, Pruning):
+            effects.append(_screen(row.row.label, row.row.choice))
     for group, of_group in paths.items():
         effects.append(_paths(table, group, of_group))
     return effects

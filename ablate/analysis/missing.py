@@ -47,7 +47,7 @@ def missing_runs(study: Study, results: Results, retries: Retries = never) -> li
     """Ids of the runs that are still to be executed and have a known configuration; base first."""
     missing = []
     for run in study.runs():
-        if not run.awaits_tuning and is_missing(run, results, retries):
+        if not run.awaits_choice and is_missing(run, results, retries):
             missing.append(run.id)
     return missing
 

@@ -33,7 +33,7 @@ from ablate.store.score_cache import (
 )
 from ablate.store.status import NO_DECODING, damage_of, state_of_all
 from ablate.study import Row, Run, Study
-from ablate.study.tuning import AWAITS
+from ablate.study.choice import AWAITS
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def _read_run(
     study: Study, row: Row, run: Run, folder: RunFolder, metrics: Sequence[Metric]
 ) -> RunResult:
     planned = cost.parameters(row.config, study.data_of(row).vocab_size)
-    if run.awaits_tuning:
+    if run.awaits_choice:
         return RunResult(row, run, "pending", planned, AWAITS)
     state = state_of(folder, row.decoding)
     result = folder.read_result() if state in ("done", "diverged") else None

@@ -1,4 +1,4 @@
-"""Choose each row's tuned configuration by the results of its tuning runs.
+"""Choose the configuration of each row with a choice by the results of its trials.
 
 A pure function of the study and of finished runs: the same results give the same choice on any
 machine.
@@ -12,16 +12,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from ablate.errors import Damaged, StoreError
+from ablate.formatting import plural
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import verify
 from ablate.store.records import evaluation_at
+from ablate.store.status import damage_of
 from ablate.study import Row, Selection, Study, read_study
+from ablate.study.choice import TRIAL, Choice
 from ablate.study.study import changes
-from ablate.study.tuning import Tuning
 
 
 def open_study(path: Path, results: Results, selection: Selection | None = None) -> Study:
-    """Read a study, with the choices that its tuning runs have made so far.
+    """Read a study, with the choices that its trials have made so far.
 
     Raises:
         StudyError: a fault in the study or in the selection's settings.
@@ -32,28 +34,28 @@ def open_study(path: Path, results: Results, selection: Selection | None = None)
 
 
 def settle(study: Study, results: Results) -> Study:
-    """Give each row the configuration that its tuning runs choose; rows whose runs are not complete
+    """Give each row the configuration that its trials choose; rows whose trials are not complete
     still wait.
 
     Raises:
         StoreError: a result cannot be read, or has lost its evaluations.
     """
-    return _with_decoding(_with_tuning(study, results), results)
+    return _with_decoding(_with_choices(study, results), results)
 
 
-def _with_tuning(study: Study, results: Results) -> Study:
-    trials = study.tuning
+def _with_choices(study: Study, results: Results) -> Study:
+    trials = study.trials
     if trials is None:
         return study
     rows = []
     for row in study.rows:
-        if row.tuning is not None:
+        if row.choice is not None:
             losses = []
             for trial in study.trials_of(row):
                 losses.append([loss_of(results.run(run.id)) for run in trials.runs_of(trial)])
-            tuning = row.tuning.with_losses(losses)
-            config = tuning.chosen.config if tuning.chosen else row.config
-            row = replace(row, tuning=tuning, config=config)
+            choice = row.choice.with_losses(losses)
+            config = choice.chosen.config if choice.chosen else row.config
+            row = replace(row, choice=choice, config=config)
         rows.append(row)
     return _with_rows(study, rows)
 
@@ -81,8 +83,8 @@ def _with_decoding(study: Study, results: Results) -> Study:
     return _with_rows(study, rows)
 
 
-def _score_on_dev(folder: RunFolder, row: Row, choice: Tuning) -> float | None:
-    """The score of a run with a candidate, as `Tuning.losses` has it; infinite if it diverged,
+def _score_on_dev(folder: RunFolder, row: Row, choice: Choice) -> float | None:
+    """The score of a run with a candidate, as `Choice.losses` has it; infinite if it diverged,
     None if missing.
 
     Raises:
@@ -116,7 +118,7 @@ def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
 
 
 def loss_of(folder: RunFolder) -> float | None:
-    """Dev loss of a tuning run of its chosen weights, in nats per token; infinite if it diverged,
+    """Dev loss of a trial of its chosen weights, in nats per token; infinite if it diverged,
     None if missing.
 
     Raises:
@@ -142,12 +144,29 @@ def loss_of(folder: RunFolder) -> float | None:
 
 
 def _compared(row: Row, base: Row) -> Row:
-    """The row with its changes from base; a tuned field counts only if the choice for both is
+    """The row with its changes from base; a chosen field counts only if the choice for both is
     made.
     """
     changed = changes(row.config, base.config)
-    if base.awaits_tuning or row.awaits_tuning:
-        for tuning in filter(None, (row.tuning, base.tuning)):
-            for name in tuning.candidates[0].values:
+    if base.awaits_choice or row.awaits_choice:
+        for choice in filter(None, (row.choice, base.choice)):
+            for name in choice.candidates[0].values:
                 changed.pop(name, None)
     return replace(row, changed=changed)
+
+
+def trials_text(study: Study, trials: Study) -> str:
+    """One sentence: what is executed first."""
+    first = "Base is trained and decoded on dev"
+    if trials.split == "test":
+        rows = plural(sum(row.choice is not None for row in study.rows), "row")
+        first = f"{plural(trials.total_runs, TRIAL)} for {rows}"
+    return f"{first}, then the runs themselves."
+
+
+def obstacle_text(trials: Study | None, waiting: int, results: Results) -> str:
+    """Why some runs have to wait although no trial can be executed."""
+    cause = f"{TRIAL}s have failed"
+    for run in trials.runs() if trials else ():
+        cause = damage_of(results.run(run.id)) or cause
+    return f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"

@@ -19,10 +19,8 @@ from typing import Any
 from ablate.analysis.missing import Retries, missing_runs, never
 from ablate.analysis.missing_scores import score_missing
 from ablate.analysis.position import position_of, record_judgment
-from ablate.analysis.settle import settle
-from ablate.formatting import plural
+from ablate.analysis.settle import obstacle_text, settle, trials_text
 from ablate.store import Results
-from ablate.store.status import damage_of
 from ablate.study import Run, Study
 
 
@@ -30,7 +28,7 @@ from ablate.study import Run, Study
 class Step:
     """Where a study is.
 
-    settled: the study with the choices that tuning has made.
+    settled: the study with the choices that trials have made.
     whole: its part that may still be executed.
     study: the part that counts now, with the seeds so far.
     sentence: for people; empty if there is nothing to say.
@@ -53,7 +51,7 @@ class Step:
 class Stage(Step):
     """A part of a study that is to be executed now.
 
-    part: with the runs: the rows of `study`, or the tuning runs that some of them wait for.
+    part: with the runs: the rows of `study`, or the trials that some of them wait for.
     runs: ids of the missing ones, in the order of execution.
     later: ids of missing runs of `study` that are known already and belong to a later stage.
     at_once: the most runs that can be executed at the same time, in this stage or the next.
@@ -90,7 +88,7 @@ Rule = Callable[[Step, Results, Retries], Step]
 
 
 def choices(step: Step, results: Results, retries: Retries) -> Step:
-    """Rule of `tune`: each row gets the configuration that its tuning runs choose."""
+    """Rule of choices: each row gets the configuration that its trials choose."""
     study = settle(step.study, results)
     return replace(step, settled=study, whole=study, study=study)
 
@@ -134,30 +132,26 @@ def next_stage(
     step = Step(study, study, study)
     for rule in filter(None, (RULES[0], limit, *RULES[1:])):
         step = rule(step, results, retries)
-    study, waiting = step.study, sum(run.awaits_tuning for run in step.study.runs())
+    study, waiting = step.study, sum(run.awaits_choice for run in step.study.runs())
     rows = missing_runs(study, results, retries)
-    tuning = study.pending_tuning
-    if tuning is not None:
-        runs = missing_runs(tuning, results, retries)
+    trials = study.pending_trials
+    if trials is not None:
+        runs = missing_runs(trials, results, retries)
         if set(runs) - set(left):
-            first = f"{plural(tuning.total_runs, 'tuning run')} for "
-            first += plural(sum(row.tuning is not None for row in study.rows), "row")
-            if tuning.split == "dev":
-                first = "Base is trained and decoded on dev"
-            first += ", then the runs themselves."
-            step = replace(step, sentence=f"{step.sentence} {first}".strip())
+            sentence = f"{step.sentence} {trials_text(study, trials)}".strip()
             at_once = max(len(runs), len(rows) + waiting)
             return Stage(
-                **vars(step), part=tuning, runs=tuple(runs), later=tuple(rows), at_once=at_once
+                **vars(replace(step, sentence=sentence)),
+                part=trials,
+                runs=tuple(runs),
+                later=tuple(rows),
+                at_once=at_once,
             )
     if set(rows) - set(left):
         return Stage(**vars(step), part=study, runs=tuple(rows), at_once=len(rows))
     obstacle = ""
     if waiting:
-        cause = "tuning runs have failed"
-        for run in tuning.runs() if tuning is not None else ():
-            cause = damage_of(results.run(run.id)) or cause
-        obstacle = f"{cause}; {plural(waiting, 'run')} cannot begin; see `ablate status`"
+        obstacle = obstacle_text(trials, waiting, results)
     return Finished(**vars(step), obstacle=obstacle)
 
 

@@ -199,7 +199,7 @@ class LiveView:
                 names = dict.fromkeys(("ppl", *self.study.metrics))
                 metrics = [self.study.task.metrics[name] for name in names]
                 return f": {describe_scores(decoding.scores, metrics)}"
-        # A tuning run is not decoded.
+        # A trial is not decoded.
         perplexity = evaluation_at(folder.metrics, result.chosen_step)
         if perplexity is None:
             return ""

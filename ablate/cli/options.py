@@ -134,10 +134,10 @@ class StudyOptions:
         return [f"--{name}" for name in names if getattr(self, name) != getattr(type(self), name)]
 
     def open(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
-        """As `read`, with the choices that tuning runs have made so far.
+        """As `read`, with the choices that trials have made so far.
 
         Raises:
-            StoreError: the result of a tuning run cannot be read.
+            StoreError: the result of a trial cannot be read.
         """
         from ablate.analysis.settle import settle  # slow to import: `--help` does without
 

@@ -86,7 +86,7 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
     details = []
     for row in plan.all_rows:
         for run, state in row.runs:
-            id, detail = "" if run.awaits_tuning else run.id, _detail(root, run, state)
+            id, detail = "" if run.awaits_choice else run.id, _detail(root, run, state)
             details.append(RunStatus(row.row.label, run.seed, id, state, detail))
     if format is OutputFormat.json:
         runs = []
@@ -144,9 +144,9 @@ def _watch(study: Study, results: Results, format: OutputFormat) -> None:
 
 def _detail(results: Results, run: Run, state: State) -> str:
     """Progress, outcome or failure of a run, as one line."""
-    from ablate.study.tuning import AWAITS
+    from ablate.study.choice import AWAITS
 
-    if run.awaits_tuning:
+    if run.awaits_choice:
         return AWAITS
     folder = results.run(run.id)
     if state == "failed":

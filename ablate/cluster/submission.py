@@ -77,10 +77,10 @@ def freeze(
 
 
 def _fixed_runs(study: Study) -> tuple[str, ...]:
-    """Ids of the runs that follow from the study alone: all but those of tuned rows."""
-    fixed = {run.id for row in study.rows if row.tuning is None for run in study.runs_of(row)}
-    if study.tuning:
-        fixed.update(run.id for run in study.tuning.runs())
+    """Ids of the runs that follow from the study alone: all but those of rows with a choice."""
+    fixed = {run.id for row in study.rows if row.choice is None for run in study.runs_of(row)}
+    if study.trials:
+        fixed.update(run.id for run in study.trials.runs())
     return tuple(run.id for run in study.all_runs() if run.id in fixed)
 
 

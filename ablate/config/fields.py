@@ -99,7 +99,7 @@ class Facts:
         are those of attention or of another mixer.
     is_reset: whether it gets its default, if it has one, where it has no effect, so that equal
         models have equal ids.
-    chosen_on_dev: whether `tune` may choose it by predictions for the dev split, without training.
+    chosen_on_dev: whether a study may choose it by predictions for the dev split, without training.
     is_exported: whether exports take any value of it, or have rules about it (export/targets.py).
     per_layer: whether each layer has its own value, so that a study may write a list, which is
         repeated over the layers of a stack.

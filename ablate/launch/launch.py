@@ -81,7 +81,7 @@ def launch(
     """
     results = Results(results.root.absolute())  # workers may have another working directory
     study = stage.part
-    runs = {run.id: run for run in study.runs() if not run.awaits_tuning}
+    runs = {run.id: run for run in study.runs() if not run.awaits_choice}
     demand = Demand(
         configs=tuple(run.config for run in runs.values()),
         vocab_size=max(run.data.vocab_size for run in runs.values()),

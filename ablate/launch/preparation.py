@@ -38,7 +38,7 @@ def prepare_study(
     }
     usable = []
     for run in runs:
-        if run.awaits_tuning:
+        if run.awaits_choice:
             continue
         folder = results.run(run.id)
         for path in folder.make_room():

@@ -1,4 +1,4 @@
-"""Sections of the page for designs: sizes, effects of factorials and paths, tuning, and effective
+"""Sections of the page for designs: sizes, effects of factorials and paths, choices, and effective
 speed-up.
 """
 
@@ -30,7 +30,7 @@ from ablate.page.points import COSTS, contrasts, over_test_sizes, ratios_by_axis
 from ablate.plotting import FORMATS, render
 from ablate.report.design_tables import effects_layout, ladder_layout
 from ablate.report.layout import Layout
-from ablate.study.tuning import Tuning
+from ablate.study.choice import KEY, OF_LOSSES, Choice
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def design_sections(table: Table, curves: Sequence[Curve]) -> list[DesignSection
         *_test_sizes(table),
         *_ladders(table),
         *_effects(table),
-        *_tunings(table),
+        *_choices(table),
         *_speed_ups(curves),
     ]
 
@@ -200,31 +200,32 @@ def _effect_drawings(
         )
 
 
-def _tunings(table: Table) -> Iterator[DesignSection]:
-    tuned = {row.row.label: row.row.tuning for row in table.rows if row.row.tuning}
-    if not tuned or table.study.tune is None or not table.study.tune.grid:
-        return
+def _choices(table: Table) -> Iterator[DesignSection]:
+    choices: dict[str, Choice] = {}
     labels: dict[str, None] = {}
-    for tuning in tuned.values():
-        labels |= dict.fromkeys(candidate.label for candidate in tuning.candidates)
+    for row in table.rows:
+        choice = row.row.choice
+        if choice and choice.has_grid:
+            choices[row.row.label] = choice
+            labels |= dict.fromkeys(candidate.label for candidate in choice.candidates)
+    if not choices:
+        return
     rows = []
-    for row, tuning in tuned.items():
-        rows.append((row, *_losses(tuning, labels), number(tuning.sensitivity, 3)))
+    for label, choice in choices.items():
+        rows.append((label, *_losses(choice, labels), number(choice.sensitivity, 3)))
     yield DesignSection(
-        "tuning",
-        "Tuning",
-        "Dev loss of each candidate in nats per token, mean over the tuning seeds; the smallest "
-        "is chosen, and marked. Sensitivity: mean over the candidates, at most ln V each, less "
-        "the smallest (arXiv 2309.14322).",
+        KEY,
+        KEY.capitalize(),
+        OF_LOSSES,
         [Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)],
     )
 
 
-def _losses(tuning: Tuning, labels: Iterable[str]) -> list[str]:
+def _losses(choice: Choice, labels: Iterable[str]) -> list[str]:
     texts = dict.fromkeys(labels, "awaited")
-    for candidate, loss in zip(tuning.candidates, tuning.losses, strict=False):
+    for candidate, loss in zip(choice.candidates, choice.losses, strict=False):
         texts[candidate.label] = "diverged" if math.isinf(loss) else f"{loss:.3f}"
-        if candidate == tuning.chosen and not math.isinf(loss):
+        if candidate == choice.chosen and not math.isinf(loss):
             texts[candidate.label] += " *"
     return list(texts.values())
 

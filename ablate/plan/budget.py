@@ -211,13 +211,13 @@ def base_alone(study: Study) -> Study:
 
 
 def _runs(study: Study, rows: Sequence[Row], seeds: Sequence[int]) -> set[str]:
-    """Ids of the runs of these rows with these seeds, and of the rows' tuning runs."""
+    """Ids of the runs of these rows with these seeds, and of the rows' trials."""
     runs: list[Run] = []
     for row in rows:
         runs += [run for run in study.runs_of(row) if run.seed in seeds]
         for trial in study.trials_of(row):
-            if study.tuning:
-                runs += study.tuning.runs_of(trial)
+            if study.trials:
+                runs += study.trials.runs_of(trial)
     return {run.id for run in runs}
 
 

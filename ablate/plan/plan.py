@@ -22,6 +22,7 @@ from ablate.store.machine import machine, processor_has_bf16, visible_gpus
 from ablate.store.records import Machine, Progress
 from ablate.store.status import state_of_all
 from ablate.study import Row, Run, Study
+from ablate.study.choice import KEY
 from ablate.study.designs import FactorialDesign
 
 PlannedDevice = Literal["cpu", "cuda"]
@@ -100,7 +101,7 @@ class RunStatus(NamedTuple):
 class Plan:
     """The plan of a study.
 
-    tuning: the rows of the tuning runs; their runs count in all totals.
+    trials: the rows of the trials; their runs count in all totals.
     lengths: of the corpus; None while it is not prepared, so that lengths are assumed.
     seconds_of: estimated time left of each unfinished run, by id; None until a run has finished on
         this machine.
@@ -114,7 +115,7 @@ class Plan:
     lengths: Lengths | None
     seconds_of: dict[str, float] | None
     trained: frozenset[str] = frozenset()
-    tuning: tuple[PlanRow, ...] = ()
+    trials: tuple[PlanRow, ...] = ()
     device: PlannedDevice = "cpu"
     processes: int = 1
 
@@ -135,7 +136,7 @@ class Plan:
     @property
     def all_rows(self) -> tuple[PlanRow, ...]:
         """In the order of execution."""
-        return *self.tuning, *self.rows
+        return *self.trials, *self.rows
 
     @property
     def runs(self) -> dict[str, tuple[PlanRow, State]]:
@@ -189,8 +190,8 @@ class Plan:
         if self.study.base.decoding_choice is not None:
             content["decoding"] = self.study.base.decoding_choice.as_json()
         content["rows"] = list(map(self._row_json, self.rows))
-        if self.tuning:
-            content["tuning"] = list(map(self._row_json, self.tuning))
+        if self.trials:
+            content[KEY] = list(map(self._row_json, self.trials))
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
                 content.setdefault("designs", []).append(_design_json(design))
@@ -204,13 +205,13 @@ class Plan:
         row, params = planned.row, planned.params
         runs = []
         for run, state in planned.runs:
-            id = None if run.awaits_tuning else run.id
+            id = None if run.awaits_choice else run.id
             runs.append({"id": id, "seed": run.seed, "state": state})
         of_some: dict[str, Any] = {}
         if row.matched:
             of_some["matched"] = row.matched.as_json()
-        if row.tuning:
-            of_some["tuning"] = row.tuning.as_json()
+        if row.choice:
+            of_some[KEY] = row.choice.as_json()
         if idle := cost.idle_parameters(row.config):
             of_some["active_params"] = params - idle  # of experts, those that a token meets
         return {
@@ -262,8 +263,8 @@ def plan_of(
     plan = Plan(study, planned(study), None, None, device=kind, processes=processes)
     if None not in known.values():
         plan = replace(plan, lengths=known[study.data_of(study.base)])
-    if study.tuning:
-        plan = replace(plan, tuning=planned(study.tuning))
+    if study.trials:
+        plan = replace(plan, trials=planned(study.trials))
     trained = frozenset(id for id in plan.missing if results.run(id).has_result)
     plan = replace(plan, trained=trained)
     rates = {}

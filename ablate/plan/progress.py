@@ -188,7 +188,7 @@ class ProgressReader:
         return RowProgress(row, states, *scores_of_row, reports, diverged)
 
     def _scores(self, id: str, row: Row, result: Result) -> Mapping[str, Score]:
-        """The scores of a finished run; of a tuning run, the dev perplexity at its last
+        """The scores of a finished run; of a trial, the dev perplexity at its last
         evaluation.
         """
         if row.is_decoded:

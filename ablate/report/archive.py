@@ -29,7 +29,7 @@ def archive_of(study: Study, results: Results) -> bytes:
     corpora.
 
     Args:
-        study: whose runs are archived, runs of `tune` included.
+        study: whose runs are archived, trials included.
         results: the results root that has them.
 
     Raises:
@@ -67,11 +67,11 @@ def _refuse_link(file: Path) -> None:
 
 
 def _files(study: Study, results: Results) -> Iterator[Path]:
-    for first in (study.tuning, study.on_dev):
+    for first in (study.trials, study.on_dev):
         if first is not None:
             yield from _files(first, results)
     for run in study.runs():
-        if run.awaits_tuning:
+        if run.awaits_choice:
             continue
         folder = results.run(run.id)
         try:

@@ -13,15 +13,15 @@ from ablate.formatting import duration, plural, scaled, size, thousands, visible
 from ablate.plan.plan import Plan, PlanRow, RunStatus, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.study import Study
+from ablate.study.choice import AWAITS, KEY
 from ablate.study.designs import FactorialDesign
-from ablate.study.tuning import AWAITS
 
 
 def print_plan(plan: Plan) -> None:
     """Print every row with its cost, the totals, and the assumptions behind them."""
     _print_rows(plan)
-    if plan.tuning:
-        _print_tuning(plan)
+    if plan.trials:
+        _print_trials(plan)
     console = text_console()
     for line in _lines_below(plan):
         console.print(line)
@@ -91,23 +91,23 @@ def _custom_classes(study: Study) -> Iterator[str]:
 
 
 def _states(row: PlanRow) -> str:
-    if row.row.awaits_tuning:
+    if row.row.awaits_choice:
         return f"{len(row.runs)} {AWAITS}"
     return counted(row.runs)
 
 
-def _print_tuning(plan: Plan) -> None:
-    """Print the tuning runs of each row, and its choice."""
-    table = plain_table("tuning", "+candidates", "+steps", "runs", "chosen")
+def _print_trials(plan: Plan) -> None:
+    """Print the trials of each row, and its choice."""
+    table = plain_table(KEY, "+candidates", "+steps", "runs", "chosen")
     by_row: dict[str, list[PlanRow]] = {}
-    for trial in plan.tuning:
+    for trial in plan.trials:
         by_row.setdefault(trial.row.group, []).append(trial)
     for row in plan.rows:
         trials = by_row.get(row.row.label)
-        if trials and row.row.tuning:
+        if trials and row.row.choice:
             states = counted(chain.from_iterable(trial.runs for trial in trials))
             cells = (str(len(trials)), thousands(trials[0].steps), states)
-            table.add_row(Label(row.row.label), *cells, Text(row.row.tuning.text))
+            table.add_row(Label(row.row.label), *cells, Text(row.row.choice.text))
     print_wide(table)
 
 

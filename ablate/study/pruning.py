@@ -1,9 +1,9 @@
 """Groups with `prune`: a recipe of many parts, of which those that do nothing are removed.
 
-Base is the recipe. Its screen trains a fraction of the subsets of its parts with the seeds of
-`tune`, as tuning runs. The row `pruned` lacks each part without which the dev loss hardly rises,
-and is compared with base by the seeds of the study. benchmarks/pruning.py measures which recipes
-this recovers.
+Base is the recipe. Its screen trains a fraction of the subsets of its parts, as trials with seeds
+of their own. The row `pruned` lacks each part without which the dev loss hardly rises, and is
+compared with base by the seeds of the study. benchmarks/pruning.py measures which recipes this
+recovers.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from ablate.stats.factorial import Estimate, Fraction, effects
-from ablate.study.tuning import AWAITS, Candidate, Tune, Tuning
+from ablate.study.choice import AWAITS, Candidate, Choice
 
 SHARE = 0.25  # of the margin; a part is kept if the loss without it rises by as much
 RESOLUTION = 4  # main effects have no interaction of two parts as alias
 
 
 @dataclass(frozen=True)
-class Pruning(Tuning):
+class Pruning(Choice):
     """The screen of a recipe; its candidates are the cells of a fraction.
 
     fraction: of the subsets of the parts; at the high level a part is removed.
@@ -34,9 +34,10 @@ class Pruning(Tuning):
     margin: float = field(kw_only=True)
     without: Callable[[frozenset[str]], Candidate] = field(kw_only=True, repr=False, compare=False)
     by_seed: tuple[tuple[float, ...], ...] = field(default=(), kw_only=True)
+    has_grid: ClassVar[bool] = False
 
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Pruning:
-        """The screen with the losses of its runs, as `Tuning` takes them."""
+        """The screen with the losses of its runs, as `Choice` takes them."""
         means, by_seed = super().with_losses(losses).losses, []
         for of_cell in losses if means else ():
             by_seed.append(tuple(min(loss, self.uniform) for loss in of_cell if loss is not None))
@@ -75,18 +76,8 @@ class Pruning(Tuning):
 
     @property
     def text(self) -> str:
-        """`without dropout, qk_norm`; `awaits tuning` until the screen is complete."""
+        """`without dropout, qk_norm`; AWAITS until the screen is complete."""
         return AWAITS if self.chosen is None else self.chosen.label
-
-    def legend(self, tune: Tune) -> list[str]:
-        """What the column of chosen values says."""
-        seeds = ", ".join(map(str, tune.seeds))
-        return [
-            f"tuned: the parts without which the dev loss rises by less than "
-            f"{SHARE * self.margin:.2g} nats, a quarter of the margin, are removed together; by "
-            f"{len(self.candidates)} recipes with seeds {seeds} and {100 * tune.share:g} % of the "
-            "steps."
-        ]
 
     def as_json(self) -> dict[str, Any]:
         """The screen for scripts."""

@@ -132,7 +132,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         task=task,
         task_name=task_name,
         plugin_sources=classes.sources,
-        tune=file.tune,
+        trial_seeds=file.trial_seeds,
         designs=tuple(reader.designs),
         judged_at=file.seed_plan.judged_at,
         further_seeds=file.seed_plan.of_base,

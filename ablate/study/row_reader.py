@@ -12,6 +12,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.metrics import PPL
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
+from ablate.study.choice import Choice
 from ablate.study.designs import Design, Part, PathDesign, parts_to
 from ablate.study.error_list import ErrorList
 from ablate.study.groups import expand_groups
@@ -23,7 +24,6 @@ from ablate.study.settings import Settings, merge
 from ablate.study.settings_reader import SettingsReader
 from ablate.study.study import Row, changes
 from ablate.study.study_file import StudyFile
-from ablate.study.tuning import Tuning
 from ablate.study.yaml_nodes import Mark, Node, plain_values
 
 MAX_NAMED = 6  # rows that a note names
@@ -56,7 +56,7 @@ class RowReader:
         if file.tune and data:
             self.tuner = RowTuner(file.tune, settings, data, self.report)
         self.written: dict[str, Mapping[str, Node]] = {}
-        self._decoding: Tuning | None = None
+        self._decoding: Choice | None = None
         self.designs: list[Design] = []
         self.dropped = 0
         self._size_fields: dict[str, Mark] = {}  # by standard name; the first position
@@ -78,7 +78,7 @@ class RowReader:
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
         tuned: frozenset[str] = frozenset()
-        if self.tune and all(row.tuning or row.decoding_choice for row in rows):
+        if self.tune and all(row.choice or row.decoding_choice for row in rows):
             tuned = frozenset((*self.tune.grid, *self.tune.decoding))
         for name in tuned & self._size_fields.keys():
             where = self._size_fields[name]
@@ -174,42 +174,42 @@ class RowReader:
         label = f"{_prefix(size)}base"
         config = resolve_row(self.settings.values(settings))
         self.written[label] = settings
-        tuning = None
+        choice = None
         if self.tuner:
-            tuning = self.tuner.candidates(label, settings, {}, config)
+            choice = self.tuner.candidates(label, settings, {}, config)
             if self.settings.task and self._decoding is None:
                 self._decoding = self.tuner.decoding(settings, self.settings.task)
         return Row(
-            label, "base", config, self._test, tuning=tuning, base=label, size=size,
+            label, "base", config, self._test, choice=choice, base=label, size=size,
             decoding_choice=self._decoding,
         )  # fmt: skip
 
     def _row(self, draft: _Draft, config: RowConfig, matched: Matched | None, base: Row) -> Row:
         """A row with a valid configuration."""
-        spec, tuning = draft.spec, None
+        spec, choice = draft.spec, None
         self._check_require(draft, config)
         if spec.options.prune:
-            tuning = self._screen(draft, base)
+            choice = self._screen(draft, base)
         elif self.tuner and spec.options.is_tuned:
             settings = draft.settings
             if matched is not None:
                 settings = {**settings, matched.field: Node(matched.value, spec.mark)}
-            tuning = self.tuner.candidates(draft.label, settings, draft.written, config)
+            choice = self.tuner.candidates(draft.label, settings, draft.written, config)
             rule = self._rule(spec)
-            if rule and matched and tuning:
-                self.tuner.check_cost(rule, spec, config, tuning)
+            if rule and matched and choice:
+                self.tuner.check_cost(rule, spec, config, choice)
         changed = changes(config, base.config)
         self.written[draft.label] = draft.written
         # A design may need base among its rows, and a tuned base differs from a row that is not.
-        if not changed and spec.design is None and (tuning is None) == (base.tuning is None):
+        if not changed and spec.design is None and (choice is None) == (base.choice is None):
             self._equal_to_base[draft.label] = spec.mark
         return Row(
             draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
-            tuning, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
+            choice, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
             decoding_choice=self._decoding if spec.options.is_tuned else None,
         )  # fmt: skip
 
-    def _screen(self, draft: _Draft, base: Row) -> Tuning | None:
+    def _screen(self, draft: _Draft, base: Row) -> Choice | None:
         """The screen of a group that prunes; None after an error."""
         group = draft.spec.options.node("prune").mark
         if self.file.tune is None or not self.file.tune.seeds:
@@ -296,7 +296,7 @@ class RowReader:
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
         """Report a second row of a label that differs from the first; note one that does not."""
         differs, tune = "", self.tune
-        is_tuned = first.tuning is not None or first.decoding_choice is not None
+        is_tuned = first.choice is not None or first.decoding_choice is not None
         if first.config != config:
             differs = "with other settings"
         elif tune and (tune.grid or tune.decoding) and is_tuned != spec.options.is_tuned:

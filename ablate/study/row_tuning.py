@@ -13,12 +13,13 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import fold_vocab_size
 from ablate.errors import listed
 from ablate.stats.factorial import smallest_fraction
+from ablate.study.choice import Candidate, Choice
 from ablate.study.designs import Part, names_of
 from ablate.study.matching import Match
-from ablate.study.pruning import RESOLUTION, Pruning
+from ablate.study.pruning import RESOLUTION, SHARE, Pruning
 from ablate.study.rows import RowSpec
 from ablate.study.settings_reader import SettingsReader
-from ablate.study.tuning import Candidate, Grid, Tune, Tuning, grid_points
+from ablate.study.tuning import Grid, Tune, grid_points
 from ablate.study.yaml_nodes import Node, Report, plain_values
 from ablate.tasks import Task
 
@@ -38,7 +39,7 @@ class RowTuner:
         settings: Mapping[str, Node],
         written: Mapping[str, Node],
         config: RowConfig,
-    ) -> Tuning | None:
+    ) -> Choice | None:
         """The candidates of a row; None after an error, and without a grid."""
         for name in (self.tune.grid.keys() | self.tune.decoding.keys()) & written.keys():
             self.report(
@@ -51,9 +52,11 @@ class RowTuner:
         if trial_steps is None:
             return None
         candidates = self._at_points(self.tune.grid, settings, written, trial_steps)
-        return Tuning(candidates, math.log(self._vocab_size(config))) if candidates else None
+        if not candidates:
+            return None
+        return Choice(candidates, math.log(self._vocab_size(config)), legend=self.tune.legend)
 
-    def decoding(self, settings: Mapping[str, Node], task: Task) -> Tuning | None:
+    def decoding(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
         """The candidates for every row's decoding, over base's settings; None after an error."""
         tune = self.tune
         metrics = [name for name in task.default_metrics if name in task.on_predictions]
@@ -65,7 +68,7 @@ class RowTuner:
         candidates = self._at_points(tune.decoding, settings, {}, {})
         if not candidates:
             return None
-        return Tuning(candidates, uniform=0.0, metric=task.metrics[metrics[0]])
+        return Choice(candidates, uniform=0.0, metric=task.metrics[metrics[0]])
 
     def screen(
         self, label: str, parts: Sequence[Part], base: Mapping[str, Node], margin: float
@@ -99,7 +102,19 @@ class RowTuner:
             return pruned
 
         uniform = math.log(self._vocab_size(cells[0].config))
-        return Pruning(tuple(cells), uniform, fraction=fraction, margin=margin, without=chosen)
+        legend = (
+            f"tuned: the parts without which the dev loss rises by less than {SHARE * margin:.2g} "
+            f"nats, a quarter of the margin, are removed together; by {len(cells)} recipes with "
+            f"seeds {self.tune.trials}."
+        )
+        return Pruning(
+            tuple(cells),
+            uniform,
+            legend=(legend,),
+            fraction=fraction,
+            margin=margin,
+            without=chosen,
+        )
 
     def _recipe(
         self, label: str, parts: Sequence[Part], base: Mapping[str, Node], removed: frozenset[str]
@@ -140,10 +155,10 @@ class RowTuner:
             candidates.append(Candidate(plain_values(point), config, trained))
         return tuple(candidates)
 
-    def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, tuning: Tuning) -> None:
+    def check_cost(self, rule: Match, spec: RowSpec, config: RowConfig, choice: Choice) -> None:
         """Report candidates of a matched row that would change its cost."""
         costs = {rule.of(config, self._vocab_size(config))}
-        for candidate in tuning.candidates:
+        for candidate in choice.candidates:
             costs.add(rule.of(candidate.config, self._vocab_size(candidate.config)))
         if rule.field in self.tune.grid or len(costs) > 1:
             fields = " and ".join(self.tune.grid)

@@ -47,7 +47,7 @@ def select(study: Study, selection: Selection) -> Study:
         if study.fixed_seeds:
             raise _wrong("--seeds", study.fixed_seeds)
         seeds, further = _parse_seeds(selection.seeds), ()
-        shared = sorted(set(seeds) & set(study.tune.seeds if study.tune else ()))
+        shared = sorted(set(seeds) & set(study.trial_seeds))
         if shared:
             raise _wrong("--seeds", f"{shared[0]} is a seed of `tune`; choose others")
     runs = len(rows) * len(seeds)

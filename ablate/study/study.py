@@ -15,9 +15,9 @@ from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
 from ablate.store.status import NO_DECODING
+from ablate.study.choice import AFTER, Choice
 from ablate.study.designs import Design
 from ablate.study.matching import Matched
-from ablate.study.tuning import Tune, Tuning
 from ablate.tasks import TASKS, Task
 
 
@@ -31,9 +31,9 @@ class Row:
     test: what is evaluated, as in `data.evaluated`.
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
-    tuning: the candidates of `tune`; None without it.
-    decoding_choice: of all rows together, the decoding that `tune` chooses; None without it.
-    is_decoded: False for a tuning run, which is scored by its last evaluation.
+    choice: among the candidates of the row; None without any.
+    decoding_choice: among decodings, the same for all rows; None without candidates.
+    is_decoded: False for a trial, which is scored by its last evaluation.
     base: label of the row that it is compared with; a base's own label.
     size: of a study at several sizes.
     is_labeled: whether the study writes the label, which then does not show the settings.
@@ -45,19 +45,19 @@ class Row:
     test: str
     changed: dict[str, Any] = field(default_factory=dict)
     matched: Matched | None = None
-    tuning: Tuning | None = None
+    choice: Choice | None = None
     is_decoded: bool = True
     base: str = "base"
     size: str = ""
     is_labeled: bool = False
-    decoding_choice: Tuning | None = None
+    decoding_choice: Choice | None = None
 
     @cached_property
     def decoding(self) -> str:
         """Id of the row's decoding, by its fields and the test split; NO_DECODING for none."""
         if not self.is_decoded:
             return NO_DECODING
-        after = " after tuning" * self.awaits_decoding
+        after = AFTER * self.awaits_decoding
         return decoding_id(self.config, f"{self.test}{after}")
 
     @property
@@ -71,14 +71,14 @@ class Row:
         return self.label.removeprefix(f"{self.size} ")
 
     @property
-    def awaits_tuning(self) -> bool:
-        """Whether the row is not trained yet, because tuning runs are missing."""
+    def awaits_choice(self) -> bool:
+        """Whether the row is not trained yet, because trials are missing."""
         return self.awaits_values or (self.awaits_decoding and not self.is_base)
 
     @property
     def awaits_values(self) -> bool:
         """Whether it is not known yet what is trained."""
-        return self.tuning is not None and self.tuning.chosen is None
+        return self.choice is not None and self.choice.chosen is None
 
     @property
     def awaits_decoding(self) -> bool:
@@ -90,9 +90,9 @@ class Row:
 class Run:
     """One training: a configuration with one seed. Rows that differ only in decoding share it.
 
-    awaits_tuning: whether the configuration is not known yet. The id then names no folder, and
+    awaits_choice: whether the configuration is not known yet. The id then names no folder, and
         nothing is trained.
-    decodings: configurations that decode the run, by decoding id; empty for a tuning run.
+    decodings: configurations that decode the run, by decoding id; empty for a trial.
     split: that they decode.
     """
 
@@ -100,7 +100,7 @@ class Run:
     seed: int
     config: RowConfig
     data: CorpusConfig
-    awaits_tuning: bool = False
+    awaits_choice: bool = False
     decodings: Mapping[str, RowConfig] = field(default_factory=dict, compare=False, repr=False)
     split: Literal["test", "dev"] = "test"
 
@@ -118,7 +118,7 @@ class Study:
     text: the file as read.
     is_modified: whether `--set`, `--rows` or `--seeds` changes the study of the file.
     plugin_sources: source code of custom classes, by its hash.
-    tune: the section of the file; None without it.
+    trial_seeds: of the trials of rows with a choice.
     judged_at: numbers of seeds at which the study is judged; empty for once, with all.
     designs: groups whose rows are analyzed together.
     rows_of_bases: number of rows of the file that are compared with each base, before `--rows`.
@@ -146,7 +146,7 @@ class Study:
     plugin_sources: Mapping[str, bytes] = field(default_factory=dict, repr=False, compare=False)
     rows_of_bases: Mapping[str, int] = field(default_factory=dict)
     total_runs: int = 1
-    tune: Tune | None = None
+    trial_seeds: tuple[int, ...] = ()
     designs: tuple[Design, ...] = ()
     judged_at: tuple[int, ...] = ()
     further_seeds: tuple[int, ...] = ()
@@ -189,9 +189,9 @@ class Study:
         ids = {}
         for row in self.rows:
             task = self.task_name
-            # A row that awaits tuning has no configuration yet: its ids must belong to no training.
+            # Without a configuration yet, its ids must belong to no training.
             if row.awaits_values:
-                task += f" after tuning {row.label}"
+                task += f"{AFTER} {row.label}"
             for seed in self.seeds_of(row):
                 ids[row.label, seed] = run_id(self.data, row.config, seed, task)
         return ids
@@ -260,17 +260,15 @@ class Study:
         data, config = fold_vocab_size(self.data, row.config)
         id = self._ids[row.label, seed]
         decodings = self._decodings[id]
-        return Run(id, seed, config, data, row.awaits_tuning, decodings, self.split)
+        return Run(id, seed, config, data, row.awaits_choice, decodings, self.split)
 
     @cached_property
-    def tuning(self) -> Study | None:
-        """The tuning runs as a study, with a row for each candidate; None without any."""
+    def trials(self) -> Study | None:
+        """The trials as a study, with a row for each candidate; None without any."""
         rows: list[Row] = []
         for row in self.rows:
             rows += self.trials_of(row)
-        if self.tune is None or not rows:
-            return None
-        return self._first(rows, tuple(self.tune.seeds))
+        return self._first(rows, self.trial_seeds) if rows else None
 
     def _first(self, rows: Sequence[Row], seeds: tuple[int, ...]) -> Study:
         """A study of rows that are executed before the own ones, and judged by no verdict."""
@@ -281,7 +279,7 @@ class Study:
             further_seeds=(),
             metrics=(PPL.name,),
             judge=(),
-            tune=None,
+            trial_seeds=(),
             total_runs=len(rows) * len(seeds),
             designs=(),
             judged_at=(),
@@ -297,35 +295,35 @@ class Study:
         if choice is None or base.awaits_values:
             return None
         seeds, rows = self.seeds[: self.plan[0]], []
-        for row in self.trials_of(replace(base, tuning=choice)):
+        for row in self.trials_of(replace(base, choice=choice)):
             config = base.config.model_copy(update=row.changed)
             rows.append(replace(row, config=config, test=f"dev {row.test}", is_decoded=True))
         return replace(self._first(rows, seeds), split="dev", total_runs=len(seeds))
 
     @property
-    def pending_tuning(self) -> Study | None:
-        """The tuning runs, if some row waits for them; then base's, if decoding is not chosen."""
+    def pending_trials(self) -> Study | None:
+        """The trials, if some row waits for them; then base's, if decoding is not chosen."""
         if any(row.awaits_values for row in self.rows):
-            return self.tuning
+            return self.trials
         return self.on_dev if self.base.awaits_decoding else None
 
     @staticmethod
     def trials_of(row: Row) -> list[Row]:
-        """The rows of `tuning` that belong to a row: one for each candidate."""
+        """The rows of `trials` that belong to a row: one for each candidate."""
         trials: list[Row] = []
-        if row.tuning is None:
+        if row.choice is None:
             return trials
-        base = f"{row.label}: {row.tuning.candidates[0].label}"
-        for candidate in row.tuning.candidates:
+        base = f"{row.label}: {row.choice.candidates[0].label}"
+        for candidate in row.choice.candidates:
             label, values = f"{row.label}: {candidate.label}", dict(candidate.values)
             trial = Row(label, row.label, candidate.trial, row.test, values, base=base)
             trials.append(replace(trial, is_decoded=False))
         return trials
 
     def all_runs(self) -> Iterator[Run]:
-        """Yield every run once: those of the tuning, then those of the rows."""
+        """Yield every run once: those of the trials, then those of the rows."""
         runs: dict[str, Run] = {}
-        for study in filter(None, (self.tuning, self.on_dev, self)):
+        for study in filter(None, (self.trials, self.on_dev, self)):
             for run in study.runs():
                 runs.setdefault(run.id, run)
         yield from runs.values()

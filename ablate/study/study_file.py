@@ -128,6 +128,11 @@ class StudyFile(Placed):
                 yield name, options
 
     @property
+    def trial_seeds(self) -> tuple[int, ...]:
+        """The seeds of tuning runs."""
+        return tuple(self.tune.seeds) if self.tune else ()
+
+    @property
     def seed_plan(self) -> SeedPlan:
         """The seeds of every row, and those that only base has."""
         return seed_plan(self.seeds)

@@ -1,6 +1,6 @@
 """The section `tune`: fields that are chosen for each row on seeds that verdicts do not use.
 
-The tuning runs are a study of their own, `Study.tuning`: one row for each candidate, a share of the
+The tuning runs are a study of their own, `Study.choice`: one row for each candidate, a share of the
 steps, and no decoding, so that the test split has no part in the choice. `settle` makes the choice.
 Decoding fields are chosen by the predictions of base's own runs for the dev split, `Study.on_dev`.
 """
@@ -9,25 +9,21 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from ablate.config import DecodingConfig, RowConfig, field_names, standard_name
+from ablate.config import DecodingConfig, field_names, standard_name
 from ablate.config.fields import facts_of
 from ablate.config.identity import NOT_IDENTITY
-from ablate.config.metrics import Metric
 from ablate.config.resolve import SYMBOLS, RowDataConfig
 from ablate.errors import unknown_name
-from ablate.formatting import setting_text
 from ablate.study.seeds import Seeds
 from ablate.study.settings import schema_reference
 from ablate.study.typed import KEY, Fault, Misplaced, Placed, mapping_of
 from ablate.study.yaml_nodes import Node
 
-AWAITS = "awaits tuning"  # of a row whose tuning runs are not complete
 MAX_CANDIDATES = 1000  # for each row
 # Fields of the training's length: a row must not win because it was trained for longer.
 _OF_LENGTH = ("train_steps", "epochs", "patience", "eval_every", "checkpoint_every", *NOT_IDENTITY)
@@ -155,148 +151,25 @@ class Tune(Placed):
         # Rounded first, because 0.55 * 100 is 55.00000000000001 in floating point.
         return max(1, math.ceil(round(self.share * train_steps, 6)))
 
+    @property
+    def legend(self) -> tuple[str, ...]:
+        """What the columns of chosen values and of the sensitivity say."""
+        count = math.prod(map(len, self.grid.values()))
+        return (
+            f"tuned: the best of {count} values by dev loss, each row alike, with "
+            f"seed{'s' if len(self.seeds) > 1 else ''} {self.trials}; "
+            "edge: the smallest or largest of the grid, so that a better value may be outside.",
+            "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best "
+            "value (arXiv 2309.14322).",
+        )
+
+    @property
+    def trials(self) -> str:
+        """Seeds and steps of the tuning runs: `101, 102 and 50 % of the steps`."""
+        return f"{', '.join(map(str, self.seeds))} and {100 * self.share:g} % of the steps"
+
 
 def grid_points(grid: Grid) -> Iterator[dict[str, Node]]:
     """Yield the points of a grid, in the order of writing: the last field changes fastest."""
     for values in itertools.product(*grid.values()):
         yield dict(zip(grid, values, strict=True))
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A point of the grid.
-
-    values: of the tuned fields.
-    config: of the row with them.
-    trial: the same for the share of steps that the tuning runs have.
-    title: in the place of the values.
-    """
-
-    values: Mapping[str, Any]
-    config: RowConfig
-    trial: RowConfig
-    title: str = ""
-
-    @property
-    def label(self) -> str:
-        """`learning_rate=0.001`."""
-        if self.title:
-            return self.title
-        return " ".join(f"{name}={setting_text(value)}" for name, value in self.values.items())
-
-
-@dataclass(frozen=True)
-class Tuning:
-    """The candidates of a row, and the choice among them.
-
-    losses: mean dev loss of each candidate over the tuning seeds, in nats per token; infinite if
-        one diverged. Empty until every tuning run of the row is complete.
-    uniform: loss of uniform predictions, ln V.
-    metric: of the predictions for dev that choose decoding; the losses are then its scores, with
-        the sign that makes the best the smallest. None: the dev loss chooses.
-    """
-
-    candidates: tuple[Candidate, ...]
-    uniform: float
-    losses: tuple[float, ...] = ()
-    metric: Metric | None = None
-
-    def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Tuning:
-        """The candidates with their mean losses; without any if one is missing."""
-        means: list[float] = []
-        for of_candidate in losses:
-            if None in of_candidate:
-                return replace(self, losses=())
-            means.append(math.fsum(filter(None, of_candidate)) / len(of_candidate))
-        return replace(self, losses=tuple(means))
-
-    @property
-    def chosen(self) -> Candidate | None:
-        """The first candidate with the smallest loss; None until the losses are known."""
-        if not self.losses:
-            return None
-        return self.candidates[self.losses.index(min(self.losses))]
-
-    @property
-    def edges(self) -> tuple[str, ...]:
-        """Tuned fields whose chosen value is the smallest or the largest number of their grid.
-
-        A better value may then be outside of the grid.
-        """
-        edges: list[str] = []
-        if self.chosen is None:
-            return ()
-        for name, value in self.chosen.values.items():
-            grid = (candidate.values[name] for candidate in self.candidates)
-            numbers = set(filter(_is_number, grid))
-            if _is_number(value) and len(numbers) > 1 and value in (min(numbers), max(numbers)):
-                edges.append(name)
-        return tuple(edges)
-
-    @property
-    def sensitivity(self) -> float | None:
-        """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token.
-
-        Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training
-            instabilities" (2023),
-        arXiv 2309.14322, with the loss of uniform predictions in place of the loss at
-        initialization. A candidate that diverged counts as ln V.
-        """
-        if not self.losses:
-            return None
-        capped = [min(loss, self.uniform) for loss in self.losses]
-        return sum(capped) / len(capped) - min(capped)
-
-    @property
-    def has_diverged(self) -> bool:
-        """Whether every candidate diverged, so that the choice is the first of the grid."""
-        return bool(self.losses) and math.isinf(min(self.losses))
-
-    @property
-    def text(self) -> str:
-        """`learning_rate=0.001 (edge)`; `awaits tuning` until the choice is made."""
-        chosen = self.chosen
-        if chosen is None:
-            return AWAITS
-        notes = list(map("edge of {}".format, self.edges))
-        if self.has_diverged:
-            notes = ["all diverged"]
-        elif notes and len(chosen.values) == 1:
-            notes = ["edge"]
-        if notes:
-            return f"{chosen.label} ({', '.join(notes)})"
-        return chosen.label
-
-    def legend(self, tune: Tune) -> list[str]:
-        """What the columns of chosen values and of the sensitivity say."""
-        seeds, count = ", ".join(map(str, tune.seeds)), math.prod(map(len, tune.grid.values()))
-        return [
-            f"tuned: the best of {count} values by dev loss, each row alike, with "
-            f"seed{'s' if len(tune.seeds) > 1 else ''} {seeds} and {100 * tune.share:g} % of the "
-            "steps; edge: the smallest or largest of the grid, so that a better value may be "
-            "outside.",
-            "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best "
-            "value (arXiv 2309.14322).",
-        ]
-
-    def as_json(self) -> dict[str, Any]:
-        """The tuning for scripts; losses that are infinite are null."""
-        chosen = self.chosen
-        losses = self.losses or (math.inf,) * len(self.candidates)
-        kind, sign = "loss", 1
-        content: dict[str, Any] = {"chosen": dict(chosen.values) if chosen else None}
-        content["edges"] = list(self.edges)
-        if self.metric is None:
-            content["sensitivity"] = self.sensitivity
-        else:
-            kind, sign = "score", -1 if self.metric.more_is_better else 1
-            content |= {"metric": self.metric.name, "split": "dev"}
-        content["grid"] = []
-        for candidate, loss in zip(self.candidates, losses, strict=True):
-            shown = sign * loss if math.isfinite(loss) else None
-            content["grid"].append({"values": dict(candidate.values), kind: shown})
-        return content
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

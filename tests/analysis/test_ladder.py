@@ -203,7 +203,7 @@ rows:
     study = study_from(tmp_path, text)
     widths = {row.size: row.matched.target for row in study.rows if row.matched}
     assert len(set(widths.values())) == 3
-    assert len(study.tuning.rows) == len(study.rows) * 2
+    assert len(study.trials.rows) == len(study.rows) * 2
     assert [design.group for design in study.designs] == ["small F", "medium F", "large F"]
     assert {label for design in study.designs for label in design.rows} <= {
         row.label for row in study.rows
@@ -286,8 +286,8 @@ def test_the_base_of_a_further_size_shows_its_tuned_value_as_a_change(tmp_path):
 
     tune = "tune: {grid: {learning_rate: [0.01, 0.1]}, seeds: [9]}\n"
     study = study_from(tmp_path, f"{HEAD}{BASE}{SIZES}{tune}{ROWS}")
-    trials = Fake(tmp_path / "results", study.tuning)
-    for row in study.tuning.rows:
+    trials = Fake(tmp_path / "results", study.trials)
+    for row in study.trials.rows:
         slow_is_best = row.group.startswith("small")
         ppl = 2.0 if (row.config.learning_rate == 0.01) == slow_is_best else 3.0
         trials.logged(row.label, 9, {"step": row.config.train_steps, "dev_perplexity": ppl})

@@ -43,9 +43,9 @@ def test_a_tuned_study_is_trained_in_two_phases_and_then_complete(tuned):
         0.05,
     ]  # a rate of 1e-5 learns nothing in 3 steps
     assert {
-        len(list(results.run(run.id).path.glob("translations/*"))) for run in study.tuning.runs()
+        len(list(results.run(run.id).path.glob("translations/*"))) for run in study.trials.runs()
     } == {0}
-    assert {results.run(run.id).read_result().steps for run in study.tuning.runs()} == {3}
+    assert {results.run(run.id).read_result().steps for run in study.trials.runs()} == {3}
     rows = json.loads(tuned.ask("table", "--format", "json").out)["rows"]
     assert [(row["state"], row["steps"], row["tuning"]["chosen"]) for row in rows] == [
         ("done", 6, {"learning_rate": 0.05})

@@ -57,7 +57,7 @@ def test_a_published_table_follows_from_the_records(published):
     assert_equal_numbers(lines, (folder / "table.csv").read_text().splitlines())
     settled = published.study
     ids = {
-        run.id for part in (settled, settled.tuning) if part is not None for run in part.all_runs()
+        run.id for part in (settled, settled.trials) if part is not None for run in part.all_runs()
     }
     assert ids == json.loads((folder / "provenance.json").read_text())["runs"].keys()
 

@@ -164,8 +164,8 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
         f"{{add-one-in: {PARTS}, match: {{params: d_ff, within: 0.02}}}}\n"
     )
     row = rows_of(study)["path + modern"]
-    assert (row.matched.field, len(row.tuning.candidates)) == ("d_ff", 2)
-    assert study.tuning.designs == ()
+    assert (row.matched.field, len(row.choice.candidates)) == ("d_ff", 2)
+    assert study.trials.designs == ()
 
 
 @pytest.mark.parametrize(

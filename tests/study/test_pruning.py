@@ -13,8 +13,8 @@ from ablate.config import resolve_row
 from ablate.report.render import as_json, markdown
 from ablate.stats.factorial import smallest_fraction
 from ablate.store.files import sha256
+from ablate.study.choice import Candidate
 from ablate.study.pruning import RESOLUTION, Pruning
-from ablate.study.tuning import Candidate
 from tests.records import a_provenance, a_result, a_run
 from tests.report.fakes import Fake
 
@@ -51,7 +51,7 @@ def loss_of(row):
 
 def screen(fake, rows=None, diverged=()):
     """Finish the runs of the screen, the seeds 0.01 below and above their mean."""
-    trials = fake.study.tuning
+    trials = fake.study.trials
     for index, row in enumerate(trials.rows[:rows]):
         for run, noise in zip(trials.runs_of(row), (-0.01, 0.01), strict=True):
             folder = fake.results.run(run.id)
@@ -71,7 +71,7 @@ def screen(fake, rows=None, diverged=()):
 
 
 def test_the_screen_is_a_fraction_of_resolution_4_with_seeds_of_its_own(fake):
-    trials = fake.study.tuning
+    trials = fake.study.trials
     assert len(trials.rows) == 8
     assert {run.seed for run in trials.runs()} == {101, 102}
     assert {row.config.train_steps for row in trials.rows} == {50}
@@ -86,7 +86,7 @@ def test_the_screen_is_a_fraction_of_resolution_4_with_seeds_of_its_own(fake):
 def test_parts_are_removed_below_a_quarter_of_the_margin_and_their_rises_are_closed_forms(fake):
     screen(fake)
     settled = settle(fake.study, fake.results)
-    tuning = settled.rows[1].tuning
+    tuning = settled.rows[1].choice
     # Means over the levels of the others: half of the interaction is in each of its parts.
     expected = {**RISES, "ffn": 0.45, "dropout": -0.15}
     assert {part: one.value for part, one in tuning.rises.items()} == pytest.approx(expected)
@@ -112,7 +112,7 @@ def test_the_stages_are_the_screen_and_then_both_recipes_from_the_files_alone(fa
     screen(fake, rows=5)
     stage = next_stage(fake.study, fake.results)
     assert (len(stage.runs), stage.part.seeds) == (6, (101, 102))
-    assert settle(fake.study, fake.results).rows[1].awaits_tuning
+    assert settle(fake.study, fake.results).rows[1].awaits_choice
     assert "awaited" in design_effects(fake.table())[0].names[0]
     screen(fake)
     stage = next_stage(fake.study, fake.results)
@@ -152,7 +152,7 @@ def test_the_table_has_the_screen_and_the_verdict_on_what_was_removed(fake):
 
 def test_a_run_that_diverged_counts_as_uniform_predictions(fake):
     screen(fake, diverged={(0, 101), (0, 102)})
-    tuning = settle(fake.study, fake.results).rows[1].tuning
+    tuning = settle(fake.study, fake.results).rows[1].choice
     assert tuning.by_seed[0] == (math.log(350), math.log(350))
     assert all(math.isfinite(one.value) for one in tuning.rises.values())
 

@@ -21,7 +21,7 @@ from ablate.report.render import as_json
 from ablate.store import Results, state_of
 from ablate.store.files import sha256
 from ablate.study import Selection, read_study
-from ablate.study.tuning import Candidate, Tuning
+from ablate.study.choice import Candidate, Choice
 from tests.records import (
     a_decoding,
     a_failure,
@@ -56,7 +56,7 @@ def finish(study, results, label, value, *losses, steps=151):
     """Finish the tuning runs of a candidate with these dev losses, one for each seed; None
     diverges.
     """
-    trials = study.tuning
+    trials = study.trials
     trial = next(row for row in trials.rows if row.label == f"{label}: learning_rate={value}")
     for run, loss in zip(trials.runs_of(trial), losses, strict=False):
         folder = results.run(run.id)
@@ -93,7 +93,7 @@ def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, 
     assert same == {
         (f"fixed norm_position={place}", seed) for place in ("post", "pre") for seed in (1, 2)
     }
-    assert read(HEAD + ROWS.replace(", tune: false", "")).tuning is None
+    assert read(HEAD + ROWS.replace(", tune: false", "")).trials is None
 
 
 def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
@@ -108,9 +108,9 @@ def test_tuning_runs_are_ordinary_runs_with_a_share_of_the_steps(study):
         for change in ({}, {"norm_position": "pre"})
         for value in values
     ]
-    assert [run.id for run in study.tuning.runs()] == expected
-    assert not any(run.decodings for run in study.tuning.runs())
-    assert list(study.all_runs())[: len(expected)] == list(study.tuning.runs())
+    assert [run.id for run in study.trials.runs()] == expected
+    assert not any(run.decodings for run in study.trials.runs())
+    assert list(study.all_runs())[: len(expected)] == list(study.trials.runs())
 
 
 def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, results):
@@ -124,7 +124,7 @@ def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, resu
     assert [run.id for run in settled.runs_of(settled.rows[1])] == [
         run.id for run in by_hand.runs_of(by_hand.rows[1])
     ]
-    assert settled.pending_tuning is None
+    assert settled.pending_trials is None
     assert settle(settled, results) == settled
 
 
@@ -133,17 +133,17 @@ def test_a_row_waits_until_each_of_its_tuning_runs_has_ended(study, results):
     finish(study, results, "base", 0.01, 2.0, 2.0)
     finish(study, results, "base", 0.1, 2.5)
     waiting = settle(study, results)
-    assert waiting.base.awaits_tuning
-    assert waiting.pending_tuning is not None
+    assert waiting.base.awaits_choice
+    assert waiting.pending_trials is not None
     finish(study, results, "base", 0.1, 2.5, 2.5)
     half = settle(study, results)
-    assert [row.awaits_tuning for row in half.rows] == [False, True, False, False]
+    assert [row.awaits_choice for row in half.rows] == [False, True, False, False]
     assert half.rows[1].changed == {"norm_position": "pre"}
 
 
 def test_a_waiting_run_is_pending_everywhere_and_has_no_id_for_scripts(study, results):
     for run in study.runs_of(study.base):
-        assert run.awaits_tuning
+        assert run.awaits_choice
         assert state_of(results.run(run.id), study.base.decoding) == "pending"
     assert len(set(ids(study).values())) == 8
     row = plan_of(study, results).as_json()["rows"][0]
@@ -165,7 +165,7 @@ def test_the_smallest_loss_is_chosen_and_the_first_of_equal_ones(losses):
         Candidate({"learning_rate": i + 0.5}, resolve_row({}), resolve_row({}))
         for i in range(len(losses))
     )
-    tuning = Tuning(candidates, math.log(350), tuple(losses))
+    tuning = Choice(candidates, math.log(350), tuple(losses))
     index = int(tuning.chosen.values["learning_rate"])
     assert all(loss > losses[index] for loss in losses[:index])
     assert all(loss >= losses[index] for loss in losses)
@@ -176,7 +176,7 @@ def test_a_candidate_that_diverged_with_any_seed_is_the_worst(study, results):
     finish(study, results, "base", 0.001, 5.0, 5.0)
     finish(study, results, "base", 0.01, 1.0, None)
     finish(study, results, "base", 0.1, None, None)
-    tuning = settle(study, results).base.tuning
+    tuning = settle(study, results).base.choice
     assert tuning.losses == (pytest.approx(5.0), math.inf, math.inf)
     assert tuning.text == "learning_rate=0.001 (edge)"
     # min(loss, ln V) of 5.0, inf and inf is 5.0, ln 350 and ln 350.
@@ -187,7 +187,7 @@ def test_a_candidate_that_diverged_with_any_seed_is_the_worst(study, results):
 def test_if_every_candidate_diverged_the_first_is_trained_and_marked(study, results):
     for value in (0.001, 0.01, 0.1):
         finish(study, results, "base", value, None, None)
-    tuning = settle(study, results).base.tuning
+    tuning = settle(study, results).base.choice
     assert tuning.text == "learning_rate=0.001 (all diverged)"
     assert tuning.sensitivity == 0.0
 
@@ -207,7 +207,7 @@ def test_an_edge_is_the_smallest_or_largest_number_of_several(grid, chosen, edge
         Candidate({"learning_rate": value}, resolve_row({}), resolve_row({})) for value in grid
     )
     losses = tuple(float(index != chosen) for index in range(len(grid)))
-    assert Tuning(candidates, 1.0, losses).edges == edges
+    assert Choice(candidates, 1.0, losses).edges == edges
 
 
 def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(study, results):
@@ -215,8 +215,8 @@ def test_the_loss_is_that_of_the_chosen_step_and_its_loss_on_disk_is_an_error(st
         finish(
             study, results, "base", value, 2.0, 4.0
         )  # the log has a perplexity of 1 at an earlier step
-    assert settle(study, results).base.tuning.losses == pytest.approx((3.0, 3.0, 3.0))
-    lost = results.run(next(iter(study.tuning.runs())).id)
+    assert settle(study, results).base.choice.losses == pytest.approx((3.0, 3.0, 3.0))
+    lost = results.run(next(iter(study.trials.runs())).id)
     lost.metrics.unlink()
     with pytest.raises(StoreError, match="has lost its last evaluation"):
         settle(study, results)
@@ -226,7 +226,7 @@ def test_a_damaged_loss_chooses_no_value(study, results):
     """A digit that has changed would choose another value, and so train other runs."""
     for value, loss in ((0.001, 1.0), (0.01, 2.0), (0.1, 2.0)):
         finish(study, results, "base", value, loss, loss)
-    log = results.run([run.id for run in study.tuning.runs()][1]).metrics
+    log = results.run([run.id for run in study.trials.runs()][1]).metrics
     log.write_text(log.read_text().replace("7.38905", "1.38905"))
     with pytest.raises(
         StoreError,
@@ -239,7 +239,7 @@ def test_a_grid_of_several_fields_is_their_product(read):
     text = STUDY.replace(
         "learning_rate: [0.001, 0.01, 0.1]", "learning_rate: [0.01, 0.1], dropout: [0.0, 0.1]"
     )
-    labels = [one.label for one in read(text).base.tuning.candidates]
+    labels = [one.label for one in read(text).base.choice.candidates]
     assert labels == [
         f"learning_rate={rate} dropout={p}" for rate in (0.01, 0.1) for p in (0.0, 0.1)
     ]
@@ -251,7 +251,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     assert (
         plan.totals().runs == 2 * 3 * 2 + 4 * 2
     )  # two rows x three candidates x two seeds; four rows x two seeds
-    each = sum(row.flops for row in (*plan.tuning, *plan.rows))
+    each = sum(row.flops for row in (*plan.trials, *plan.rows))
     assert plan.totals().flops == pytest.approx(2 * each)
     finish(study, fake.results, "base", 0.001, 3.0)
     measured = plan_of(study, fake.results)
@@ -259,7 +259,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     assert fit(measured, measured.seconds + 1).study.seeds == (1, 2)
     one = fit(measured, measured.seconds - 1)  # the tuning stays whole; a seed goes
     assert one.study.seeds == (1,)
-    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in study.tuning.runs())
+    tuning = sum(measured.seconds_of.get(run.id, 0.0) for run in study.trials.runs())
     assert one.seconds > tuning
 
 
@@ -304,8 +304,8 @@ def test_rows_and_seeds_of_the_command_line_select_the_tuning_runs_of_these_rows
     path = tmp_path / "study.yaml"
     path.write_text(STUDY)
     part = read_study(path, Selection(rows=["fixed"], seeds="7"))
-    assert [row.group for row in part.tuning.rows] == ["base"] * 3
-    assert part.tuning.seeds == (101, 102)
+    assert [row.group for row in part.trials.rows] == ["base"] * 3
+    assert part.trials.seeds == (101, 102)
 
 
 def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study, results):
@@ -324,7 +324,7 @@ def test_launchers_take_rows_that_are_chosen_while_others_hold_tuning_runs(study
             end("A norm_position=pre")
 
     execute_stages(study, results, execute, lambda line: None)
-    known = [{row.label for row in stage.part.rows if not row.awaits_tuning} for stage in parts]
+    known = [{row.label for row in stage.part.rows if not row.awaits_choice} for stage in parts]
     assert [len(labels) for labels in known] == [6, 3, 4]
     assert known[1] == {"base", *(row.label for row in study.rows[2:])}
 
@@ -333,7 +333,7 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
     """All tuning runs have failed."""
     parts = []
     execute_stages(study, results, parts.append, lambda line: None)
-    assert [[row.awaits_tuning for row in stage.part.rows] for stage in parts] == [
+    assert [[row.awaits_choice for row in stage.part.rows] for stage in parts] == [
         [False] * 6,
         [True, True, False, False],
     ]
@@ -367,7 +367,7 @@ def test_a_matched_row_is_not_tuned_away_from_the_cost_of_base(faults, read, gri
         f"{HEAD}tune: "
         f"{{grid: {{batch_tokens: [512, 1024]}}, seeds: [3]}}\n{rows.replace(match, 'params: d_ff')}"
     )
-    assert {one.config.d_ff for one in kept.rows[1].tuning.candidates} == {
+    assert {one.config.d_ff for one in kept.rows[1].choice.candidates} == {
         kept.rows[1].matched.value
     }
 
@@ -393,7 +393,7 @@ def test_steps_of_a_tuning_run_are_the_share_rounded_up_in_exact_arithmetic(
         .replace("train_steps: 301", f"train_steps: {total}")
     )
     (row, *_) = read(text.replace("warmup_steps: 100", "warmup_steps: 10")).rows
-    assert {one.trial.train_steps for one in row.tuning.candidates} == {steps}
+    assert {one.trial.train_steps for one in row.choice.candidates} == {steps}
 
 
 def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
@@ -468,8 +468,8 @@ def test_rows_wait_until_base_is_decoded_with_every_candidate(read, results):
     damaged = next(iter(first.runs()))
     results.run(damaged.id).result.write_text("{}")
     waiting = settle(study, results)
-    assert [run.awaits_tuning for run in waiting.runs_of(waiting.rows[1])] == [True, True]
-    assert waiting.pending_tuning.split == "dev"
+    assert [run.awaits_choice for run in waiting.runs_of(waiting.rows[1])] == [True, True]
+    assert waiting.pending_trials.split == "dev"
 
 
 def test_if_base_diverged_the_first_candidate_is_taken(read, results):

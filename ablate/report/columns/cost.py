@@ -1,4 +1,4 @@
-"""Parameters, the choices of `match` and `tune`, and the cost of training."""
+"""Parameters, the choices that match and trials make, and the cost of training."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ablate.config.cost import idle_parameters
 from ablate.formatting import duration, millions, number, scaled
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import REQUESTED
+from ablate.study.choice import HEAD, KEY
 
 
 def cost_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -34,8 +35,8 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
     yield Column("steps", value=lambda row: row.steps)
     if any(row.row.matched for row in table.rows):
         yield from _match_columns(table, form)
-    if any(row.row.tuning for row in table.rows):
-        yield from _tuning_columns(table)
+    if any(row.row.choice for row in table.rows):
+        yield from _choice_columns(table)
     parts: dict[str, tuple[str, ...]] = {}
     if form.timed:
         parts |= {"seconds": ("seconds", "mean")}
@@ -106,35 +107,35 @@ def _match_legend(table: Table, form: Form) -> Iterator[str]:
     yield from lines
 
 
-def _tuning_columns(table: Table) -> Iterator[Column]:
-    """Yield the tuned values, and the sensitivity of the loss to them."""
+def _choice_columns(table: Table) -> Iterator[Column]:
+    """Yield the chosen values, and the sensitivity of the loss to them."""
     yield Column(
-        "tuning",
-        "tuned",
-        lambda row: row.row.tuning and row.row.tuning.as_json(),
-        _tuned,
-        partial(_tuning_legend, table),
+        KEY,
+        HEAD,
+        lambda row: row.row.choice and row.row.choice.as_json(),
+        _chosen,
+        partial(_choice_legend, table),
         parts={},
         numeric=False,
         folds=True,
     )
-    if table.study.tune is not None and table.study.tune.grid:
+    if any(row.row.choice and row.row.choice.has_grid for row in table.rows):
         yield Column("", "sensitivity\n(nats)", text=_sensitivity)
 
 
-def _tuned(row: TableRow) -> str:
-    return row.row.tuning.text if row.row.tuning else ""
+def _chosen(row: TableRow) -> str:
+    return row.row.choice.text if row.row.choice else ""
 
 
 def _sensitivity(row: TableRow) -> str:
-    return number(row.row.tuning.sensitivity if row.row.tuning else None, 2)
+    return number(row.row.choice.sensitivity if row.row.choice else None, 2)
 
 
-def _tuning_legend(table: Table, form: Form) -> Iterator[str]:
+def _choice_legend(table: Table, form: Form) -> Iterator[str]:
     lines: dict[str, None] = {}
     for row in table.rows:
-        if row.row.tuning and table.study.tune:
-            lines |= dict.fromkeys(row.row.tuning.legend(table.study.tune))
+        if row.row.choice:
+            lines |= dict.fromkeys(row.row.choice.legend)
     yield from lines
 
 

@@ -123,14 +123,14 @@ def _setting_text(row: TableRow, setting: Setting) -> str:
 
 
 def _other_changes(row: TableRow) -> str:
-    """Changes of fields that are no columns of Table 3, or the row's label; tuned fields have their
-    own column.
+    """Changes of fields that are no columns of Table 3, or the row's label; chosen fields have
+    their own column.
     """
     if row.row.is_labeled:
         return row.row.label
     with_column = set(SETTING_FIELDS)
-    if row.row.tuning:
-        with_column.update(row.row.tuning.candidates[0].values)
+    if row.row.choice:
+        with_column.update(row.row.choice.candidates[0].values)
     changed = row.row.changed.items()
     return settings_text({name: value for name, value in changed if name not in with_column})
 
