@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -34,9 +35,13 @@ class Contrast:
     p: float | None = None
 
     @staticmethod
-    def of(estimate: Estimate) -> Contrast:
+    def of(estimate: Estimate, metric: Metric) -> Contrast:
         """The contrast of an effect of a design."""
-        return Contrast(estimate.value, estimate.low, estimate.high, estimate.p_holm)
+        if estimate.low is None or estimate.high is None:
+            return Contrast(estimate.value)
+        least = metric.least_from(estimate.at_low)
+        interval = metric.bounded(estimate.low, estimate.high, least)
+        return Contrast(estimate.value, *interval, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
         """The effect for scripts."""
@@ -152,7 +157,7 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
                 scores.append(list(row.scores[metric.name].on_scale.values()))
         if len(scores) == len(cells):
             estimates = effects(design.fraction, scores, table.level)
-            by_metric[metric.name] = tuple(map(Contrast.of, estimates))
+            by_metric[metric.name] = tuple(Contrast.of(each, metric) for each in estimates)
     notes += _factorial_notes(table, cells, by_metric)
     title = f"{design.group}: {design.title}"
     return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))
@@ -208,7 +213,7 @@ def _screen(label: str, screen: Pruning) -> DesignEffects:
         names.append(f"{part}: {word}")
     by_metric = {}
     if rises:
-        by_metric[PPL.name] = tuple(map(Contrast.of, rises.values()))
+        by_metric[PPL.name] = tuple(Contrast.of(rise, PPL) for rise in rises.values())
     notes = [
         f"The rise of the dev loss without a part, over {len(screen.candidates)} recipes that keep "
         f"and lack the other parts equally often. A part is removed if it is below "
@@ -252,7 +257,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
     names, rows_of_pairs, *_ = zip(*pairs, strict=True)
     by_metric = {}
     for metric in table.compared:
-        by_metric[metric.name] = _differences(pairs, metric.name, table.level)
+        by_metric[metric.name] = _differences(pairs, metric, table.level)
     notes = [
         "Added to base: base with the part, less base. In all others: the row with every part, "
         "less that without it.",
@@ -267,30 +272,32 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
     return DesignEffects(group, f"{group}: {ways}", names, False, by_metric, tuple(notes))
 
 
-def _differences(pairs: list[_Pair], metric: str, level: float) -> tuple[Contrast, ...]:
-    contrasts = [Contrast()] * len(pairs)
-    removed: dict[int, list[float]] = {}
+def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Contrast, ...]:
+    contrasts, name = [Contrast()] * len(pairs), metric.name
+    removed: dict[int, tuple[list[float], float]] = {}
     p_values = []
     for index, (_, row, base, _) in enumerate(pairs):
         if row is None or base is None:
             continue
-        if row.row.base == base.row.label and metric in row.verdicts:
-            verdict = row.verdicts[metric]
+        if row.row.base == base.row.label and name in row.verdicts:
+            verdict = row.verdicts[name]
             low, high = verdict.interval or (None, None)
             contrasts[index] = Contrast(verdict.mean, low, high, verdict.p)
             continue
-        without = row.scores[metric].minus(base.scores[metric])
+        without = row.scores[name].minus(base.scores[name])
         differences = list(without.by_seed.values())
         test = paired_t_test(differences)
         contrasts[index] = Contrast(without.mean)
         if test is not None:
-            removed[index] = differences
+            of_base = base.scores[name].with_seeds(without.by_seed).on_scale.values()
+            removed[index] = differences, metric.least_from(statistics.fmean(of_base))
             p_values.append(test.p)
     levels = holm_levels(p_values, len(p_values), level)
-    for (index, differences), (p, own_level) in zip(removed.items(), levels, strict=True):
+    for (index, tested), (p, own_level) in zip(removed.items(), levels, strict=True):
+        differences, least = tested
         test = paired_t_test(differences, own_level)
         assert test is not None
-        contrasts[index] = Contrast(test.mean, test.low, test.high, p)
+        contrasts[index] = Contrast(test.mean, *metric.bounded(test.low, test.high, least), p)
     return tuple(contrasts)
 
 

@@ -168,17 +168,19 @@ def _words(metric: str) -> set[str]:
 def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, bool]) -> Metric:
     """One of ablate's own metrics, or one whose digits follow from its spread over seeds."""
     scores: dict[str, list[float]] = {}
-    is_below_0, is_share = False, True
+    least, is_share = math.inf, True
     for number in numbers:
         if number.metric != name:
             continue
-        is_below_0 |= number.value < 0
+        if math.isfinite(number.value):
+            least = min(least, number.value)
         if math.isfinite(number.value) and not number.item and not number.resample:
             scores.setdefault(number.row, []).append(number.value)
             is_share &= abs(number.value) <= 1
     own = next((task.metrics[name] for task in TASKS.values() if name in task.metrics), None)
     if own is not None and name not in directions and not (own.of_100 and is_share):
-        return replace(own, side="", item="item")
+        bounded = own.is_not_negative and least >= (1.0 if own.is_log else 0.0)
+        return replace(own, side="", item="item", is_not_negative=bounded)
     more_is_better = directions.get(name, direction_of(name))
     if more_is_better is None:
         raise UsageError(
@@ -199,8 +201,10 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
         digits=digits,
         side="",
         item="item",
-        # A loss is not negative, unless a score of it is, as of a density.
-        is_not_negative=bool(words & LOWER) and not (is_below_0 or more_is_better or kind.is_log),
+        # A loss is not negative and a perplexity not below 1, unless a score is, as of a density.
+        is_not_negative=bool(words & LOWER)
+        and not more_is_better
+        and least >= (1.0 if kind.is_log else 0.0),
     )
 
 

@@ -251,8 +251,9 @@ def paired_scores(
     ours, base = of_seeds(ours, seeds), of_seeds(base, seeds)
     shared = scores_of(base, metric)
     differences = scores_of(ours, metric).minus(shared).by_seed
-    if metric.is_not_negative and differences:
-        least = -statistics.fmean(shared.with_seeds(differences).on_scale.values())
+    if differences:
+        of_pairs = shared.with_seeds(differences).on_scale.values()
+        least = metric.least_from(statistics.fmean(of_pairs))
     if further:
         of_base = BaseScores(shared.on_scale, further_of_base.on_scale)
     resampled, base_resampled = resamples_of(ours, metric), resamples_of(base, metric)

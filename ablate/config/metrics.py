@@ -42,7 +42,8 @@ class Metric:
         ratios, which texts print as ratios.
     is_probe: whether it needs more of a model than the predictions for the test split: a study that
         names it evaluates with `probes`.
-    is_not_negative: whether no score is below 0, and none is too large, as of a loss.
+    is_not_negative: whether no score is below 0 on the scale, and none is too large, as of a loss,
+        or of a perplexity, whose logarithm is one.
     """
 
     name: str
@@ -80,6 +81,14 @@ class Metric:
             return math.log(1e6)
         return 100.0 if self.of_100 else math.inf
 
+    def least_from(self, mean: float) -> float:
+        """The smallest difference that scores can have from a mean on the scale."""
+        return -mean if self.is_not_negative else -math.inf
+
+    def bounded(self, low: float, high: float, least: float) -> tuple[float, float]:
+        """An interval of a difference as far as scores can differ. `least`: of `least_from`."""
+        return max(low, -self.reach, least), min(high, self.reach)
+
     def on_scale(self, score: float) -> float:
         """A score as it is averaged and compared."""
         return math.log(score) if self.is_log else score
@@ -106,7 +115,9 @@ class Metric:
         return text if float(text) else f"{size:.1g}"
 
 
-PPL = Metric("ppl", "PPL", more_is_better=False, digits=2, side="dev", of_100=False, scale="log")
+PPL = Metric(
+    "ppl", "PPL", False, digits=2, side="dev", of_100=False, scale="log", is_not_negative=True
+)
 # Perplexities per token cannot be compared between vocabularies; perplexities per character can.
 PPL_CHAR = replace(PPL, name="ppl_char", title="PPL/char", digits=3)
 

@@ -14,7 +14,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ablate.stats.distributions import critical_t, two_sided_p
@@ -144,6 +144,7 @@ class Estimate:
     An interaction of two is half the difference between the effect of one at the high and at the
     low level of the other; more factors likewise.
 
+    at_low: mean score at the low level, from which the effect is a difference.
     low, high: interval at the level at which Holm's method tests the effect, at least 95 %: it
         excludes 0 exactly if p_holm is below 0.05. None if the scores of no cell differ.
     p: two-sided, by the pooled error.
@@ -152,6 +153,7 @@ class Estimate:
 
     effect: Effect
     value: float
+    at_low: float
     standard_error: float | None = None
     low: float | None = None
     high: float | None = None
@@ -177,7 +179,8 @@ def effects(
     estimates = []
     for effect in fraction.contrasts():
         signed = [_sign(effect, cell) * mean for cell, mean in zip(cells, means, strict=True)]
-        estimates.append(Estimate(effect, 2 / len(cells) * math.fsum(signed)))
+        value = 2 / len(cells) * math.fsum(signed)
+        estimates.append(Estimate(effect, value, statistics.fmean(means) - value / 2))
     squares, shares, df = [], [], 0
     for of_cell, mean in zip(scores, means, strict=True):
         squares += [(score - mean) ** 2 for score in of_cell]
@@ -195,7 +198,8 @@ def effects(
         margin = critical_t(own_level, df) * error
         low, high = estimate.value - margin, estimate.value + margin
         p = min(1.0, p * LEVEL / level)
-        tested.append(Estimate(estimate.effect, estimate.value, error, low, high, p, p_holm))
+        estimate = replace(estimate, standard_error=error, p=p, p_holm=p_holm)
+        tested.append(replace(estimate, low=low, high=high))
     return tested
 
 

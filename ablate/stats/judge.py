@@ -176,7 +176,10 @@ def _verdict(
         least=row.least + row.shift,
     )
     if compared.bootstrap is not None:
-        verdict = replace(verdict, bootstrap=compared.bootstrap, p_bootstrap=p_bootstrap)
+        bootstrap = compared.bootstrap
+        low, high = metric.bounded(bootstrap.low, bootstrap.high, verdict.least)
+        bootstrap = replace(bootstrap, low=low, high=high)
+        verdict = replace(verdict, bootstrap=bootstrap, p_bootstrap=p_bootstrap)
     if compared.noise is None or compared.mean is None:
         return verdict
     return replace(

@@ -31,8 +31,8 @@ class Verdict:
     p_seeds: its p value after Holm's correction over the rows of the study.
     minimum_detectable: true difference that is found with a probability of 80 % with this noise
         and correction.
-    bootstrap: paired bootstrap over test sentences, a statement of its own; None without resampled
-        scores.
+    bootstrap: paired bootstrap over test sentences, a statement of its own, with an interval as far
+        as scores can differ; None without resampled scores.
     p_bootstrap: its p value after Holm's correction over the rows.
     diverged: number of the row's seeds that diverged; `ended`: of all its seeds that have ended.
     margin: the study's margin of equivalence; None if it has none.
@@ -41,7 +41,8 @@ class Verdict:
         (`is_early`).
     settled_at: number of the look since which the row is settled; None if it is not.
     shift: what the seeds that only base has add to the difference with each seed.
-    least: the smallest difference that can be, of scores that are not below 0.
+    least: the smallest difference that can be, of scores that are not below 0 on the metric's
+        scale.
     """
 
     metric: Metric
@@ -76,16 +77,16 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Interval of the difference, as far as scores can differ; None without a test, and if it
-        holds every difference: the seeds do not tell. Of scores that have a least one and no
-        largest, it then reaches below 0 and to twice the larger mean.
+        holds every difference: the seeds do not tell. Of losses, which have a least one and no
+        largest, it then reaches below 0 and to twice the larger mean; of ratios, over a factor of a
+        million to each side.
         """
-        test, reach = self.seed_test, self.metric.reach
-        room = reach
-        if self.mean is not None and math.isfinite(self.least):
+        test, room = self.seed_test, self.metric.reach
+        if self.mean is not None and math.isfinite(self.least) and not self.metric.is_log:
             room = max(-self.least, self.mean - self.least)
         if test is None or test.high - test.low >= 2 * room:
             return None
-        return max(test.low, -reach, self.least), min(test.high, reach)
+        return self.metric.bounded(test.low, test.high, self.least)
 
     @property
     def is_blind(self) -> bool:

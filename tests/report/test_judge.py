@@ -134,17 +134,21 @@ def test_nan_is_divergence_in_json_and_a_missing_value_in_a_frame(tmp_path):
 
 
 def test_the_bound_of_a_loss_is_0_unless_a_score_is_below_it(tmp_path):
-    def interval(shift):
+    def interval(shift, metric="loss"):
         scores = {("base", 1): 0.26, ("base", 2): 0.26, ("row", 1): 0.25, ("row", 2): 0.21}
         lines = [
-            {"row": row, "seed": seed, "metric": "loss", "value": value - shift}
+            {"row": row, "seed": seed, "metric": metric, "value": value - shift}
             for (row, seed), value in scores.items()
         ]
         table = judged(lines, "scores", base="base", directions={})
-        return table.rows[1].verdicts["loss"].interval
+        return table.rows[1].verdicts[metric].interval
 
     assert interval(0)[0] == pytest.approx(-0.26)
     assert interval(0.5)[0] == pytest.approx(-0.2841, abs=1e-4)
+    # Of a perplexity it is 1.
+    for metric in ("ppl", "perplexity"):
+        assert interval(-0.8, metric)[0] == pytest.approx(-math.log(1.06))
+        assert interval(-0.76, metric)[0] < -math.log(1.02)
 
 
 def test_items_are_resampled_and_add_their_noise(tmp_path):

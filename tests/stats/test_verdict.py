@@ -2,6 +2,7 @@
 not have.
 """
 
+import math
 import random
 from dataclasses import replace
 
@@ -92,6 +93,23 @@ def test_two_seeds_that_hold_every_difference_do_not_tell():
     assert clipped.interval == (pytest.approx(-98.5, abs=0.05), pytest.approx(-93.5, abs=0.05))
     assert one(-99.0, -98.0, -97.0).interval[0] == -100.0
     assert one(-30.0, 20.0, metric=replace(BLEU, of_100=False)).interval is not None
+
+
+def test_an_interval_of_a_perplexity_does_not_reach_below_1():
+    base, noise = math.log(1.02), [-0.01, -0.05, 0.03]
+    resampled = [0.002 * z for z in range(-100, 101)]
+    row = PairedScores(
+        by_seed(*noise),
+        dict.fromkeys((1, 2, 3), (resampled, [0.0] * len(resampled))),
+        least=PPL.least_from(base),
+    )
+    (verdict,) = verdicts(PPL, [row])
+    assert verdict.seed_test.low < -base
+    assert verdict.interval == (-base, verdict.seed_test.high)
+    assert (verdict.bootstrap.low, verdict.bootstrap.high > 0.1) == (-base, True)
+    assert PPL.interval_text(*verdict.interval).startswith("[0.980, ")
+    # However near base is to 1, an interval is wide only over a factor of a million.
+    assert not verdict.is_blind
 
 
 def test_an_interval_of_a_loss_does_not_reach_below_0():
