@@ -21,11 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-<<<<<<< HEAD
 LINES = 52_110
-=======
-LINES = 52_110
->>>>>>> bd96966d (Intervals of perplexity end at 1, as those of losses at 0: one bound for differences, effects of designs and the bootstrap; nine tables made again, no verdict changes)
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
