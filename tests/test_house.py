@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_297
+LINES = 52_260
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from ablate.config.model import ModelConfig
+from typing import Protocol, TypeVar
 
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
@@ -25,6 +22,31 @@ GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
 RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
 LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
 DECAY_RANK = 16  # of gated linear attention's decay
+
+
+class _Sizes(Protocol):
+    """The members of ModelConfig that costs and requirements depend on."""
+
+    @property
+    def mixer(self) -> str: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_k(self) -> int: ...
+    @property
+    def d_v(self) -> int: ...
+    @property
+    def n_heads(self) -> int: ...
+    @property
+    def rope_fraction(self) -> float: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def relative_clip(self) -> int: ...
+    @property
+    def has_encoder(self) -> bool: ...
+    @property
+    def has_both_stacks(self) -> bool: ...
 
 
 Entry = TypeVar("Entry")
@@ -48,7 +70,7 @@ class Variant:
     error: returns why a configuration cannot have this variant, or None.
     """
 
-    error: Callable[[ModelConfig], str | None] = lambda sizes: None
+    error: Callable[[_Sizes], str | None] = lambda sizes: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +91,9 @@ class EncodingFacts(Variant):
 
     in_attention: bool = False
     adds_to_scores: bool = False
-    parameters: Callable[[ModelConfig, int, bool], int] = lambda sizes, depth, causal: 0
+    parameters: Callable[[_Sizes, int, bool], int] = lambda sizes, depth, causal: 0
     score_factor: int = 1
-    kept: Callable[[ModelConfig], int] = lambda sizes: 0
+    kept: Callable[[_Sizes], int] = lambda sizes: 0
     depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
     may_alternate: bool = True
 
@@ -89,9 +111,9 @@ class AttentionFacts(Variant):
     """
 
     forms_scores: bool = True
-    parameters: Callable[[ModelConfig], int] = lambda sizes: 0
-    multiplications: Callable[[ModelConfig, bool, int, int], int] | None = None
-    kept: Callable[[ModelConfig, bool, int], int] | None = None
+    parameters: Callable[[_Sizes], int] = lambda sizes: 0
+    multiplications: Callable[[_Sizes, bool, int, int], int] | None = None
+    kept: Callable[[_Sizes, bool, int], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -134,9 +156,7 @@ class NormFacts(Variant):
 
     vectors: int = 0
     numbers: int = 0
-    kept: Callable[[ModelConfig], int] = lambda s: (
-        s.d_model + 2
-    )  # the input, its mean and its deviation
+    kept: Callable[[_Sizes], int] = lambda s: s.d_model + 2  # the input, its mean and its deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,25 +172,25 @@ class MixerFacts(Variant):
     """
 
     has_heads: bool = False
-    parameters: Callable[[ModelConfig, bool], int] | None = None
-    matrices: Callable[[ModelConfig, bool], int] | None = None
-    multiplications: Callable[[ModelConfig, bool], int] | None = None
-    kept: Callable[[ModelConfig, bool], int] | None = None
+    parameters: Callable[[_Sizes, bool], int] | None = None
+    matrices: Callable[[_Sizes, bool], int] | None = None
+    multiplications: Callable[[_Sizes, bool], int] | None = None
+    kept: Callable[[_Sizes, bool], int] | None = None
 
 
-def _relative_parameters(s: ModelConfig, depth: int, causal: bool) -> int:
+def _relative_parameters(s: _Sizes, depth: int, causal: bool) -> int:
     """A d_k and a d_v for each clipped distance: clip + 1 if causal, else 2 clip + 1."""
     return depth * ((2 - causal) * s.relative_clip + 1) * (s.d_k + s.d_v)
 
 
-def _linear_multiplications(s: ModelConfig, causal: bool, tokens: int, squares: int) -> int:
+def _linear_multiplications(s: _Sizes, causal: bool, tokens: int, squares: int) -> int:
     """phi(K)^T V and phi(Q) times it; if causal, also the scores within a chunk."""
     sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
     chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1)
     return sums + causal * chunks
 
 
-def _linear_kept(s: ModelConfig, causal: bool, length: int) -> int:
+def _linear_kept(s: _Sizes, causal: bool, length: int) -> int:
     """Inputs and outputs of phi, V, the sums and divisors; if causal, Q and scores of chunks."""
     chunks, scores = 1, 0
     if causal:
@@ -179,7 +199,7 @@ def _linear_kept(s: ModelConfig, causal: bool, length: int) -> int:
     return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
 
-def _recurrent_weights(s: ModelConfig, causal: bool, gates: int, biases: int = 0) -> int:
+def _recurrent_weights(s: _Sizes, causal: bool, gates: int, biases: int = 0) -> int:
     """Gates over input and state: one direction of d_model if causal, else two of half of it."""
     directions = 2 - causal
     width = s.d_model // directions
@@ -205,25 +225,25 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
     )
 
 
-def _odd_d_model(s: ModelConfig) -> str | None:
+def _odd_d_model(s: _Sizes) -> str | None:
     if s.d_model % 2:
         return f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
     return None
 
 
-def _odd_d_k(s: ModelConfig) -> str | None:
+def _odd_d_k(s: _Sizes) -> str | None:
     rotating = "retention" if s.mixer == "retention" else "rope"
     if s.d_k % 2:
         return f"d_k={s.d_k} is odd, and {rotating} rotates pairs of a head's entries"
     return None
 
 
-def rotated_entries(s: ModelConfig) -> int:
+def rotated_entries(s: _Sizes) -> int:
     """Entries of a head that rope rotates."""
     return int(s.d_k * s.rope_fraction)
 
 
-def _odd_rotation(s: ModelConfig) -> str | None:
+def _odd_rotation(s: _Sizes) -> str | None:
     if s.mixer not in ("attention", "retention"):  # no other one rotates anything
         return None
     rotated = rotated_entries(s)
@@ -235,13 +255,13 @@ def _odd_rotation(s: ModelConfig) -> str | None:
     return _odd_d_k(s)
 
 
-def _odd_heads(s: ModelConfig) -> str | None:
+def _odd_heads(s: _Sizes) -> str | None:
     if s.n_heads % 2:
         return f"attention=differential takes heads in pairs, and h={s.n_heads} is odd"
     return None
 
 
-def _odd_halves(s: ModelConfig) -> str | None:
+def _odd_halves(s: _Sizes) -> str | None:
     if s.has_encoder and s.d_model % 2:
         return (
             f"d_model={s.d_model} is odd, and the encoder's mixer={s.mixer} gives half of it to "
@@ -250,26 +270,26 @@ def _odd_halves(s: ModelConfig) -> str | None:
     return None
 
 
-def _one_causal_stack(s: ModelConfig) -> str | None:
+def _one_causal_stack(s: _Sizes) -> str | None:
     if s.has_encoder:
         return f"mixer={s.mixer} reads in one direction, and needs architecture=decoder-only"
     return None
 
 
-def _unequal_heads(s: ModelConfig) -> str | None:
+def _unequal_heads(s: _Sizes) -> str | None:
     if s.d_k != s.d_v:
         return f"mixer=rg_lru has blocks of one size, so d_k={s.d_k} must equal d_v={s.d_v}"
     return None
 
 
-def _lru_parameters(s: ModelConfig, causal: bool) -> int:
+def _lru_parameters(s: _Sizes, causal: bool) -> int:
     """Projections and a convolution with biases, two gates in blocks with theirs, the decays."""
     width = s.n_heads * s.d_v
     vectors = (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * width + s.d_model
     return 3 * s.d_model * width + vectors
 
 
-def _channel_weights(s: ModelConfig) -> int:
+def _channel_weights(s: _Sizes) -> int:
     """Those of mixer=rwkv_channels: into the inner width and back, and the gate."""
     return (2 * RWKV_EXPANSION + 1) * s.d_model**2
 
@@ -281,9 +301,9 @@ def _recurrence(
     shared: bool = False,
     per_head: int = 0,
     rank: int = 0,
-    vectors: Callable[[ModelConfig], int],
+    vectors: Callable[[_Sizes], int],
     delta: bool = False,
-    error: Callable[[ModelConfig], str | None] = _one_causal_stack,
+    error: Callable[[_Sizes], str | None] = _one_causal_stack,
 ) -> MixerFacts:
     """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
 
@@ -298,26 +318,26 @@ def _recurrence(
         error: why a configuration cannot have it.
     """
 
-    def key_width(s: ModelConfig) -> int:
+    def key_width(s: _Sizes) -> int:
         return s.d_k if shared else s.n_heads * s.d_k
 
-    def matrices(s: ModelConfig, causal: bool) -> int:
+    def matrices(s: _Sizes, causal: bool) -> int:
         values = (2 + gated) * s.n_heads * s.d_v
         projections = s.d_model * (2 * key_width(s) + values + per_head * s.n_heads)
         return projections + rank * (s.d_model + key_width(s))
 
-    def convolutions(s: ModelConfig) -> int:
+    def convolutions(s: _Sizes) -> int:
         channels = 2 * key_width(s) + s.n_heads * s.d_v
         return convolved * CONVOLUTION_WIDTH * channels
 
-    def multiplications(s: ModelConfig, causal: bool) -> int:
+    def multiplications(s: _Sizes, causal: bool) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
         products = 2 + 2 * delta  # of a token with the others of its chunk
         state = 2 + delta  # products with the state: read, write, and what it holds
         pairs = chunk * (s.d_k + s.d_v) * products // 2
         return matrices(s, causal) + convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
 
-    def kept(s: ModelConfig, causal: bool) -> int:
+    def kept(s: _Sizes, causal: bool) -> int:
         # With a decay for each row, both factors of the products of each halving of a chunk.
         chunk = VECTOR_HALVINGS * s.d_k if rank else RECURRENCE_CHUNK
         heads = 12 * s.d_k + (7 + 3 * gated) * s.d_v + (2 + 2 * delta) * chunk
