@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_110
+LINES = 52_073
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

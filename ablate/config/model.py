@@ -451,6 +451,11 @@ class ModelConfig(CausalSettings):
         for _ in range(self.future_tokens):
             yield self.last_layer(self.depths[1]), True, 1
 
+    def with_one_layer(self, **values: Any) -> Self:
+        """The same with one layer in each stack, and these values, none of which is checked."""
+        depths = {"n_layers": 1, "encoder_layers": None, "decoder_layers": None}
+        return self.model_copy(update={**depths, **values})
+
     def last_layer(self, depth: int) -> Self:
         """The configuration of the last layer of a stack of this depth."""
         *_, last = self.layers(depth)

@@ -25,6 +25,7 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.kernels.cross_entropy import soft_cap
 from ablate.metrics import resampling
 from ablate.metrics.evaluation import score_batches
+from ablate.model import Transformer
 from ablate.store.records import Measurement
 
 BLOCK_BYTES = 1024
@@ -74,17 +75,19 @@ class TokenScores:
 
 
 def score_text(
+    model: Transformer,
     batches: Callable[[int], Iterable[tuple[NDArray[np.int64], Any]]],
-    output_terms: Callable[[Any], tuple[Tensor, Tensor, Tensor]],
-    cap: float | None,
+    output_terms: Callable[[Transformer, Any], tuple[Tensor, Tensor, Tensor]],
     device: torch.device,
     after_batch: Callable[[], None],
 ) -> TokenScores:
-    """Score the tokens that count in all batches."""
+    """Score the tokens that count in all batches; the model is put into evaluation mode."""
+    model.eval()
 
     def score(places_and_batch: tuple[NDArray[np.int64], Any]) -> NDArray[np.float64]:
         places, batch = places_and_batch
-        scores = score_tokens(*output_terms(batch.to(device)), cap).cpu().numpy()
+        terms = output_terms(model, batch.to(device))
+        scores = score_tokens(*terms, model.config.logit_cap).cpu().numpy()
         after_batch()
         return np.vstack([places, scores])
 

@@ -72,15 +72,9 @@ def check_plugins(config: ModelConfig, sources: Path) -> None:
             or lets a token depend on later ones or on padding, with its initial parameters or with
             random ones.
     """
-    small = {
-        "n_layers": 1,
-        "encoder_layers": None,
-        "decoder_layers": None,
-        "max_positions": _MAX_POSITIONS,
-    }
     checked = []
     for layer in config.all_layers:
-        alone = layer.model_copy(update=small)
+        alone = layer.with_one_layer(max_positions=_MAX_POSITIONS)
         if alone not in checked:
             _check_layer(alone, sources)
             checked.append(alone)

@@ -177,14 +177,7 @@ class Synthetic(Task):
                 item_of = np.repeat(items, _items(split).answers(items))
                 yield item_of, self.collate(split, items)
 
-        model.eval()
-        scores = score_text(
-            batches,
-            lambda batch: self.output_terms(model, batch),
-            model.config.logit_cap,
-            device,
-            after_batch,
-        )
+        scores = score_text(model, batches, self.output_terms, device, after_batch)
         return lines_of(scores, signature_of(data, config.eval_length or config.eval_pairs))
 
     # Scores

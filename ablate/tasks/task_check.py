@@ -34,10 +34,9 @@ def check_task(
     """
     with faults_of([plugin], sources):
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
-        small = config.model_copy(
-            update={"n_layers": 1, "encoder_layers": None, "decoder_layers": None}
-        )
-        model = build(small, corpus.tokenizer.vocab_size, seed=1, sources=sources).eval()
+        model = build(
+            config.with_one_layer(), corpus.tokenizer.vocab_size, seed=1, sources=sources
+        ).eval()
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
         _check_scores(task, corpus)

@@ -164,11 +164,7 @@ class TextTask(Task):
                 batch = contexts.collate(items)
                 yield batch.places, batch
 
-        def output_terms(batch: ContextBatch) -> OutputTerms:
-            return self.output_terms(model, batch)
-
-        model.eval()
-        return score_text(batches, output_terms, model.config.logit_cap, device, after_batch)
+        return score_text(model, batches, self.output_terms, device, after_batch)
 
     # Scores
 

@@ -5,7 +5,6 @@ the outcome.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -50,13 +49,13 @@ class TrainingProgress:
     """Steps made, and the memory of early stopping.
 
     tokens: target tokens trained on, without padding.
-    best_perplexity: lowest dev perplexity so far, reached at `best_step`.
+    best_perplexity: lowest dev perplexity so far, reached at `best_step`; None before the first
+        evaluation.
     """
 
     step: int = 0
     tokens: int = 0
-    # Infinite before the first evaluation, so that any finite perplexity is better.
-    best_perplexity: float = math.inf
+    best_perplexity: float | None = None
     best_step: int = 0
     evaluations_since_best: int = 0
 

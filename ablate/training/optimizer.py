@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -41,22 +41,9 @@ AVERAGE = "average"  # the kind of state that holds what is evaluated
 OWN_NUMBERS = "numbers/"  # the state of a class of one's own that is not in tensors, as JSON
 
 
-class Recipe(NamedTuple):
-    """The update of a parameter.
-
-    of_matrix: whether it is by a rule for the matrices of hidden layers.
-    rate: as a multiple of the step's.
-    decay: weight decay.
-    """
-
-    of_matrix: bool
-    rate: float
-    decay: float
-
-
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters by name that share a rule, a multiple of the rate, and a weight decay."""
+    """Parameters by name that share a rule, a multiple of the step's rate, and a weight decay."""
 
     parameters: dict[str, nn.Parameter]
     rule: UpdateRule
@@ -281,16 +268,16 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
     kinds, hidden = kinds_of_parameters(model), set[str]()
     if config.optimizer in RULES_OF_MATRICES:
         hidden = hidden_matrices(model)
-    by_recipe: dict[Recipe, dict[str, nn.Parameter]] = {}
+    # By whether a rule for matrices updates them, the multiple of the rate, and the weight decay:
+    # one group for all that are alike, so that a fused kernel is called once.
+    alike: dict[tuple[bool, float, float], dict[str, nn.Parameter]] = {}
     for name, parameter in model.named_parameters():
         rate, decay = _multipliers(config, kinds[name], name in hidden)
-        recipe = Recipe(name in hidden, rate, decay * config.weight_decay)
-        # One group for all that are alike, so that a fused kernel is called once.
-        by_recipe.setdefault(recipe, {})[name] = parameter
+        alike.setdefault((name in hidden, rate, decay * config.weight_decay), {})[name] = parameter
     groups = []
-    for recipe in sorted(by_recipe, key=lambda recipe: (not recipe.of_matrix, -recipe.decay)):
-        rule = _rule(config, recipe.of_matrix)
-        groups.append(ParameterGroup(by_recipe[recipe], rule, recipe.rate, recipe.decay))
+    for of_matrix, rate, decay in sorted(alike, key=lambda update: (not update[0], -update[2])):
+        parameters = alike[of_matrix, rate, decay]
+        groups.append(ParameterGroup(parameters, _rule(config, of_matrix), rate, decay))
     return groups
 
 

@@ -300,14 +300,10 @@ class Trainer:
             limit = math.log(LARGEST)
             raise Diverged(progress.step, f"the dev loss is not below {limit:.0f} nats a token")
         # Strictly smaller: of equal perplexities the earliest step stays the best.
-        if value < progress.best_perplexity:
-            progress.best_perplexity, progress.best_step, progress.evaluations_since_best = (
-                value,
-                progress.step,
-                0,
-            )
-        else:
-            progress.evaluations_since_best += 1
+        progress.evaluations_since_best += 1
+        if progress.best_perplexity is None or value < progress.best_perplexity:
+            progress.best_perplexity, progress.best_step = value, progress.step
+            progress.evaluations_since_best = 0
         self._record(dev_perplexity=value)
 
     def _rate(self, step: int) -> float:
@@ -331,26 +327,19 @@ class Trainer:
         """Save a checkpoint. It includes the partial loss sum, so that the next log line is the
         same. Averages stand in the place of the weights, and these in the place of the averages.
         """
-        if self.ranks.is_first:
-            with self.optimizer.averaged():
-                self._save_exchanged(scheduled)
-
-    def _save_exchanged(self, scheduled: bool) -> None:
-        best = self.progress.best_perplexity
-        tensors = {
-            "random": self.random.get_state(),
-            "losses": self.loss_sum.cpu(),
-            **self.optimizer.state(),
-        }
-        weights = to_bytes(self.model.state_dict())
-        state = TrainingState(
-            # JSON has no infinity, which is the best perplexity before the first evaluation.
-            **{**asdict(self.progress), "best_perplexity": best if math.isfinite(best) else None},
-            loss_tokens=self.loss_tokens,
-            metrics_bytes=self.metrics.size,
-            metrics_sha256=self.metrics.sha256,
-        )
-        self.saver.save(Snapshot(weights, to_bytes(tensors), state, scheduled))
+        if not self.ranks.is_first:
+            return
+        with self.optimizer.averaged():
+            weights = to_bytes(self.model.state_dict())
+            state = {"random": self.random.get_state(), "losses": self.loss_sum.cpu()}
+            tensors = to_bytes({**state, **self.optimizer.state()})
+            info = TrainingState(
+                **asdict(self.progress),
+                loss_tokens=self.loss_tokens,
+                metrics_bytes=self.metrics.size,
+                metrics_sha256=self.metrics.sha256,
+            )
+            self.saver.save(Snapshot(weights, tensors, info, scheduled))
 
     def _resume(self) -> None:
         checkpoint = self._agreed(self._find_checkpoint() if self.ranks.is_first else None)
@@ -423,10 +412,8 @@ class Trainer:
 
     def _restore(self, state: TrainingState) -> None:
         self.loss_tokens = state.loss_tokens
-        best = math.inf if state.best_perplexity is None else state.best_perplexity
-        self.progress = TrainingProgress(
-            state.step, state.tokens, best, state.best_step, state.evaluations_since_best
-        )
+        values = {name: getattr(state, name) for name in asdict(self.progress)}
+        self.progress = TrainingProgress(**values)
 
     def _cut_metrics(self, state: TrainingState) -> bool:
         return self.metrics.cut(state.metrics_bytes, state.metrics_sha256)

@@ -22,6 +22,7 @@ from ablate.store import RunFolder
 from ablate.tasks import Translation
 from ablate.training import Diverged, Trainer
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
+from tests.model.small import small_model
 from tests.training.conftest import TINY
 from tests.training.in_memory import corpus_of
 
@@ -351,9 +352,9 @@ def test_the_scores_of_a_text_are_those_of_one_rank(monkeypatch):
         def work(ranks):
             batches = [(some, Where(some)) for some in places]
             return score_text(
+                small_model(),
                 lambda tokens: batches,
-                lambda batch: [batch.places],
-                None,
+                lambda model, batch: [batch.places],
                 CPU,
                 lambda: scored.append(ranks.index),
             )
