@@ -107,10 +107,12 @@ def main() -> None:
     """Print a table of best rates, and one of sizes, for each parametrization."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=100)
-    steps = parser.parse_args().steps
+    parser.add_argument("--widths", type=int, nargs="+", default=WIDTHS)
+    arguments = parser.parse_args()
+    steps = arguments.steps
     for name in ("standard", "mup", "completep"):
         print(f"\n{name}: log2 of the best rate, and its loss, after {steps} steps")
-        for width in WIDTHS:
+        for width in arguments.widths:
             settings = {"parametrization": name, "tied_embeddings": "none"}
             losses = {rate: trained_loss(width, rate, steps, **settings) for rate in RATES}
             best = min(losses, key=lambda rate: losses[rate])

@@ -20,6 +20,17 @@ settings.register_profile("untimed", deadline=None, derandomize="CI" in os.envir
 settings.load_profile("untimed")
 
 SLOW = ("end_to_end", "faults", "slurm")  # folders whose tests start processes that train
+LONGEST = (  # files of 30 seconds and more, the longest first
+    "slurm/test_slurm.py",
+    "faults/test_faults.py",
+    "model/test_properties.py",
+    "end_to_end/test_interruptions.py",
+    "test_benchmarks.py",
+    "cli/test_fuzz.py",
+    "page/test_figures.py",
+    "test_docs.py",
+    "decoding/test_beam.py",
+)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -30,14 +41,19 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of these folders as slow; single ones elsewhere have the mark themselves.
 
-    Files with slow tests come first, so that no process is left alone with one of them at the end.
+    The longest files come first, then others with slow tests, so that no process is left alone with
+    one of them at the end.
     """
-    folders = [Path(__file__).parent / name for name in SLOW]
+    folders = {Path(__file__).parent / name for name in SLOW}
+    paths = {item.path for item in items}
+    in_slow_folders = {path for path in paths if folders & {*path.parents}}
     for item in items:
-        if any(folder in item.path.parents for folder in folders):
+        if item.path in in_slow_folders:
             item.add_marker(pytest.mark.slow)
     slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
+    rank = {Path(__file__).parent / name: number for number, name in enumerate(LONGEST)}
+    order = {path: (rank.get(path, len(rank)), path not in slow) for path in paths}
+    items.sort(key=lambda item: order[item.path])
 
 
 @pytest.fixture(scope="session")

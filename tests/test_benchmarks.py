@@ -1,21 +1,23 @@
 """Every benchmark still runs, with its smallest size; what it measures is not looked at."""
 
 import random
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 SMALLEST = {
     "grid": "--runs 10",
     "kernels": "--sizes XS --precisions fp32 --pairs 1 --warm-up 0 --only dropout_add",
     "mixers": "--size XS --length 8 --tokens 16 --rounds 1",
-    "mutation": "training/schedule --sample 1",
     "nanogpt_loop": "{text}/train.en --steps 1",
     "ours": "curve XS fp32 --steps 1",
-    "parametrization": "--steps 1",
+    "parametrization": "--steps 1 --widths 32",
     "prepare": "--text {text} --pairs 3000 --vocab-size 120 --rounds 1",
     "pruning": "--draws 20",
     "spreads": "state",
@@ -39,16 +41,33 @@ def text(tmp_path_factory):
 def test_every_benchmark_has_a_smallest_size():
     scripts = {path.stem for path in BENCHMARKS.glob("*.py") if "__main__" in path.read_text()}
     with_tests_of_their_own = {"gpu", "pilots"}  # in tests/gpu and tests/launch
-    assert scripts - with_tests_of_their_own == set(SMALLEST)
+    assert scripts - with_tests_of_their_own == {"mutation", *SMALLEST}
+
+
+def main():
+    """Execute the script that `sys.argv` names after this module, as Python does."""
+    sys.argv = sys.argv[1:]
+    sys.path.insert(0, str(BENCHMARKS))
+    runpy.run_path(sys.argv[0], run_name="__main__")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SMALLEST)
-def test_a_benchmark_runs(name, text):
+def test_a_benchmark_runs(name, text, monkeypatch):
+    monkeypatch.chdir(BENCHMARKS.parent)
     words = SMALLEST[name].format(text=text).split()
-    script = ["-m", "benchmarks.mutation"] if name == "mutation" else [BENCHMARKS / f"{name}.py"]
+    process = Forked("tests.test_benchmarks", BENCHMARKS / f"{name}.py", *words)
+    output, _ = process.communicate()
+    assert process.returncode == 0
+    assert output
+
+
+@pytest.mark.slow
+def test_the_mutation_of_a_module_runs():
+    """In a new interpreter: it runs tests itself, with modules that are loaded anew."""
+    words = ["-m", "benchmarks.mutation", "training/schedule", "--sample", "1"]
     done = subprocess.run(
-        [sys.executable, *script, *words], cwd=BENCHMARKS.parent, capture_output=True, text=True
+        [sys.executable, *words], cwd=BENCHMARKS.parent, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout

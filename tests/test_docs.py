@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
@@ -333,6 +334,9 @@ def test_the_first_table_of_a_gallery_page_has_each_rows_scores_and_verdict(name
     ]
 
 
+gallery_index = cache(hooks.gallery_index)
+
+
 @pytest.mark.parametrize("name", hooks.published())
 def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     """The oracle is table.json: its verdicts, and its conclusion in words."""
@@ -359,7 +363,7 @@ def test_the_gallery_shows_the_main_result_of_a_published_study(name):
     bases = [row[main]["mean"] for row in content["rows"] if row["row"] not in judged]
     shown = re.findall(r"([\d.]+) ±", text.partition(". ")[0])
     assert [float(score) for score in shown] == pytest.approx(bases, abs=0.051)
-    page = hooks.gallery_index()
+    page = gallery_index()
     assert text in page
     assert f"]({name}.md)" in page
     assert f"]({name}/{next(iter(hooks.figures(name)))})" in page

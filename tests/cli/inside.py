@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import io
 import signal
 import sys
@@ -9,7 +10,12 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from unittest.mock import patch
 
+import typer
+
 from ablate.cli import main
+
+# Typer builds every command anew for each call, which takes longer than most commands do.
+get_command = functools.cache(typer.main.get_command)
 
 
 @dataclass(frozen=True)
@@ -31,6 +37,7 @@ def inside(*words: object, stdin: bytes = b"") -> Done:
         with (
             patch.object(sys, "argv", ["ablate", *map(str, words)]),
             patch.object(sys, "stdin", given),
+            patch("typer.main.get_command", get_command),
             redirect_stdout(out),
             redirect_stderr(err),
         ):

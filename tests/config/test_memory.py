@@ -90,7 +90,7 @@ def kept_bytes(config, bf16):
         storage = tensor.untyped_storage()
         if storage.data_ptr() not in of_model:
             found[storage.data_ptr()] = storage  # kept alive, so that no address is met twice
-        return tensor
+        return tensor.detach()  # the tensor itself would keep its graph alive for ever
 
     with (
         torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),

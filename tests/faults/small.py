@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -18,6 +19,8 @@ import sacrebleu  # loaded here once for all forked processes  # noqa: F401
 import torch
 import torch._dynamo  # as above: the optimizer loads it
 
+import ablate.decoding.translate  # and these, which the end of a run loads
+import ablate.metrics.evaluation  # noqa: F401
 from ablate.config import DecodingConfig, TranslationData, resolve_row
 from ablate.config.identity import NOT_IDENTITY, decoding_id
 from ablate.data.prepare import prepare
@@ -90,6 +93,7 @@ class Small:
         self.calm = self.lay_out()
         assert self.attempt(self.calm).code == 0
         self.expected = self.outcome(self.calm)
+        gc.freeze()  # a collection in a fork would copy the pages of all that is loaded
 
     def lay_out(self) -> RunFolder:
         """Create a run that has not begun."""

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from ablate.analysis.score_files import read_lines
 from ablate.analysis.settle import settle
 from ablate.analysis.table import Table, table_of
 from ablate.plan.typical import published_spreads
@@ -98,7 +97,9 @@ def test_the_typical_spreads_follow_from_the_records(published):
 
 
 def lines_of(rows):
-    """A line for each score of a study's rows, on its test set and on the resampled ones."""
+    """A line for each score of a study's rows, on its test set and on the resampled ones, as a
+    file of scores has it.
+    """
     for row in rows:
         for run in row.runs:
             common = {"row": row.row.label, "seed": run.run.seed, "run": run.run.id}
@@ -110,23 +111,16 @@ def lines_of(rows):
                     yield {**common, "metric": name, "value": repr(value), "resample": number}
 
 
-def test_the_scores_of_a_published_study_give_its_verdicts(published, tmp_path):
+def test_the_scores_of_a_published_study_give_its_verdicts(published):
     table, study = published.table, published.study
     with (published.folder / "table.csv").open() as file:
         in_table = {line["row"]: line for line in csv.DictReader(file)}
     compared = 0
     for base in (row for row in table.rows if row.row.is_base):
         rows = [row for row in table.rows if row.row.base == base.row.label]
-        file = tmp_path / "scores.csv"
-        with file.open("w") as stream:
-            writer = csv.DictWriter(
-                stream, ["row", "seed", "run", "metric", "value", "resample"], restval=""
-            )
-            writer.writeheader()
-            writer.writerows(lines_of(rows))
         metrics = [table.main.name, *(m for m in base.scores if m != table.main.name)]
         found = judged(
-            read_lines([file]),
+            list(lines_of(rows)),
             study.name,
             base=base.row.label,
             directions={},
