@@ -7,15 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ablate.cli.options import (
-    Device,
-    DeviceOption,
-    Format,
-    OutputFormat,
-    TrainedRun,
-    option,
-    torch_device,
-)
+from ablate.cli.options import Device, Format, TrainedRun, flag, option, torch_device
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import plural
@@ -32,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLE = "ablate attention 3f2a --sentence 'a small dog' --out a.png"
 
 
-class Kind(StrEnum):
+class Kind(StrEnum):  # Typer takes no list of a Literal
     """Kinds of attention."""
 
     encoder = "encoder"
@@ -46,38 +38,30 @@ def command(
     sentence: Annotated[
         str | None,
         option(
-            "--sentence",
             "Source sentence, or text of a language model.",
             "TEXT",
             show_default="standard input, or the first of the test split",
         ),
     ] = None,
     translation: Annotated[
-        str | None,
-        option("--translation", "Target sentence.", "TEXT", show_default="the run's translation"),
+        str | None, option("Target sentence.", "TEXT", show_default="the run's translation")
     ] = None,
     importance: Annotated[
         bool,
-        option(
+        flag(
             "--importance", "Show the rise of the dev loss without each head, instead of weights."
         ),
     ] = False,
     pairs: Annotated[
-        int | None,
-        option("--pairs", "With --importance: the first N records of dev only.", "N", min=1),
+        int | None, option("With --importance: the first N records of dev only.", "N", min=1)
     ] = None,
-    kind: Annotated[
-        list[Kind] | None, option("--kind", "Only this kind of attention. Repeatable.")
-    ] = None,
-    layer: Annotated[
-        list[int] | None, option("--layer", "Only this layer. Repeatable.", "N")
-    ] = None,
+    kind: Annotated[list[Kind] | None, option("Only this kind of attention. Repeatable.")] = None,
+    layer: Annotated[list[int] | None, option("Only this layer. Repeatable.", "N")] = None,
     out: Annotated[
-        list[Path] | None,
-        option("--out", "Also write a figure: .pdf, .png or .svg. Repeatable.", "FILE"),
+        list[Path] | None, option("Also write a figure: .pdf, .png or .svg. Repeatable.", "FILE")
     ] = None,
-    format: Format = OutputFormat.rich,
-    device: DeviceOption = Device.auto,
+    format: Format = "rich",
+    device: Device = "auto",
 ) -> None:
     """Show attention weights for a sentence, or each head's importance."""
     if importance and (sentence is not None or translation is not None):
@@ -120,15 +104,13 @@ def _sentence(option: str | None) -> str | None:
     return text
 
 
-def _show_weights(
-    run: str, weights: AttentionWeights, format: OutputFormat, out: list[Path]
-) -> None:
+def _show_weights(run: str, weights: AttentionWeights, format: Format, out: list[Path]) -> None:
     """Draw the weights, and print them as JSON, or the means of each head."""
     from ablate.attention import output
     from ablate.attention.figures import draw_weights
 
     _save(lambda: draw_weights(weights, run), out)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(output.weights_json(weights, run))
         return
     console = new_console()
@@ -141,15 +123,13 @@ def _show_weights(
         console.print("Means over the queries; --out FILE draws the weights.", style="dim")
 
 
-def _show_importance(
-    run: str, importances: Importances, format: OutputFormat, out: list[Path]
-) -> None:
+def _show_importance(run: str, importances: Importances, format: Format, out: list[Path]) -> None:
     """Draw and print the importance of heads."""
     from ablate.attention import output
     from ablate.attention.figures import draw_importances
 
     _save(lambda: draw_importances(importances, run), out)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(output.importances_json(importances, run))
         return
     console = new_console()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.cli.options import StudyFile, StudyOptions, option
+from ablate.cli.options import StudyFile, StudyOptions, flag
 from ablate.formatting import plural, size
 from ablate.streams import echo
 
@@ -17,14 +17,14 @@ def command(
     *,
     weights: Annotated[
         bool,
-        option(
+        flag(
             "--weights",
             "Include the weights of finished runs. The table stays; translate and export need "
             "them.",
         ),
     ] = False,
     yes: Annotated[
-        bool, option("--yes", "Remove the files. Without this option they are listed.")
+        bool, flag("--yes", "Remove the files. Without this option they are listed.")
     ] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""

@@ -30,7 +30,6 @@ class PerRun:
     gpus_per_run: Annotated[
         str | None,
         option(
-            "--gpus-per-run",
             "GPUs that train each run together: 1, 2, 4 ... or auto, if GPUs would be idle.",
             "N|auto",
             show_default="1",
@@ -39,7 +38,6 @@ class PerRun:
     processes_per_run: Annotated[
         int | None,
         option(
-            "--processes-per-run",
             "Processes that train each run together on a CPU: 1, 2, 4 ...",
             "N",
             min=1,
@@ -117,26 +115,22 @@ class ClusterOptions:
     on: Annotated[
         str | None,
         option(
-            "--on",
-            "Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.",
-            "PROFILE",
+            "Submit to a cluster: slurm, ray, manual, or a profile of clusters.yaml.", "PROFILE"
         ),
     ] = None
     workers: Annotated[
-        int | None, option("--workers", "With --on: pilots, one a node.", "N", min=1, max=10_000)
+        int | None, option("With --on: pilots, one a node.", "N", min=1, max=10_000)
     ] = None
-    partition: Annotated[str | None, option("--partition", "With --on: the partition.", "NAME")] = (
+    partition: Annotated[str | None, option("With --on: the partition.", "NAME")] = None
+    time: Annotated[str | None, option("With --on: time limit of a pilot, such as 4h.", "TIME")] = (
         None
     )
-    time_limit: Annotated[
-        str | None, option("--time", "With --on: time limit of a pilot, such as 4h.", "TIME")
-    ] = None
-    gpus_per_node: Annotated[
-        int | None, option("--gpus-per-node", "With --on: GPUs of each pilot.", "N", min=1)
-    ] = None
+    gpus_per_node: Annotated[int | None, option("With --on: GPUs of each pilot.", "N", min=1)] = (
+        None
+    )
     sbatch: Annotated[
         list[str] | None,
-        option("--sbatch", "With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
+        option("With --on: any other option of sbatch. Repeatable.", "OPTION=VALUE"),
     ] = None
 
     def profile(self) -> Engine | None:
@@ -147,7 +141,7 @@ class ClusterOptions:
             UsageError: there is no such profile, or an option is wrong.
         """
         options: dict[str, Setting] = {}
-        named = (("partition", self.partition), ("time", self.time_limit))
+        named = (("partition", self.partition), ("time", self.time))
         for name, value in (*named, ("gpus-per-node", self.gpus_per_node)):
             if value is not None:
                 options[name] = value

@@ -7,7 +7,6 @@ from typing import Annotated
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
-    OutputFormat,
     Overrides,
     ResultsRoot,
     Seeds,
@@ -33,10 +32,8 @@ def command(
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     seeds: Seeds = None,
-    sentences: Annotated[
-        int, option("--sentences", "Example sentences per direction.", "N", min=0, max=1000)
-    ] = 3,
-    format: Format = OutputFormat.rich,
+    sentences: Annotated[int, option("Example sentences per direction.", "N", min=0, max=1000)] = 3,
+    format: Format = "rich",
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
     from ablate.report.compare import compare_rows, print_comparison, with_sentences
@@ -56,7 +53,7 @@ def command(
         comparison = with_sentences(comparison, root, sentences)
     except Damaged as error:
         echo(f"{error}; `ablate run` prepares the corpus again", err=True)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(comparison.as_json())
     else:
         print_comparison(comparison)

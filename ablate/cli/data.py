@@ -8,7 +8,6 @@ from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
     Offline,
-    OutputFormat,
     Overrides,
     ResultsRoot,
     Rows,
@@ -27,16 +26,14 @@ app = typer.Typer(
 
 
 @app.command(name="list", cls=Command, epilog="Example: [bold]ablate data list[/bold]")
-def list_corpora(
-    results: ResultsRoot = DEFAULT_RESULTS, format: Format = OutputFormat.rich
-) -> None:
+def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = "rich") -> None:
     """List named corpora, and corpora that are already prepared."""
     from ablate.report.data_text import named_corpora, prepared_corpora, print_list
     from ablate.tasks import TASKS
 
     named = named_corpora(TASKS.values())
     prepared = prepared_corpora(Results(results).corpora)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json({"named": named, "prepared": prepared})
     else:
         print_list(named, prepared)
@@ -48,7 +45,7 @@ def show(
     results: ResultsRoot = DEFAULT_RESULTS,
     set: Overrides = None,
     offline: Offline = False,
-    format: Format = OutputFormat.rich,
+    format: Format = "rich",
 ) -> None:
     """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
@@ -58,7 +55,7 @@ def show(
 
     corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
     description = description_of(corpus)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(description)
     else:
         print_description(description, corpus.manifest)

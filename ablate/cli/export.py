@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from ablate.cli.options import (
     DEFAULT_RESULTS,
@@ -21,13 +20,6 @@ from ablate.streams import echo
 EXAMPLE = "ablate export 3f2a model --to huggingface"
 
 
-class Library(StrEnum):
-    """Formats to export to."""
-
-    huggingface = "huggingface"
-    ctranslate2 = "ctranslate2"
-
-
 def command(
     run: Annotated[
         list[str],
@@ -38,7 +30,9 @@ def command(
         ),
     ],
     folder: Annotated[Path, argument("DIR", "Output folder; new or empty.")],
-    to: Annotated[Library, option("--to", "Target format.", show_default=False)],
+    to: Annotated[
+        Literal["huggingface", "ctranslate2"], option("Target format.", show_default=False)
+    ],
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
 ) -> None:
@@ -53,5 +47,5 @@ def command(
     # Imported after the check, since it loads torch.
     from ablate.export import export_run
 
-    name = export_run(source, Results(results), to.value, folder)
+    name = export_run(source, Results(results), to, folder)
     echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

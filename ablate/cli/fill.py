@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     Format,
-    OutputFormat,
     ResultsRoot,
     RunOrStudy,
     SeedOfRow,
@@ -39,8 +38,8 @@ def command(
     ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
     seed: SeedOfRow = None,
-    top: Annotated[int, option("--top", "Candidates for each mask.", "K", min=1, max=1000)] = 5,
-    format: Format = OutputFormat.rich,
+    top: Annotated[int, option("Candidates for each mask.", "K", min=1, max=1000)] = 5,
+    format: Format = "rich",
 ) -> None:
     """Fill the masks of a text with a trained masked language model."""
     words = row_and_text or []
@@ -54,7 +53,7 @@ def command(
     from ablate.run.inference import fill
 
     filled = fill(folder, root, text, top)
-    if format is OutputFormat.json:
+    if format == "json":
         masks = [[asdict(candidate) for candidate in mask] for mask in filled.masks]
         texts = {"text": text, "filled": filled.text}
         print_json({"run": folder.id, **texts, "masks": masks})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.cli.options import Format, OutputFormat, TrainedRun, option
+from ablate.cli.options import Format, TrainedRun, option
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.streams import print_data, print_json
 
@@ -16,35 +16,21 @@ def command(
     *,
     prompt: Annotated[
         str | None,
-        option(
-            "--prompt",
-            "Text to continue.",
-            "TEXT",
-            show_default="standard input, or a new document",
-        ),
+        option("Text to continue.", "TEXT", show_default="standard input, or a new document"),
     ] = None,
     tokens: Annotated[
-        int | None,
-        option("--tokens", "Length of a text.", "N", min=1, max=100_000, show_default="the row's"),
+        int | None, option("Length of a text.", "N", min=1, max=100_000, show_default="the row's")
     ] = None,
-    count: Annotated[int, option("--count", "Number of texts.", "N", min=1, max=1000)] = 1,
+    count: Annotated[int, option("Number of texts.", "N", min=1, max=1000)] = 1,
     temperature: Annotated[
         float | None,
-        option(
-            "--temperature",
-            "0: most likely tokens.",
-            "T",
-            min=0.0,
-            max=100.0,
-            show_default="the row's",
-        ),
+        option("0: most likely tokens.", "T", min=0.0, max=100.0, show_default="the row's"),
     ] = None,
     top_k: Annotated[
-        int | None,
-        option("--top-k", "Draw from the K likeliest.", "K", min=1, show_default="the row's"),
+        int | None, option("Draw from the K likeliest.", "K", min=1, show_default="the row's")
     ] = None,
-    draw: Annotated[int, option("--draw", "Seed of the first text's draws.", "N", min=0)] = 1,
-    format: Format = OutputFormat.rich,
+    draw: Annotated[int, option("Seed of the first text's draws.", "N", min=0)] = 1,
+    format: Format = "rich",
 ) -> None:
     """Generate text with a trained language model."""
     folder, root, named = trained.find("--prompt takes it")
@@ -54,7 +40,7 @@ def command(
 
     settings = {name: value for name, value in given.items() if value is not None}
     texts = generated_texts(folder, root, text or "", count, draw, settings, named)
-    if format is OutputFormat.json:
+    if format == "json":
         lines = [{"draw": draw + index, "text": text} for index, text in enumerate(texts)]
         print_json({"run": folder.id, "texts": lines})
         return

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal, get_args
 
 from ablate.cli.between import study_between
 from ablate.cli.options import argument, option
@@ -16,20 +15,10 @@ from ablate.streams import echo
 EXAMPLE = "ablate init captions.yaml --template own-data"
 TEMPLATES = Path(__file__).parent / "templates"
 SCHEMA = "ablate.schema.json"  # beside the study, whose first line names it
+Template = Literal["quickstart", "table3", "own-data", "language-model", "masked-lm", "synthetic"]
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 # Words of YAML, folders of the results root
 _RESERVED = ("null", "true", "false", "runs", "corpora")
-
-
-class Template(StrEnum):
-    """Studies to start from."""
-
-    quickstart = "quickstart"
-    table3 = "table3"
-    own_data = "own-data"
-    language_model = "language-model"
-    masked_lm = "masked-lm"
-    synthetic = "synthetic"
 
 
 def command(
@@ -39,14 +28,12 @@ def command(
     template: Annotated[
         Template,
         option(
-            "--template",
-            "Translation of generated text, the paper's Table 3, your own text, or another task.",
+            "Translation of generated text, the paper's Table 3, your own text, or another task."
         ),
-    ] = Template.quickstart,
+    ] = "quickstart",
     between: Annotated[
         tuple[str, str] | None,
         option(
-            "--between",
             "Two presets, such as gpt2 qwen3: a study with one row for each part in which "
             "they differ, in the place of a template.",
             "FROM TO",
@@ -54,13 +41,13 @@ def command(
     ] = None,
 ) -> None:
     """Write a commented study to start from."""
-    if str(file) in {kind.value for kind in Template}:
+    if str(file) in get_args(Template):
         raise UsageError(
             f"{file}: is a template; write `ablate init {file}.yaml --template {file}`"
         )
     # UTF-8 whatever the locale: readers of studies expect it.
     if between is None:
-        content = (TEMPLATES / f"{template.value}.yaml").read_text(encoding="utf-8")
+        content = (TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8")
     else:
         content = study_between(*between)
     content = content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem))

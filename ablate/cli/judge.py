@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import Annotated
 
-from ablate.cli.formats import Format, TableFormat, Wide, print_table, refuse_wide
-from ablate.cli.options import argument, option
+from ablate.cli.formats import Format, Wide, print_table, refuse_wide
+from ablate.cli.options import argument, flag, option
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
 from ablate.streams import echo, print_json
@@ -26,34 +26,24 @@ def command(
             "TensorBoard.",
         ),
     ],
-    base: Annotated[
-        str | None, option("--base", "Row that the others are compared with.", "ROW")
-    ] = None,
-    metric: Annotated[
-        Names, option("--metric", "The verdicts' first, then others to show.", "NAME")
-    ] = None,
-    lower: Annotated[Names, option("--lower-is-better", "Of a metric. Repeatable.", "NAME")] = None,
-    higher: Annotated[
-        Names, option("--higher-is-better", "Of a metric. Repeatable.", "NAME")
-    ] = None,
+    base: Annotated[str | None, option("Row that the others are compared with.", "ROW")] = None,
+    metric: Annotated[Names, option("The verdicts' first, then others to show.", "NAME")] = None,
+    lower_is_better: Annotated[Names, option("Of a metric. Repeatable.", "NAME")] = None,
+    higher_is_better: Annotated[Names, option("Of a metric. Repeatable.", "NAME")] = None,
     margin: Annotated[
         float | None,
         option(
-            "--margin",
-            "Within this difference in the verdicts' metric a row is as good as base.",
-            "NUMBER",
+            "Within this difference in the verdicts' metric a row is as good as base.", "NUMBER"
         ),
     ] = None,
-    row: Annotated[
-        Names, option("--row", "A column that names rows. Repeatable.", "COLUMN")
-    ] = None,
+    row: Annotated[Names, option("A column that names rows. Repeatable.", "COLUMN")] = None,
     stream: Annotated[
-        bool, option("--stream", "FILE is the log of changes tried one after another.")
+        bool, flag("--stream", "FILE is the log of changes tried one after another.")
     ] = False,
-    format: TableFormat = Format.rich,
+    format: Format = "rich",
     wide: Wide = False,
     out: Annotated[
-        Path | None, option("--out", "Also write one HTML page, with the figure.", "FILE")
+        Path | None, option("Also write one HTML page, with the figure.", "FILE")
     ] = None,
 ) -> None:
     """Judge anybody's scores: the verdicts, table and page of a study."""
@@ -64,16 +54,17 @@ def command(
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0")
     of_table = out is not None or wide or margin is not None
-    if stream and (of_table or format not in (Format.rich, Format.json) or len(metric or ()) > 1):
+    if stream and (of_table or format not in ("rich", "json") or len(metric or ()) > 1):
         raise UsageError(
             "--stream has --format rich and json, and no --out, --wide, --margin or second --metric"
         )
     where = ", ".join(map(str, files))
-    directions = dict.fromkeys(lower or (), False) | dict.fromkeys(higher or (), True)
+    directions = dict.fromkeys(lower_is_better or (), False)
+    directions |= dict.fromkeys(higher_is_better or (), True)
     try:
         if stream:
             decided = read_stream(read_lines(files), base, directions, metric or (), row or ())
-            if format is Format.json:
+            if format == "json":
                 print_json(stream_json(*decided))
             else:
                 echo("\n".join(stream_lines(*decided)))

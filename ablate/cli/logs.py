@@ -24,7 +24,7 @@ def command(
         str | None, argument("[ROW]", "A row: the logs of its runs instead of the pilots'.")
     ] = None,
     results: ResultsRoot = DEFAULT_RESULTS,
-    lines: Annotated[int, option("--lines", "Lines of each log.", "N", min=1)] = 20,
+    lines: Annotated[int, option("Lines of each log.", "N", min=1)] = 20,
 ) -> None:
     """Show the last lines of the logs of pilots, or of a row's runs."""
     from ablate.analysis.settle import settle

@@ -8,9 +8,8 @@ import os
 import re
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields, is_dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
 import typer
 
@@ -26,24 +25,14 @@ if TYPE_CHECKING:
     from ablate.study import Row, Selection, Study
 
 
-class OutputFormat(StrEnum):
-    """Formats of a command's output."""
-
-    rich = "rich"
-    json = "json"
+def option(help: str, metavar: str | None = None, **facts: Any) -> Any:
+    """An option that has a value, and the name of its parameter."""
+    return typer.Option(help=help, metavar=metavar, **facts)
 
 
-class Device(StrEnum):
-    """Devices to compute on."""
-
-    auto = "auto"
-    cpu = "cpu"
-    cuda = "cuda"
-
-
-def option(name: str, help: str, metavar: str | None = None, **facts: Any) -> Any:
-    """An option of a command, as Typer takes it."""
-    return typer.Option(name, help=help, metavar=metavar, **facts)
+def flag(name: str, help: str) -> Any:
+    """An option without a value. It has a name here, or Typer would add its negation."""
+    return typer.Option(name, help=help)
 
 
 def argument(metavar: str, help: str, show_default: bool | str = False) -> Any:
@@ -61,9 +50,7 @@ RowOfStudy = Annotated[
 ]
 SeedOfRow = Annotated[
     int | None,
-    option(
-        "--seed", "Seed of the row.", "N", min=0, max=2**32 - 1, show_default="the study's first"
-    ),
+    option("Seed of the row.", "N", min=0, max=2**32 - 1, show_default="the study's first"),
 ]
 
 
@@ -79,34 +66,25 @@ def _local_folder(folder: Path) -> Path:
 ResultsRoot = Annotated[
     Path,
     option(
-        "--results",
-        "Folder with the results of all studies.",
-        "DIR",
-        file_okay=False,
-        callback=_local_folder,
+        "Folder with the results of all studies.", "DIR", file_okay=False, callback=_local_folder
     ),
 ]
 Overrides = Annotated[
     list[str] | None,
-    option(
-        "--set", "Set a field of base, or data.FIELD, for this command. Repeatable.", "FIELD=VALUE"
-    ),
+    option("Set a field of base, or data.FIELD, for this command. Repeatable.", "FIELD=VALUE"),
 ]
 Rows = Annotated[
     list[str] | None,
-    option("--rows", "Base and these rows only: groups, labels, patterns; with commas.", "ROWS"),
+    option("Base and these rows only: groups, labels, patterns; with commas.", "ROWS"),
 ]
-Seeds = Annotated[
-    str | None, option("--seeds", "Seeds instead of the study's: 1,2,3 or 1-3.", "SEEDS")
+Seeds = Annotated[str | None, option("Seeds instead of the study's: 1,2,3 or 1-3.", "SEEDS")]
+Format = Annotated[Literal["rich", "json"], option("Output to read (rich) or for scripts (json).")]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"], option("Device; auto uses a GPU if there is one.")
 ]
-Format = Annotated[OutputFormat, option("--format", "Output to read (rich) or for scripts (json).")]
-DeviceOption = Annotated[Device, option("--device", "Device; auto uses a GPU if there is one.")]
-Offline = Annotated[bool, option("--offline", "Download nothing; use files that are already here.")]
+Offline = Annotated[bool, flag("--offline", "Download nothing; use files that are already here.")]
 BudgetText = Annotated[
-    str | None,
-    option(
-        "--budget", "Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.", "TIME"
-    ),
+    str | None, option("Only what fits in 2h, 90min or 8gpu-hours: fewer seeds, then rows.", "TIME")
 ]
 DEFAULT_RESULTS = Path("results")
 STUDIES = (".yaml", ".yml")  # endings of their files
@@ -328,8 +306,8 @@ def torch_device(choice: Device) -> torch.device:
     """
     import torch
 
-    cuda = choice is not Device.cpu and torch.cuda.is_available()
-    if choice is Device.cuda and not cuda:
+    cuda = choice != "cpu" and torch.cuda.is_available()
+    if choice == "cuda" and not cuda:
         raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
     return torch.device("cuda" if cuda else "cpu")
 

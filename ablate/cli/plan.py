@@ -8,19 +8,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ablate.cli.cluster import (
-    ClusterOptions,
-    PerRun,
-    check,
-    describe_per_run,
-    submission_text,
-)
+from ablate.cli.cluster import ClusterOptions, PerRun, check, describe_per_run, submission_text
 from ablate.cli.options import (
     BudgetText,
     Device,
-    DeviceOption,
     Format,
-    OutputFormat,
     StudyFile,
     StudyOptions,
     option,
@@ -47,18 +39,15 @@ def command(
     options: StudyOptions,
     *,
     budget: BudgetText = None,
-    device: DeviceOption = Device.auto,
+    device: Device = "auto",
     to_see: Annotated[
-        float | None,
-        option("--to-see", "Number of seeds that find a difference of this size.", "DIFFERENCE"),
+        float | None, option("Number of seeds that find a difference of this size.", "DIFFERENCE")
     ] = None,
     spread: Annotated[
         float | None,
-        option(
-            "--spread", "Standard deviation over seeds, if no runs exist to estimate it from.", "SD"
-        ),
+        option("Standard deviation over seeds, if no runs exist to estimate it from.", "SD"),
     ] = None,
-    format: Format = OutputFormat.rich,
+    format: Format = "rich",
     per_run: PerRun,
     cluster: ClusterOptions,
 ) -> None:
@@ -72,7 +61,7 @@ def command(
     from ablate.plan.resources import resource_faults
     from ablate.store.machine import visible_gpus
 
-    if device is not Device.auto and cluster.on is not None:
+    if device != "auto" and cluster.on is not None:
         raise UsageError(
             "--device estimates the time on one device, and --on on a cluster; give one of them"
         )
@@ -81,7 +70,7 @@ def command(
             raise UsageError(f"{name}: {value:g} is not a positive number, such as 0.5")
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
-    on_cpu = device is Device.cpu
+    on_cpu = device == "cpu"
     gpus = 0 if on_cpu else visible_gpus()
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
@@ -96,7 +85,7 @@ def command(
     warn_of_changed_data(content, root)
     step = next_stage(content, root)
     content = step.whole
-    plan = plan_of(content, root, device.value, per_run_processes)
+    plan = plan_of(content, root, device, per_run_processes)
     power = power_of(content, root, spread)
     if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
@@ -119,7 +108,7 @@ def command(
     pilots = None if profile is None else profile.workers
     faults += resource_faults(plan, step.known, root, pilots=pilots)
     shown = _Output(plan, step, power, to_see, limit, fitting, together, submission)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(shown.as_json())
     else:
         shown.print()

@@ -25,7 +25,7 @@ EXAMPLE = "ablate publish study.yaml --to supplement/study"
 def command(
     study: StudyFile,
     to: Annotated[
-        Path, option("--to", "Folder for the files.", "DIR", file_okay=False, show_default=False)
+        Path, option("Folder for the files.", "DIR", file_okay=False, show_default=False)
     ],
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:

@@ -27,16 +27,14 @@ def command(
     *,
     out: Annotated[
         Path | None,
-        option("--out", "Output file.", "FILE", show_default="report.html in the study's results"),
+        option("Output file.", "FILE", show_default="report.html in the study's results"),
     ] = None,
     figures: Annotated[
-        Path | None, option("--figures", "Also write the figures here, as PDF, PNG and SVG.", "DIR")
+        Path | None, option("Also write the figures here, as PDF, PNG and SVG.", "DIR")
     ] = None,
-    sentences: Annotated[
-        int, option("--sentences", "Number of sample translations.", "N", min=0, max=1000)
-    ] = 5,
+    sentences: Annotated[int, option("Number of sample translations.", "N", min=0, max=1000)] = 5,
     attention: Annotated[
-        str | None, option("--attention", "Add base's attention weights for this sentence.", "TEXT")
+        str | None, option("Add base's attention weights for this sentence.", "TEXT")
     ] = None,
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""

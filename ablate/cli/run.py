@@ -16,10 +16,10 @@ from ablate.cli.cluster import ClusterOptions, PerRun, submit_study
 from ablate.cli.options import (
     BudgetText,
     Device,
-    DeviceOption,
     Offline,
     StudyFile,
     StudyOptions,
+    flag,
     go_offline,
     option,
     print_notes,
@@ -48,11 +48,10 @@ EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 class ResourceOptions:
     """The options that say what runs may occupy, as given."""
 
-    device: DeviceOption = Device.auto
+    device: Device = "auto"
     jobs: Annotated[
         int | None,
         option(
-            "--jobs",
             "Jobs at once, which may share GPUs.",
             "N",
             min=1,
@@ -71,7 +70,7 @@ class ResourceOptions:
         from ablate.store.machine import visible_gpus
 
         here = None if on_cluster else visible_gpus()
-        processes, device = per_run.resolve(self.device.value, here)
+        processes, device = per_run.resolve(self.device, here)
         return Resources(device=device, jobs=self.jobs, processes=processes)
 
 
@@ -86,15 +85,12 @@ def command(
     log: Annotated[
         list[str] | None,
         option(
-            "--log",
-            "Also log to tensorboard, mlflow or wandb. Repeatable.",
-            "LOGGER",
-            envvar="ABLATE_LOG",
+            "Also log to tensorboard, mlflow or wandb. Repeatable.", "LOGGER", envvar="ABLATE_LOG"
         ),
     ] = None,
-    retry_failed: Annotated[bool, option("--retry-failed", "Run failed runs again.")] = False,
+    retry_failed: Annotated[bool, flag("--retry-failed", "Run failed runs again.")] = False,
     cluster: ClusterOptions,
-    detach: Annotated[bool, option("--detach", "With --on: return after the submission.")] = False,
+    detach: Annotated[bool, flag("--detach", "With --on: return after the submission.")] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
     from ablate.analysis.missing import failed_before

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from ablate.cli.cluster import job_lines
 from ablate.cli.options import (
     Format,
-    OutputFormat,
     SeedOfRow,
     StudyOptions,
     argument,
     find_run,
-    option,
+    flag,
     warn_of_changed_data,
 )
 from ablate.errors import UsageError
@@ -39,10 +38,10 @@ def command(
     *,
     options: StudyOptions,
     seed: SeedOfRow = None,
-    format: Format = OutputFormat.rich,
+    format: Format = "rich",
     watch: Annotated[
         bool,
-        option("--watch", "Show live progress until every run has ended; Ctrl-C stops watching."),
+        flag("--watch", "Show live progress until every run has ended; Ctrl-C stops watching."),
     ] = False,
 ) -> None:
     """Show the state of every run, or everything known about one run."""
@@ -75,7 +74,7 @@ def command(
         _show_runs(content, root, format)
 
 
-def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
+def _show_runs(study: Study, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
     from ablate.analysis.stages import next_stage
     from ablate.plan.plan import Plan, RunStatus, plan_of
@@ -88,7 +87,7 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
         for run, state in row.runs:
             id, detail = "" if run.awaits_choice else run.id, _detail(root, run, state)
             details.append(RunStatus(row.row.label, run.seed, id, state, detail))
-    if format is OutputFormat.json:
+    if format == "json":
         runs = []
         for status in details:
             log = _log_of_failure(root, status.id, status.state)
@@ -108,12 +107,12 @@ def _show_runs(study: Study, root: Results, format: OutputFormat) -> None:
             echo("\n".join(f"  {line}" for line in lines))
 
 
-def _show_run(folder: RunFolder, format: OutputFormat) -> None:
+def _show_run(folder: RunFolder, format: Format) -> None:
     """Show everything known about one run."""
     from ablate.report.run_text import as_lines, summary_of
 
     summary = summary_of(folder)
-    if format is OutputFormat.json:
+    if format == "json":
         print_json(summary.as_json())
     else:
         echo("\n".join(as_lines(summary)))
@@ -126,9 +125,9 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
     return last_lines(results.run(id).log, LOG_LINES)
 
 
-def _watch(study: Study, results: Results, format: OutputFormat) -> None:
-    if format is not OutputFormat.rich:
-        raise UsageError(f"--format {format.value} has no effect with --watch")
+def _watch(study: Study, results: Results, format: Format) -> None:
+    if format != "rich":
+        raise UsageError(f"--format {format} has no effect with --watch")
     from ablate.analysis.stages import next_stage, stages
     from ablate.cli.live import LiveView
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, option
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, flag
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import plural
 from ablate.streams import echo
@@ -16,7 +16,7 @@ def command(
     study: StudyFile,
     results: ResultsRoot = DEFAULT_RESULTS,
     now: Annotated[
-        bool, option("--now", "Also cancel the study's Slurm jobs, running and waiting.")
+        bool, flag("--now", "Also cancel the study's Slurm jobs, running and waiting.")
     ] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""

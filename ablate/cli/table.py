@@ -2,40 +2,33 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
-from ablate.cli.formats import Format, TableFormat, Wide, print_table, refuse_wide
-from ablate.cli.options import StudyFile, StudyOptions, option, scored_table
+from ablate.cli.formats import Format, Wide, print_table, refuse_wide
+from ablate.cli.options import StudyFile, StudyOptions, flag, option, scored_table
 from ablate.errors import UsageError
 
 EXAMPLE = "ablate table study.yaml --format latex --against paper"
-
-
-class Against(StrEnum):
-    """Published results to compare with."""
-
-    paper = "paper"
 
 
 def command(
     study: StudyFile,
     options: StudyOptions,
     *,
-    format: TableFormat = Format.rich,
+    format: Format = "rich",
     against: Annotated[
-        Against | None, option("--against", "Add the paper's table for the task.")
+        Literal["paper"] | None, option("Add the paper's table for the task.")
     ] = None,
     cost: Annotated[
-        bool, option("--cost", "Add training time, tokens per second and FLOPs.")
+        bool, flag("--cost", "Add training time, tokens per second and FLOPs.")
     ] = False,
     wide: Wide = False,
 ) -> None:
     """Print the results table from finished runs."""
     selected, root = options.open(study)
-    if against is not None and format in (Format.csv, Format.json):
+    if against is not None and format in ("csv", "json"):
         raise UsageError(
-            f"--against has no effect with --format {format.value}, which always includes it"
+            f"--against has no effect with --format {format}, which always includes it"
         )
     refuse_wide(wide, format)
     content = scored_table(selected, root)

@@ -16,14 +16,11 @@ def command(
     *,
     beam: Annotated[
         int | None,
-        option(
-            "--beam", "Beam size.", "K", min=1, max=1024, show_default="the row's, or the task's"
-        ),
+        option("Beam size.", "K", min=1, max=1024, show_default="the row's, or the task's"),
     ] = None,
     alpha: Annotated[
         float | None,
         option(
-            "--alpha",
             "Exponent of the length penalty.",
             "A",
             min=0.0,

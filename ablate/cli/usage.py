@@ -118,7 +118,7 @@ def _wrong_value(error: typer.BadParameter) -> str:
 
 
 def _choices(error: typer.BadParameter) -> list[str]:
-    """Values of a parameter that is an Enum; empty for any other."""
+    """Values of a parameter that is a Literal or an Enum; empty for any other."""
     assert error.ctx is not None
     assert error.param is not None
     types = [typing.get_type_hints(error.ctx.command.callback)[error.param.name]]
@@ -127,6 +127,8 @@ def _choices(error: typer.BadParameter) -> list[str]:
         if isinstance(kind, enum.EnumMeta):
             members: list[enum.Enum] = list(kind)
             return [str(member.value) for member in members]
+        if typing.get_origin(kind) is typing.Literal:
+            return list(typing.get_args(kind))
         types += typing.get_args(kind)  # of list[Kind] | None
     return []
 

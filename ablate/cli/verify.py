@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import Device, DeviceOption, StudyOptions, argument, option, torch_device
+from ablate.cli.options import Device, StudyOptions, argument, flag, option, torch_device
 from ablate.errors import EXIT_RUN_FAILED, UsageError
 from ablate.store import Results, if_readable
 from ablate.streams import echo
@@ -29,11 +29,10 @@ def command(
     study: OptionalStudy = None,
     *,
     options: StudyOptions,
-    device: DeviceOption = Device.auto,
+    device: Device = "auto",
     steps: Annotated[
         int | None,
         option(
-            "--steps",
             "Training steps for the check of resumption.",
             "N",
             min=2,
@@ -41,14 +40,13 @@ def command(
             show_default=str(STEPS),
         ),
     ] = None,
-    stored: Annotated[bool, option("--stored", "Check stored files only; train nothing.")] = False,
+    stored: Annotated[bool, flag("--stored", "Check stored files only; train nothing.")] = False,
     filesystem: Annotated[
-        Path | None,
-        option("--filesystem", "Check that DIR can hold a results root.", "DIR", file_okay=False),
+        Path | None, option("Check that DIR can hold a results root.", "DIR", file_okay=False)
     ] = None,
 ) -> None:
     """Re-hash every stored file; check that training resumes exactly."""
-    of_training = [("device", device is not Device.auto), ("steps", steps)]
+    of_training = [("device", device != "auto"), ("steps", steps)]
     if filesystem is not None:
         others = (*of_training, ("stored", stored))
         given = [*options.given(), *(f"--{name}" for name, value in others if value)]

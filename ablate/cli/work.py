@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ablate.cli.options import option, score_with_progress
+from ablate.cli.options import flag, option, score_with_progress
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
 from ablate.streams import echo, new_console
 
@@ -20,20 +20,16 @@ EXAMPLE = "ablate work --job results/table3/jobs/20260102-030405"
 
 
 def command(
-    job: Annotated[
-        Path, option("--job", "Folder of the job.", "DIR", file_okay=False, show_default=False)
-    ],
-    index: Annotated[
-        int, option("--index", "Number of this pilot in the job, from 0.", "N", min=0)
-    ] = 0,
+    job: Annotated[Path, option("Folder of the job.", "DIR", file_okay=False, show_default=False)],
+    index: Annotated[int, option("Number of this pilot in the job, from 0.", "N", min=0)] = 0,
     close: Annotated[
-        bool, option("--close", "Print the table, and submit the remaining runs again.")
+        bool, flag("--close", "Print the table, and submit the remaining runs again.")
     ] = False,
     attached: Annotated[
-        bool, option("--attached", "Save and leave when standard input ends.")
+        bool, flag("--attached", "Save and leave when standard input ends.")
     ] = False,
-    pilots: Annotated[
-        int | None, option("--drive", "Run N pilots as tasks of Ray, then --close.", "N", min=1)
+    drive: Annotated[
+        int | None, option("Run N pilots as tasks of Ray, then --close.", "N", min=1)
     ] = None,
 ) -> None:
     """Work on a job of `ablate run --on` until no run is left for this pilot."""
@@ -42,8 +38,8 @@ def command(
     folder = JobFolder(job.absolute())
     if close:
         raise typer.Exit(_close(folder))
-    if pilots is not None:
-        raise typer.Exit(_drive(folder, pilots))
+    if drive is not None:
+        raise typer.Exit(_drive(folder, drive))
     from ablate.cluster.pilot import is_last_pilot, work
     from ablate.cluster.ray_cluster import leave_with_input
 

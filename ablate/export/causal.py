@@ -22,8 +22,7 @@ from ablate.export.changes import (
     is_tied,
     is_untied,
     less_one,
-    repeated_keys,
-    repeated_values,
+    repeated_heads,
     turned_halves,
     with_factor,
 )
@@ -403,8 +402,8 @@ GPT_J = transformers_model(
     },
     layer={
         "attn.q_proj.weight": of("mixer.W_Q.weight"),
-        "attn.k_proj.weight": of("mixer.W_K.weight", repeated_keys),
-        "attn.v_proj.weight": of("mixer.W_V.weight", repeated_values),
+        "attn.k_proj.weight": of("mixer.W_K.weight", repeated_heads),
+        "attn.v_proj.weight": of("mixer.W_V.weight", repeated_heads),
         "attn.out_proj.weight": of("mixer.W_O.weight"),
         "mlp.fc_in.*": of("feed_forward.W_1.*", biased=True),
         "mlp.fc_out.*": of("feed_forward.W_2.*", biased=True),
@@ -414,8 +413,10 @@ GPT_J = transformers_model(
 )
 
 
-def _neox_settings(c: ModelConfig) -> dict[str, Any]:
-    return {
+GPT_NEOX = transformers_model(
+    "gpt_neox",
+    "GPTNeoXForCausalLM",
+    lambda c: {
         **_sizes(c),
         "layer_norm_eps": EPS,
         "hidden_dropout": c.dropout,
@@ -423,13 +424,7 @@ def _neox_settings(c: ModelConfig) -> dict[str, Any]:
         "rotary_pct": c.rope_fraction,
         "rotary_emb_base": c.rope_base,
         "use_parallel_residual": c.sublayers == "parallel",
-    }
-
-
-GPT_NEOX = transformers_model(
-    "gpt_neox",
-    "GPTNeoXForCausalLM",
-    _neox_settings,
+    },
     supported={**CLASSIC, **ROPE, "rope_fraction": ANY, "sublayers": ("sequential", "parallel")},
     parts={
         "gpt_neox.embed_in.weight": of("embedding.weight", with_factor),

@@ -75,27 +75,18 @@ def _by_pair(heads: Tensor, c: ModelConfig, turns: tuple[int, int]) -> Tensor:
     return by_head[:, order].flatten(0, 1)
 
 
-def repeated_keys(heads: Tensor, c: ModelConfig) -> Tensor:
-    """Heads of keys, each repeated for all heads of queries that it serves."""
-    return _repeated(heads, c.d_k, c)
-
-
-def repeated_values(heads: Tensor, c: ModelConfig) -> Tensor:
-    """Heads of values, each repeated for all heads of queries that it serves."""
-    return _repeated(heads, c.d_v, c)
-
-
-def _repeated(heads: Tensor, size: int, c: ModelConfig) -> Tensor:
-    group = c.n_heads // (c.n_kv_heads or c.n_heads)
-    by_head: Tensor = heads.unflatten(0, (-1, size))
-    return by_head.repeat_interleave(group, 0).flatten(0, 1)
+def repeated_heads(heads: Tensor, c: ModelConfig) -> Tensor:
+    """Heads of keys or values, each repeated for all heads of queries that it serves."""
+    n = c.n_kv_heads or c.n_heads
+    by_head: Tensor = heads.unflatten(0, (n, -1))
+    return by_head.repeat_interleave(c.n_heads // n, 0).flatten(0, 1)
 
 
 # Queries, keys and values in one tensor, with a head of keys and of values for each of queries.
 QUERIES_KEYS_VALUES = (
     *("mixer.W_Q.*", halves),
-    *("mixer.W_K.*", halves, repeated_keys),
-    *("mixer.W_V.*", repeated_values),
+    *("mixer.W_K.*", halves, repeated_heads),
+    *("mixer.W_V.*", repeated_heads),
 )
 
 
@@ -123,8 +114,3 @@ def by_head(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
     """Q, K and V of a head, then those of the next one."""
     heads = [tensor.unflatten(0, (c.n_heads, -1)) for tensor in tensors]
     return torch.cat(heads, dim=1).flatten(0, 1)
-
-
-def as_row(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
-    """A vector, stored as a matrix of one row."""
-    return tensors[0][None]

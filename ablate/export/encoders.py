@@ -20,12 +20,10 @@ from ablate.config import ModelConfig
 from ablate.data.tokenizer import BOS, EOS
 from ablate.export.changes import (
     QUERIES_KEYS_VALUES,
-    as_row,
     columns_halved,
     has_output_matrix,
     is_untied,
-    repeated_keys,
-    repeated_values,
+    repeated_heads,
     rows_halved,
     with_factor,
 )
@@ -37,23 +35,8 @@ from ablate.export.huggingface import (
     transformers_model,
     windows,
 )
-from ablate.export.target import (
-    ANY,
-    GATED,
-    UNGATED,
-    derived_head_sizes,
-    equal_cross_heads,
-    of,
-)
+from ablate.export.target import ANY, GATED, UNGATED, derived_head_sizes, equal_cross_heads, of
 from ablate.model.norms import EPS
-
-
-def _t5(c: ModelConfig, name: str) -> tuple[bool, str]:
-    # Only T5 itself has its attention bias, and another feed-forward network.
-    return (
-        c.positional_encoding == "t5",
-        "positional_encoding=t5, but the feed-forward network of T5 in Hugging Face has no biases",
-    )
 
 
 def _marian_settings(c: ModelConfig) -> dict[str, Any]:
@@ -80,19 +63,11 @@ def _marian_settings(c: ModelConfig) -> dict[str, Any]:
     }
 
 
-def _shares_embeddings(c: ModelConfig) -> bool:
-    return c.tied_embeddings == "all"
-
-
-def _has_separate_embeddings(c: ModelConfig) -> bool:
-    return c.tied_embeddings != "all"
-
-
 def _marian_attention(theirs: str, ours: str) -> dict[str, Any]:
     return {
         f"{theirs}.q_proj.*": of(f"{ours}.W_Q.*", columns_halved, biased=True),
-        f"{theirs}.k_proj.*": of(f"{ours}.W_K.*", columns_halved, repeated_keys, biased=True),
-        f"{theirs}.v_proj.*": of(f"{ours}.W_V.*", columns_halved, repeated_values, biased=True),
+        f"{theirs}.k_proj.*": of(f"{ours}.W_K.*", columns_halved, repeated_heads, biased=True),
+        f"{theirs}.v_proj.*": of(f"{ours}.W_V.*", columns_halved, repeated_heads, biased=True),
         f"{theirs}.out_proj.*": of(f"{ours}.W_O.*", rows_halved, biased=True),
         f"{theirs}_layer_norm.*": of(f"around_{ours}.norm.*", rows_halved),
     }
@@ -112,15 +87,17 @@ MARIAN = transformers_model(
         "norm": ("layernorm",),
         "norm_position": ("post",),
     },
-    rules=(derived_head_sizes, equal_cross_heads, _t5),
+    rules=(derived_head_sizes, equal_cross_heads),
     parts={
-        "model.shared.weight": of("embedding.weight", columns_halved, when=_shares_embeddings),
+        "model.shared.weight": of(
+            "embedding.weight", columns_halved, when=lambda c: c.tied_embeddings == "all"
+        ),
         "model.decoder.embed_tokens.weight": of(
-            "embedding.weight", columns_halved, when=_has_separate_embeddings
+            "embedding.weight", columns_halved, when=lambda c: c.tied_embeddings != "all"
         ),
         "model.encoder.embed_tokens.weight": of("source_embedding.weight", columns_halved),
         "lm_head.weight": of("output.weight", columns_halved, when=has_output_matrix),
-        "final_logits_bias": of("output_bias", join=as_row),
+        "final_logits_bias": of("output_bias", join=lambda tensors, c: tensors[0][None]),
     },
     layer={
         **_marian_attention("self_attn", "mixer"),
@@ -172,8 +149,8 @@ BERT = transformers_model(
     },
     layer={
         "attention.self.query.*": of("mixer.W_Q.*", biased=True),
-        "attention.self.key.*": of("mixer.W_K.*", repeated_keys, biased=True),
-        "attention.self.value.*": of("mixer.W_V.*", repeated_values, biased=True),
+        "attention.self.key.*": of("mixer.W_K.*", repeated_heads, biased=True),
+        "attention.self.value.*": of("mixer.W_V.*", repeated_heads, biased=True),
         "attention.output.dense.*": of("mixer.W_O.*", biased=True),
         "attention.output.LayerNorm.*": of("around_mixer.norm.*"),
         "intermediate.dense.*": of("feed_forward.W_1.*", biased=True),

@@ -19,13 +19,16 @@ from ablate.export.changes import absent_weights, is_tied
 from ablate.export.target import GATED, Target, TrainedModel, derived_head_sizes
 
 MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
-# Of translations: equal to the beam search of this project with alpha = 0. transformers divides by
-# the length itself, which is `length_penalty: length`; GNMT's form has no equivalent.
-SEARCH = {
-    "suppress_tokens": [PAD, BOS],
-    "num_beams": 4,
-    "length_penalty": 0.0,
-    "early_stopping": True,
+GENERATION: dict[str, dict[str, Any]] = {
+    # Equal to the beam search of this project with alpha = 0. transformers divides by the length
+    # itself, which is `length_penalty: length`; GNMT's form has no equivalent.
+    "sequence-to-sequence": {
+        "suppress_tokens": [PAD, BOS],
+        "num_beams": 4,
+        "length_penalty": 0.0,
+        "early_stopping": True,
+    },
+    "causal": {"suppress_tokens": [PAD, UNK, BOS]},
 }
 # Our activation, of a gated network too, -> theirs.
 ACTIVATION_NAMES = {
@@ -102,20 +105,18 @@ def write_transformers(target: Target, model: TrainedModel, folder: Path) -> Non
         **target.settings(model.config),
     }
     write_plain_json(folder / "config.json", settings)
-    limit = {"max_length": model.config.max_positions}
-    mask = None
+    generation = {
+        **MARKS,
+        **GENERATION.get(model.kind, {}),
+        "max_length": model.config.max_positions,
+    }
     if settings["model_type"] == "marian":
         _write_marian_tokenizer(model, folder)
-        limit |= {"decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
-    if model.kind == "sequence-to-sequence":
-        write_plain_json(folder / "generation_config.json", {**MARKS, **SEARCH, **limit})
-    elif model.kind == "causal":
-        suppressed = {"suppress_tokens": [PAD, UNK, BOS]}
-        write_plain_json(folder / "generation_config.json", {**MARKS, **suppressed, **limit})
+        generation |= {"decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
     else:
-        mask = MASK_TEXT
-    if settings["model_type"] != "marian":
-        write_tokenizer(model, folder, mask)
+        write_tokenizer(model, folder, MASK_TEXT if model.kind == "masked" else None)
+    if model.kind in GENERATION:
+        write_plain_json(folder / "generation_config.json", generation)
     tensors: dict[str, Tensor] = {}
     for name, tensor in target.tensors(model, absent_weights(model)).items():
         tensors[name] = tensor.clone().contiguous()  # a file holds no tensor twice
@@ -183,16 +184,12 @@ def _byte_level(marks: list[str]) -> dict[str, Any]:
         "trim_offsets": True,
         "use_regex": False,
     }
-    flags = {
-        "single_word": False,
-        "lstrip": False,
-        "rstrip": False,
-        "normalized": False,
-        "special": True,
-    }
+    unset = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     return {
         "version": "1.0",
-        "added_tokens": [{"id": id, "content": mark, **flags} for id, mark in enumerate(marks)],
+        "added_tokens": [
+            {"id": id, "content": mark, **unset, "special": True} for id, mark in enumerate(marks)
+        ],
         "pre_tokenizer": level,
         "decoder": level,
         "model": {

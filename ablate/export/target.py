@@ -45,16 +45,6 @@ class TrainedModel:
         return self.tokenizer.pieces(list(range(self.tokenizer.vocab_size)))
 
 
-def joined(tensors: Sequence[Tensor], c: ModelConfig) -> Tensor:
-    """Tensors, one after another."""
-    return torch.cat(list(tensors))
-
-
-def always(c: ModelConfig) -> bool:
-    """A part of every model."""
-    return True
-
-
 @dataclass(frozen=True)
 class TensorPart:
     """What a tensor of another library is made of.
@@ -62,15 +52,17 @@ class TensorPart:
     ours: names of our tensors, each with the changes that are applied to it in order, with the
         configuration of the layer. `*` in their name and ours stands for weight and bias, and `{e}`
         for the number of an expert.
-    join: makes one tensor of them.
+    join: makes one tensor of them; by default one after another.
     biased: whether theirs has a bias in every model, which is zeros where ours has none.
     when: whether a model has it; it also has none if ours are missing.
     """
 
     ours: tuple[tuple[str, tuple[Change, ...]], ...]
-    join: Callable[[Sequence[Tensor], ModelConfig], Tensor] = joined
+    join: Callable[[Sequence[Tensor], ModelConfig], Tensor] = lambda tensors, c: torch.cat(
+        list(tensors)
+    )
     biased: bool = False
-    when: Callable[[ModelConfig], bool] = always
+    when: Callable[[ModelConfig], bool] = lambda c: True
 
 
 def of(*ours: str | Change, **facts: Any) -> TensorPart:

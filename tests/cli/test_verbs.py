@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+from typing import get_args
 
 import pytest
 
@@ -117,9 +118,7 @@ def test_every_template_plans_with_power_and_names_the_schema_beside_it(tmp_path
 
 
 def test_every_template_is_an_option():
-    assert {template.value for template in Template} == {
-        path.stem for path in TEMPLATES.glob("*.yaml")
-    }
+    assert set(get_args(Template)) == {path.stem for path in TEMPLATES.glob("*.yaml")}
 
 
 def test_init_replaces_only_a_schema_of_ablate(tmp_path):
