@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 52_073
+LINES = 51_881
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -276,8 +276,8 @@ class RowReader:
             return not where(_with_symbols(values))
         except ValueError as error:
             self.report(draft.spec.mark, f'row "{draft.spec.label}": {error}')
-        except (TypeError, ZeroDivisionError):
-            pass  # a value of the wrong type, which `resolve` reports
+        except (TypeError, ZeroDivisionError, IndexError):
+            pass  # a value of the wrong type or an empty pattern, which `resolve` reports
         return False
 
     def _check_require(self, draft: _Draft, config: RowConfig) -> None:

@@ -95,6 +95,8 @@ def grid_of(lists, length):
          "table3.yaml:3:35: where: the condition is nested more than 64 levels deep"),
         (group("each: {h: [4]}, where: 9 ** 9 ** 9 ** 9 > h"),
          'table3.yaml:3:35: where: "9 ** 9 ** 9 ** 9" is not allowed in a condition'),
+        (group("set: {h: []}, where: h * d_k == d_model"),
+         "table3.yaml:3:21: h: [] is not allowed: a pattern needs a value for each layer"),
         (HEAD + "\x1b: 1", "table3.yaml:3:1: not valid YAML: unacceptable character #x001b: control characters are not "
                            "allowed"),
         (HEAD + '"\\e[2J\\n": 1',
