@@ -2,8 +2,8 @@
 goes through here.
 
 Text may be untrusted: sentences of a corpus, file names, messages in results. No control character
-    and no
-bidirectional mark in it reaches a terminal, and rich takes nothing in it for markup or an emoji.
+and no bidirectional mark in it reaches a terminal, and rich takes nothing in it for markup or an
+emoji.
 
 - `echo` and `new_console` print for people, in the encoding of the stream; what it cannot represent
   is escaped.

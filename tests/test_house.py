@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_881
+LINES = 51_891
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

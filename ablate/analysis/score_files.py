@@ -17,6 +17,7 @@ from typing import Any
 from ablate.analysis.numbers import Number, direction_of
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import first_few, plural
+from ablate.store.records import LARGEST
 
 NEEDED = (
     "needed are the columns row, seed, metric and value, or row, seed and a column for each metric"
@@ -49,7 +50,10 @@ def read_lines(files: Iterable[Path]) -> list[Line]:
                     f"{file}: the name of a file of TensorBoard says the run, its seed and the "
                     f"tag, as run-base_seed1-tag-loss.csv"
                 )
-            last = max(content, key=lambda line: float(line["Step"]))
+            try:
+                last = max(content, key=lambda line: float(line["Step"]))
+            except (TypeError, ValueError):
+                raise UsageError(f"{file}: a Step is no number") from None
             content = [{"name": name[1], "metric": name[2], "value": last["Value"]}]
         lines += content
     return lines
@@ -270,4 +274,6 @@ def _value(cell: Any, index: int, metric: str) -> float | None:
             f'{metric} "{str(cell).strip()[:60]}" is no number; leave it empty, or write nan for a '
             f"run that diverged"
         )
+    if value is not None and LARGEST < abs(value) < math.inf:  # whose square is none
+        raise UsageError(f"{metric} {value:g} is not allowed: must be between -1e100 and 1e100")
     return value

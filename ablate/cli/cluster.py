@@ -219,7 +219,7 @@ def submit_study(
     from ablate.analysis.stages import Stage, next_stage
     from ablate.cluster.submission import close_finished, freeze, submit
     from ablate.launch.preparation import prepare_study
-    from ablate.store.jobs import open_jobs
+    from ablate.store.jobs import NOTHING_LEFT, open_jobs
 
     if retry_failed:
         forget_failures(study, results)
@@ -244,7 +244,10 @@ def submit_study(
     except BaseException as error:
         folder.close(f"not submitted: {error}")
         raise
-    assert submission is not None
+    if submission is None:  # others have ended the last run since
+        folder.close(NOTHING_LEFT)
+        log("nothing to submit: every run has ended")
+        return None
     pilots, text = plural(submission.pilots, "pilot"), profile.submitted_text(folder, submission)
     log(f"job {folder.id}: {pilots} on {options.on}, {text}")
     log(f"logs: {folder.logs}")

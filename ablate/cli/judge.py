@@ -61,16 +61,17 @@ def command(
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
     directions |= dict.fromkeys(higher_is_better or (), True)
+    lines = read_lines(files)  # whose errors name the file
     try:
         if stream:
-            decided = read_stream(read_lines(files), base, directions, metric or (), row or ())
+            decided = read_stream(lines, base, directions, metric or (), row or ())
             if format == "json":
                 print_json(stream_json(*decided))
             else:
                 echo("\n".join(stream_lines(*decided)))
             return
         table = judged(
-            read_lines(files),
+            lines,
             files[0].stem,
             base=base,
             directions=directions,

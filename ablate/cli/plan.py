@@ -87,6 +87,8 @@ def command(
     content = step.whole
     plan = plan_of(content, root, device, per_run_processes)
     power = power_of(content, root, spread)
+    if to_see is not None and len(content.rows) == len(content.bases):
+        raise UsageError("--to-see: the study has no row beside base")
     if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(
             "--to-see: no row has finished with two seeds, and no published study has this metric, "

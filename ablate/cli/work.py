@@ -76,13 +76,12 @@ def _close(folder: JobFolder) -> int:
     """
     from ablate.analysis.table import table_of
     from ablate.cluster.submission import close_finished, open_job, submit_again
-    from ablate.plan.plan import plan_of
+    from ablate.launch import outcome_of_launch
     from ablate.report import render
     from ablate.report.publish import publish_results
 
     _, study = open_job(folder)
-    score_with_progress(study, folder.results)
-    table = table_of(study, folder.results)
+    table = table_of(study, folder.results, score_with_progress(study, folder.results))
     render.print_rich(table, new_console(width=160), against_paper=False)
     reason = submit_again(folder, _log)
     try:
@@ -93,7 +92,5 @@ def _close(folder: JobFolder) -> int:
             folder.close(reason)
             _log(f"closed: {reason}")
     close_finished(folder.results, study.name)
-    runs = plan_of(table.study, folder.results).runs.values()
-    if any(state != "done" for _, state in runs):
-        return EXIT_RUN_FAILED
-    return 0
+    states = outcome_of_launch(table.study, folder.results)
+    return EXIT_RUN_FAILED if states["done"] < states.total() else 0

@@ -68,8 +68,10 @@ def launch(
     share: Share = ALONE,
     control: Control | None = None,
 ) -> None:
-    """Execute the missing runs of a stage, starting with base and the first seed; those that have
-    failed by `retries`. The share is this launcher's, if others work on the study, too.
+    """Execute the missing runs of a stage, starting with base and the first seed.
+
+    `retries` decides which failed runs are repeated; `share` is this launcher's part of the runs,
+    if others work on the study, too.
 
     Raises:
         DataError: a corpus is missing or malformed.

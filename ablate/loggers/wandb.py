@@ -21,7 +21,7 @@ class WeightsAndBiases:
         logging.raiseExceptions = False  # W&B's own log on a full disk: a traceback for each line
 
     def start(self, run: LoggedRun) -> _OfflineRun | None:
-        """Start an offline run with the same id, which a run synced earlier is replaced by."""
+        """Start an offline run with the same id, so that it replaces a run synced earlier."""
         record = RecordFolder(self.folder, run)
         return None if record.mark.exists() else _OfflineRun(record, run)
 

@@ -3,9 +3,8 @@
 An executor starts it with `python -m ablate.run.worker`. Its first line is `ready`, once its
 libraries are loaded. It executes one job after another, so that torch is loaded once. It saves and
 leaves on SIGTERM or SIGINT, when it loses the lease of its run, and when its standard input ends,
-because the launcher that would read its events is gone. An
-empty line instead of a job means that no more follow: the worker finishes the jobs before it, and
-exits.
+because the launcher that would read its events is gone. An empty line instead of a job means that
+no more follow: the worker finishes the jobs before it, and exits.
 
 An executor that does not use this process calls `execute_if_free` in one of its own.
 """

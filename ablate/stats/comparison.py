@@ -89,9 +89,9 @@ class Noise:
         """Half of the interval of the mean over n seeds: the smallest mean that is significant at
         this level.
 
-        Its square is the sum of t^2 variance over components, each with its own t. Such an interval
-        never covers the mean less often than 1 - level; Satterthwaite's approximation does with one
-        or two degrees of freedom.
+        Its square is the sum of t^2 variance over components, each with its own t. The coverage of
+        such an interval is at least 1 - level; that of Satterthwaite's approximation is smaller
+        with one or two degrees of freedom.
 
         Source: Banerjee, "On Confidence Interval for Two-Means Problem Based on Separate Estimates
             of Variances and Tabulated Values of t-Table", Sankhya A (1961).
@@ -245,8 +245,7 @@ class Comparison:
         variance, own variance.
 
         Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power
-            Approach", J.
-        Pharmacokinetics and Biopharmaceutics (1987).
+            Approach", J. Pharmacokinetics and Biopharmaceutics (1987).
         """
         if self.noise is None or self.mean is None or self.row.diverged or self.row.base_diverged:
             return 1.0, 1.0

@@ -3,8 +3,8 @@
 A lease is filelock's `SoftFileLease`: a file that names host, process, its start time and a random
 token, and that the holder touches every few seconds. A lease whose process is gone is taken over at
 once. A lease that is not touched for the whole term, because its holder is stopped or its host is
-lost, is taken over after the term. A holder that comes
-back must not publish anything: it calls `check` before each write.
+lost, is taken over after the term. A holder that comes back must not publish anything: it calls
+`check` before each write.
 """
 
 from __future__ import annotations

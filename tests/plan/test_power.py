@@ -150,6 +150,13 @@ def test_plan_says_before_any_run_that_seeds_are_too_few_with_the_remedy(fake, s
     assert is_hopeless == ("`seeds: [1, 2, 3, 4, 5]`" in done.out)
 
 
+def test_base_alone_has_no_difference_to_see(fake):
+    results = fake(SMALL.partition("rows:")[0])
+    given = ["--results", results.results.root, "--to-see", "1"]
+    refused = inside("plan", results.study.path, *given)
+    assert (refused.code, refused.err) == (2, "--to-see: the study has no row beside base\n")
+
+
 def test_seeds_in_looks_are_judged_by_the_last_look(fake):
     results = fake(SMALL.replace("[1, 2, 3]", "{looks: [2, 5]}"))
     (bleu,) = power_of(results.study, results.results)

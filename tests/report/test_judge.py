@@ -93,6 +93,28 @@ def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
     assert means["wide"] == pytest.approx((3.01 + 3.02 + 2.99) / 3)
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "line"),
+    [
+        ("nothing.csv", None, "nothing.csv: No such file or directory"),
+        (
+            "run-a_seed1-tag-loss.csv",
+            "Wall time,Step,Value\n1,,2\n",
+            "loss.csv: a Step is no number",
+        ),
+        ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e+200 is not allowed: must be between"),
+    ],
+)
+def test_a_file_that_cannot_be_judged_is_one_line_that_names_it_once(tmp_path, name, content, line):
+    file = tmp_path / name
+    if content is not None:
+        file.write_text(content)
+    done = inside("judge", file)
+    assert done.code == 2
+    assert line in done.err
+    assert (done.err.count("\n"), done.err.count(name)) == (1, 1)
+
+
 def test_rows_named_by_columns_and_runs_without_seeds(tmp_path):
     lines = [
         {"lr": {"base": 1, "wide": 2, "deep": 3}[row], "layers": 2, "loss": value}
