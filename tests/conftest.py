@@ -33,6 +33,11 @@ LONGEST = (  # files of 30 seconds and more, the longest first
 )
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores: tests of Slurm, of leases and of kills often wait."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Keep the order of the files below, in the place of xdist's, the most tests first."""
     config.option.loadscopereorder = False
