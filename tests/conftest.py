@@ -33,6 +33,7 @@ LONGEST = (  # files of 30 seconds and more, the longest first
 )
 
 
+@pytest.hookimpl(optionalhook=True)  # the mutation run goes without xdist
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: tests of Slurm, of leases and of kills often wait."""
     return (os.cpu_count() or 1) + 1
