@@ -129,7 +129,7 @@ class Bench:
                 began = time.perf_counter()
                 t._step(step)
                 launched += time.perf_counter() - began
-                of_batches.append(t.train.lengths(t.order.at(step)))
+                of_batches.append(t.train.lengths(t.batches.items(step)))
             self.wait()
             made += len(steps)
         elapsed = time.perf_counter() - start

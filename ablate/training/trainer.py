@@ -45,7 +45,6 @@ from ablate.training.context import (
     TrainingProgress,
 )
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
-from ablate.training.growing_batches import GrowingOrder
 from ablate.training.loss_term import loss_term_of
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import make_optimizer
@@ -104,11 +103,7 @@ class Trainer:
         # The check of resumption passes a few items, because it has no time for all.
         self.dev = task.items(corpus, "dev", config) if dev is None else dev
         self.vocab_size = corpus.tokenizer.vocab_size
-        self.order: BatchOrder | GrowingOrder = BatchOrder(
-            self.train, config.batch_tokens, seed, config.train_fraction
-        )
-        if config.batch_growth > 1:
-            self.order = GrowingOrder(self.order, self.train, config)
+        self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
         self.model.loss_term = loss_term_of(config, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
@@ -120,7 +115,7 @@ class Trainer:
         self.folder, self.metrics = folder.checkpoints, MetricsLog(folder.metrics)
         self.saver = CheckpointSaver(folder, config, self.metrics, keep_checkpoints, self.context)
         mine = parts_of_rank(parts, ranks)
-        self.batches = StepBatches(task, self.train, self.order, parts, mine)
+        self.batches = StepBatches(task, self.train, self.order, parts, mine, config.batch_stages)
         self.micro_batch_tokens = micro_batch_tokens
         self.progress = TrainingProgress()
         self.loss_sum = torch.zeros((), device=device)  # in nats, since the last log line

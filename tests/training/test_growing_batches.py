@@ -8,17 +8,23 @@ import torch
 from ablate.config import resolve_row
 from ablate.config.cost import Lengths, flops_per_step
 from ablate.data.batches import BatchOrder
-from ablate.training.growing_batches import GrowingOrder, Place, place_in_batch
+from ablate.tasks import Translation
+from ablate.training.step_batches import Place, StepBatches, place_in_batch
 from tests.training.in_memory import split_of
 
 GROWING = {"batch_growth": 4, "batch_growth_fraction": 0.5, "train_steps": 20, "batch_tokens": 60}
+
+
+def growing_batches(split, config):
+    order = BatchOrder(split, 60, seed=1)
+    return StepBatches(Translation(), split, order, stages=config.batch_stages)
 
 
 def test_a_batch_is_divided_among_steps_that_become_fewer():
     """Five steps of quarters, five of halves, then whole batches."""
     config = resolve_row(GROWING)
     assert config.batch_stages == [(0, 5, 4), (5, 10, 2)]
-    assert [place_in_batch(config, step) for step in range(1, 14)] == [
+    assert [place_in_batch(config.batch_stages, step) for step in range(1, 14)] == [
         *(Place(1, part, 4) for part in range(4)), Place(2, 0, 4),
         Place(3, 0, 2), Place(3, 1, 2), Place(4, 0, 2), Place(4, 1, 2), Place(5, 0, 2),
         Place(6, 0, 1), Place(7, 0, 1), Place(8, 0, 1),
@@ -43,19 +49,19 @@ def test_each_record_of_a_whole_batch_is_trained_on_once():
     split = split_of([([5] * source, [6] * target) for source, target in lengths])
     config = resolve_row({**GROWING, "train_steps": 16})  # four quarters, four halves
     order = BatchOrder(split, 60, seed=1)
-    growing = GrowingOrder(BatchOrder(split, 60, seed=1), split, config)
-    seen = Counter(int(record) for step in range(1, 17) for record in growing.at(step))
+    growing = growing_batches(split, config)
+    seen = Counter(int(record) for step in range(1, 17) for record in growing.items(step))
     whole = Counter(int(record) for step in range(1, 12) for record in order.at(step))
     assert seen == whole
-    sizes = [int(split.lengths(growing.at(step)).max(axis=0).sum()) for step in range(1, 17)]
+    sizes = [int(split.lengths(growing.items(step)).max(axis=0).sum()) for step in range(1, 17)]
     assert all(5 <= size <= 25 for size in sizes[:4])
     assert all(20 <= size <= 40 for size in sizes[4:8])
 
 
 def test_a_batch_too_small_to_be_divided_is_used_whole():
     split = split_of([([5, 5], [6, 6])])
-    growing = GrowingOrder(BatchOrder(split, 60, seed=1), split, resolve_row(GROWING))
-    assert [growing.at(step).tolist() for step in range(1, 12)] == [[0]] * 11
+    growing = growing_batches(split, resolve_row(GROWING))
+    assert [growing.items(step).tolist() for step in range(1, 12)] == [[0]] * 11
 
 
 def test_the_cost_of_a_step_is_that_of_the_mean_batch():
