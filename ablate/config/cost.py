@@ -202,8 +202,8 @@ def _embedding_matrices(c: ModelConfig) -> int:
 
 def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
     mixer = MIXERS[c.mixer]
-    if mixer.parameters:
-        return mixer.parameters(c, causal)
+    if mixer.matrices:
+        return mixer.matrices(c, causal) + mixer.vectors(c)
     attention = ATTENTIONS[c.attention]
     total = attention.parameters(c) + CONVOLUTION_WIDTH * convolved_width(c)
     total += _attention_parameters(c, c.n_heads, attention.forms_scores)
@@ -363,8 +363,8 @@ def predicted_tokens(c: RowConfig, tokens: float) -> float:
 def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
     """Multiplications of one layer's mixer, by the sums of lengths and of squared lengths."""
     mixer, attention = MIXERS[c.mixer], ATTENTIONS[c.attention]
-    if mixer.multiplications:
-        return mixer.multiplications(c, causal) * tokens
+    if mixer.matrices:
+        return (mixer.matrices(c, causal) + mixer.elementwise(c)) * tokens
     weights = self_attention_weights(c)
     projections = (weights + CONVOLUTION_WIDTH * convolved_width(c)) * tokens
     if attention.multiplications:

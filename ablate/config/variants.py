@@ -164,17 +164,18 @@ class MixerFacts(Variant):
     """Facts about the mixing of tokens within a sequence.
 
     has_heads: whether it has h heads of the sizes d_k and d_v.
-    parameters: trained parameters of one layer, by (sizes, causal); None: of self-attention.
-    matrices: those of them in matrices, which Muon trains; None: of self-attention.
-    multiplications: per token, by (sizes, causal); None: of self-attention.
+    matrices: trained parameters of one layer in matrices, which Muon trains and which multiply each
+        token once, by (sizes, causal); None: of self-attention.
+    vectors: further trained parameters, such as biases and convolutions.
+    elementwise: further multiplications per token, such as those with the state.
     kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of
         self-attention.
     """
 
     has_heads: bool = False
-    parameters: Callable[[_Sizes, bool], int] | None = None
     matrices: Callable[[_Sizes, bool], int] | None = None
-    multiplications: Callable[[_Sizes, bool], int] | None = None
+    vectors: Callable[[_Sizes], int] = lambda sizes: 0
+    elementwise: Callable[[_Sizes], int] = lambda sizes: 0
     kept: Callable[[_Sizes, bool], int] | None = None
 
 
@@ -199,13 +200,6 @@ def _linear_kept(s: _Sizes, causal: bool, length: int) -> int:
     return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
 
 
-def _recurrent_weights(s: _Sizes, causal: bool, gates: int, biases: int = 0) -> int:
-    """Gates over input and state: one direction of d_model if causal, else two of half of it."""
-    directions = 2 - causal
-    width = s.d_model // directions
-    return directions * gates * width * (s.d_model + width + biases)
-
-
 def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
     """Facts about a recurrent network of torch.
 
@@ -216,11 +210,16 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
         kept_causal: of a batch without padding, with the larger workspace of oneDNN, measured at
             d_model 48 to 512.
     """
+
+    def matrices(s: _Sizes, causal: bool) -> int:
+        # Over input and state: one direction of d_model if causal, else two of half of it.
+        width = s.d_model if causal else s.d_model // 2
+        return gates * s.d_model * (s.d_model + width)
+
     return MixerFacts(
         error=_odd_halves,
-        parameters=lambda s, causal: _recurrent_weights(s, causal, gates, biases=2),
-        matrices=lambda s, causal: _recurrent_weights(s, causal, gates),
-        multiplications=lambda s, causal: _recurrent_weights(s, causal, gates),
+        matrices=matrices,
+        vectors=lambda s: 2 * gates * s.d_model,
         kept=lambda s, causal: (kept_causal if causal else kept) * s.d_model,
     )
 
@@ -282,16 +281,9 @@ def _unequal_heads(s: _Sizes) -> str | None:
     return None
 
 
-def _lru_parameters(s: _Sizes, causal: bool) -> int:
-    """Projections and a convolution with biases, two gates in blocks with theirs, the decays."""
-    width = s.n_heads * s.d_v
-    vectors = (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * width + s.d_model
-    return 3 * s.d_model * width + vectors
-
-
-def _channel_weights(s: _Sizes) -> int:
-    """Those of mixer=rwkv_channels: into the inner width and back, and the gate."""
-    return (2 * RWKV_EXPANSION + 1) * s.d_model**2
+def _lru_vectors(s: _Sizes) -> int:
+    """A convolution, two gates in blocks, the biases of both and of the projections, the decays."""
+    return (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * s.n_heads * s.d_v + s.d_model
 
 
 def _recurrence(
@@ -330,12 +322,12 @@ def _recurrence(
         channels = 2 * key_width(s) + s.n_heads * s.d_v
         return convolved * CONVOLUTION_WIDTH * channels
 
-    def multiplications(s: _Sizes, causal: bool) -> int:
+    def elementwise(s: _Sizes) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
         products = 2 + 2 * delta  # of a token with the others of its chunk
         state = 2 + delta  # products with the state: read, write, and what it holds
         pairs = chunk * (s.d_k + s.d_v) * products // 2
-        return matrices(s, causal) + convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
+        return convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
 
     def kept(s: _Sizes, causal: bool) -> int:
         # With a decay for each row, both factors of the products of each halving of a chunk.
@@ -346,9 +338,9 @@ def _recurrence(
     return MixerFacts(
         has_heads=True,
         error=error,
-        parameters=lambda s, causal: matrices(s, causal) + convolutions(s) + vectors(s),
         matrices=matrices,
-        multiplications=multiplications,
+        vectors=lambda s: convolutions(s) + vectors(s),
+        elementwise=elementwise,
         kept=kept,
     )
 
@@ -443,35 +435,32 @@ MIXERS = VariantTable(
     ),
     short_convolution=MixerFacts(
         error=_one_causal_stack,
-        parameters=lambda s, causal: 4 * s.d_model**2 + GATED_CONVOLUTION_WIDTH * s.d_model,
         matrices=lambda s, causal: 4 * s.d_model**2,
-        multiplications=lambda s, causal: (
-            4 * s.d_model**2 + (GATED_CONVOLUTION_WIDTH + 2) * s.d_model
-        ),
+        vectors=lambda s: GATED_CONVOLUTION_WIDTH * s.d_model,
+        elementwise=lambda s: (GATED_CONVOLUTION_WIDTH + 2) * s.d_model,
         kept=lambda s, causal: 7 * s.d_model,
     ),
     rg_lru=MixerFacts(
         has_heads=True,
         error=lambda s: _one_causal_stack(s) or _unequal_heads(s),
-        parameters=_lru_parameters,
         matrices=lambda s, causal: 3 * s.d_model * s.n_heads * s.d_v,
-        multiplications=lambda s, causal: (
-            s.n_heads * s.d_v * (3 * s.d_model + 2 * s.d_v + CONVOLUTION_WIDTH + 5)
-        ),
+        vectors=_lru_vectors,
+        elementwise=lambda s: (2 * s.d_v + CONVOLUTION_WIDTH + 5) * s.n_heads * s.d_v,
         kept=lambda s, causal: s.d_model + 21 * s.n_heads * s.d_v,
     ),
     rwkv=MixerFacts(
         error=_one_causal_stack,
-        parameters=lambda s, causal: 4 * s.d_model**2 + 5 * s.d_model,
         matrices=lambda s, causal: 4 * s.d_model**2,
-        multiplications=lambda s, causal: 4 * s.d_model**2 + 16 * s.d_model,
+        vectors=lambda s: 5 * s.d_model,
+        elementwise=lambda s: 16 * s.d_model,
         kept=lambda s, causal: 25 * s.d_model,
     ),
     rwkv_channels=MixerFacts(
         error=_one_causal_stack,
-        parameters=lambda s, causal: _channel_weights(s) + 2 * s.d_model,
-        matrices=lambda s, causal: _channel_weights(s),
-        multiplications=lambda s, causal: _channel_weights(s) + (RWKV_EXPANSION + 3) * s.d_model,
+        # Into the inner width and back, and the gate.
+        matrices=lambda s, causal: (2 * RWKV_EXPANSION + 1) * s.d_model**2,
+        vectors=lambda s: 2 * s.d_model,
+        elementwise=lambda s: (RWKV_EXPANSION + 3) * s.d_model,
         kept=lambda s, causal: (6 + 2 * RWKV_EXPANSION) * s.d_model,
     ),
 )
