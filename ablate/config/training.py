@@ -41,7 +41,8 @@ ARGUMENTS_OF_FIELDS = {
     "momentum": "momentum",
     "weight_decay": "weight_decay",
 }
-DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")  # their weight decay
+# Their weight decay shrinks the weights themselves, and is not part of the gradient.
+DECOUPLED = ("adamw", "muon", "normuon", "soap", "lion", "schedule_free")
 
 
 def resolve_precision(precision: str | None, device: str, has_bf16: bool) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import lcm
 from pathlib import Path
 
 import torch
@@ -51,10 +50,7 @@ def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
 
 def count_due(config: TrainingConfig, step: int) -> int:
     """Number of checkpoints that were due up to `step`, which is the last of them."""
-    due = sum(step // every for every in checkpoint_intervals(config))
-    if config.patience is not None:
-        due -= step // lcm(*checkpoint_intervals(config))  # due for both reasons
-    return due if is_due(config, step) else due + 1
+    return len(averaged_steps(config, step, count=step))
 
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -27,9 +26,6 @@ class MetricsLog:
         self.path = path
         self._file = _CLOSED
         self._unwritten = b""
-        self._lock = (
-            threading.Lock()
-        )  # of `_unwritten`: a thread may save a checkpoint while training appends lines
         self._size = 0
         self._hash = hashlib.sha256()
 
@@ -40,8 +36,7 @@ class MetricsLog:
         # states both.
         self._size += len(line)
         self._hash.update(line)
-        with self._lock:
-            self._unwritten += line
+        self._unwritten += line
         # On a full disk the training goes on; `flush` raises when a checkpoint needs the lines.
         with suppress(OSError):
             self._write()
@@ -99,7 +94,6 @@ class MetricsLog:
             self._file = _CLOSED
 
     def _write(self) -> None:
-        with self._lock:
-            while self._unwritten:
-                # A nearly full disk may take a part of the bytes; the rest stays for the next try.
-                self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]
+        while self._unwritten:
+            # A nearly full disk may take a part of the bytes; the rest stays for the next try.
+            self._unwritten = self._unwritten[os.write(self._file, self._unwritten) :]

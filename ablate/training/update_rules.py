@@ -18,6 +18,7 @@ from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
 from ablate.config import RowConfig
+from ablate.config.training import DECOUPLED
 
 State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buffer` ...
 
@@ -28,14 +29,7 @@ NORMUON_BETA2 = 0.95  # decay rate of the mean square of a row
 
 
 class UpdateRule:
-    """An update rule; its state of each parameter goes into checkpoints.
-
-    Attributes:
-        decays_apart: whether weight decay shrinks the weights themselves (decoupled), and is not
-            part of the gradient.
-    """
-
-    decays_apart = True
+    """An update rule; its state of each parameter goes into checkpoints."""
 
     def new_state(self, parameter: Tensor) -> State:
         """The state of a parameter before its first gradient."""
@@ -65,7 +59,6 @@ class UpdateRule:
 class Adam(UpdateRule):
     """Adam (section 5.3; Kingma and Ba, 2015)."""
 
-    decays_apart = False
     function: Callable[..., None] = staticmethod(adam)
 
     def __init__(self, config: RowConfig) -> None:
@@ -105,14 +98,11 @@ class Adam(UpdateRule):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
-    decays_apart = True
     function = staticmethod(adamw)
 
 
 class SGD(UpdateRule):
     """Stochastic gradient descent, with or without momentum."""
-
-    decays_apart = False
 
     def __init__(self, config: RowConfig) -> None:
         self.momentum = config.momentum_used
@@ -310,7 +300,7 @@ class Cautious(UpdateRule):
     """
 
     def __init__(self, rule: UpdateRule, config: RowConfig) -> None:
-        self.rule, self.decays_apart = rule, rule.decays_apart
+        self.rule, self.decays_apart = rule, config.optimizer in DECOUPLED
         self.updates, self.decay = config.cautious_updates, config.cautious_decay
 
     def new_state(self, parameter: Tensor) -> State:
