@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -11,18 +12,13 @@ from torch import Tensor, nn
 EPS = 1e-6
 
 
-class LayerNorm(nn.Module):
-    """Layer normalization over the last axis, with a gain and a bias (Ba et al., 2016)."""
+class LayerNorm(nn.LayerNorm):
+    """Layer normalization over the last axis, with a gain and a bias (Ba et al., 2016), or a gain
+    alone, as in Cohere's models.
+    """
 
-    def __init__(self, d_model: int, eps: float = EPS) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model))
-        self.bias = nn.Parameter(torch.zeros(d_model))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) -> (..., d_model)."""
-        return F.layer_norm(x, self.weight.shape, self.weight, self.bias, self.eps)
+    def __init__(self, d_model: int, eps: float = EPS, bias: bool = True) -> None:
+        super().__init__(d_model, eps, bias=bias)
 
 
 class RMSNorm(nn.Module):
@@ -49,19 +45,6 @@ class UnitNorm(nn.Module):
         return F.rms_norm(x, x.shape[-1:], None, EPS)
 
 
-class LayerNormWithoutBias(nn.Module):
-    """Layer normalization over the last axis, with a gain alone, as in Cohere's models."""
-
-    def __init__(self, d_model: int, eps: float = EPS) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model))
-        self.eps = eps
-
-    def forward(self, x: Tensor) -> Tensor:
-        """(..., d_model) -> (..., d_model)."""
-        return F.layer_norm(x, self.weight.shape, self.weight, None, self.eps)
-
-
 class DynamicTanh(nn.Module):
     """gain * tanh(alpha * x) + bias, in the place of a normalization (DyT; Zhu et al., 2025)."""
 
@@ -79,7 +62,7 @@ class DynamicTanh(nn.Module):
 # Facts about each, such as its number of parameters, are in ablate/config/variants.py.
 NORMS: dict[str, Callable[[int], nn.Module]] = {
     "layernorm": LayerNorm,
-    "layernorm_no_bias": LayerNormWithoutBias,
+    "layernorm_no_bias": partial(LayerNorm, bias=False),
     "rmsnorm": RMSNorm,
     "unit": lambda d_model: UnitNorm(),
     "dyt": DynamicTanh,

@@ -68,8 +68,8 @@ class PostNorm(Residual):
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, d_model), (B, T, d_model) -> (B, T, d_model)."""
         norm, dropout = self.norm, self.dropout
-        adds_whole = self.residual and self.scale is None
-        if on_gpu(output) and adds_whole and dropout.is_active and isinstance(norm, LayerNorm):
+        is_plain = self.residual and self.scale is None and dropout.is_active
+        if on_gpu(output) and is_plain and isinstance(norm, LayerNorm) and norm.bias is not None:
             words = dropout.draw(output)
             with torch.autocast(output.device.type, enabled=False):
                 return fused_dropout_add_norm(
