@@ -22,7 +22,13 @@ from ablate.config.variants import CONVOLUTION_WIDTH, LINEAR_CHUNK
 from ablate.kernels.device import on_gpu
 from ablate.kernels.linear import linears
 from ablate.model.attention_context import AttentionContext
-from ablate.model.kv_cache import GrowableTensor, GrowingKeyValues, KeyValues, Latents
+from ablate.model.kv_cache import (
+    BatchState,
+    GrowableTensor,
+    GrowingKeyValues,
+    KeyValues,
+    Latents,
+)
 from ablate.model.layers import Dropout, Linear
 from ablate.model.norms import RMSNorm, UnitNorm
 from ablate.model.positions import PositionalEncoding, RotaryPositions
@@ -185,15 +191,11 @@ MECHANISMS: dict[str, Callable[[ModelConfig], AttentionMechanism]] = {
 
 
 @dataclass(frozen=True)
-class ConvolvedKeyValues:
+class ConvolvedKeyValues(BatchState):
     """Keys and values, and the last inputs of the convolution (B, width - 1, channels)."""
 
     key_values: KeyValues | GrowingKeyValues
     inputs: Tensor
-
-    def select(self, rows: Tensor) -> ConvolvedKeyValues:
-        """Rows (B') of the batch, in this order."""
-        return ConvolvedKeyValues(self.key_values.select(rows), self.inputs.index_select(0, rows))
 
 
 class MultiHeadAttention(TokenMixer):

@@ -11,14 +11,14 @@ from torch import Tensor
 from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
-from ablate.model.kv_cache import KeyValues, selected
+from ablate.model.kv_cache import BatchState, KeyValues
 from ablate.model.layers import made_if
 from ablate.model.stack import DecoderLayer, Layer, Stack, apply_encoder, encoder_context
 from ablate.model.transformer import Transformer
 
 
-@dataclass
-class EncodedSource:
+@dataclass(frozen=True)
+class EncodedSource(BatchState):
     """The encoded source, as attention over it takes it.
 
     Attributes:
@@ -28,11 +28,6 @@ class EncodedSource:
 
     layers: list[KeyValues]
     key_mask: Tensor | None
-
-    def select(self, rows: Tensor) -> EncodedSource:
-        """Rows (B') of the batch, in this order."""
-        layers = [layer.select(rows) for layer in self.layers]
-        return EncodedSource(layers, selected(self.key_mask, rows))
 
     def context(self, queries: int) -> AttentionContext:
         """Context of attention of so many queries over all tokens of the source."""

@@ -1,27 +1,43 @@
-"""Projected keys and values, kept while a sentence is decoded token by token."""
+"""What is kept while sentences are decoded token by token: states, projected keys and values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any, Self
 
 from torch import Tensor
 
 MIN_CAPACITY = 16  # positions
 
 
-def selected(x: Tensor | None, rows: Tensor) -> Tensor | None:
-    """Rows (B') of what may be absent, in this order."""
-    return None if x is None else x.index_select(0, rows)
+@dataclass(frozen=True)
+class BatchState:
+    """Base of a state of a batch, whose fields are tensors with the batch as their first axis,
+    other states, lists or tuples of them, and what all rows share: a number or None.
+    """
+
+    def select(self, rows: Tensor) -> Self:
+        """Rows (B') of the batch, in this order."""
+        return type(self)(*[_selected(value, rows) for value in vars(self).values()])
+
+
+def _selected(value: Any, rows: Tensor) -> Any:
+    if isinstance(value, Tensor):
+        return value.index_select(0, rows)
+    if isinstance(value, (list, tuple)):
+        return type(value)(_selected(part, rows) for part in value)
+    return value.select(rows) if isinstance(value, BatchState) else value
 
 
 @dataclass(frozen=True)
-class GrowableTensor:
+class GrowableTensor(BatchState):
     """A tensor (B, g, S, d) that grows along S, in a buffer that is larger than its present
     contents.
 
     Attributes:
         buffer: (B, capacity, g, d), of which the first `length` positions are filled. Shared with
-            the tensors that have grown from this one, so each can grow only once.
+            the tensors that have grown from this one, so each can grow only once. Selected rows
+            keep its free capacity, so that the next step need not grow it.
         length: S.
     """
 
@@ -49,11 +65,6 @@ class GrowableTensor:
         buffer[:, self.length : length] = later.transpose(1, 2)
         return GrowableTensor(buffer, length)
 
-    def select(self, rows: Tensor) -> GrowableTensor:
-        """Rows (B') of the batch, in this order."""
-        # The whole buffer, with its free capacity, so that the next step need not grow it.
-        return GrowableTensor(self.buffer.index_select(0, rows), self.length)
-
 
 def _capacity(positions: int) -> int:
     """The smallest power of two that holds so many positions."""
@@ -62,15 +73,11 @@ def _capacity(positions: int) -> int:
 
 
 @dataclass(frozen=True)
-class KeyValues:
+class KeyValues(BatchState):
     """Projected keys (B, g, S, d_k) and values (B, g, S, d_v) of g heads."""
 
     K: Tensor
     V: Tensor
-
-    def select(self, rows: Tensor) -> KeyValues:
-        """Rows (B') of the batch, in this order."""
-        return KeyValues(self.K.index_select(0, rows), self.V.index_select(0, rows))
 
     def append(self, later: KeyValues) -> GrowingKeyValues:
         """Append later keys and values along S."""
@@ -78,14 +85,10 @@ class KeyValues:
 
 
 @dataclass(frozen=True)
-class Latents:
+class Latents(BatchState):
     """Vectors (B, 1, S, d) that keys and values of all heads are made from."""
 
     vectors: Tensor
-
-    def select(self, rows: Tensor) -> Latents:
-        """Rows (B') of the batch, in this order."""
-        return Latents(self.vectors.index_select(0, rows))
 
     def append(self, later: Tensor) -> GrowableTensor:
         """Append later vectors along S."""
@@ -93,7 +96,7 @@ class Latents:
 
 
 @dataclass(frozen=True)
-class GrowingKeyValues:
+class GrowingKeyValues(BatchState):
     """Keys and values that grow by a position in each decoding step."""
 
     keys: GrowableTensor
@@ -112,7 +115,3 @@ class GrowingKeyValues:
     def append(self, later: KeyValues) -> GrowingKeyValues:
         """Append later keys and values along S."""
         return GrowingKeyValues(self.keys.append(later.K), self.values.append(later.V))
-
-    def select(self, rows: Tensor) -> GrowingKeyValues:
-        """Rows (B') of the batch, in this order."""
-        return GrowingKeyValues(self.keys.select(rows), self.values.select(rows))

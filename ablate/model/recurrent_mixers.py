@@ -30,7 +30,7 @@ from ablate.kernels.linear_recurrence import (
     vector_recurrence,
 )
 from ablate.model.attention_context import AttentionContext
-from ablate.model.kv_cache import selected
+from ablate.model.kv_cache import BatchState
 from ablate.model.layers import Linear
 from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
@@ -40,8 +40,8 @@ from ablate.model.token_mixer import TokenMixer
 GATE_TEMPERATURE = 16  # the root of the sigmoid that is its decay, so that little is forgotten
 
 
-@dataclass
-class MixerState:
+@dataclass(frozen=True)
+class MixerState(BatchState):
     """The state after the last token of each sentence.
 
     Attributes:
@@ -52,11 +52,6 @@ class MixerState:
 
     memory: Tensor | None
     inputs: list[Tensor]
-
-    def select(self, rows: Tensor) -> MixerState:
-        """Rows (B') of the batch, in this order."""
-        inputs = [x.index_select(0, rows) for x in self.inputs]
-        return MixerState(selected(self.memory, rows), inputs)
 
 
 def _before(past: MixerState | None) -> tuple[Tensor | None, Tensor | None]:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from ablate.model.attention_context import AttentionContext
+from ablate.model.kv_cache import BatchState
 
 Network = type[nn.LSTM] | type[nn.GRU]
 
@@ -47,17 +48,11 @@ class TokenMixer(nn.Module):
         raise NotImplementedError
 
 
-@dataclass
-class RecurrentState:
-    """The hidden state (1, B, d_model) after the last token; of an LSTM with its cell."""
+@dataclass(frozen=True)
+class RecurrentState(BatchState):
+    """The hidden state (B, 1, d_model) after the last token; of an LSTM with its cell."""
 
     parts: Tensor | tuple[Tensor, ...]
-
-    def select(self, rows: Tensor) -> RecurrentState:
-        """Rows (B') of the batch, in this order."""
-        if isinstance(self.parts, Tensor):
-            return RecurrentState(self.parts.index_select(1, rows))
-        return RecurrentState(tuple(part.index_select(1, rows) for part in self.parts))
 
 
 class RecurrentNetwork(TokenMixer):
@@ -89,19 +84,25 @@ class RecurrentNetwork(TokenMixer):
         self, x: Tensor, past: RecurrentState | None, context: AttentionContext
     ) -> tuple[Tensor, RecurrentState]:
         if past is not None:
-            out, state = self.cells(x, past.parts)
-            return out, RecurrentState(state)
-        if context.key_mask is None:
+            out, state = self.cells(x, _transposed(past.parts))
+        elif context.key_mask is None:
             out, state = self.cells(x)
-            return out, RecurrentState(state)
-        lengths = context.lengths  # (B,)
-        if lengths is None:
-            lengths = context.key_mask.flatten(1).sum(1).cpu()
-        # Packed: the backward direction must begin at a sentence's last token, not in padding.
-        packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        out, state = self.cells(packed)
-        padded, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
-        return padded, RecurrentState(state)
+        else:
+            lengths = context.lengths  # (B,)
+            if lengths is None:
+                lengths = context.key_mask.flatten(1).sum(1).cpu()
+            # Packed: the backward direction must begin at a sentence's last token, not in padding.
+            packed = pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+            out, state = self.cells(packed)
+            out, _ = pad_packed_sequence(out, batch_first=True, total_length=x.shape[1])
+        return out, RecurrentState(_transposed(state))
+
+
+def _transposed(state: Tensor | tuple[Tensor, ...]) -> Tensor | tuple[Tensor, ...]:
+    """Each part with its first two axes exchanged: torch has the batch second in it."""
+    if isinstance(state, Tensor):
+        return state.transpose(0, 1)
+    return tuple(part.transpose(0, 1) for part in state)
 
 
 RECURRENT_NETWORKS = {
