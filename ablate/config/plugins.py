@@ -378,13 +378,16 @@ def load_source(
     return cls
 
 
-def load_function(plugin: Reference, folder: Path) -> Callable[..., Any]:
-    """Load the function that a pinned reference names.
+def own_function(value: str, folder: Path) -> Callable[..., Any] | None:
+    """Load the function that a value refers to, by a pinned reference; None for another value.
 
     Raises:
         StoreError: the source is missing, or its hash is not that of the reference.
         StudyError: the module fails to load, or has no such function.
     """
+    plugin = parse_reference(value)
+    if plugin is None:
+        return None
     path, source = _verified_source(plugin, folder)
     function = getattr(_module(plugin, path, source), plugin.name, None)
     if isinstance(function, type) or not callable(function):

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.plugins import as_ablate_error, describe, is_own, parse_reference
+from ablate.config.plugins import as_ablate_error, describe, is_own, own_function, parse_reference
 from ablate.errors import StudyError
-from ablate.training.loss_term import loss_term_of
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 
@@ -94,7 +93,7 @@ def _check_schedule(config: RowConfig, sources: Path) -> str | None:
 
 
 def _check_loss_term(config: RowConfig, sources: Path) -> str | None:
-    term = loss_term_of(config, sources)
+    term = own_function(config.loss_term, sources)
     assert term is not None
     logits = torch.linspace(-2.0, 3.0, 5 * 11).cos().view(5, 11).requires_grad_()
     targets, given = torch.tensor([4, 10, 4, 6, 7]), logits.detach().clone()

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ablate.config import RowConfig
-from ablate.config.plugins import load_function, parse_reference
+from ablate.config.plugins import own_function
 
 Schedule = Callable[[RowConfig, int, int | None], float]
 
 
 def schedule_of(config: RowConfig, sources: Path) -> Schedule:
     """The schedule that a row names, or a user's own function, whose source is in `sources`."""
-    plugin = parse_reference(config.schedule)
-    return SCHEDULES[config.schedule] if plugin is None else load_function(plugin, sources)
+    return own_function(config.schedule, sources) or SCHEDULES[config.schedule]
 
 
 def learning_rate(

@@ -20,6 +20,7 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from ablate.config import RowConfig
+from ablate.config.plugins import own_function
 from ablate.data.batches import BatchOrder
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted, StoreError
@@ -45,7 +46,6 @@ from ablate.training.context import (
     TrainingProgress,
 )
 from ablate.training.gradient_tree import GradientTree, part_seed, parts_of_rank
-from ablate.training.loss_term import loss_term_of
 from ablate.training.metrics_log import MetricsLog
 from ablate.training.optimizer import make_optimizer
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
@@ -105,7 +105,7 @@ class Trainer:
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
-        self.model.loss_term = loss_term_of(config, folder.sources)
+        self.model.loss_term = own_function(config.loss_term, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
         if on_gpu(device):  # the micro-batch is then fitted into the memory that the moments leave

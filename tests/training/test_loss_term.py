@@ -8,12 +8,12 @@ import torch
 import torch.nn.functional as F
 
 from ablate.config import resolve_row
+from ablate.config.plugins import own_function, source_hash
 from ablate.data.contexts import ContextBatch
 from ablate.errors import StudyError
 from ablate.store import Results
 from ablate.study import read_study
 from ablate.tasks import LanguageModel
-from ablate.training.loss_term import loss_term_of
 from ablate.training.own_check import check_own_training
 from tests.cli.inside import inside
 from tests.tasks.language import small
@@ -36,8 +36,6 @@ rows: {A: {set: {loss_term: "mine:Mine"}}}
 
 def own(folder, source):
     """A pinned reference to `Mine` of this source."""
-    from ablate.config.plugins import source_hash
-
     digest = source_hash(source.encode())
     (folder / f"{digest}.py").write_text(source)
     return f"mine:Mine@{digest}"
@@ -62,7 +60,7 @@ def test_the_loss_and_its_gradients_are_those_of_a_plain_expression(tmp_path):
     model = small()[1].double().requires_grad_(True)
     config = resolve_row({"loss_term": own(tmp_path, PENALTY)})
     check_own_training(config, tmp_path)
-    model.loss_term = loss_term_of(config, tmp_path)
+    model.loss_term = own_function(config.loss_term, tmp_path)
     loss, logits, targets = losses(model)
     logs = logits.log_softmax(1)
     plain = F.cross_entropy(logits, targets, label_smoothing=0.1, reduction="sum")
@@ -85,7 +83,7 @@ def test_uniform_logits_have_the_closed_form(tmp_path):
     model = small(norm_position="none", residual=False)[1]
     for parameter in model.parameters():
         parameter.zero_()
-    model.loss_term = loss_term_of(resolve_row({"loss_term": own(tmp_path, PENALTY)}), tmp_path)
+    model.loss_term = own_function(own(tmp_path, PENALTY), tmp_path)
     loss = losses(model, smoothing=0.0)[0]
     assert loss.item() == pytest.approx(0.9 * 11 * np.log(260), rel=1e-5)
 
