@@ -38,6 +38,8 @@ from ablate.training.update_rules import (
 )
 
 AVERAGE = "average"  # the kind of state that holds what is evaluated
+AVERAGED = "averaged"  # and the number of steps in it
+OWN_KIND = "own."  # before a kind of a class of one's own that has the name of one of these two
 OWN_NUMBERS = "numbers/"  # the state of a class of one's own that is not in tensors, as JSON
 
 
@@ -108,8 +110,8 @@ class Optimizer:
             state = self.moments.setdefault(name, {})
             if AVERAGE not in state:
                 state[AVERAGE] = torch.zeros_like(parameter)
-                state["averaged"] = torch.zeros((), device=parameter.device)
-            steps = state["averaged"].add_(1)
+                state[AVERAGED] = torch.zeros((), device=parameter.device)
+            steps = state[AVERAGED].add_(1)
             state[AVERAGE].lerp_(parameter, (1 - decay) / (1 - decay**steps))
 
     def allocate(self) -> None:
@@ -224,11 +226,15 @@ class OwnOptimizer(Optimizer):
         Raises:
             StudyError: the class keeps something else.
         """
+        tensors = super().state()  # averages of the weights
         numbers: dict[str, dict[str, Any]] = {}
         for name, parameter in zip(self.names, self.parameters, strict=True):
             for kind, value in self.own.state.get(parameter, {}).items():
-                place = self.moments if isinstance(value, Tensor) else numbers
-                place.setdefault(name, {})[kind] = value
+                if isinstance(value, Tensor):
+                    prefix = OWN_KIND if kind in (AVERAGE, AVERAGED) else ""
+                    tensors[f"{prefix}{kind}/{name}"] = value.detach()
+                else:
+                    numbers.setdefault(name, {})[kind] = value
         settings = [dict(group, params=None) for group in self.own.param_groups]
         try:
             text = json.dumps([numbers, settings], sort_keys=True)
@@ -238,18 +244,18 @@ class OwnOptimizer(Optimizer):
                 "tensors for each parameter, and numbers"
             ) from None
         content = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8)
-        return {**super().state(), OWN_NUMBERS: content}
+        return {**tensors, OWN_NUMBERS: content}
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by one from `state()`."""
         numbers, settings = json.loads(state.pop(OWN_NUMBERS).numpy().tobytes())
         super().load(state)
         for name, parameter in zip(self.names, self.parameters, strict=True):
-            kept = {**self.moments.get(name, {}), **numbers.get(name, {})}
-            for kind in (AVERAGE, "averaged"):
-                kept.pop(kind, None)
-            if kept:
-                self.own.state[parameter] = kept
+            saved = self.moments.pop(name, {})
+            self.moments[name] = {k: saved.pop(k) for k in (AVERAGE, AVERAGED) if k in saved}
+            own = {kind.removeprefix(OWN_KIND): value for kind, value in saved.items()}
+            if own or name in numbers:
+                self.own.state[parameter] = {**own, **numbers.get(name, {})}
         for group, saved in zip(self.own.param_groups, settings, strict=True):
             group.update(saved, params=group["params"])
 

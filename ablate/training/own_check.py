@@ -83,8 +83,10 @@ def _train(model: nn.Module, optimizer: Optimizer, steps: range) -> None:
 
 
 def _check_schedule(config: RowConfig, sources: Path) -> str | None:
-    schedule, last = schedule_of(config, sources), config.train_steps
-    begin = config.warmup_steps
+    schedule, begin = schedule_of(config, sources), config.warmup_steps
+    last = config.train_steps
+    if last is None and config.epochs is not None:  # the corpus decides; any number will do
+        last = 10 * begin
     for step in (begin, begin + 1, max(begin, last or 10 * begin)):
         rate = learning_rate(config, step, last, schedule)
         if not 0.0 <= rate < math.inf:

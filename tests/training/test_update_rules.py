@@ -325,6 +325,20 @@ class Mine(torch.optim.Optimizer):
                     state["n"] = state.get("n", 0) + 1
                     p.sub_(p.grad.sign(), alpha=group["lr"] / state["n"] / group["calls"])
 """
+# Its state has the kind that averages of the weights have.
+AVERAGING = """
+import torch
+class Mine(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    average = self.state[p].setdefault("average", torch.zeros_like(p))
+                    p.sub_(average.lerp_(p.grad, 0.5), alpha=group["lr"])
+"""
 FORGETS = SIGNED.replace("state = self.state[p]", "state = self.seen").replace(
     "super()", "self.seen = {}; super()"
 )
@@ -372,7 +386,7 @@ def test_a_class_steps_like_torchs_with_the_fields_that_it_takes(
 
 
 @pytest.mark.parametrize(
-    "source", [NADAM, SIGNED, "torch.optim.RAdam", "torch.optim.Adafactor(d=2.0)"]
+    "source", [NADAM, SIGNED, AVERAGING, "torch.optim.RAdam", "torch.optim.Adafactor(d=2.0)"]
 )
 @pytest.mark.parametrize("ema", [None, 0.9])
 def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
@@ -446,6 +460,16 @@ def test_an_own_function_gives_the_share_of_the_peak_after_the_warm_up(own, tmp_
     schedule = schedule_of(config, tmp_path)
     rates = [learning_rate(config, step, 100, schedule) for step in (5, 10, 60)]
     assert rates == [0.25, 0.5, 0.25]
+
+
+def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_the_training(
+    own, tmp_path
+):
+    source = "def Mine(config, step, last):\n    return 1 - step / (10 * last)\n"
+    row = {"schedule": own(source), "learning_rate": 0.5}
+    check_own_training(resolve_row({**row, "epochs": 10}), tmp_path)
+    with pytest.raises(StudyError, match="NoneType"):
+        check_own_training(resolve_row({**row, "train_steps": None, "patience": 3}), tmp_path)
 
 
 @pytest.mark.parametrize(
