@@ -393,8 +393,8 @@ def checkpoint_bytes(config: RowConfig, vocab_size: int) -> int:
 
 
 def optimizer_values(config: RowConfig, count: int) -> int:
-    """Numbers in the optimizer state of `count` parameters, without those of vectors of NorMuon; at
-    least so many in SOAP, and exactly where matrices are square.
+    """Numbers in the optimizer's state of `count` parameters. NorMuon's row vectors are left out.
+    For SOAP a lower bound, exact for square matrices.
 
     Two each in Adam and as assumed in a class of one's own, one in Muon and Lion, one or none in
     SGD, three in schedule-free AdamW, six in SOAP; and one in an average of the weights.

@@ -47,7 +47,8 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
 def idle_entries(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for every pattern with a value that no layer uses.
 
-    A value may stand in a layer that does not use it, as one has to, but not in those alone.
+    Every layer gets a value, also one that ignores it. It is an error only if all layers with this
+    value ignore it.
     """
     patterns = c.patterns
     reasons = []

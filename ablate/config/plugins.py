@@ -287,8 +287,8 @@ def _modules(folders: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class VariantName:
-    """Annotates the type of a field whose value is one of these names, or a reference to a custom
-    class; or the import path of an installed one, such as `example`, where that is given.
+    """The values of a field: one of `names`, `module:Class`, or, where `example` is set, an import
+    path like it.
     """
 
     names: tuple[str, ...]

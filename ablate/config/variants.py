@@ -2,8 +2,8 @@
 
 A new variant is a class in model/ and an entry here; `VARIANTS` lists the tables by the field that
 selects a variant. Validation, inactive settings, parameters, FLOPs, memory and export all read
-these tables. A custom class (plugins.py)
-has no entry, and each table gives it the facts of a plain variant of its kind.
+these tables. A custom class (plugins.py) has no entry, and each table gives it the facts of a plain
+variant of its kind.
 """
 
 from __future__ import annotations

@@ -1,10 +1,14 @@
 """Beam search with a length penalty (section 6.1; Wu et al., 2016, eq. 14).
 
 Each sentence has K hypotheses. A step orders all their continuations: those among the best K that
-end the sentence are finished, and the best K of the others are kept. A sentence is done when no
-hypothesis can still beat the best finished one, at its length limit, where only the end mark is
-allowed, or, with early stopping, when K hypotheses have finished. Done sentences leave the batch. K
-= 1 is greedy search.
+end the sentence are finished, and the best K of the others are kept. A sentence is done, and leaves
+the batch,
+
+- when no hypothesis can still beat the best finished one,
+- at its length limit, where only the end mark is allowed,
+- with early stopping, when K hypotheses have finished.
+
+K = 1 is greedy search.
 """
 
 from __future__ import annotations

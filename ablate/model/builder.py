@@ -24,7 +24,7 @@ from ablate.model.attention import (
 )
 from ablate.model.experts import MixtureOfExperts
 from ablate.model.feed_forward import ACTIVATIONS, Activation, feed_forward
-from ablate.model.layers import Dropout, Embedding, made_if, part_if
+from ablate.model.layers import Dropout, Embedding, optional, or_identity
 from ablate.model.norms import NORMS
 from ablate.model.positions import POSITIONS, AlternatingPositions, PositionalEncoding
 from ablate.model.recurrent_mixers import RECURRENT_MIXERS
@@ -186,7 +186,7 @@ class ModelBuilder:
     def residual(self, shares_norm: bool = False) -> Residual:
         """The residual stream around a sub-layer, which may share the norm of another one."""
         c = self.config
-        norm = part_if(not shares_norm, self.norm)
+        norm = or_identity(not shares_norm, self.norm)
         adds = c.residual and not c.streams
         parts = (norm, adds, c.dropout, self.random, self._residual_scale())
         residual = self._variant("norm_position", RESIDUALS, Residual, *parts)
@@ -222,18 +222,18 @@ class ModelBuilder:
         """What a layer does to the stream before it reads it."""
         if self.config.stream_scale:
             return StreamScale()
-        return made_if(self.config.embedding_skip, EmbeddingSkip)
+        return optional(self.config.embedding_skip, EmbeddingSkip)
 
     def layer_skips(self) -> LayerSkips | None:
         """The states of earlier layers that the stream takes up again."""
         skip = LAYER_SKIPS[self.config.layer_skips]
         passes = self.config.passes
-        return made_if(skip.count(passes), LayerSkips, skip, passes)
+        return optional(skip.count(passes), LayerSkips, skip, passes)
 
     def final_norm(self, depth: int) -> nn.Module:
         """The norm at the end of a stack, where its last layer needs one; else the identity."""
         last = self.of_layer(self.config.last_layer(depth))
-        return part_if(NORM_POSITIONS[last.config.norm_position].at_end, last.norm)
+        return or_identity(NORM_POSITIONS[last.config.norm_position].at_end, last.norm)
 
     def _variant(
         self,

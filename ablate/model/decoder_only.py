@@ -19,7 +19,7 @@ from ablate.kernels.device import on_gpu
 from ablate.model.attention_context import AttentionContext, Earlier
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
-from ablate.model.layers import part_if
+from ablate.model.layers import or_identity
 from ablate.model.stack import Layer, Stack, layer_of_one_stack
 from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
@@ -82,7 +82,7 @@ class DecoderOnly(Transformer):
         self.decoder = Stack.of(builder, depth, self.positions, make)
         self.decoder_norm = builder.final_norm(depth)
         first = builder.of_layer(builder.config.all_layers[0])
-        self.embedding_norm = part_if(builder.config.embedding_norm, first.norm)
+        self.embedding_norm = or_identity(builder.config.embedding_norm, first.norm)
         self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
         last = self.positions.of_layer(depth - 1)
         heads = range(builder.config.future_tokens)

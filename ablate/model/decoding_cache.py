@@ -1,11 +1,10 @@
 """Cache for incremental decoding, with the mask of each hypothesis' ancestors.
 
 Hypotheses of a sentence share their beginnings, and beam search gives them other beginnings at
-every step. Keys and
-values need not be moved for that: the hypotheses are queries side by side over the tokens of all of
-them, and a mask shows each only its own ancestors. Work and memory grow with the square of the
-hypotheses, so for wide beams, and for token mixers that support no such mask, each hypothesis is
-instead a row of the batch with keys and values of its own.
+every step. Keys and values need not be moved for that: the hypotheses are queries side by side over
+the tokens of all of them, and a mask shows each only its own ancestors. Work and memory grow with
+the square of the hypotheses, so for wide beams, and for token mixers that support no such mask,
+each hypothesis is instead a row of the batch with keys and values of its own.
 """
 
 from __future__ import annotations

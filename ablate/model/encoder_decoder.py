@@ -12,7 +12,7 @@ from ablate.model.attention_context import AttentionContext
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.kv_cache import BatchState, KeyValues
-from ablate.model.layers import made_if
+from ablate.model.layers import optional
 from ablate.model.stack import DecoderLayer, Layer, Stack, apply_encoder, encoder_context
 from ablate.model.transformer import Transformer
 
@@ -57,7 +57,7 @@ class EncoderDecoder(Transformer):
         super().__init__(builder)
         n_encoder, n_decoder = builder.config.depths
         has_own = builder.config.tied_embeddings != "all"
-        self.source_embedding = made_if(has_own, builder.embedding)
+        self.source_embedding = optional(has_own, builder.embedding)
         self.source_positions = builder.positions(causal=False)
         self.target_positions = builder.positions(causal=True)
         make = partial(Layer, causal=False)

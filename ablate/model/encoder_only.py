@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ablate.model.attention_context import Earlier
 from ablate.model.builder import ModelBuilder
-from ablate.model.layers import Linear, part_if
+from ablate.model.layers import Linear, or_identity
 from ablate.model.stack import Stack, apply_encoder, encoder_context, layer_of_one_stack
 from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
@@ -56,11 +56,11 @@ class EncoderOnly(Transformer):
         self.encoder = Stack.of(builder, c.depths[0], self.positions, make)
         self.encoder_norm = builder.final_norm(c.depths[0])
         types = partial(TokenTypes, c.token_types, c.d_model, builder.init)
-        self.token_types = part_if(c.token_types, types)
+        self.token_types = or_identity(c.token_types, types)
         first, last = builder.of_layer(c.all_layers[0]), builder.of_layer(c.all_layers[-1])
-        self.embedding_norm = part_if(c.embedding_norm, first.norm)
+        self.embedding_norm = or_identity(c.embedding_norm, first.norm)
         self.token_pairs, self.layer_skips = builder.token_pairs(), builder.layer_skips()
-        self.output_transform = part_if(c.output_transform, partial(OutputTransform, last))
+        self.output_transform = or_identity(c.output_transform, partial(OutputTransform, last))
 
     def read(self, tokens: Tensor) -> Tensor:
         """Read a sequence: token ids (B, T), padded with 0 at the end -> states (B, T, d_model)."""

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model.layers import Linear, made_if, zeros
+from ablate.model.layers import Linear, optional, zeros
 
 
 class MixtureOfExperts(nn.Module):
@@ -31,11 +31,11 @@ class MixtureOfExperts(nn.Module):
         self.shared = nn.ModuleList(make_expert() for _ in range(config.shared_experts))
         self.router = Linear(config.d_model, config.n_experts, init, bias=config.router_bias)
         is_gated = config.shared_expert_gate and config.shared_experts > 0
-        self.shared_gate = made_if(is_gated, Linear, config.d_model, 1, init, bias=False)
+        self.shared_gate = optional(is_gated, Linear, config.d_model, 1, init, bias=False)
         self.chosen, self.weighting = config.experts_per_token, config.expert_weights
         self.balance, self.scale = config.expert_balance, config.expert_scale
         is_biased = config.expert_balance_by == "bias"
-        self.choice_bias = made_if(is_biased, zeros, config.n_experts)
+        self.choice_bias = optional(is_biased, zeros, config.n_experts)
         self.balance_loss: Tensor | float = 0.0
 
     def forward(self, x: Tensor) -> Tensor:

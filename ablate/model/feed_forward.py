@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.kernels.linear import on_packed_rows
 from ablate.kernels.relu_feed_forward import relu_feed_forward
-from ablate.model.layers import Dropout, Linear, made_if
+from ablate.model.layers import Dropout, Linear, optional
 
 
 class Activation(nn.Module):
@@ -112,7 +112,7 @@ class FeedForward(nn.Module):
         bias = config.feed_forward_bias
         self.W_1 = Linear(config.d_model, width, init, bias)
         self.W_2 = Linear(width, config.d_model, init, bias)
-        self.W_3 = made_if(activation.gated, Linear, config.d_model, width, init, bias)
+        self.W_3 = optional(activation.gated, Linear, config.d_model, width, init, bias)
         self.activation = activation
         self.dropout = Dropout(config.activation_dropout, random)
 

@@ -19,12 +19,12 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def made_if(wanted: object, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T | None:
+def optional(wanted: object, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T | None:
     """A part that a model has only where it is wanted; else None."""
     return make(*args, **keywords) if wanted else None
 
 
-def part_if(wanted: object, make: Callable[[], nn.Module]) -> nn.Module:
+def or_identity(wanted: object, make: Callable[[], nn.Module]) -> nn.Module:
     """A part that a model has only where it is wanted; else the identity."""
     return make() if wanted else nn.Identity()
 
@@ -40,7 +40,7 @@ class Linear(nn.Module):
     def __init__(self, d_in: int, d_out: int, init: torch.Generator, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(d_out, d_in))
-        self.bias = made_if(bias, zeros, d_out)
+        self.bias = optional(bias, zeros, d_out)
         nn.init.xavier_uniform_(self.weight, generator=init)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.attention_context import AttentionContext
-from ablate.model.layers import made_if, zeros
+from ablate.model.layers import optional, zeros
 
 
 class ShortConvolution(nn.Module):
@@ -18,7 +18,7 @@ class ShortConvolution(nn.Module):
     ) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(channels, 1, width))
-        self.bias = made_if(bias, zeros, channels)
+        self.bias = optional(bias, zeros, channels)
         bound = width**-0.5  # torch's own rule for a convolution
         nn.init.uniform_(self.weight, -bound, bound, generator=init)
 

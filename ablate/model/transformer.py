@@ -14,7 +14,7 @@ from ablate.kernels.cross_entropy import LossTerm, soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.experts import MixtureOfExperts
-from ablate.model.layers import made_if, zeros
+from ablate.model.layers import optional, zeros
 
 # So that a product includes the bias: it, then zeros up to a multiple of 8.
 _BIAS_COLUMNS = 8
@@ -34,8 +34,8 @@ class Transformer(nn.Module):
         self.logit_factor = factors(builder.config).logits
         self.embedding = builder.embedding()
         self.embedding_dropout = builder.dropout()
-        self.output = made_if(builder.config.tied_embeddings == "none", builder.embedding)
-        self.output_bias = made_if(builder.config.output_bias, zeros, builder.vocab_size)
+        self.output = optional(builder.config.tied_embeddings == "none", builder.embedding)
+        self.output_bias = optional(builder.config.output_bias, zeros, builder.vocab_size)
         self.loss_term: LossTerm | None = None  # of the user, in training
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model.attention_context import Earlier
-from ablate.model.layers import Embedding, Linear, made_if
+from ablate.model.layers import Embedding, Linear, optional
 
 
 class ValueEmbedding(nn.Module):
@@ -22,7 +22,7 @@ class ValueEmbedding(nn.Module):
         if rank is not None:
             self.widen = Linear(rank, width, init, bias=False)
         is_gated = config.value_embeddings == "gated"
-        self.gate = made_if(is_gated, Linear, config.d_model, heads, init, bias=False)
+        self.gate = optional(is_gated, Linear, config.d_model, heads, init, bias=False)
 
     def forward(self, V: Tensor, x: Tensor, earlier: Earlier) -> Tensor:
         """Values (B, T, g * d_v) of x (B, T, d_model) -> the same size."""
