@@ -141,48 +141,49 @@ def inner_width(c: ModelConfig) -> int:
     return c.inner_width(gated=_input_projections(c) == 2)
 
 
-def _network_weights(c: ModelConfig) -> int:
-    """Weights of one feed-forward network."""
+def _networks(c: ModelConfig, active: bool = False) -> int:
+    """Feed-forward networks of one layer, or those of them that a token meets."""
     if c.feed_forward == "none":
         return 0
+    if c.n_experts is None:
+        return 1
+    return (c.experts_per_token if active else c.n_experts) + c.shared_experts
+
+
+def _routed_experts(c: ModelConfig) -> int:
+    """Experts that a router chooses from in one layer."""
+    return 0 if c.feed_forward == "none" else c.n_experts or 0
+
+
+def _network_weights(c: ModelConfig) -> int:
+    """Weights of one feed-forward network."""
     return (_input_projections(c) + 1) * c.d_model * inner_width(c)
 
 
 def _network_biases(c: ModelConfig) -> int:
-    if c.feed_forward == "none" or not c.feed_forward_bias:
-        return 0
-    return _input_projections(c) * inner_width(c) + c.d_model
+    return c.feed_forward_bias * (_input_projections(c) * inner_width(c) + c.d_model)
 
 
 def feed_forward_weights(c: ModelConfig, active: bool = False) -> int:
     """Weights of one layer's feed-forward network or mixture of experts, without biases."""
-    weights = _network_weights(c)
-    if c.n_experts is None or c.feed_forward == "none":
-        return weights
-    routed = c.experts_per_token if active else c.n_experts
-    gates = c.n_experts + (c.shared_expert_gate and c.shared_experts > 0)
-    return (routed + c.shared_experts) * weights + gates * c.d_model
-
-
-def _router_biases(c: ModelConfig) -> int:
-    """Biases of the scores of experts, and of the choice of them."""
-    if c.n_experts is None or c.feed_forward == "none":
-        return 0
-    return c.n_experts * (c.router_bias + (c.expert_balance_by == "bias"))
+    gates = _routed_experts(c)
+    if gates and c.shared_experts:
+        gates += c.shared_expert_gate
+    return _networks(c, active) * _network_weights(c) + gates * c.d_model
 
 
 def _feed_forward_parameters(c: ModelConfig) -> int:
-    networks = 1 if c.n_experts is None else c.n_experts + c.shared_experts
-    return feed_forward_weights(c) + networks * _network_biases(c) + _router_biases(c)
+    # Of the scores of experts, and of the choice of them.
+    router_biases = _routed_experts(c) * (c.router_bias + (c.expert_balance_by == "bias"))
+    return feed_forward_weights(c) + _networks(c) * _network_biases(c) + router_biases
 
 
 def idle_parameters(config: RowConfig) -> int:
     """Parameters that a token does not meet: those of the experts that it is not sent to."""
     idle = 0
     for layer, _, _ in config.trained_layers():
-        if layer.n_experts is not None:
-            of_network = _network_weights(layer) + _network_biases(layer)
-            idle += (layer.n_experts - layer.experts_per_token) * of_network
+        networks = _networks(layer) - _networks(layer, active=True)
+        idle += networks * (_network_weights(layer) + _network_biases(layer))
     return idle
 
 
