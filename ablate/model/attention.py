@@ -315,26 +315,32 @@ class MultiHeadAttention(TokenMixer):
         Q, K, V = projected
         for part in self.value_parts:
             V = part(V, x, context.earlier)
-        new = KeyValues(
-            self._placed(self.norm_K, self._heads(K, self.g), context), self._heads(V, self.g)
-        )
+        new = self._key_values(K, V, context)
         key_values = new if past is None else past.append(new)
-        Q = self._placed(self.norm_Q, self._heads(Q, self.h), context)
         own = new.V if self.excludes_own_value else None
-        return self._attend(x, Q, key_values, context, own), key_values
+        return self._attend(x, self._queries(Q, context), key_values, context, own), key_values
 
     def key_values(self, x: Tensor, context: AttentionContext) -> KeyValues:
         """Keys and values of x (B, S, d_model), whose positions are `context.query_positions`."""
-        K, V = (self._heads(heads, self.g) for heads in _projected(x, self.W_K, self.W_V))
-        return KeyValues(self._placed(self.norm_K, K, context), V)
+        K, V = _projected(x, self.W_K, self.W_V)
+        return self._key_values(K, V, context)
 
     def cross_attend(
         self, x: Tensor, memory: KeyValues | GrowingKeyValues, context: AttentionContext
     ) -> Tensor:
         """Every position of x (B, T, d_model) attends to the memory -> (B, T, d_model)."""
         (Q,) = _projected(x, self.W_Q)
-        Q = self._placed(self.norm_Q, self._heads(Q, self.h), context)
-        return self._attend(x, Q, memory, context)
+        return self._attend(x, self._queries(Q, context), memory, context)
+
+    def _queries(self, Q: Tensor, context: AttentionContext) -> Tensor:
+        """(B, T, h * d_k) -> (B, h, T, d_k), with their norm and their positions."""
+        return self._placed(self.norm_Q, self._heads(Q, self.h), context)
+
+    def _key_values(self, K: Tensor, V: Tensor, context: AttentionContext) -> KeyValues:
+        """The same for keys (B, S, g * d_k), and values (B, S, g * d_v), which have neither."""
+        return KeyValues(
+            self._placed(self.norm_K, self._heads(K, self.g), context), self._heads(V, self.g)
+        )
 
     def _heads(self, x: Tensor, count: int) -> Tensor:
         """(B, T, count * d) -> (B, count, T, d)."""
@@ -437,9 +443,7 @@ class LatentAttention(MultiHeadAttention):
         memory: GrowableTensor = past.append(new)
         keys = memory.tensor.expand(-1, self.h, -1, -1)
         of_keys, of_values = self.W_KV.weight.unflatten(0, (self.h, -1)).split(self.sizes, dim=1)
-        placed, own = self._placed(None, self._heads(Q, self.h), context).split(
-            [self.shared, self.sizes[0]], dim=-1
-        )
+        placed, own = self._queries(Q, context).split([self.shared, self.sizes[0]], dim=-1)
         Q = torch.cat([placed, own @ of_keys.to(own.dtype)], dim=-1)
         read = KeyValues(keys, keys[..., self.shared :])
         return self._attend(x, Q, read, context, widen=of_values.mT), memory

@@ -21,19 +21,16 @@ class LayerNorm(nn.LayerNorm):
         super().__init__(d_model, eps, bias=bias)
 
 
-class RMSNorm(nn.Module):
+class RMSNorm(nn.RMSNorm):
     """Division by the root mean square, with a gain (Zhang and Sennrich, 2019, eq. 4)."""
 
     def __init__(self, d_model: int, eps: float = EPS) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.ones(d_model))
-        self.eps = eps
+        super().__init__(d_model, eps)
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., d_model) -> (..., d_model)."""
         # Also where products are in bf16, as torch itself does in layer_norm.
-        x = x.to(self.weight.dtype)
-        return F.rms_norm(x, self.weight.shape, self.weight, self.eps)
+        return super().forward(x.to(self.weight.dtype))
 
 
 class UnitNorm(nn.Module):
