@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_891
+LINES = 51_806
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -227,13 +227,11 @@ def _latent_weights(c: ModelConfig) -> int:
     """Weights of the projections of latent attention, without biases."""
     assert c.kv_rank is not None
     d, h, shared = c.d_model, c.n_heads, shared_entries(c)
-    weights = d * (c.kv_rank + shared) + c.kv_rank * h * (c.d_k - shared + c.d_v)
-    width = h * c.d_k
-    if c.query_rank is None:
-        weights += d * width
-    else:
-        weights += c.query_rank * (d + width)
-    return weights + d * (h * c.d_v + gate_width(c, h))
+    queries = d * h * c.d_k
+    if c.query_rank is not None:
+        queries = c.query_rank * (d + h * c.d_k)
+    keys_and_values = d * (c.kv_rank + shared) + c.kv_rank * h * (c.d_k - shared + c.d_v)
+    return queries + keys_and_values + d * (h * c.d_v + gate_width(c, h))
 
 
 def self_attention_weights(c: ModelConfig) -> int:
