@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_806
+LINES = 51_804
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
