@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 import statsmodels.api as sm
 
 from ablate.stats import noise as module
@@ -225,6 +226,44 @@ def test_the_estimates_from_further_seeds_are_unbiased():
         noise = with_further_seeds(scores, further)
         own.append(noise.further.base.value)
     assert np.mean(own) == pytest.approx(2.0, abs=4 * np.std(own) / 20)
+
+
+def with_exact_variances(n, k, effect, spread):
+    """Noise of 400 rows with a variance of 1, and degrees of freedom that further seeds give base;
+    the sample variances of the seed effect and of the further scores are as given.
+    """
+    draw = np.random.default_rng(9)
+
+    def scores_of(variance, count):
+        values = draw.normal(size=count)
+        return (values - values.mean()) * (variance / values.var(ddof=1)) ** 0.5
+
+    scores = draw.normal(size=(400, n)) + scores_of(effect, n)
+    alone = seed_noise([dict(enumerate(row - scores[0])) for row in scores[1:]])
+    noise = with_further_seeds(scores, scores_of(spread, k))
+    return noise, noise.further.base.df - alone.own[0].df
+
+
+@pytest.mark.parametrize(("n", "k"), [(5, 20), (20, 5)])
+def test_further_seeds_count_with_the_precision_of_their_variance(n, k):
+    """A variance v has 2 v^2 / (variance of its estimate) degrees of freedom."""
+    effect, noise = 2.0, 1.0
+    _, gained = with_exact_variances(n, k, effect, effect + noise)
+    draw = np.random.default_rng(9)
+    estimates = (effect + noise) * draw.chisquare(k - 1, 200_000) / (k - 1)
+    estimates -= effect * draw.chisquare(n - 1, 200_000) / (n - 1)
+    assert gained == pytest.approx(2 * noise**2 / estimates.var(), rel=0.1)
+
+
+@pytest.mark.parametrize(("n", "k"), [(3, 6), (5, 5), (20, 3)])
+@pytest.mark.parametrize("share", [0.85, 1.15])  # of the limit
+def test_an_excess_is_base_s_own_if_it_is_significant(n, k, share):
+    effect, limit = 2.0, scipy.stats.f.isf(APART_LEVEL, k - 1, n - 1)
+    spread = share * limit * (effect + 1.0)
+    _, gained = with_exact_variances(n, k, effect, spread)
+    noise = spread - effect if share > 1 else 1.0
+    variance = (noise + effect) ** 2 / (k - 1) + effect**2 / (n - 1)
+    assert gained == pytest.approx(noise**2 / variance, rel=0.15)
 
 
 @pytest.mark.parametrize("effect", [0.0, 1.0, 5.0])  # variance over that of a row's noise
