@@ -74,7 +74,8 @@ TASKS = ("tests/tasks/test_translation.py", "tests/tasks/test_task_check.py", "t
 # tests of a mutant.
 TESTS: dict[str, tuple[str, ...]] = {
     "stats/bootstrap": ("tests/stats/test_bootstrap.py", "tests/metrics/test_resampling.py"),
-    "stats/comparison": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py"),
+    "stats/comparison": ("tests/stats/test_verdict.py", "tests/stats/test_power.py", "tests/stats/test_looks.py",
+                         "tests/analysis/test_further_seeds.py"),
     "stats/distributions": ("tests/stats/test_distributions.py",),
     "stats/factorial": ("tests/stats/test_factorial.py", "tests/study/test_designs.py"),
     "stats/judge": ("tests/stats/test_verdict.py", "tests/stats/test_looks.py"),

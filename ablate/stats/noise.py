@@ -243,7 +243,7 @@ class _Layout:
         effects, of_rows = [], []
         for column, seed in enumerate(self.seeds):
             count = float(present[:, column].sum())
-            if count and seed in base:
+            if count:
                 effects.append(base[seed] + float(centered[:, column].sum()) / count)
                 of_rows.append(noise / count)
         return effects, statistics.fmean(of_rows)

@@ -229,8 +229,8 @@ def test_the_estimates_from_further_seeds_are_unbiased():
 
 
 def with_exact_variances(n, k, effect, spread):
-    """Noise of 400 rows with a variance of 1, and degrees of freedom that further seeds give base;
-    the sample variances of the seed effect and of the further scores are as given.
+    """Noise of 400 rows with a variance of 1, without and with further seeds of base; the sample
+    variances of the seed effect and of the further scores are as given.
     """
     draw = np.random.default_rng(9)
 
@@ -240,19 +240,39 @@ def with_exact_variances(n, k, effect, spread):
 
     scores = draw.normal(size=(400, n)) + scores_of(effect, n)
     alone = seed_noise([dict(enumerate(row - scores[0])) for row in scores[1:]])
-    noise = with_further_seeds(scores, scores_of(spread, k))
-    return noise, noise.further.base.df - alone.own[0].df
+    return alone, with_further_seeds(scores, scores_of(spread, k))
 
 
 @pytest.mark.parametrize(("n", "k"), [(5, 20), (20, 5)])
 def test_further_seeds_count_with_the_precision_of_their_variance(n, k):
     """A variance v has 2 v^2 / (variance of its estimate) degrees of freedom."""
     effect, noise = 2.0, 1.0
-    _, gained = with_exact_variances(n, k, effect, effect + noise)
+    alone, further = with_exact_variances(n, k, effect, effect + noise)
     draw = np.random.default_rng(9)
     estimates = (effect + noise) * draw.chisquare(k - 1, 200_000) / (k - 1)
     estimates -= effect * draw.chisquare(n - 1, 200_000) / (n - 1)
+    before, after = alone.own[0], further.own[0]
+    gained = after.df - before.df
     assert gained == pytest.approx(2 * noise**2 / estimates.var(), rel=0.1)
+    assert further.pooled.df == pytest.approx(alone.pooled.df + gained)
+    mean = (before.df * before.value + gained * noise) / after.df
+    assert after.value == pytest.approx(mean, rel=0.1)
+
+
+def test_two_further_seeds_are_enough_for_an_estimate():
+    alone, further = with_exact_variances(4, 2, 2.0, 3.0)
+    assert further.own[0].df > alone.own[0].df
+
+
+def test_the_second_test_takes_row_and_base_by_themselves_if_base_has_further_seeds():
+    """The variance of each has the degrees of freedom of its own estimate."""
+    _, noise = with_exact_variances(3, 6, 2.0, 3.0)
+    row, base = noise.own[7], noise.own[0]
+    of_row, of_base = noise.own_of_difference(7, 3)
+    larger = max(row.value, noise.pooled.value) if base.value > noise.pooled.value else row.value
+    assert of_row == Variance(larger, row.df)
+    assert of_base.value == pytest.approx(base.value * (1 - noise.weight(3)))
+    assert of_base.df == base.df
 
 
 @pytest.mark.parametrize(("n", "k"), [(3, 6), (5, 5), (20, 3)])
@@ -260,7 +280,8 @@ def test_further_seeds_count_with_the_precision_of_their_variance(n, k):
 def test_an_excess_is_base_s_own_if_it_is_significant(n, k, share):
     effect, limit = 2.0, scipy.stats.f.isf(APART_LEVEL, k - 1, n - 1)
     spread = share * limit * (effect + 1.0)
-    _, gained = with_exact_variances(n, k, effect, spread)
+    alone, further = with_exact_variances(n, k, effect, spread)
+    gained = further.own[0].df - alone.own[0].df
     noise = spread - effect if share > 1 else 1.0
     variance = (noise + effect) ** 2 / (k - 1) + effect**2 / (n - 1)
     assert gained == pytest.approx(noise**2 / variance, rel=0.15)
