@@ -2,12 +2,14 @@
 
 import statistics
 
+import numpy as np
 import pytest
 
 from ablate.analysis.table import table_of
 from ablate.plan.budget import fit
 from ablate.plan.plan import plan_of
 from ablate.plan.power import power_of
+from ablate.stats.noise import BaseScores, seed_noise
 from ablate.stats.power import detectable
 from tests.report.fakes import SMALL
 
@@ -45,6 +47,18 @@ def test_the_difference_is_taken_from_the_weighted_mean_of_all_seeds_of_base(giv
     assert delta.mean == pytest.approx(verdict.mean)
     assert delta.n == verdict.n == 3
     assert verdict.seed_test.low <= verdict.mean <= verdict.seed_test.high
+    shared, further = (
+        {seed: BASE[seed] for seed in ROW},
+        {seed: BASE[seed] for seed in (4, 5, 6, 7)},
+    )
+    noise = seed_noise(
+        [{seed: ROW[seed] - BASE[seed] for seed in ROW}], BaseScores(shared, further)
+    )
+    of_base = np.average(
+        [statistics.fmean(shared.values()), statistics.fmean(further.values())],
+        weights=[1 - noise.weight(3), noise.weight(3)],
+    )
+    assert verdict.mean == pytest.approx(statistics.fmean(ROW.values()) - of_base)
 
 
 def test_seeds_of_the_command_line_are_those_of_base_too(fake):

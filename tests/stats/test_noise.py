@@ -259,6 +259,46 @@ def test_further_seeds_count_with_the_precision_of_their_variance(n, k):
     assert after.value == pytest.approx(mean, rel=0.1)
 
 
+@pytest.mark.parametrize(("n", "k", "spread"), [(4, 7, 6.0), (7, 4, 2.0)])
+def test_the_effect_of_the_seed_is_estimated_by_rows_and_by_further_seeds(n, k, spread):
+    """Each estimate counts with its degrees of freedom."""
+    _, noise = with_exact_variances(n, k, 2.0, spread)
+    expected = np.average([2.0, spread - 1.0], weights=[n - 1, k - 1])
+    assert noise.further.seed_effect == pytest.approx(expected, rel=0.08)
+
+
+def test_the_effect_of_the_seed_is_taken_from_what_each_row_has_beside_its_own_level():
+    """Rows lack seeds, so that their means by seed depend on their levels, unless these go."""
+    draw = np.random.default_rng(11)
+    rows = [dict(enumerate(row)) for row in draw.normal(size=(12, 5))]
+    for place, row in enumerate(rows[:8]):
+        del row[place % 5]
+    base = BaseScores(dict(enumerate(draw.normal(size=5))), dict(enumerate(draw.normal(size=4), 9)))
+    further = seed_noise(rows, base).further
+    raised = [
+        {seed: value + 50 * place for seed, value in row.items()} for place, row in enumerate(rows)
+    ]
+    assert seed_noise(raised, base).further.seed_effect == pytest.approx(further.seed_effect)
+    effects = []
+    for seed in range(5):
+        residuals = [row[seed] - np.mean(list(row.values())) for row in rows if seed in row]
+        effects.append(base.shared[seed] + np.mean(residuals))
+    noise = seed_noise(rows).own[1:]
+    of_rows = sum(own.value * own.df for own in noise) / sum(own.df for own in noise)
+    count = [sum(seed in row for row in rows) for seed in range(5)]
+    by_rows = np.var(effects, ddof=1) - of_rows * np.mean(1 / np.array(count))
+    by_further = np.var(list(base.further.values()), ddof=1) - of_rows
+    expected = max(0.0, (4 * by_rows + 3 * by_further) / 7)
+    assert further.seed_effect == pytest.approx(expected)
+
+
+def test_the_first_test_takes_from_base_s_variance_what_further_seeds_add():
+    _, noise = with_exact_variances(3, 6, 0.5, 1.5)
+    row, base = (max(noise.own[place].value, noise.pooled.value) for place in (7, 0))
+    (variance,) = noise.of_difference(7, 3)
+    assert variance.value == pytest.approx(row + base * (1 - noise.weight(3)))
+
+
 def test_two_further_seeds_are_enough_for_an_estimate():
     alone, further = with_exact_variances(4, 2, 2.0, 3.0)
     assert further.own[0].df > alone.own[0].df
