@@ -290,6 +290,19 @@ def test_the_effect_of_the_seed_is_taken_from_what_each_row_has_beside_its_own_l
     by_further = np.var(list(base.further.values()), ddof=1) - of_rows
     expected = max(0.0, (4 * by_rows + 3 * by_further) / 7)
     assert further.seed_effect == pytest.approx(expected)
+    alone, together = seed_noise(rows), seed_noise(rows, base)
+    gained = together.own[0].df - alone.own[0].df
+    assert together.pooled.df == pytest.approx(alone.pooled.df + gained)
+
+
+def test_further_seeds_of_a_base_that_is_apart_do_not_count_in_the_pool():
+    draw = np.random.default_rng(12)
+    scores, further = draw.normal(size=(12, 4)), 50 * draw.normal(size=5)
+    scores[0] *= 50
+    noise = with_further_seeds(scores, further)
+    rows = [dict(enumerate(row - scores[0])) for row in scores[1:]]
+    assert noise.apart == seed_noise(rows).apart == {0}
+    assert noise.pooled.df == seed_noise(rows).pooled.df
 
 
 def test_the_first_test_takes_from_base_s_variance_what_further_seeds_add():
