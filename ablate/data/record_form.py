@@ -16,9 +16,9 @@ from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
-from ablate.data.encoding import Encoded, TextEncoder, load_encoders
+from ablate.data.encoding import Encoded, encode
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import UNK, train_tokenizer
+from ablate.data.tokenizer import UNK, Tokenizer, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry
@@ -118,10 +118,10 @@ class Records(Preparation):
         records = filters.training_records(self.sources["train"], self.data, Counter())
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
-        encoders = load_encoders(models)
+        tokenizers = list(map(_tokenizer, models))
         read, kept_records = start, start - sum(left_out.values())
         for number, texts in enumerate(chunks, 1):
-            fields = _encoded(encoders, texts)
+            fields = list(map(encode, tokenizers, texts))
             kept = filters.within_limits(_lengths(fields), self.data, left_out)
             kept_records += int(kept.sum())
             read += len(kept)
@@ -133,7 +133,8 @@ class Records(Preparation):
 
     def _encoded_at_once(self, split: str, models: Sequence[Path]) -> Chunk:
         records = self._held_out[split]
-        fields = _encoded(load_encoders(models), next(self._chunks(records, len(records))))
+        texts = next(self._chunks(records, len(records)))
+        fields = list(map(encode, map(_tokenizer, models), texts))
         filters.refuse_long(records, _lengths(fields), self.data)
         if self.data.tokenizer == "word":
             for label, encoded in zip(self.data.labels, fields, strict=True):
@@ -192,9 +193,8 @@ class Records(Preparation):
         return filters.count_overlap(folder, self.data.fields)
 
 
-def _encoded(encoders: Sequence[TextEncoder], texts: Sequence[Sequence[str]]) -> list[Encoded]:
-    """The ids of the texts of each field, by its encoder."""
-    return [encoder(of_field) for encoder, of_field in zip(encoders, texts, strict=True)]
+def _tokenizer(model: Path) -> Tokenizer:
+    return Tokenizer(model.read_bytes())
 
 
 def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:

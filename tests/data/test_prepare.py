@@ -13,7 +13,7 @@ import pytest
 
 from ablate.config import TranslationData
 from ablate.data import builder, record_form, resolve_sources, toy
-from ablate.data.encoding import TextEncoder
+from ablate.data.encoding import encode
 from ablate.data.prepare import prepare, vocabulary_faults
 from ablate.data.resolve_sources import learns_in_a_moment
 from ablate.data.tokenizer import UNK
@@ -303,24 +303,22 @@ def test_a_stopped_preparation_resumes_with_its_vocabulary_from_the_last_commit(
     other = Files(files.folder, files.corpora / "other")
     encoded = []
 
-    encode = TextEncoder.__call__
-
-    def stopped(self, sentences):
+    def stopped(tokenizer, sentences):
         encoded.append(len(sentences))
         if sum(encoded) > 2 * (20 + 20 + 100):  # dev, test and 10 of 20 times 10 pairs, both sides
             raise Interrupted
-        return encode(self, sentences)
+        return encode(tokenizer, sentences)
 
-    monkeypatch.setattr(TextEncoder, "__call__", stopped)
+    monkeypatch.setattr(record_form, "encode", stopped)
     with pytest.raises(Interrupted):
         other.prepare()
     again = []
 
-    def counted(self, sentences):
+    def counted(tokenizer, sentences):
         again.append(len(sentences))
-        return encode(self, sentences)
+        return encode(tokenizer, sentences)
 
-    monkeypatch.setattr(TextEncoder, "__call__", counted)
+    monkeypatch.setattr(record_form, "encode", counted)
     monkeypatch.setattr(record_form, "train_tokenizer", None)
     corpus = other.prepare()
     assert corpus.manifest == whole.manifest
