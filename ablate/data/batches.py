@@ -204,23 +204,7 @@ def _by_lengths(longest: NDArray[np.uint16], difference: NDArray[np.float64]) ->
         difference: length of the first field minus that of the last; overwritten.
     """
     np.negative(difference, out=difference, where=longest % 2 == 1)
-    return _lexsort(longest, difference)
-
-
-def _lexsort(primary: NDArray[np.uint16], secondary: NDArray[np.float64]) -> NDArray[np.int64]:
-    """np.lexsort((secondary, primary)), faster: a radix sort, then many small sorts."""
-    order = np.argsort(primary, kind="stable")  # a radix sort, for 16 bits
-    counts = np.bincount(primary)
-    ends = np.cumsum(counts)
-    for end, size in zip(ends[counts > 0], counts[counts > 0], strict=True):
-        group = order[end - size : end]
-        keys = secondary[group]
-        by_key = np.argsort(keys)
-        # Ties, which are rare in training: the fast sort leaves them in any order.
-        if np.any(np.diff(keys[by_key]) == 0):
-            by_key = np.argsort(keys, kind="stable")
-        order[end - size : end] = group[by_key]
-    return order
+    return np.lexsort((difference, longest))
 
 
 def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:

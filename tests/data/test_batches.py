@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from ablate.data.batches import (
     BatchOrder,
-    _lexsort,
     eval_batches,
     largest_padded_batch,
     micro_batches,
@@ -305,16 +304,6 @@ def test_with_a_fraction_each_epoch_holds_the_same_subset_once(lengths, fraction
     split = split_of_lengths(lengths)
     batches = BatchOrder(split, 100, seed, fraction).epoch(0)
     assert sorted(np.concatenate(batches)) == subset(len(split), fraction).tolist()
-
-
-@given(
-    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=1, max_size=60),
-    st.booleans(),
-)
-def test_the_fast_sort_equals_lexsort_including_ties(rows, apart):
-    first, second = np.array(rows).T
-    second = second + (np.arange(len(rows)) / 100 if apart else 0.0)
-    assert np.array_equal(_lexsort(first, second), np.lexsort((second, first)))
 
 
 # Other numbers of fields
