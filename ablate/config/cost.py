@@ -44,14 +44,23 @@ class Lengths:
 
     @staticmethod
     def of_fields(sums: Mapping[str, int], fields: Sequence[str]) -> Lengths:
-        """Lengths from the sums of a corpus manifest; with one field, there is no source."""
+        """Lengths from the sums of a corpus manifest: the first field is the source, the second the
+        target; with one field, there is no source.
+        """
         if len(fields) == 1:
             (field,) = fields
             tokens, squares = sums[f"{field}_tokens"], sums[f"{field}_squares"]
             return Lengths(sums["pairs"], 0, tokens, sums["longer_tokens"], 0, 0, squares)
-        names = (*(f"{field}_tokens" for field in fields), "longer_tokens")
-        squares_and_products = (f"{fields[0]}_squares", "products", f"{fields[1]}_squares")
-        return Lengths(sums["pairs"], *(sums[name] for name in (*names, *squares_and_products)))
+        source, target = fields[:2]
+        return Lengths(
+            sums["pairs"],
+            sums[f"{source}_tokens"],
+            sums[f"{target}_tokens"],
+            sums["longer_tokens"],
+            sums[f"{source}_squares"],
+            sums[product_of(fields)],
+            sums[f"{target}_squares"],
+        )
 
     def in_contexts(self, context: int, stride: int) -> Lengths:
         """Lengths of the same text, cut into contexts that begin every `stride` tokens."""
@@ -67,6 +76,11 @@ class Lengths:
     def assumed() -> Lengths:
         """Lengths of one pair with ASSUMED_LENGTH tokens on each side."""
         return Lengths.of_length(ASSUMED_LENGTH)
+
+
+def product_of(fields: Sequence[str]) -> str:
+    """The name of the sum of S * T: `products`, or of more than two fields the first two's."""
+    return "products" if len(fields) == 2 else f"{fields[0]}_{fields[1]}"
 
 
 def parameters(config: RowConfig, vocab_size: int) -> int:

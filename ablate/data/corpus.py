@@ -7,13 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ablate.config.cost import product_of
 from ablate.config.language_data import FIELD
 from ablate.data.encoding import IDS, Encoded
 from ablate.data.tokenizer import Tokenizer, load_tokenizer
@@ -106,8 +106,8 @@ def length_sums(fields: Sequence[str], parts: Iterable[NDArray[np.integer[Any]]]
     """Sums of lengths, their squares and products over records, in tokens with EOS; for costs.
 
     The names are `pairs` (records), `FIELD_tokens`, `longer_tokens` (the longest field of each
-    record), `FIELD_squares`, `products` (of two fields; `FIELD_OTHER` for each two of more) and
-    `longest` (a maximum, not a sum).
+    record), `FIELD_squares`, that of `product_of` the first two fields, and `longest` (a maximum,
+    not a sum).
 
     Args:
         fields: the text fields.
@@ -120,13 +120,10 @@ def length_sums(fields: Sequence[str], parts: Iterable[NDArray[np.integer[Any]]]
         for field, of_field in zip(fields, wide, strict=True):
             sums[f"{field}_tokens"] += int(of_field.sum())
         sums["longer_tokens"] += int(wide.max(axis=0).sum())
-        for i, j in combinations_with_replacement(range(len(fields)), 2):
-            name = f"{fields[i]}_{fields[j]}"
-            if i == j:
-                name = f"{fields[i]}_squares"
-            elif len(fields) == 2:
-                name = "products"
-            sums[name] += int((wide[i] * wide[j]).sum())
+        for index, field in enumerate(fields):
+            sums[f"{field}_squares"] += int((wide[index] ** 2).sum())
+            if index == 0 and len(fields) > 1:
+                sums[product_of(fields)] += int((wide[0] * wide[1]).sum())
         longest = max(longest, int(wide.max(initial=0)))
     sums["longest"] = longest
     return sums

@@ -92,12 +92,13 @@ def test_length_sums_of_a_single_field():
     assert Lengths.of_fields(sums, ("text",)) == Lengths(2, 0, 8, 8, 0, 0, 34)
 
 
-def test_length_sums_of_three_fields_name_each_product():
+def test_length_sums_of_three_fields_take_the_first_two_for_source_and_target():
     sums = length_sums(("a", "b", "c"), [np.array([[2], [3], [5]]), np.array([[1], [1], [7]])])
     assert sums == {
         "pairs": 2, "a_tokens": 3, "b_tokens": 4, "c_tokens": 12, "longer_tokens": 12, "a_squares": 5, "a_b": 7,
-        "a_c": 17, "b_squares": 10, "b_c": 22, "c_squares": 74, "longest": 7,
+        "b_squares": 10, "c_squares": 74, "longest": 7,
     }  # fmt: skip
+    assert Lengths.of_fields(sums, ("a", "b", "c")) == Lengths(2, 3, 4, 12, 5, 7, 10)
 
 
 def test_a_split_returns_fields_by_name_and_lengths_of_all_fields():

@@ -111,6 +111,8 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
         corpus.manifest.lengths["text_label"]
         == np.prod(train.lengths(range(199))[:2].astype(int), axis=0).sum()
     )
+    lengths = lengths_in(corpus.folder)
+    assert lengths.target_tokens == train["label"].lengths.sum()
 
 
 @pytest.mark.parametrize(
