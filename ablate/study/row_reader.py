@@ -15,10 +15,9 @@ from ablate.config.resolve import SYMBOL_OF, unchecked_values
 from ablate.study.choice import Choice
 from ablate.study.designs import Design, Part, PathDesign, parts_to
 from ablate.study.error_list import ErrorList
-from ablate.study.groups import expand_groups
 from ablate.study.matching import Match, Matched, NoMatch, match_row
 from ablate.study.row_tuning import RowTuner
-from ablate.study.rows import RowSpec
+from ablate.study.rows import RowSpec, expand_groups
 from ablate.study.sections import override_mark
 from ablate.study.settings import Settings, merge
 from ablate.study.settings_reader import SettingsReader

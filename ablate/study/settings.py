@@ -167,8 +167,6 @@ def _unknown_field(key: str) -> str:
         return f"{text}; a number has no comma: 1,000 is written 1000"
     if key.lower() in _ELSEWHERE:
         return f'{text}; did you mean "{_ELSEWHERE[key.lower()]}"?'
-    if key == "cuda_graphs":
-        return f"{text}; this setting was removed: CUDA graphs showed no measured gain; remove it"
     if key in OPTIONS_OF_RUN:
         return f"{text}; it is an option of the command line: {OPTIONS_OF_RUN[key]}"
     if key in _KEYS:

@@ -145,18 +145,15 @@ def nearest_study(path: Path) -> str:
     return did_you_mean_path(path, lambda file: file.suffix in (".yaml", ".yml"))
 
 
-def parse_yaml(text: str, source: str, loader: type[Any] | None = None) -> Node:
-    """Parse YAML text; `source` names it in messages, `loader` is one of PyYAML's.
+def parse_yaml(text: str, source: str) -> Node:
+    """Parse YAML text; `source` names it in messages.
 
     Raises:
         StudyError: the text is not YAML, or uses a feature that studies do not have.
     """
     try:
-        return _Composer((loader or _Loader)(text), source).document()
+        return _Composer(_Loader(text), source).document()
     except yaml.MarkedYAMLError as error:
-        if error.problem == "exceeded maximum nesting depth" and loader is None:
-            # libyaml 0.2.6 reads ahead and refuses 1000 levels early; PyYAML's own parser does not.
-            return parse_yaml(text, source, yaml.SafeLoader)
         position = error.problem_mark or error.context_mark
         mark = Mark(source, position.line + 1, position.column + 1) if position else Mark(source)
         if position and text[position.index : position.index + 1] == "\t":

@@ -485,8 +485,6 @@ rows:
     [
         ("device: cuda", '3:1: unknown section "device"; it is an option of the command line: '
          "ablate run STUDY --device cuda"),
-        ("base: {cuda_graphs: true}", '3:8: unknown field "cuda_graphs"; this setting was removed: CUDA graphs showed no '
-                                      'measured gain; remove it'),
         ("base: {gpu: 1}", '3:8: unknown field "gpu"; it is an option of the command line: '
          "ablate run STUDY --device cuda"),
         ("looks: [2, 3]", '3:1: unknown section "looks"; write seeds: {looks: [3, 5, 8]}'),
