@@ -56,7 +56,7 @@ _SUMMED = 1_000_000  # sequences whose lengths are summed at once
 class Chunk(NamedTuple):
     """Encoded documents.
 
-    read: the number of documents, or pieces of one, that were read for them.
+    read: documents, or pieces of documents, consumed.
     ids: of each field.
     """
 

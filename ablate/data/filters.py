@@ -129,7 +129,7 @@ _MOSES = re.compile(r" @-@ |(?:^| )&(?:apos|quot|#91|#93|#124);|[^\s.] [.?!]$")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
 
 
-def markup(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
+def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
     """A warning for each field, by its label, whose first lines do not look like plain text."""
     beginning, warnings = records[:CHECKED_RECORDS], []
     for field, label in enumerate(labels):

@@ -59,7 +59,7 @@ class Records(Preparation):
         """Warnings about text that is not plain, unless it is expected."""
         if self.data.is_tokenized:
             return []
-        return filters.markup(split, records, self.data.labels)
+        return filters.markup_warnings(split, records, self.data.labels)
 
     def learn(self, models: Sequence[Path]) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ablate.data.io import MAX_LINE_BYTES
 from ablate.errors import DataError
 
-PAD, UNK, BOS, EOS = 0, 1, 2, 3  # EOS: END_MARK of the settings, which encoders do not load
+PAD, UNK, BOS, EOS = 0, 1, 2, 3  # EOS equals config's END_MARK, which must not import this module
 MASK = UNK  # of masked language models: lossless vocabularies have no unknown token
 
 Kind = Literal["bpe", "unigram", "word", "bytes", "symbols"]

@@ -86,15 +86,15 @@ def _refuse_other_tasks(folder: RunFolder, commands: Sequence[str]) -> None:
     """Refuse a run that none of these commands uses; before its corpus and weights are read."""
     record = folder.read_run()
     task = task_of(record.task, folder.sources) if record else None
-    if record is None or task is None or task.used_by in commands:
+    if record is None or task is None or task.predicting_command in commands:
         return
-    supported = [name for name, task in TASKS.items() if task.used_by in commands]
+    supported = [name for name, task in TASKS.items() if task.predicting_command in commands]
     text = (
         f"run {folder.id} has the task {without_digest(record.task)}; only {listed(supported)} is "
         f"supported here"
     )
-    if task.used_by:
-        text += f"; use `ablate {task.used_by}`"
+    if task.predicting_command:
+        text += f"; use `ablate {task.predicting_command}`"
     raise UsageError(text)
 
 

@@ -26,7 +26,8 @@ OF_LOSSES = (
     "smallest (arXiv 2309.14322)."
 )
 AWAITS = "awaits tuning"  # of a row whose trials are not complete
-AFTER = " after tuning"  # of its ids, which must belong to no training
+# Added to the ids of a row that waits for its trials, so that no run has them.
+AFTER = " after tuning"
 
 
 @dataclass(frozen=True)
@@ -108,9 +109,8 @@ class Choice:
         """Mean over the grid of min(loss, ln V), less the smallest loss, in nats per token.
 
         Source: Wortsman et al., "Small-scale proxies for large-scale Transformer training
-            instabilities" (2023),
-        arXiv 2309.14322, with the loss of uniform predictions in place of the loss at
-        initialization. A candidate that diverged counts as ln V.
+        instabilities" (2023), arXiv 2309.14322, with the loss of uniform predictions in place of
+        the loss at initialization. A candidate that diverged counts as ln V.
         """
         if not self.losses:
             return None

@@ -1,8 +1,8 @@
 """Match the cost of a row to base: choose a field's value with equal parameters or FLOPs.
 
 Source: rows at equal cost, as in "Do Transformer Modifications Transfer Across Implementations and
-    Applications?"
-(Narang et al., 2021), where parameters and FLOPs of all variants are kept near the baseline's.
+Applications?" (Narang et al., 2021), where parameters and FLOPs of all variants are kept near the
+baseline's.
 """
 
 from __future__ import annotations

@@ -262,11 +262,17 @@ def expand_group(
 ) -> list[RowSpec]:
     """The rows of a group; none if they are more than `max_rows`, which is reported."""
     way = options.way
-    node = options.node(way)
+    parts = options.leave_one_out or options.add_one_in
+    if isinstance(parts, Settings):
+        parts = parts_to(way, parts)
+        if not parts:
+            return []
     # Counted before any row is made, since a grid can be astronomically large.
-    count = _count(options)
+    count = _count(options, parts)
     if count > max_rows:
-        report(node.mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}")
+        report(
+            options.node(way).mark, f"makes {count:,} rows; a study can have at most {MAX_ROWS:,}"
+        )
         return []
     if way not in DESIGNS:
         rows = []
@@ -282,16 +288,11 @@ def expand_group(
     if way == "factorial":
         cells, design = factorial(at_size, options.factorial, options.fraction())
     else:
-        parts = options.leave_one_out or options.add_one_in
-        if isinstance(parts, Settings):
-            parts = parts_to(way, parts)
-            if not parts:
-                return []
         cells, design = path(at_size, PATHS[PATHS.index(way)], parts)
     return [RowSpec(group, options, cell.mark, cell.settings, cell.title, design) for cell in cells]
 
 
-def _count(options: Group) -> int:
+def _count(options: Group, parts: Sequence[Part]) -> int:
     match options.way:
         case "each":
             return sum(map(len, options.each.lists()))
@@ -301,6 +302,8 @@ def _count(options: Group) -> int:
             return math.prod(map(len, options.grid.lists()))
         case "factorial":
             return 1 << len(options.fraction().basic)  # 2^(k - p)
+        case "leave-one-out" | "add-one-in":
+            return len(parts) + 1  # and the row with all of them
     return 1
 
 

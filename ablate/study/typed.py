@@ -178,7 +178,7 @@ def read_model(
 
 
 def _faults(start: _Place, details: Mapping[str, Any]) -> Iterator[tuple[_Place, str, int | None]]:
-    """Place and message of each fault of an error of pydantic, and steps to what it drops."""
+    """(place, message, number of steps to the part that is left out) of each fault."""
     loc = details["loc"]
     place = start.at(loc)
     error = details.get("ctx", {}).get("error")

@@ -11,6 +11,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.fields import TaskSettings
 from ablate.config.identity import DEFAULT_TASK
+from ablate.config.language_data import LanguageData
 from ablate.config.metrics import PPL, Metric
 from ablate.config.plugins import (
     Reference,
@@ -94,7 +95,9 @@ def _faults(task: Task) -> Iterator[str]:
             yield f"{name} is not a {kind.__name__}"
             return
     data = getattr(task, "data_config", None)
-    if not (isinstance(data, type) and issubclass(data, CorpusConfig)):
+    # Of any other kind, no corpus can be prepared.
+    kinds = (DataConfig, LanguageData, SyntheticData)
+    if not (isinstance(data, type) and issubclass(data, kinds)):
         yield "data_config is not a subclass of ablate.tasks.DataConfig"
     elif isinstance(task, SequenceToSequence) and len(data.fields) < 2:
         yield (

@@ -56,7 +56,7 @@ class LanguageModel(TextTask):
         ProbeSettings,
     )
     counted = "tokens"
-    used_by = "generate"
+    predicting_command = "generate"
     exported_as = "causal"
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:

@@ -38,7 +38,7 @@ class MaskedLanguageModel(TextTask):
     settings = (ContextSettings, EvaluationContextSettings, MaskSettings, EvaluationMaskSettings)
     shown_fields = (*TextTask.shown_fields, "mask_rate", "mask_split")
     counted = "masked"
-    used_by = "fill"
+    predicting_command = "fill"
     exported_as = "masked"
 
     def items(self, corpus: Corpus, split: str, config: RowConfig) -> Split:

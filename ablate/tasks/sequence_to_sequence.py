@@ -27,7 +27,7 @@ class SequenceToSequence(Task):
     """
 
     architectures = ("encoder-decoder", "decoder-only")
-    used_by = "translate"
+    predicting_command = "translate"
 
     @property
     def source(self) -> str:

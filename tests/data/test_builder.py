@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from ablate.config import TranslationData
 from ablate.data.corpus import subset
-from ablate.data.filters import markup
+from ablate.data.filters import markup_warnings
 from ablate.data.sources import Document
 from ablate.data.tokenizer import random_sample
 from tests.data.small import PAIRS, SETTINGS
@@ -167,14 +167,14 @@ def test_a_subset_is_drawn_from_the_whole_split():
     ],
 )
 def test_tokenized_or_escaped_text_is_a_warning(lines, what):
-    warnings = markup("dev", [Document(("A dog.", line)) for line in lines], ("en", "de"))
+    warnings = markup_warnings("dev", [Document(("A dog.", line)) for line in lines], ("en", "de"))
     assert f"dev (de): 100% of lines look {what}; scores need plain text" in warnings
     assert not any("(en)" in line for line in warnings)
 
 
 def test_plain_text_is_no_warning():
     plain = ["A man, a dog.", "AT&T", "Who? Me.", "He said: ...", "5 & 6", "Wait ..."]
-    assert markup("dev", [Document((line, line)) for line in plain], ("en", "de")) == []
+    assert markup_warnings("dev", [Document((line, line)) for line in plain], ("en", "de")) == []
 
 
 def test_warnings_are_recorded_in_the_manifest(files):

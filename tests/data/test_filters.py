@@ -12,7 +12,7 @@ from ablate.config import TranslationData
 from ablate.data import filters
 from ablate.data.corpus import SequenceWriter
 from ablate.data.encoding import Encoded
-from ablate.data.filters import count_overlap, markup, within_limits
+from ablate.data.filters import count_overlap, markup_warnings, within_limits
 from ablate.data.prepare import prepare
 from ablate.data.sources import Document
 from ablate.store.corpora import overlap_in
@@ -113,4 +113,4 @@ def test_a_record_at_the_ratio_is_kept_and_one_beyond_two_limits_counts_once():
 @pytest.mark.parametrize(("escaped", "warnings"), [(0, 0), (1, 0), (2, 1), (20, 1)])
 def test_a_tenth_of_escaped_lines_is_a_warning(escaped, warnings):
     lines = ["Tom &amp; Jerry"] * escaped + ["Tom and Jerry"] * (20 - escaped)
-    assert len(markup("train", [Document((line,)) for line in lines], ["en"])) == warnings
+    assert len(markup_warnings("train", [Document((line,)) for line in lines], ["en"])) == warnings

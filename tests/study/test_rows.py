@@ -150,6 +150,14 @@ def test_too_many_rows_are_counted_and_not_created(size, budget, rows):
     )
 
 
+@pytest.mark.parametrize("way", ["add-one-in", "leave-one-out"])
+@pytest.mark.parametrize(("budget", "rows"), [(4, 4), (3, 0)])
+def test_rows_of_a_path_are_one_more_than_its_parts(way, budget, rows):
+    made, found = written(f"{{{way}: {{h: 4, N: 2, dropout: 0.2}}}}", budget=budget)
+    assert len(made) == rows
+    assert found == ([] if rows else ["s:1:15: makes 4 rows; a study can have at most 10,000"])
+
+
 # --- labels --------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,7 @@ from ablate.errors import StoreError, StudyError
 from ablate.tasks import (
     PPL,
     TASKS,
+    CorpusConfig,
     DataConfig,
     LanguageModel,
     Metric,
@@ -106,6 +107,7 @@ def test_a_task_of_a_class_without_a_method_is_refused_with_its_name(tmp_path):
         ({"data_config": None}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": LabeledText.model_construct()}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": dict}, "data_config is not a subclass of ablate.tasks.DataConfig"),
+        ({"data_config": CorpusConfig}, "data_config is not a subclass of ablate.tasks.DataConfig"),
         ({"data_config": type("One", (DataConfig,), {"fields": ("text",)})},
          "data_config has one text field; a SequenceToSequence task reads one and predicts another"),
         ({"model_metrics": ()},
