@@ -8,9 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.metrics import resampling
 from ablate.metrics.blocks import TokenScores, accuracy, mean_nats, parse_lines, score_lines
-from ablate.store.records import Measurement
+from ablate.metrics.resampling import Statistics
 
 _LINE = re.compile(r"nats=(\S+) correct=(\d+) answers=(\d+) (\S+)")
 
@@ -27,16 +26,13 @@ def lines_of(scores: TokenScores, evaluation: str) -> list[str]:
     return score_lines(nats, {"correct": correct, "answers": answers}, evaluation)
 
 
-def measure_answers(metric: str, lines: Sequence[str]) -> Measurement:
-    """Score a test set from the lines of its items, and resampled test sets."""
-    statistics, evaluation = _parse(lines)
-    signature = f"{evaluation}|items:{len(lines)}|answers:{int(statistics[:, 2].sum())}"
-    return resampling.measure(statistics, _SCORES[metric], signature)
-
-
-def answer_scores(metric: str, lines: Sequence[str]) -> list[float]:
-    """Scores of each item."""
-    return list(map(_SCORES[metric], _parse(lines)[0]))
+def answer_statistics(metric: str, lines: Sequence[str]) -> Statistics:
+    """The statistics (nats, correct, answers, all right, 1) of each item, from its line."""
+    counts, evaluation = parse_lines(lines, _LINE)
+    all_right = counts[:, 1] == counts[:, 2]
+    values = np.column_stack([counts, all_right, np.ones(len(counts))])
+    signature = f"{evaluation}|items:{len(lines)}|answers:{int(values[:, 2].sum())}"
+    return Statistics(values, _SCORES[metric], signature)
 
 
 def items_right(sums: NDArray[np.float64]) -> float:
@@ -45,10 +41,3 @@ def items_right(sums: NDArray[np.float64]) -> float:
 
 
 _SCORES = {"accuracy": accuracy, "items_right": items_right, "answer_loss": mean_nats}
-
-
-def _parse(lines: Sequence[str]) -> tuple[NDArray[np.float64], str]:
-    """The statistics (nats, correct, answers, all right, 1) of each line, and their evaluation."""
-    counts, evaluation = parse_lines(lines, _LINE)
-    all_right = counts[:, 1] == counts[:, 2]
-    return np.column_stack([counts, all_right, np.ones(len(counts))]), evaluation

@@ -23,10 +23,9 @@ from ablate.config.metrics import BITS_PER_BYTE, MASKED_ACCURACY, MASKED_LOSS
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import Tokenizer
 from ablate.kernels.cross_entropy import soft_cap
-from ablate.metrics import resampling
 from ablate.metrics.evaluation import score_batches
+from ablate.metrics.resampling import Statistics
 from ablate.model import Transformer
-from ablate.store.records import Measurement
 
 BLOCK_BYTES = 1024
 _ROWS = 1024  # tokens whose logits are in memory at once
@@ -181,19 +180,13 @@ _SCORES = {
 }
 
 
-def measure_blocks(metric: str, lines: Sequence[str], split: str) -> Measurement:
-    """Score a text from the lines of its blocks, and resampled texts."""
+def block_statistics(metric: str, lines: Sequence[str], split: str) -> Statistics:
+    """The statistics of each block of a text, from its line; where no token counts, it scores 0."""
     score = _SCORES[metric]
-    statistics, evaluation = parse_lines(lines, score.line)
+    values, evaluation = parse_lines(lines, score.line)
     evaluation = evaluation.replace("=", ":").replace(" ", "|")
-    signature = f"{evaluation}|{score.unit}:{int(statistics[:, -1].sum())}|split:{split}"
-    return resampling.measure(statistics, score.value, signature)
-
-
-def block_scores(metric: str, lines: Sequence[str]) -> list[float]:
-    """Scores of each block; 0 where no token is masked."""
-    score = _SCORES[metric]
-    return [float(score.value(statistics)) for statistics in parse_lines(lines, score.line)[0]]
+    signature = f"{evaluation}|{score.unit}:{int(values[:, -1].sum())}|split:{split}"
+    return Statistics(values, score.value, signature)
 
 
 def parse_lines(lines: Sequence[str], pattern: re.Pattern[str]) -> tuple[NDArray[np.float64], str]:

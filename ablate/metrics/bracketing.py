@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from ablate.config.parsing_data import with_leaves
 from ablate.data.trees import ROOT, Leaf, Tree, leaves_of, restored
-from ablate.metrics import resampling
-from ablate.store.records import Measurement
+from ablate.metrics.resampling import Statistics
 
 Bracket = tuple[str, int, int]  # label, first word, word after the last; words without punctuation
 
@@ -75,9 +74,14 @@ def _statistics(prediction: str, sentence: str, reference: str) -> tuple[int, ..
 
 
 def f1(sums: NDArray[np.float64]) -> float:
-    """Labeled bracket F1 in percent: the harmonic mean of precision and recall."""
+    """Labeled bracket F1 in percent: the harmonic mean of precision and recall.
+
+    Of trees without any bracket, the percentage that have to have none.
+    """
     matched, expected, given = sums[:3]
-    return float(200 * matched / max(1, expected + given))
+    if not expected + given:
+        return float(100 * sums[3] / max(1, sums[5]))
+    return float(200 * matched / (expected + given))
 
 
 _SCORES: dict[str, Callable[[NDArray[np.float64]], float]] = {
@@ -87,28 +91,17 @@ _SCORES: dict[str, Callable[[NDArray[np.float64]], float]] = {
 }
 
 
-def measure_trees(
+def tree_statistics(
     name: str,
     predictions: Sequence[str],
     sentences: Sequence[str],
     references: Sequence[str],
     split: str,
-) -> Measurement:
-    """Score trees, also on resampled test sets."""
+) -> Statistics:
+    """The statistics of each tree, for a score."""
     of_trees = statistics(predictions, sentences, references)
     brackets = of_trees[:, 1].sum()
     signature = (
         f"EVALB:COLLINS|not-well-formed:0|trees:{len(of_trees)}|brackets:{brackets}|split:{split}"
     )
-    return resampling.measure(of_trees.astype(np.float64), _SCORES[name], signature)
-
-
-def tree_scores(
-    name: str, predictions: Sequence[str], sentences: Sequence[str], references: Sequence[str]
-) -> list[float]:
-    """Score each tree alone; 100 for the F1 of a tree without brackets that has to have none."""
-    scores = []
-    for of_tree in statistics(predictions, sentences, references).astype(np.float64):
-        all_match = name == "f1" and of_tree[3]
-        scores.append(100.0 if all_match else _SCORES[name](of_tree))
-    return scores
+    return Statistics(of_trees.astype(np.float64), _SCORES[name], signature)

@@ -17,9 +17,8 @@ from ablate.data.contexts import Contexts, cut
 from ablate.data.corpus import TokenSequences
 from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN
 from ablate.errors import StoreError
-from ablate.metrics import resampling
 from ablate.metrics.blocks import Blocks, TokenScores
-from ablate.store.records import Measurement
+from ablate.metrics.resampling import Statistics
 
 SEQUENCES = 128  # random ones
 SEQUENCE_SEED = 20170612
@@ -110,8 +109,8 @@ def pair_lines(scores: TokenScores, sentences: TokenSequences, evaluation: str) 
 # Scores
 
 
-def measure_probe(metric: str, predictions: Sequence[str], split: str) -> Measurement:
-    """Score a model in a probe, and on resampled items.
+def probe_statistics(metric: str, predictions: Sequence[str], split: str) -> Statistics:
+    """The statistics of each item of a probe: (nats, tokens), or of a pair (right, 1).
 
     Args:
         metric: its name.
@@ -125,20 +124,15 @@ def measure_probe(metric: str, predictions: Sequence[str], split: str) -> Measur
     sums = statistics.sum(0)
     if not sums[1]:
         raise StoreError(f"metric {metric}: the evaluation has no token for it")
-    whole, what = _value(metric, sums), "pairs" if metric == PAIRS_RIGHT.name else "tokens"
+    whole, what = _value(metric, sums, 0.0), "pairs" if metric == PAIRS_RIGHT.name else "tokens"
     signature = f"{evaluation}|{what}:{sums[1]:.0f}"
     if metric != INDUCTION_LOSS.name:
         signature += f"|split:{split}"
-    # A resample without any token of the probe says nothing, and has the score of the whole.
-    return resampling.measure(statistics, lambda sums: _value(metric, sums, whole), signature)
+    # Items without any token of the probe say nothing, and have the score of the whole.
+    return Statistics(statistics, lambda sums: _value(metric, sums, whole), signature)
 
 
-def probe_scores(metric: str, predictions: Sequence[str]) -> list[float]:
-    """Scores of each item; 0 where it has no token of the probe."""
-    return [_value(metric, sums) for sums in _parse(metric, predictions)[0]]
-
-
-def _value(metric: str, sums: NDArray[np.float64], empty: float = 0.0) -> float:
+def _value(metric: str, sums: NDArray[np.float64], empty: float) -> float:
     """The mean of (nats, tokens), or the percentage of (right, pairs)."""
     if not sums[1]:
         return empty

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,14 @@ from ablate.store.records import Measurement
 
 RESAMPLE_DIGITS = 6
 _BLOCK = 1 << 22  # indices drawn at once
+
+
+class Statistics(NamedTuple):
+    """What a score of a test set follows from; the arguments of `measure`."""
+
+    values: NDArray[np.float64]
+    score: Callable[[NDArray[np.float64]], float]
+    signature: str
 
 
 def measure(

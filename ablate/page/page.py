@@ -200,7 +200,7 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     picked = sorted({total * i // count for i in range(count)})
     scores: list[Sequence[float]] = []
     title = ""
-    if task.scores_items(metric):
+    if task.scores_items(metric) and not metric.is_probe:
         scores = [task.measure_items(metric.name, lines, corpus) for lines in texts.values()]
         title = metric.title
     shown = []

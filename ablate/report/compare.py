@@ -121,7 +121,8 @@ def with_sentences(comparison: RowComparison, results: Results, count: int) -> R
 
     table, metric, task = comparison.table, comparison.table.of_items, comparison.table.study.task
     # A probe has items of its own, and sentences of different corpora cannot be paired.
-    if not count or not task.scores_items(metric) or len(table.corpora) != 1:
+    is_of_items = task.scores_items(metric) and not metric.is_probe
+    if not count or not is_of_items or len(table.corpora) != 1:
         return comparison
     if not results.has_corpus(table.corpora[0]):
         return comparison

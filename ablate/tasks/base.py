@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ablate.data.corpus import Corpus, Split
+    from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
 
     Indices = NDArray[np.int64] | Sequence[int]
@@ -292,13 +293,22 @@ class Task(ABC):
 
     # Scores
 
+    def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
+        """The statistics of each prediction, the score of their sums, and the score's signature,
+        from which `measure` and `measure_items` follow.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
+
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score predictions in one of `prediction_metrics`, also on resampled test sets."""
-        raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
+        from ablate.metrics import resampling
+
+        return resampling.measure(*self.statistics(metric, predictions, corpus))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each prediction alone."""
-        raise NotImplementedError(f"{type(self).__name__} has no metric {metric}")
+        values, score, _ = self.statistics(metric, predictions, corpus)
+        return [float(score(of_item)) for of_item in values]
 
     def n_predictions(self, corpus: Corpus) -> int:
         """Number of items of the test split."""

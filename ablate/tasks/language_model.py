@@ -20,7 +20,6 @@ from ablate.config.language_data import (
 from ablate.config.metrics import BITS_PER_BYTE, INDUCTION_LOSS, LOSS_AFTER, PAIRS_RIGHT, PROBES
 from ablate.config.plugins import parse_reference
 from ablate.errors import listed
-from ablate.store.records import Measurement
 from ablate.tasks.text import TextTask, defaults_of, evaluated
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from ablate.data.contexts import Contexts
     from ablate.data.corpus import Corpus
     from ablate.metrics.blocks import Blocks, TokenScores
+    from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
 
 GENERATED = 3  # texts for the report
@@ -146,22 +146,14 @@ class LanguageModel(TextTask):
         """The lines of blocks, without those of probes."""
         return [line for line in predictions if line.startswith("nats=")]
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score the test split or a probe, also on resampled items."""
+    def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
+        """Those of each block of the test split, or of each item of a probe."""
         if not self.metrics[metric].is_probe:
-            return super().measure(metric, self.of_items(predictions), corpus)
-        from ablate.metrics.probes import measure_probe
+            return super().statistics(metric, self.of_items(predictions), corpus)
+        from ablate.metrics.probes import probe_statistics
 
         split = MINIMAL_PAIRS if metric == PAIRS_RIGHT.name else "test"
-        return measure_probe(metric, predictions, str(corpus.manifest.data[split]))
-
-    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
-        """Score each block, or each item of a probe."""
-        if not self.metrics[metric].is_probe:
-            return super().measure_items(metric, self.of_items(predictions), corpus)
-        from ablate.metrics.probes import probe_scores
-
-        return probe_scores(metric, predictions)
+        return probe_statistics(metric, predictions, str(corpus.manifest.data[split]))
 
     def generate(
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device

@@ -10,12 +10,12 @@ from ablate.config.decoding import SearchSettings
 from ablate.config.metrics import PPL, TREE_METRICS
 from ablate.config.parsing_data import SENTENCE, TREE, ParsingData, TreeSearchSettings
 from ablate.paper import TABLE_4
-from ablate.store.records import Measurement
 from ablate.tasks.sequence_to_sequence import SequenceToSequence
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
     from ablate.decoding.translate import Constrain
+    from ablate.metrics.resampling import Statistics
 
 
 class Parsing(SequenceToSequence):
@@ -58,18 +58,12 @@ class Parsing(SequenceToSequence):
         tree = restored(prediction, leaves) if leaves is not None else None
         return None if tree is None else str(tree)
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score trees as EVALB does, also on resampled test sets."""
-        from ablate.metrics.bracketing import measure_trees
+    def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
+        """Those of EVALB, of each tree."""
+        from ablate.metrics.bracketing import tree_statistics
 
         split = str(corpus.manifest.data["test"])
-        return measure_trees(metric, predictions, *_references(corpus), split)
-
-    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
-        """Score each tree alone."""
-        from ablate.metrics.bracketing import tree_scores
-
-        return tree_scores(metric, predictions, *_references(corpus))
+        return tree_statistics(metric, predictions, *_references(corpus), split)
 
 
 def _references(corpus: Corpus) -> tuple[list[str], list[str]]:

@@ -9,7 +9,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import ANSWER_METRICS, PPL, Metric
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
-from ablate.store.records import Measurement, Score
+from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from ablate.data.corpus import Corpus, Split
     from ablate.data.items import DrawnItems
+    from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
     from ablate.tasks.base import Batch, Indices
 
@@ -182,17 +183,11 @@ class Synthetic(Task):
 
     # Scores
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Loss or accuracy of the answers, also on resampled test sets."""
-        from ablate.metrics.answers import measure_answers
+    def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
+        """Loss and accuracy of the answers of each item."""
+        from ablate.metrics.answers import answer_statistics
 
-        return measure_answers(metric, predictions)
-
-    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
-        """Loss or accuracy of the answers of each item."""
-        from ablate.metrics.answers import answer_scores
-
-        return answer_scores(metric, predictions)
+        return answer_statistics(metric, predictions)
 
     def samples(self, corpus: Corpus, items: Sequence[int]) -> Iterator[Sample]:
         """Some items in words."""

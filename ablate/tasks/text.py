@@ -10,7 +10,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import BYTES, FIELD, LanguageData
 from ablate.config.metrics import PAIRS_RIGHT, PPL
-from ablate.store.records import Measurement, Score
+from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ablate.data.contexts import ContextBatch, Contexts
     from ablate.data.corpus import Corpus, Split
     from ablate.metrics.blocks import Blocks, TokenScores
+    from ablate.metrics.resampling import Statistics
     from ablate.model import Transformer
     from ablate.tasks.base import Indices
 
@@ -172,17 +173,11 @@ class TextTask(Task):
     def lines(self, scores: TokenScores, blocks: Blocks, evaluation: str) -> list[str]:
         """A line for each block."""
 
-    def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
-        """Score the test split, also on resampled blocks."""
-        from ablate.metrics.blocks import measure_blocks
+    def statistics(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Statistics:
+        """Loss or accuracy of each block of the test split."""
+        from ablate.metrics.blocks import block_statistics
 
-        return measure_blocks(metric, predictions, str(corpus.manifest.data["test"]))
-
-    def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
-        """Score each block."""
-        from ablate.metrics.blocks import block_scores
-
-        return block_scores(metric, predictions)
+        return block_statistics(metric, predictions, str(corpus.manifest.data["test"]))
 
     def n_predictions(self, corpus: Corpus) -> int:
         """Number of blocks of the test split."""

@@ -16,12 +16,12 @@ from ablate.metrics.blocks import (
     BLOCK_BYTES,
     Blocks,
     TokenScores,
-    block_scores,
+    block_statistics,
     blocks_of,
     masked_lines,
-    measure_blocks,
     text_lines,
 )
+from ablate.metrics.resampling import measure
 from ablate.tasks import LanguageModel
 from tests.tasks.language import plain_nats, small
 
@@ -111,8 +111,8 @@ def test_a_block_weighs_as_much_as_its_bytes():
     blocks = blocks_of(TokenSequences(np.array(ids), np.array([0, len(ids)])), ByteTokenizer())
     nats = np.where(np.arange(len(ids)) < BLOCK_BYTES, math.log(2), 3 * math.log(2))
     lines = text_lines(TokenScores(np.arange(len(ids)), nats, nats < 0), blocks, "ctx:64|stride:32")
-    assert block_scores("bpb", lines) == pytest.approx([1.0, 3.0])
-    measured = measure_blocks("bpb", lines, "5%")
+    assert item_scores(block_statistics("bpb", lines, "5%")) == pytest.approx([1.0, 3.0])
+    measured = measure(*block_statistics("bpb", lines, "5%"))
     assert measured.value == pytest.approx((BLOCK_BYTES + 30) / (BLOCK_BYTES + 10), rel=1e-6)
     assert measured.signature == f"ctx:64|stride:32|bytes:{BLOCK_BYTES + 10}|split:5%"
     assert set(np.round(measured.resamples, 3)) == {1.0, round(measured.value, 3), 3.0}
@@ -129,6 +129,10 @@ def test_models_of_two_vocabularies_have_the_same_blocks(tmp_path):
         (sample,) = TASK.samples(corpus, [1])
         assert sample.texts[0][1] in text
     assert sizes == [math.ceil(len(text) / 2 / BLOCK_BYTES)] * 2
+
+
+def item_scores(statistics):
+    return [statistics.score(of_item) for of_item in statistics.values]
 
 
 # Masked tokens
@@ -150,14 +154,15 @@ def test_each_block_has_a_line_also_without_masked_or_predicted_tokens():
         f"nats=2.000000 correct=0 masked=1 {EVALUATION}",
         f"nats=4.000000 correct=0 masked=1 {EVALUATION}",
     ]
-    assert block_scores("masked_loss", lines) == [1.0, 0.0, 2.0, 4.0]
-    assert block_scores("masked_accuracy", lines) == [100.0, 0.0, 0.0, 0.0]
+    assert item_scores(block_statistics("masked_loss", lines, "dev")) == [1.0, 0.0, 2.0, 4.0]
+    assert item_scores(block_statistics("masked_accuracy", lines, "dev")) == [100.0, 0.0, 0.0, 0.0]
 
 
 def test_a_text_is_scored_by_its_masked_tokens_and_not_by_the_mean_of_its_blocks():
     lines = masked_lines(SCORES, BLOCKS, EVALUATION)
     loss, accuracy = (
-        measure_blocks(name, lines, "dev") for name in ("masked_loss", "masked_accuracy")
+        measure(*block_statistics(name, lines, "dev"))
+        for name in ("masked_loss", "masked_accuracy")
     )
     assert loss.value == pytest.approx(math.fsum(SCORES.nats) / 4)
     assert accuracy.value == pytest.approx(100 * 2 / 4)

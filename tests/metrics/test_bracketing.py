@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from ablate.data.trees import linearized
-from ablate.metrics.bracketing import f1, measure_trees, statistics, tree_scores
+from ablate.metrics.bracketing import f1, statistics, tree_statistics
+from ablate.metrics.resampling import measure
 from tests.data.random_trees import perturbed, random_tree, without_tags
 
 EVALB = Path(__file__).with_name("evalb")
@@ -70,8 +71,11 @@ def test_f1_is_the_harmonic_mean_of_precision_and_recall():
 def test_scores_of_a_test_set_are_those_of_summed_brackets():
     predictions = ["(S (NP XX XX )NP (VP XX (ADVP XX )ADVP )VP XX )S", "(NP XX )VP", "(VP XX )VP"]
     sentences, references = [SENTENCE, "a", "b"], [GOLD, "(NP NN )NP", "(NP NN )NP"]
-    scores = {name: measure_trees(name, predictions, sentences, references, "test.ptb") for name in
-              ("f1", "exact_match", "well_formed")}  # fmt: skip
+    trees = predictions, sentences, references, "test.ptb"
+    scores = {
+        name: measure(*tree_statistics(name, *trees))
+        for name in ("f1", "exact_match", "well_formed")
+    }
     assert scores["f1"].value == pytest.approx(100 * 2 * 4 / (6 + 5))
     assert scores["exact_match"].value == pytest.approx(100 / 3)
     assert scores["well_formed"].value == pytest.approx(200 / 3)
@@ -79,16 +83,16 @@ def test_scores_of_a_test_set_are_those_of_summed_brackets():
         scores["f1"].signature
         == "EVALB:COLLINS|not-well-formed:0|trees:3|brackets:6|split:test.ptb"
     )
-    assert tree_scores("f1", predictions, sentences, references) == [100, 0, 0]
+    assert [f1(of_tree) for of_tree in tree_statistics("f1", *trees).values] == [100, 0, 0]
     # Resampled test sets have three sentences each, so they have few values.
     assert set(scores["well_formed"].resamples) <= {round(100 * n / 3, 6) for n in range(4)}
     assert len(set(scores["f1"].resamples)) > 4
 
 
 def test_a_sentence_of_punctuation_alone_is_matched_without_brackets():
-    assert tree_scores("f1", ["(X XX )X"], ["."], ["(S . )S"]) == [100]
+    assert f1(statistics(["(X XX )X"], ["."], ["(S . )S"])[0]) == 100
     assert row("(X XX )X", ".", "(S . )S") == [0, 0, 0, 1, 1]
-    assert tree_scores("f1", ["(X XX"], ["."], ["(S . )S"]) == [0]  # not a tree
+    assert f1(statistics(["(X XX"], ["."], ["(S . )S"])[0]) == 0  # not a tree
 
 
 @pytest.fixture(scope="module")

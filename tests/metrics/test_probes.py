@@ -15,6 +15,7 @@ from ablate.data.prepare import prepare
 from ablate.data.tokenizer import BOS
 from ablate.errors import DataError, StoreError
 from ablate.metrics import probes
+from ablate.metrics.resampling import measure
 from ablate.tasks import LanguageModel
 from tests.tasks.language import SIZES, small
 
@@ -171,13 +172,13 @@ def line(nats, count):
 
 def test_resamples_without_a_token_of_the_probe_have_the_score_of_the_whole():
     lines = [line(6.0, 3), *[line(0.0, 0)] * 9]
-    found = probes.measure_probe("new_loss", lines, "test")
+    found = measure(*probes.probe_statistics("new_loss", lines, "test"))
     assert (found.value, set(found.resamples)) == (2.0, {2.0})
     assert found.signature == "ctx:8|stride:8|tokens:3|split:test"
     with pytest.raises(StoreError, match="metric new_loss: the evaluation has no token for it"):
-        probes.measure_probe("new_loss", lines[1:], "test")
+        probes.probe_statistics("new_loss", lines[1:], "test")
     with pytest.raises(StoreError, match="no token for it"):
-        probes.measure_probe("induction_loss", lines, "test")
+        probes.probe_statistics("induction_loss", lines, "test")
 
 
 def test_small_vocabularies_have_short_sequences():
