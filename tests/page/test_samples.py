@@ -44,3 +44,10 @@ def test_scores_of_samples_have_the_digits_of_their_metric(whole, monkeypatch):
     (sample,) = samples(table, whole.results, whole.prepared_corpus(), 1)
     assert {len(score.partition(".")[2]) for score in sample.scores} == {4}
     assert f'<td class="number">{sample.scores[0]}</td>' in page(table, whole.results, [], [sample])
+
+
+def test_samples_have_no_scores_in_a_probe_which_has_items_of_its_own(whole, monkeypatch):
+    metric = replace(whole.study.task.metrics["bleu"], is_probe=True)
+    monkeypatch.setattr(Table, "of_items", property(lambda self: metric))
+    (sample,) = samples(whole.table(), whole.results, whole.prepared_corpus(), 1)
+    assert (sample.scores, sample.metric) == ((), "")
