@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import Field, model_validator
 
@@ -45,18 +45,15 @@ class TextFields:
         )
 
 
-@dataclass(frozen=True)
-class PairRules:
-    """Training filters that compare two text fields.
+class PairRules(NamedTuple):
+    """Training filters that compare the first two text fields.
 
     max_ratio: tokens of the longer field over the shorter; records above are left out.
     drop_identical: leave out records whose two fields are the same text.
     """
 
-    first: str
-    second: str
-    max_ratio: float | None
-    drop_identical: bool
+    max_ratio: float | None = None
+    drop_identical: bool = False
 
 
 class CorpusConfig(Section):
@@ -229,9 +226,9 @@ class DataConfig(CorpusConfig):
     """maximum number of training records to learn the vocabulary on; of more, a sample is used"""
 
     @property
-    def pair_rules(self) -> PairRules | None:
-        """Training filters that compare two fields."""
-        return None
+    def pair_rules(self) -> PairRules:
+        """Training filters that compare the first two fields."""
+        return PairRules()
 
     def symbols(self, text: str) -> Iterable[str]:
         """The symbols in a text of the symbol field, as it is encoded."""

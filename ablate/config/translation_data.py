@@ -90,7 +90,7 @@ class TranslationData(DataConfig):
     @property
     def pair_rules(self) -> PairRules:
         """Filters by the ratio of lengths, and of pairs that are not translated."""
-        return PairRules(SOURCE, TARGET, self.max_ratio, self.drop_identical)
+        return PairRules(self.max_ratio, self.drop_identical)
 
     @property
     def hub(self) -> HubData | None:

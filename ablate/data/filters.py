@@ -35,15 +35,12 @@ def training_records(
         DataError: the files cannot be used.
     """
     repeated = _repeated(source) if data.drop_duplicates else None
-    rules = data.pair_rules
-    pair = None
-    if rules and rules.drop_identical:
-        pair = (data.fields.index(rules.first), data.fields.index(rules.second))
+    drop_identical = data.pair_rules.drop_identical
     for index, record in enumerate(source.documents()):
         texts = record.texts
         if not all(texts):
             left_out[EMPTY] += 1
-        elif pair is not None and texts[pair[0]] == texts[pair[1]]:
+        elif drop_identical and texts[0] == texts[1]:
             left_out[IDENTICAL] += 1
         elif repeated is not None and repeated[index]:
             left_out[DUPLICATE] += 1
@@ -77,11 +74,10 @@ def within_limits(
     """A mask of the records that are short and even enough, by lengths (fields, records)."""
     kept = np.asarray(lengths.max(axis=0) <= data.max_length)
     left_out[LONG] += int((~kept).sum())
-    rules = data.pair_rules
-    if rules is None or rules.max_ratio is None:
+    max_ratio = data.pair_rules.max_ratio
+    if max_ratio is None:
         return kept
-    pair = lengths[[data.fields.index(rules.first), data.fields.index(rules.second)]]
-    even = np.asarray(pair.max(axis=0) <= rules.max_ratio * pair.min(axis=0))
+    even = np.asarray(lengths[:2].max(axis=0) <= max_ratio * lengths[:2].min(axis=0))
     # Each record counts for its first reason only.
     left_out[UNEVEN] += int((kept & ~even).sum())
     both: NDArray[np.bool_] = kept & even

@@ -159,9 +159,9 @@ class Records(Preparation):
     def _limits(self) -> str:
         """The limits on length, for an error message."""
         limits = f"longer than data.max_length={self.data.max_length} tokens"
-        rules = self.data.pair_rules
-        if rules is not None and rules.max_ratio is not None:
-            limits += f", or more uneven than data.max_ratio={rules.max_ratio:g}"
+        max_ratio = self.data.pair_rules.max_ratio
+        if max_ratio is not None:
+            limits += f", or more uneven than data.max_ratio={max_ratio:g}"
         return limits
 
     def texts(self, split: str) -> Mapping[str, str]:

@@ -39,7 +39,7 @@ class Labelled(DataConfig):
 
     @property
     def pair_rules(self):
-        return PairRules("text", "note", 50.0, drop_identical=True)
+        return PairRules(50.0, drop_identical=True)
 
 
 def test_a_corpus_with_a_single_text_field(tmp_path):
@@ -97,7 +97,7 @@ def write_rows(folder, **changed):
 
 
 def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
-    data = write_rows(tmp_path, train={"sentence": "a note"})
+    data = write_rows(tmp_path, train={"sentence": "a", "label": "a"})
     corpus = prepare(data, tmp_path, tmp_path / "corpora")
     assert corpus.fields == ("text", "label", "note")
     assert corpus.manifest.left_out == {"identical sides": 1}
