@@ -19,7 +19,6 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from ablate.config.data import CorpusConfig
 from ablate.config.identity import INTRODUCED_DATA
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.data.corpus import (
@@ -65,17 +64,23 @@ class Chunk(NamedTuple):
 
 
 class Preparation(ABC):
-    """How the text of a corpus is prepared: as records, or as a stream.
+    """Prepares one corpus in a working folder, and continues an interrupted preparation.
+
+    Subclasses say how the text is prepared: as records, or as a stream.
 
     end_marks: tokens that a sequence has beside its ids: the end mark of a record.
     compared: splits that are compared with the training split.
     commit_every: chunks.
     noticed: warnings about the splits that were encoded.
+    folder: the working folder.
+    origins: where the text of each split is from.
     """
 
     end_marks: ClassVar[int]
     compared: ClassVar[tuple[str, ...]]
     commit_every: ClassVar[int] = 50  # of 10,000 records, or of about a megabyte of a stream
+    folder: Path
+    origins: Mapping[str, Origin]
 
     def __init__(
         self, data: Any, sources: Mapping[str, Source], log: Callable[[str], None]
@@ -83,6 +88,8 @@ class Preparation(ABC):
         """Store the data settings, the sources by split, and what receives a line a phase."""
         self.data, self.sources, self.log = data, sources, log
         self.noticed: list[str] = []
+
+    # How the text is prepared
 
     def check(self) -> None:  # noqa: B027
         """Read dev and test: a fault in them should not show after hours of reading.
@@ -96,18 +103,17 @@ class Preparation(ABC):
         return []
 
     @abstractmethod
-    def learn(self, models: Sequence[Path]) -> TrainingText:
+    def learn(self) -> TrainingText:
         """Write the vocabulary of each field; returns counts of training records, and warnings."""
 
     @abstractmethod
     def encoded(
-        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+        self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """Encode a split.
 
         Args:
             split: its name.
-            models: the vocabulary of each field.
             total: training records that `learn` counted.
             start: documents of the training split that were read before.
             left_out: counts training records that are left out, by reason.
@@ -144,51 +150,23 @@ class Preparation(ABC):
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """Hash of all but the test split: of the hashes of train and dev, and of vocabularies."""
 
-    def overlap(self, folder: Path) -> Overlap | None:
+    def overlap(self) -> Overlap | None:
         """Test records that occur in the training split, if the text has records."""
         return None
 
+    # The build
 
-def digest(content: Any, *, sort_keys: bool = False) -> str:
-    """The hash of JSON that ids of corpora are: 12 hexadecimal digits."""
-    text = json.dumps(content, sort_keys=sort_keys)
-    return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def vocabulary_files(data: CorpusConfig, folder: Path) -> list[Path]:
-    """The file of each field's vocabulary in a corpus' folder."""
-    files = []
-    for field in data.fields:
-        name = TOKENIZER
-        if field in data.separate_vocabularies:
-            name = f"{field}.{TOKENIZER}"
-        files.append(folder / name)
-    return files
-
-
-class CorpusBuilder:
-    """Prepares one corpus in a working folder, and continues an interrupted preparation."""
-
-    def __init__(
-        self,
-        folder: Path,
-        data: CorpusConfig,
-        form: Preparation,
-        sources: Mapping[str, Source],
-        origins: Mapping[str, Origin],
-        log: Callable[[str], None],
-    ) -> None:
-        self.folder, self.data, self.form = folder, data, form
-        self.sources, self.origins, self.log = sources, origins, log
-        self._models = vocabulary_files(data, folder)
-
-    def build(self) -> None:
+    def build(self, folder: Path, origins: Mapping[str, Origin]) -> None:
         """Complete the build; afterwards the folder holds a prepared corpus.
+
+        Args:
+            folder: the working folder; a build that it holds a part of goes on.
+            origins: where the text of each split is from.
 
         Raises:
             DataError: the text cannot be used.
-            StoreError: an encoding process was killed.
         """
+        self.folder, self.origins = folder, origins
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_temporaries(self.folder)
         if not is_prepared(self.folder):
@@ -196,15 +174,25 @@ class CorpusBuilder:
         for name in (_READ, _STATE):
             (self.folder / name).unlink(missing_ok=True)
 
+    @property
+    def models(self) -> list[Path]:
+        """The file of each field's vocabulary."""
+        files = []
+        for field in self.data.fields:
+            is_separate = field in self.data.separate_vocabularies
+            name = f"{field}.{TOKENIZER}" if is_separate else TOKENIZER
+            files.append(self.folder / name)
+        return files
+
     def _prepare(self) -> None:
-        self.form.check()
+        self.check()
         similar = self._similar()
         if similar is not None:
             self._reuse(similar)
             return
         read = TrainingText.read(self.folder / _READ)
         if read is None:
-            read = self.form.learn(self._models)
+            read = self.learn()
             noticed = [*self._checked("dev"), *self._checked("test"), *read.noticed]
             of_reading = {"repaired": self._repaired(self.sources), "noticed": noticed}
             read = read.model_copy(update=of_reading)
@@ -218,7 +206,7 @@ class CorpusBuilder:
             pairs={split: self._records(split) for split in self.sources},
             left_out={**read.left_out, **left_out},
             repaired=read.repaired,
-            noticed=[*read.noticed, *self.form.noticed],
+            noticed=[*read.noticed, *self.noticed],
             longest=sums.pop("longest"),
             lengths=sums,
         )
@@ -230,10 +218,10 @@ class CorpusBuilder:
 
     def _checked(self, split: str) -> list[str]:
         """Warnings about dev or test."""
-        warnings = self.form.suspicious(split)
+        warnings = self.suspicious(split)
         # By content: two files of different names may hold the same text.
         is_training_text = self.origins[split].sha256 == self.origins["train"].sha256
-        if split in self.form.compared and is_training_text:
+        if split in self.compared and is_training_text:
             warnings.append(
                 f"{split} is the same text as the training split: scores on it do not apply to "
                 f"other text"
@@ -264,10 +252,10 @@ class CorpusBuilder:
             if known is None or known.sha256 != self.origins[split].sha256:
                 return False
         try:
-            settings = self.form.settings(manifest.data, fields_of(manifest))
+            settings = self.settings(manifest.data, fields_of(manifest))
         except KeyError:  # of another form
             return False
-        return settings == self.form.own_settings
+        return settings == self.own_settings
 
     def _reuse(self, similar: Corpus) -> None:
         """Link or copy everything but the test split and pairs from a similar corpus."""
@@ -296,7 +284,7 @@ class CorpusBuilder:
             pairs=pairs,
             left_out=before.left_out,
             repaired=repaired,
-            noticed=[*noticed, *self.form.noticed, *of_others],
+            noticed=[*noticed, *self.noticed, *of_others],
             longest=before.longest,
             lengths=before.lengths,
         )
@@ -320,17 +308,17 @@ class CorpusBuilder:
             for field, end in zip(fields, state.ends, strict=True):
                 writer = SequenceWriter(self.folder, split, field, end)
                 writers.append(stack.enter_context(writer))
-            chunks = self.form.encoded(split, self._models, total, read, left_out)
+            chunks = self.encoded(split, total, read, left_out)
             for number, chunk in enumerate(chunks, 1):
                 for writer, ids in zip(writers, chunk.ids, strict=True):
                     writer.add(ids)
                 read += chunk.read
-                if split == "train" and number % self.form.commit_every == 0:
+                if split == "train" and number % self.commit_every == 0:
                     ends = tuple(map(SequenceWriter.commit, writers))
                     state = EncodingState(done=read, ends=ends, left_out=dict(left_out))
                     state.write(self.folder / _STATE)
         if split != "train":
-            for field, text in self.form.texts(split).items():
+            for field, text in self.texts(split).items():
                 write_bytes(self.folder / f"{split}.{field}.txt", text.encode())
         return +left_out  # without reasons that no record has
 
@@ -344,7 +332,7 @@ class CorpusBuilder:
         whole = Split({field: open_sequences(self.folder, "train", field) for field in fields})
         # `lengths` counts an end mark for every sequence.
         parts = (
-            whole.lengths(slice(start, start + _SUMMED)) - 1 + self.form.end_marks
+            whole.lengths(slice(start, start + _SUMMED)) - 1 + self.end_marks
             for start in range(0, len(whole), _SUMMED)
         )
         return length_sums(fields, parts)
@@ -361,12 +349,12 @@ class CorpusBuilder:
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
         manifest = CorpusManifest(
             format=FORMAT,
-            training=self.form.training_id(content, [hashes[path.name] for path in self._models]),
+            training=self.training_id(content, [hashes[path.name] for path in self.models]),
             data=ordered,
             fields=tuple(fields_entry(self.data.fields).get("fields", ())) or None,
             sources=dict(self.origins),
             **counts.model_dump(exclude={"overlap"}),
-            overlap=self.form.overlap(self.folder),
+            overlap=self.overlap(),
             types={"ids": IDS.str, "offsets": OFFSETS.str},
             files=hashes,
             sizes=sizes,
@@ -375,3 +363,9 @@ class CorpusBuilder:
         for path in files:
             sync_file(path)
         manifest.write(self.folder / MANIFEST)
+
+
+def digest(content: Any, *, sort_keys: bool = False) -> str:
+    """The hash of JSON that ids of corpora are: 12 hexadecimal digits."""
+    text = json.dumps(content, sort_keys=sort_keys)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]

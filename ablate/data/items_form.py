@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -61,7 +60,7 @@ class ItemStream(DocumentStream):
         return SymbolTokenizer.of(self.data.generator.tokens(self.data))
 
     def encoded(
-        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+        self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """The tokens of each item."""
         source = self.sources[split]

@@ -18,7 +18,7 @@ from ablate.config import DataConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import LanguageData
 from ablate.config.synthetic_data import SyntheticData
-from ablate.data.builder import CorpusBuilder, Preparation, vocabulary_files
+from ablate.data.builder import Preparation
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
@@ -65,7 +65,7 @@ def prepare(
         with lease.held():
             corpus = _open(path)  # another process may have made it meanwhile
             if corpus is None:
-                _build(form, data, sources, content or _content(sources), path, log, lease.check)
+                _build(form, content or _content(sources), path, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
     return corpus
@@ -97,7 +97,8 @@ def vocabulary_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[
     form = form_of(data, resolve_sources(data, folder, corpora), lambda line: None)
     with tempfile.TemporaryDirectory() as work:
         try:
-            form.learn(vocabulary_files(data, Path(work)))
+            form.folder = Path(work)
+            form.learn()
         except DataError as error:
             return error.lines
     return ()
@@ -109,24 +110,17 @@ def form_of(data: CorpusConfig, sources: Mapping[str, Source], log: Log) -> Prep
 
 
 def _build(
-    form: Preparation,
-    data: CorpusConfig,
-    sources: Mapping[str, Source],
-    content: Content,
-    path: Path,
-    log: Log,
-    check_lease: Callable[[], None],
+    form: Preparation, content: Content, path: Path, check_lease: Callable[[], None]
 ) -> None:
     """Build the corpus in a working folder and move it to `path`, unless the lease was lost."""
     origins = {}
-    for split, source in sources.items():
+    for split, source in form.sources.items():
         origins[split] = source.origin().updated(sha256=tuple(content[split]))
     work = path.with_name(f".{path.name}.work")
-    builder = CorpusBuilder(work, data, form, sources, origins, log)
     try:
-        builder.build()
+        form.build(work, origins)
     except DataError:  # trying again with the same text would fail again
-        shutil.rmtree(builder.folder, ignore_errors=True)
+        shutil.rmtree(work, ignore_errors=True)
         raise
     except OSError as error:
         error.filename = error.filename or str(path)  # that of a write has none
@@ -134,5 +128,5 @@ def _build(
     check_lease()
     # A damaged corpus of this id, which a rename cannot replace: its folder is not empty.
     shutil.rmtree(path, ignore_errors=True)
-    builder.folder.replace(path)
+    work.replace(path)
     sync_folder(path.parent)

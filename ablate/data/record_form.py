@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -37,6 +36,7 @@ _FIRST = ("vocab_size", "max_length")
 class Records(Preparation):
     """Records of texts: each field of a record is a sequence."""
 
+    data: DataConfig
     end_marks: ClassVar[int] = 1
     compared: ClassVar[tuple[str, ...]] = ("dev", "test")
 
@@ -61,7 +61,7 @@ class Records(Preparation):
             return []
         return filters.markup_warnings(split, records, self.data.labels)
 
-    def learn(self, models: Sequence[Path]) -> TrainingText:
+    def learn(self) -> TrainingText:
         """Train one vocabulary on each group of fields that share it."""
         data, left_out = self.data, Counter[str]()
         self.log("reading the training split")
@@ -73,8 +73,8 @@ class Records(Preparation):
                 reasons = ", ".join(f"{reason}: {n:,}" for reason, n in left_out.items())
                 why = f"every record is left out ({reasons})"
             raise DataError(f"{self.sources['train'].location}: {why}")
-        for path in dict.fromkeys(models):
-            fields = [field for field, model in enumerate(models) if model == path]
+        for path in dict.fromkeys(self.models):
+            fields = [field for field, model in enumerate(self.models) if model == path]
             trained = train_tokenizer(
                 self._learned_texts(records, fields),
                 data.vocab_size,
@@ -107,18 +107,18 @@ class Records(Preparation):
         return sorted(symbols)
 
     def encoded(
-        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+        self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """Dev or test at once; the training records that are short enough in chunks."""
         if split != "train":
-            yield self._encoded_at_once(split, models)
+            yield self._encoded_at_once(split)
             return
         # Read from the beginning, since neither gzip nor the filters allow a jump, but encoded from
         # the last commit on.
         records = filters.training_records(self.sources["train"], self.data, Counter())
         chunks = self._chunks(islice(records, start, None))
         self.log(f"encoding {plural(total, 'record')}")
-        tokenizers = list(map(_tokenizer, models))
+        tokenizers = self._tokenizers()
         read, kept_records = start, start - sum(left_out.values())
         for number, texts in enumerate(chunks, 1):
             fields = list(map(encode, tokenizers, texts))
@@ -131,10 +131,10 @@ class Records(Preparation):
         if not kept_records:
             raise DataError(f"{self.sources['train'].location}: every record is {self._limits()}")
 
-    def _encoded_at_once(self, split: str, models: Sequence[Path]) -> Chunk:
+    def _encoded_at_once(self, split: str) -> Chunk:
         records = self._held_out[split]
         texts = next(self._chunks(records, len(records)))
-        fields = list(map(encode, map(_tokenizer, models), texts))
+        fields = list(map(encode, self._tokenizers(), texts))
         filters.refuse_long(records, _lengths(fields), self.data)
         if self.data.tokenizer == "word":
             for label, encoded in zip(self.data.labels, fields, strict=True):
@@ -144,6 +144,10 @@ class Records(Preparation):
                         f"{split} ({label}): {unknown:.1%} of the words are not in the vocabulary"
                     )
         return Chunk(len(records), fields)
+
+    def _tokenizers(self) -> list[Tokenizer]:
+        """The vocabulary of each field."""
+        return [Tokenizer(path.read_bytes()) for path in self.models]
 
     def _chunks(
         self, records: Iterable[Document], size: int | None = None
@@ -188,13 +192,9 @@ class Records(Preparation):
             settings.append(later)
         return digest(settings)
 
-    def overlap(self, folder: Path) -> Overlap:
+    def overlap(self) -> Overlap:
         """Test records that occur in the training split."""
-        return filters.count_overlap(folder, self.data.fields)
-
-
-def _tokenizer(model: Path) -> Tokenizer:
-    return Tokenizer(model.read_bytes())
+        return filters.count_overlap(self.folder, self.data.fields)
 
 
 def _lengths(fields: Sequence[Encoded]) -> NDArray[np.int64]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +13,6 @@ from ablate.config.language_data import BYTES, LanguageData
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
 from ablate.data.encoding import IDS, Encoded
-from ablate.data.sources import Source
 from ablate.data.tokenizer import EOS, ByteTokenizer, Tokenizer, load_tokenizer, train_tokenizer
 from ablate.errors import DataError
 from ablate.store.files import write_bytes
@@ -30,17 +28,13 @@ _LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of lon
 class DocumentStream(Preparation):
     """A stream: each document is a sequence, with the end mark between two."""
 
+    data: LanguageData
     end_marks: ClassVar[int] = 0  # the ids hold them
     compared: ClassVar[tuple[str, ...]] = ("dev",)  # test may be the dev split
 
-    def __init__(
-        self, data: LanguageData, sources: Mapping[str, Source], log: Callable[[str], None]
-    ) -> None:
-        super().__init__(data, sources, log)
-
-    def learn(self, models: Sequence[Path]) -> TrainingText:
+    def learn(self) -> TrainingText:
         """Write the vocabulary: that of bytes, or one learned on a sample of lines."""
-        write_bytes(models[0], self._vocabulary().model)
+        write_bytes(self.models[0], self._vocabulary().model)
         return TrainingText(pairs=0, left_out={}, repaired={}, noticed=[])
 
     def _vocabulary(self) -> Tokenizer:
@@ -57,11 +51,11 @@ class DocumentStream(Preparation):
                     yield line[start : start + _LONGEST_LINE]
 
     def encoded(
-        self, split: str, models: Sequence[Path], total: int, start: int, left_out: Counter[str]
+        self, split: str, total: int, start: int, left_out: Counter[str]
     ) -> Iterator[Chunk]:
         """The ids of each document, by pieces, and the end mark between two."""
         self.log(f"encoding the {split} split")
-        tokenizer, source = load_tokenizer(models[0].read_bytes()), self.sources[split]
+        tokenizer, source = load_tokenizer(self.models[0].read_bytes()), self.sources[split]
         started, begins, read = start > 0, False, 0
         for document in islice(source.documents(), start, None):
             read += 1

@@ -262,11 +262,11 @@ def die_at(point, corpora):
     if point == "vocabulary":
         record_form.train_tokenizer = die
     elif point == "ids":
-        builder.CorpusBuilder._write = die
+        builder.Preparation._write = die
     elif point == "a commit":
         builder.SequenceWriter.commit = die_after(3, builder.SequenceWriter.commit)
     elif point == "manifest":
-        builder.CorpusBuilder._publish = die
+        builder.Preparation._publish = die
     elif point == "its place":
         replace = pathlib.Path.replace
         pathlib.Path.replace = lambda self, to: die() if self.is_dir() else replace(self, to)
