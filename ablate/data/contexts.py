@@ -63,13 +63,20 @@ class Contexts(TokenSequences):
         """Number of tokens of some contexts that count."""
         return int(self.targets[np.asarray(items)].sum())
 
+    def places(self, items: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The place in the stream of each token of some contexts, and whether it is a token rather
+        than padding, whose place is that of the first one; (B, T) each.
+        """
+        starts = self.starts[items][:, None]
+        lengths = self.ends[items][:, None] - starts
+        columns = np.arange(int(lengths.max()))
+        is_token = columns < lengths
+        return np.where(is_token, starts + columns, starts), is_token
+
     def collate(self, items: Sequence[int] | NDArray[np.int64]) -> ContextBatch:
         """Make the padded batch of some contexts."""
         items = np.asarray(items)
-        starts, lengths = self.starts[items], self.lengths[items].astype(np.int64)
-        columns = np.arange(int(lengths.max()))
-        is_token = columns < lengths[:, None]  # (B, T)
-        places = starts[:, None] + columns  # of the targets, in the stream
+        places, is_token = self.places(items)  # of the targets
         inputs = np.full(is_token.shape, PAD, dtype=np.int64)
         inputs[is_token] = self.ids[np.maximum(places[is_token] - 1, 0)]
         inputs[self.begins[items], 0] = BOS

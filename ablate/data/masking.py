@@ -102,20 +102,8 @@ class MaskedContexts(Contexts):
     def chosen(
         self, items: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_], NDArray[np.bool_]]:
-        """The tokens of some contexts that are predicted.
-
-        Args:
-            items: indices of B contexts.
-
-        Returns:
-            The place of each token in the stream, whether it is a token rather than padding, and
-            whether it is predicted; (B, T) each.
-        """
-        starts = self.starts[items][:, None]
-        lengths = self.ends[items][:, None] - starts
-        columns = np.arange(int(lengths.max()))
-        is_token = columns < lengths
-        places = np.where(is_token, starts + columns, starts)
+        """What `places` returns for some contexts, and whether each token is predicted, (B, T)."""
+        places, is_token = self.places(items)
         # All tokens of a word have the draw of its first one, and so are chosen together.
         chosen_by = self._word_starts(places) if self.masking.whole_word else places
         # 2.0 for padding: never below a limit of at most 1.
