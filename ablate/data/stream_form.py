@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ablate.config.language_data import BYTES, LanguageData
+from ablate.config.language_data import BYTES
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
 from ablate.data.encoding import IDS, Encoded
@@ -28,7 +28,6 @@ _LONGEST_LINE = 100_000  # characters; the vocabulary is learned on parts of lon
 class DocumentStream(Preparation):
     """A stream: each document is a sequence, with the end mark between two."""
 
-    data: LanguageData
     end_marks: ClassVar[int] = 0  # the ids hold them
     compared: ClassVar[tuple[str, ...]] = ("dev",)  # test may be the dev split
 
