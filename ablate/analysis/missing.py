@@ -54,12 +54,20 @@ def missing_runs(study: Study, results: Results, retries: Retries = never) -> li
 
 def is_missing(run: Run, results: Results, retries: Retries = never) -> bool:
     """Whether a run is still to be executed. A diverged run is a result."""
-    state, folder = run_state(run, results), results.run(run.id)
+    state, folder = healed_state(run, results), results.run(run.id)
     if state == "failed":
         return retries(if_readable(folder.read_failure))
-    if state == "diverged" or unusable_record(folder) is not None:
-        return False
-    return state != "done" or damaged_predictions(run, results) is not None
+    return state not in ("done", "diverged") and unusable_record(folder) is None
+
+
+def healed_state(run: Run, results: Results) -> State:
+    """The state of a run, which is not done while a file of it is damaged or cannot be read."""
+    state = run_state(run, results)
+    if state == "done" and (
+        unusable_record(results.run(run.id)) or damaged_predictions(run, results)
+    ):
+        return "interrupted"
+    return state
 
 
 def has_ended(run: RunResult, results: Results, retries: Retries = never) -> bool:

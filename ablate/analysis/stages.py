@@ -2,7 +2,7 @@
 
 Everything that executes or follows a study loops alike:
 
-    while isinstance(stage := next_stage(study, results), Stage):
+    while (stage := next_stage(study, results)).runs:
         execute(stage)
 
 The answer follows from the files alone, so that several launchers with one results root agree.
@@ -25,85 +25,64 @@ from ablate.study import Run, Study
 
 
 @dataclass(frozen=True)
-class Step:
-    """Where a study is.
+class Stage:
+    """Where a study is, and what is to be executed now.
 
     settled: the study with the choices that trials have made.
-    whole: its part that may still be executed.
+    with_all_seeds: its part that may still be executed.
     study: the part that counts now, with the seeds so far.
     sentence: for people; empty if there is nothing to say.
     details: the same for scripts.
+    trials: those that are executed now, because some rows of `study` wait for them; else None.
+    runs: ids of the missing runs, in the order of execution; none if the study is finished.
+    later_runs: ids of missing runs of `study` that are known already and belong to a later stage.
+    at_once: the most runs that can be executed at the same time, in this stage or the next.
+    obstacle: of a finished study: why runs are missing even so; empty if none is.
     """
 
     settled: Study
-    whole: Study
+    with_all_seeds: Study
     study: Study
     sentence: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def known(self) -> list[Run]:
-        """The missing runs of this stage and of later ones, as far as they are known."""
-        return []
-
-
-@dataclass(frozen=True)
-class Stage(Step):
-    """A part of a study that is to be executed now.
-
-    part: with the runs: the rows of `study`, or the trials that some of them wait for.
-    runs: ids of the missing ones, in the order of execution.
-    later: ids of missing runs of `study` that are known already and belong to a later stage.
-    at_once: the most runs that can be executed at the same time, in this stage or the next.
-    """
-
-    part: Study = field(kw_only=True)
-    runs: tuple[str, ...] = field(kw_only=True)
-    later: tuple[str, ...] = ()
-    at_once: int = field(kw_only=True)
-
-    @property
-    def known(self) -> list[Run]:
-        """The missing runs of this stage and of later ones, as far as they are known."""
-        runs = {run.id: run for run in (*self.study.runs(), *self.part.runs())}
-        return [runs[id] for id in dict.fromkeys((*self.runs, *self.later))]
-
-
-@dataclass(frozen=True)
-class Finished(Step):
-    """Nothing is left to execute.
-
-    obstacle: why runs are missing even so; empty if none is.
-    """
-
+    trials: Study | None = None
+    runs: tuple[str, ...] = ()
+    later_runs: tuple[str, ...] = ()
+    at_once: int = 0
     obstacle: str = ""
 
     @property
     def part(self) -> Study:
-        """The rows that were executed last."""
-        return self.study
+        """The part with the runs: trials, or the rows."""
+        return self.study if self.trials is None else self.trials
+
+    @property
+    def known_runs(self) -> list[Run]:
+        """The missing runs of this stage and of later ones, as far as they are known."""
+        runs = {run.id: run for run in (*self.study.runs(), *self.part.runs())}
+        return [runs[id] for id in dict.fromkeys((*self.runs, *self.later_runs))]
 
 
-Rule = Callable[[Step, Results, Retries], Step]
+Rule = Callable[[Stage, Results, Retries], Stage]
 
 
-def choices(step: Step, results: Results, retries: Retries) -> Step:
+def choices(stage: Stage, results: Results, retries: Retries) -> Stage:
     """Rule of choices: each row gets the configuration that its trials choose."""
-    study = settle(step.study, results)
-    return replace(step, settled=study, whole=study, study=study)
+    study = settle(stage.study, results)
+    return replace(stage, settled=study, with_all_seeds=study, study=study)
 
 
-def seeds_so_far(step: Step, results: Results, retries: Retries) -> Step:
+def seeds_so_far(stage: Stage, results: Results, retries: Retries) -> Stage:
     """Rule of `seeds`: those beyond a number at which the study is judged are for one with an open
     row there.
     """
-    position = position_of(step.study, results, retries)
+    position = position_of(stage.study, results, retries)
     return replace(
-        step,
-        whole=position.study if position.stopped_early else step.whole,
+        stage,
+        with_all_seeds=position.study if position.stopped_early else stage.with_all_seeds,
         study=position.study,
-        sentence=f"{step.sentence} {position.text}".strip(),
-        details={**step.details, **position.as_json()},
+        sentence=f"{stage.sentence} {position.text}".strip(),
+        details={**stage.details, **position.as_json()},
     )
 
 
@@ -114,45 +93,43 @@ def next_stage(
     study: Study,
     results: Results,
     retries: Retries = never,
-    left: Collection[str] = (),
+    left_to_others: Collection[str] = (),
     limit: Rule | None = None,
-) -> Stage | Finished:
+) -> Stage:
     """The next stage of a study.
 
     Args:
         study: as read.
         results: root of the results.
         retries: which failed runs are repeated.
-        left: runs that the caller leaves to other launchers, which hold them.
+        left_to_others: runs that the caller leaves to other launchers, which hold them.
         limit: a further rule, such as a budget.
 
     Raises:
         StoreError: a result cannot be read.
     """
-    step = Step(study, study, study)
+    stage = Stage(study, study, study)
     for rule in filter(None, (RULES[0], limit, *RULES[1:])):
-        step = rule(step, results, retries)
-    study, waiting = step.study, sum(run.awaits_choice for run in step.study.runs())
+        stage = rule(stage, results, retries)
+    study, waiting = stage.study, sum(run.awaits_choice for run in stage.study.runs())
     rows = missing_runs(study, results, retries)
     trials = study.pending_trials
     if trials is not None:
         runs = missing_runs(trials, results, retries)
-        if set(runs) - set(left):
-            sentence = f"{step.sentence} {trials_text(study, trials)}".strip()
-            at_once = max(len(runs), len(rows) + waiting)
-            return Stage(
-                **vars(replace(step, sentence=sentence)),
-                part=trials,
+        if set(runs) - set(left_to_others):
+            return replace(
+                stage,
+                sentence=f"{stage.sentence} {trials_text(study, trials)}".strip(),
+                trials=trials,
                 runs=tuple(runs),
-                later=tuple(rows),
-                at_once=at_once,
+                later_runs=tuple(rows),
+                at_once=max(len(runs), len(rows) + waiting),
             )
-    if set(rows) - set(left):
-        return Stage(**vars(step), part=study, runs=tuple(rows), at_once=len(rows))
-    obstacle = ""
+    if set(rows) - set(left_to_others):
+        return replace(stage, runs=tuple(rows), at_once=len(rows))
     if waiting:
-        obstacle = obstacle_text(trials, waiting, results)
-    return Finished(**vars(step), obstacle=obstacle)
+        return replace(stage, obstacle=obstacle_text(trials, waiting, results))
+    return stage
 
 
 def stages(
@@ -163,7 +140,7 @@ def stages(
     Runs that are missing even then are left to other launchers, which hold them.
     """
     left: set[str] = set()
-    while isinstance(stage := next_stage(study, results, retries, left, limit), Stage):
+    while (stage := next_stage(study, results, retries, left, limit)).runs:
         yield stage
         left.update(missing_runs(stage.part, results, retries))
 

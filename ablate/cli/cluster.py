@@ -14,7 +14,7 @@ from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 
 if TYPE_CHECKING:
-    from ablate.analysis.stages import Step
+    from ablate.analysis.stages import Stage
     from ablate.cluster.engine import Engine
     from ablate.plan.plan import Plan
     from ablate.store import Results
@@ -177,16 +177,20 @@ def check(
 
 
 def submission_text(
-    name: str, profile: Engine, plan: Plan, step: Step, results: Results, processes: int | None = 1
+    name: str,
+    profile: Engine,
+    plan: Plan,
+    stage: Stage,
+    results: Results,
+    processes: int | None = 1,
 ) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""
-    from ablate.analysis.stages import Stage
     from ablate.launch.devices import gpus_for_run, runs_of_pilot
     from ablate.plan.plan import seconds_elsewhere
 
-    if not isinstance(step, Stage):
+    if not stage.runs:
         return f"--on {name}: nothing to submit"
-    pilots = min(profile.workers, step.at_once)
+    pilots = min(profile.workers, stage.at_once)
     gpus = profile.gpus
     per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
     runs = plural(plan.totals().missing, "run")
@@ -216,21 +220,22 @@ def submit_study(
         UsageError: the cluster cannot give what the profile asks for.
     """
     from ablate.analysis.missing import forget_failures, on_some_host
-    from ablate.analysis.stages import Stage, next_stage
+    from ablate.analysis.stages import next_stage
     from ablate.cluster.submission import close_finished, freeze, submit
     from ablate.launch.preparation import prepare_study
-    from ablate.store.jobs import NOTHING_LEFT, open_jobs
+    from ablate.store.jobs import open_jobs
 
     if retry_failed:
         forget_failures(study, results)
     stage = next_stage(study, results, on_some_host)
-    if isinstance(stage, Stage):  # else the cluster is not needed
+    if stage.runs:  # else the cluster is not needed
         check(profile, study, resources.processes, resources.device)
     prepare_study(stage.part, results, log)
     if stage.part is not stage.study:  # whose rows wait for this part
         prepare_study(stage.study, results, log)
     close_finished(results, study.name)
-    if not isinstance(next_stage(study, results, on_some_host), Stage):
+    stage = next_stage(study, results, on_some_host)  # the preparation may have taken hours
+    if not stage.runs:
         log("nothing to submit: every run has ended")
         return None
     for note in profile.notes():
@@ -240,14 +245,10 @@ def submit_study(
     assert options.on is not None
     folder = freeze(study, results, selection, options.on, profile, resources)
     try:
-        submission = submit(folder, folder.read_job(), study)
+        submission = submit(folder, folder.read_job(), study, stage)
     except BaseException as error:
         folder.close(f"not submitted: {error}")
         raise
-    if submission is None:  # others have ended the last run since
-        folder.close(NOTHING_LEFT)
-        log("nothing to submit: every run has ended")
-        return None
     pilots, text = plural(submission.pilots, "pilot"), profile.submitted_text(folder, submission)
     log(f"job {folder.id}: {pilots} on {options.on}, {text}")
     log(f"logs: {folder.logs}")

@@ -23,7 +23,7 @@ from ablate.errors import EXIT_BAD_INPUT, UsageError
 from ablate.streams import echo, print_json
 
 if TYPE_CHECKING:
-    from ablate.analysis.stages import Step
+    from ablate.analysis.stages import Stage
     from ablate.plan.budget import Budget, Fit
     from ablate.plan.plan import Plan
     from ablate.plan.power import Power
@@ -83,8 +83,8 @@ def command(
         per_run_processes = gpus_for_run(processes, gpus, content.total_runs)
     print_notes(content)
     warn_of_changed_data(content, root)
-    step = next_stage(content, root)
-    content = step.whole
+    stage = next_stage(content, root)
+    content = stage.with_all_seeds
     plan = plan_of(content, root, device, per_run_processes)
     power = power_of(content, root, spread)
     if to_see is not None and len(content.rows) == len(content.bases):
@@ -103,13 +103,13 @@ def command(
     if profile is not None and cluster.on is not None:
         if plan.totals().missing:
             check(profile, content, processes, used)
-        submission = submission_text(cluster.on, profile, plan, step, root, processes)
+        submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
     faults = [f"data: {line}" for line in data_faults(content, root)]
     pilots = None if profile is None else profile.workers
-    faults += resource_faults(plan, step.known, root, pilots=pilots)
-    shown = _Output(plan, step, power, to_see, limit, fitting, together, submission)
+    faults += resource_faults(plan, stage.known_runs, root, pilots=pilots)
+    shown = _Output(plan, stage, power, to_see, limit, fitting, together, submission)
     if format == "json":
         print_json(shown.as_json())
     else:
@@ -142,7 +142,7 @@ def data_faults(study: Study, root: Results) -> list[str]:
 class _Output:
     """Everything that the command shows; None for parts that were not asked for.
 
-    step: where the study is.
+    stage: where the study is.
     to_see: the difference of `--to-see`.
     limit, fitting: the budget, and the part of the study that fits; None also if the time is not
         known.
@@ -151,7 +151,7 @@ class _Output:
     """
 
     plan: Plan
-    step: Step
+    stage: Stage
     power: list[Power]
     to_see: float | None
     limit: Budget | None
@@ -162,7 +162,7 @@ class _Output:
     def as_json(self) -> dict[str, Any]:
         """The output for scripts."""
         output = self.plan.as_json()
-        output |= self.step.details
+        output |= self.stage.details
         output["power"] = {power.metric.name: power.as_json() for power in self.power}
         if self.to_see is not None:
             seeds = self.power[0].seeds_to_see(self.to_see)
@@ -190,9 +190,9 @@ class _Output:
                 f"--budget {self.limit.text}: the runs that fit are unknown until one has "
                 "finished on this machine; `ablate run` trains base first and measures its time."
             )
-        if self.step.sentence:
-            sentence = self.step.sentence
-            if len(self.step.whole.seeds) > len(self.step.study.seeds):
+        if self.stage.sentence:
+            sentence = self.stage.sentence
+            if len(self.stage.with_all_seeds.seeds) > len(self.stage.study.seeds):
                 sentence = f"The plan includes every seed that may follow. {sentence}"
             console.print(sentence)
         for power in self.power:

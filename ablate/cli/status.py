@@ -80,8 +80,8 @@ def _show_runs(study: Study, root: Results, format: Format) -> None:
     from ablate.plan.plan import Plan, RunStatus, plan_of
     from ablate.report.plan_text import print_status
 
-    step = next_stage(study, root)
-    plan: Plan = plan_of(step.study, root)
+    stage = next_stage(study, root)
+    plan: Plan = plan_of(stage.study, root)
     details = []
     for row in plan.all_rows:
         for run, state in row.runs:
@@ -92,12 +92,12 @@ def _show_runs(study: Study, root: Results, format: Format) -> None:
         for status in details:
             log = _log_of_failure(root, status.id, status.state)
             runs.append({**status._asdict(), "id": status.id or None, "log": log})
-        content = {"study": plan.study.name, **step.details, "runs": runs}
+        content = {"study": plan.study.name, **stage.details, "runs": runs}
         print_json({**content, "seconds_left": plan.seconds})
         return
     print_status(plan, details)
-    if step.sentence:
-        echo(step.sentence)
+    if stage.sentence:
+        echo(stage.sentence)
     for line in job_lines(root, study.name):
         echo(line)
     for label, seed, id, state, _ in details:

@@ -282,16 +282,16 @@ def work(folder: JobFolder, index: int, log: Callable[[str], None]) -> int:
 
     try:
         execute_stages(study, folder.results, execute, log, on_some_host)
-        step = next_stage(study, folder.results, on_some_host)
-        if step.sentence:
-            log(step.sentence)
+        stage = next_stage(study, folder.results, on_some_host)
+        if stage.sentence:
+            log(stage.sentence)
     except Interrupted:
         code = pilot.leave(None)
     except AblateError as error:
         pilot.write("left", error.lines[0])
         raise
     else:
-        code = pilot.leave(outcome_of_launch(step.study, folder.results))
+        code = pilot.leave(outcome_of_launch(stage.study, folder.results))
     if not pilot.reason and is_over(study, folder.results):
         pilot.release_waiting()
     return code

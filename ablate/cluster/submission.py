@@ -113,18 +113,16 @@ def open_job(folder: JobFolder) -> tuple[ClusterJob, Study]:
     return job, replace(study, path=Path(job.origin))  # relative paths of its data begin there
 
 
-def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | None:
-    """Submit pilots for the missing runs, at most one for each; None if no run is missing.
+def submit(folder: JobFolder, job: ClusterJob, study: Study, stage: Stage) -> Submission:
+    """Submit pilots for the missing runs of a stage of the study, at most one for each.
 
     Raises:
         StoreError: the disk is too small.
         UsageError: the cluster refuses.
     """
-    stage, engine = next_stage(study, folder.results, on_some_host), engine_of(job)
-    if not isinstance(stage, Stage):
-        return None
+    engine = engine_of(job)
     pilots = min(engine.workers, stage.at_once)
-    refuse_full_disk(stage.known, folder.results, pilots)
+    refuse_full_disk(stage.known_runs, folder.results, pilots)
     work, number = work_done(study, folder.results), len(folder.read_submissions()) + 1
     ids, closing = engine.submit(folder, job, pilots)
     record = Submission(pilots=pilots, ids=ids, closing=closing, work=work, time=time.time())
@@ -138,7 +136,7 @@ def submit(folder: JobFolder, job: ClusterJob, study: Study) -> Submission | Non
 
 def is_over(study: Study, results: Results) -> bool:
     """Whether no pilot on any host has something to do."""
-    return not isinstance(next_stage(study, results, on_some_host), Stage)
+    return not next_stage(study, results, on_some_host).runs
 
 
 def work_done(study: Study, results: Results) -> int:
@@ -168,7 +166,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     job, study = open_job(folder)
     engine, stage = engine_of(job), next_stage(study, folder.results, on_some_host)
     submissions = folder.read_submissions()
-    if not isinstance(stage, Stage):
+    if not stage.runs:
         return stage.obstacle or NOTHING_LEFT
     if folder.stop_reason() is not None:
         return STOPPED
@@ -188,7 +186,7 @@ def submit_again(folder: JobFolder, log: Callable[[str], None]) -> str | None:
     if submissions and work_done(study, folder.results) <= submissions[-1].work:
         return "no step was made since the last submission; see the logs of the pilots"
     try:
-        submit(folder, job, study)
+        submit(folder, job, study, stage)
     except AblateError as error:
         return f"not submitted again: {error}"
     left = plural(engine.resubmissions - len(submissions), "more time")

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ablate.analysis.missing import (
     Retries,
     damaged_predictions,
+    healed_state,
     is_missing,
     never,
-    unusable_record,
 )
 from ablate.analysis.results import run_state
 from ablate.analysis.stages import Stage
@@ -105,12 +105,12 @@ def launch(
             results.run(id).failure.unlink(missing_ok=True)  # a retried run has not failed yet
     executor = executor or executor_for(demand)
     slots = executor.slots()
-    refuse_full_disk(stage.known, results, len(slots))
+    refuse_full_disk(stage.known_runs, results, len(slots))
     observer.announce(corpora[study.data_of(study.base)], slots, len(missing))
 
     def job_for(id: str, slot: Slot, halve_micro_batch: bool) -> Job:
-        job = _job(runs[id], results, corpora[runs[id].data], slot, halve_micro_batch)
-        return job.model_copy(update={"report_seconds": share.report_seconds})
+        corpus, seconds = corpora[runs[id].data], share.report_seconds
+        return _job(runs[id], results, corpus, slot, halve_micro_batch, seconds)
 
     def outcome_of(id: str) -> str | None:
         run = runs[id]
@@ -130,17 +130,7 @@ def _log_damage(run: Run, results: Results, observer: Watcher) -> None:
 
 def outcome_of_launch(study: Study, results: Results) -> Counter[State]:
     """The outcome of a launch as the files show it now: the number of runs in each state."""
-    return Counter(_healed_state(run, results) for run in study.runs())
-
-
-def _healed_state(run: Run, results: Results) -> State:
-    """The state of a run, which is not done while a file of it is damaged or cannot be read."""
-    state = run_state(run, results)
-    if state == "done" and (
-        unusable_record(results.run(run.id)) or damaged_predictions(run, results)
-    ):
-        return "interrupted"
-    return state
+    return Counter(healed_state(run, results) for run in study.runs())
 
 
 @functools.lru_cache(maxsize=64)
@@ -152,7 +142,14 @@ def _largest_batch(corpus: Corpus, batch_tokens: int, fraction: float) -> int:
     return largest_padded_batch(corpus.split("train"), batch_tokens, fraction)
 
 
-def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_batch: bool) -> Job:
+def _job(
+    run: Run,
+    results: Results,
+    corpus: Corpus,
+    slot: Slot,
+    halve_micro_batch: bool,
+    report_seconds: float,
+) -> Job:
     decodings = {}
     for id, config in run.decodings.items():
         fields = config.model_dump(include=set(DecodingConfig.model_fields))
@@ -175,4 +172,5 @@ def _job(run: Run, results: Results, corpus: Corpus, slot: Slot, halve_micro_bat
         threads=slot.threads,
         micro_batch_tokens=micro_batch(run.config, run.data.vocab_size, slot, largest),
         halve_micro_batch=halve_micro_batch,
+        report_seconds=report_seconds,
     )

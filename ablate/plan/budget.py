@@ -10,7 +10,7 @@ from typing import Any
 
 from ablate.analysis.missing import Retries
 from ablate.analysis.results import run_state
-from ablate.analysis.stages import Step, seeds_so_far
+from ablate.analysis.stages import Stage, seeds_so_far
 from ablate.errors import UsageError
 from ablate.formatting import duration, plural, seconds_of
 from ablate.plan.plan import Plan, plan_of
@@ -243,38 +243,38 @@ class WithinBudget:
         self.start: float | None = None  # when base was begun
         self.fitting: Fit | None = None
 
-    def __call__(self, step: Step, results: Results, retries: Retries) -> Step:
+    def __call__(self, stage: Stage, results: Results, retries: Retries) -> Stage:
         """Narrow a study.
 
         Raises:
             UsageError: base alone does not fit, or the time of some rows cannot be estimated.
         """
         if self.fitting is None:
-            self.fitting = self._fit(step, results, retries)
+            self.fitting = self._fit(stage, results, retries)
         if self.fitting is None:
-            part = base_alone(step.study)
+            part = base_alone(stage.study)
         else:
             fitting = self.fitting.study
             labels = {row.label for row in fitting.rows}
             part = replace(
-                step.study,
-                rows=tuple(row for row in step.study.rows if row.label in labels),
+                stage.study,
+                rows=tuple(row for row in stage.study.rows if row.label in labels),
                 seeds=fitting.seeds,
                 further_seeds=fitting.further_seeds,
             )
-        return replace(step, study=part, whole=part)
+        return replace(stage, study=part, with_all_seeds=part)
 
-    def _fit(self, step: Step, results: Results, retries: Retries) -> Fit | None:
+    def _fit(self, stage: Stage, results: Results, retries: Retries) -> Fit | None:
         """The part that fits; None while base is to be trained first."""
         name, budget = self.budget.text, self.budget
         if self.start is not None:
             spent = time.monotonic() - self.start
             budget = replace(budget, seconds=max(0.0, budget.seconds - spent))
-        plan = plan_of(seeds_so_far(step, results, retries).whole, results)
+        plan = plan_of(seeds_so_far(stage, results, retries).with_all_seeds, results)
         fitting = fit(plan, budget.available(self.gpus))
         if fitting is not None:
             self.log(fitting.summary(self.budget))
-        elif all(run_state(run, results) == "done" for run in base_alone(step.study).runs()):
+        elif all(run_state(run, results) == "done" for run in base_alone(stage.study).runs()):
             raise UsageError(
                 f"--budget {name}: cannot estimate rows without a last step, or in another "
                 f"precision: {', '.join(unknown_rows(plan))}"

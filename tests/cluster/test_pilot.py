@@ -14,7 +14,8 @@ from types import MappingProxyType
 
 import pytest
 
-from ablate.analysis.missing import failed_before, missing_runs, on_this_host
+from ablate.analysis.missing import failed_before, missing_runs, on_some_host, on_this_host
+from ablate.analysis.stages import next_stage
 from ablate.cluster import pilot as module
 from ablate.cluster import slurm
 from ablate.cluster.pilot import Pilot
@@ -457,12 +458,17 @@ def test_the_last_pilot_of_a_stopped_manual_job_closes_it(job, monkeypatch, othe
     assert folder.is_closed is not bool(others)
 
 
+def submitted(folder, study):
+    """Submit the next stage of the study."""
+    return submit(folder, folder.read_job(), study, next_stage(study, folder.results, on_some_host))
+
+
 def test_a_pilot_that_sees_nothing_left_takes_the_others_out_of_the_queue(
     job, submissions, monkeypatch
 ):
     """The closing job waits for all of them. It is not taken out itself."""
     folder, study = job(workers=3)
-    submit(folder, folder.read_job(), study)
+    submitted(folder, study)
     asked = []
 
     def answer(*command):
@@ -539,7 +545,7 @@ def submissions(monkeypatch):
 
 def test_no_more_pilots_are_submitted_than_there_are_runs(job, submissions):
     folder, study = job(workers=40)
-    assert submit(folder, folder.read_job(), study).pilots == 4
+    assert submitted(folder, study).pilots == 4
     assert submissions == [4]
 
 
@@ -557,7 +563,7 @@ def test_an_interrupted_submission_leaves_no_pilots_in_the_queue(job, monkeypatc
 
     monkeypatch.setattr(slurm, "slurm", fake)
     with pytest.raises(Interrupted):
-        submit(folder, folder.read_job(), study)
+        submitted(folder, study)
     assert asked[-1] == ("scancel", "--", *(("2",) if at == "second array" else ("2", "3")))
 
 
@@ -573,13 +579,13 @@ def test_a_submission_that_is_interrupted_before_it_is_recorded_is_cancelled(
 
     monkeypatch.setattr(Submission, "write", refused)
     with pytest.raises(Interrupted):
-        submit(folder, folder.read_job(), study)
+        submitted(folder, study)
     assert (submissions, cancelled) == ([1], ["1", "100"])
 
 
 def test_the_closing_job_submits_again_as_long_as_work_is_done(job, submissions):
     folder, study = job(workers=2, resubmissions=2)
-    submit(folder, folder.read_job(), study)
+    submitted(folder, study)
     ids = [run.id for run in study.runs()]
     for step in (3, 6):
         progress(folder.results, ids[0], step)
@@ -596,7 +602,7 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
 ):
     """As after a failure of its node, which may follow the submission by seconds."""
     folder, study = job(workers=2)
-    submit(folder, folder.read_job(), study)
+    submitted(folder, study)
     progress(folder.results, next(study.runs()).id, 3)
     monkeypatch.setenv("SLURM_JOB_ID", folder.read_submissions()[0].closing)
     for _ in range(2):
@@ -608,7 +614,7 @@ def test_a_closing_job_that_slurm_runs_once_more_does_not_close_the_job_of_its_n
 
 def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_again(job, submissions):
     folder, study = job(workers=2)
-    submit(folder, folder.read_job(), study)
+    submitted(folder, study)
     progress(folder.results, next(study.runs()).id, 3)
     (folder.results.study("tiny") / "table.md").mkdir()
     done = inside("work", "--job", folder.path, "--close")
@@ -618,7 +624,7 @@ def test_a_table_that_cannot_be_published_keeps_no_run_from_being_submitted_agai
 
 def test_the_closing_job_ends_without_progress(job, submissions):
     folder, study = job()
-    submit(folder, folder.read_job(), study)
+    submitted(folder, study)
     inside("work", "--job", folder.path, "--close")
     assert folder.read_end().reason.startswith("no step was made since the last submission")
 
@@ -628,7 +634,7 @@ def test_the_closing_job_ends_without_progress(job, submissions):
 )
 def test_the_closing_job_respects_who_ended_the_pilots(job, submissions, end, reason):
     folder, study = job()
-    submit(folder, folder.read_job(), study)
+    submitted(folder, study)
     progress(folder.results, next(study.runs()).id, 5)
     if end == "stop":
         folder.request_stop("a test")

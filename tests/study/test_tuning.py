@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ablate.analysis.missing import on_some_host
 from ablate.analysis.settle import settle
-from ablate.analysis.stages import Finished, execute_stages, next_stage
+from ablate.analysis.stages import execute_stages, next_stage
 from ablate.analysis.table import table_of
 from ablate.config import resolve_row, run_id
 from ablate.errors import StoreError
@@ -339,14 +339,17 @@ def test_without_a_choice_no_run_that_waits_is_executed_and_the_stages_end(study
     ]
     tuning, rows = parts
     assert (len(tuning.runs), tuning.at_once, len(rows.runs)) == (12, 12, 4)
-    assert (tuning.later, rows.later) == (rows.runs, ())  # the disk must have room for both
+    assert (tuning.later_runs, rows.later_runs) == (
+        rows.runs,
+        (),
+    )  # the disk must have room for both
     for id in tuning.runs:
         results.run(id).path.mkdir(parents=True, exist_ok=True)
         a_failure(hosts=("here", "there")).write(results.run(id).failure)
     stage = next_stage(study, results, on_some_host)
     assert (stage.part is stage.study, stage.runs, stage.at_once) == (True, rows.runs, 4)
-    end = next_stage(study, results, on_some_host, left=rows.runs)
-    assert isinstance(end, Finished)
+    end = next_stage(study, results, on_some_host, left_to_others=rows.runs)
+    assert not end.runs
     assert "4 runs cannot begin" in end.obstacle
 
 
