@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,9 +33,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from ablate.analysis.missing import Retries
-    from ablate.analysis.stages import Rule, Stage, Step
+    from ablate.analysis.stages import Rule, Stage
     from ablate.cli.live import LiveView
-    from ablate.loggers import Dashboard
+    from ablate.loggers import Start
     from ablate.store import Results
     from ablate.store.jobs import JobFolder, Resources
     from ablate.study import Study
@@ -79,6 +78,7 @@ def command(
     options: StudyOptions,
     device: ResourceOptions,
     per_run: PerRun,
+    context: typer.Context,
     *,
     offline: Offline = False,
     budget: BudgetText = None,
@@ -103,11 +103,14 @@ def command(
 
     go_offline(offline)
     # Options are checked before the study, and the study before downloads and training.
-    loggers = select_loggers(log or ())
+    is_default = detach and _is_of_environment(context, "log")
+    loggers = select_loggers(() if is_default else log or ())
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
     resources = device.resolve(per_run, on_cluster=profile is not None)
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
+    if is_default:
+        echo("note: ABLATE_LOG has no effect with --detach", err=True)
     content, root = options.open(study, may_be_new=True)
     publish.refuse_other_study(content, root)
     print_notes(content)
@@ -115,7 +118,7 @@ def command(
     part = content if limit is None else base_alone(content)
     plan = plan_of(part, root, resources.device, resources.processes or 1)
     pilots = None if profile is None else profile.workers
-    runs = next_stage(part, root, retries).known
+    runs = next_stage(part, root, retries).known_runs
     faults = resource_faults(plan, runs, root, resources.jobs, pilots)
     if faults:
         raise StoreError(*faults)
@@ -153,10 +156,9 @@ def command(
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
-    obstacle = getattr(end, "obstacle", "")  # of a study that has ended
-    if obstacle:
-        console.print(obstacle, soft_wrap=True)
-    if obstacle or states["done"] < states.total():
+    if end.obstacle:
+        console.print(end.obstacle, soft_wrap=True)
+    if end.obstacle or states["done"] < states.total():
         raise typer.Exit(EXIT_RUN_FAILED)
 
 
@@ -166,7 +168,7 @@ class View:
 
     root: Results
     console: Console
-    loggers: Mapping[str, Callable[[Path], Dashboard]]
+    loggers: Mapping[str, Start]
 
     @contextmanager
     def of(self, part: Study) -> Iterator[LiveView]:
@@ -194,7 +196,7 @@ class View:
 
 def _train(
     study: Study, view: View, resources: Resources, retries: Retries, limit: Rule | None
-) -> Step:
+) -> Stage:
     """Execute the stages of a study on this machine, and return where it is then."""
     from ablate.analysis.stages import execute_stages, next_stage
     from ablate.launch import launch, prepare_study
@@ -228,7 +230,7 @@ def _gpus(resources: Resources, study: Study) -> int:
     return gpus
 
 
-def _follow(study: Study, view: View, job: JobFolder | None) -> Step:
+def _follow(study: Study, view: View, job: JobFolder | None) -> Stage:
     """Show the stages of a study on a cluster until its job is closed, and return where it is."""
     from ablate.analysis.stages import next_stage, stages
 
@@ -275,6 +277,12 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
         return f"The job goes on without this command; `ablate stop {study.path}` ends it."
     saved = saved_line(next_stage(study, root).part, root)
     return f"Interrupted: {saved}. The same command resumes."
+
+
+def _is_of_environment(context: typer.Context, parameter: str) -> bool:
+    """Whether an option has its value from an environment variable."""
+    source = context.get_parameter_source(parameter)
+    return source is not None and source.name == "ENVIRONMENT"
 
 
 def _refuse_without_effect(

@@ -2,7 +2,7 @@
 the training.
 """
 
-from ablate.loggers.dashboards import LOGGERS, Dashboard, select_loggers
+from ablate.loggers.dashboards import LOGGERS, Start, select_loggers
 from ablate.loggers.mirror import Mirror
 
-__all__ = ["LOGGERS", "Dashboard", "Mirror", "select_loggers"]
+__all__ = ["LOGGERS", "Mirror", "Start", "select_loggers"]

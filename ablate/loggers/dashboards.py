@@ -15,12 +15,8 @@ from typing import Any, Protocol
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.store.files import remove
 
-# Name for --log -> (module, class, package that must be installed).
-LOGGERS = {
-    "tensorboard": ("ablate.loggers.tensorboard", "TensorBoard", "tensorboard"),
-    "mlflow": ("ablate.loggers.mlflow", "MLflow", "mlflow"),
-    "wandb": ("ablate.loggers.wandb", "WeightsAndBiases", "wandb"),
-}
+# Names for --log: those of the packages that must be installed, and of the modules here.
+LOGGERS = ("tensorboard", "mlflow", "wandb")
 LONGEST_NAME = 150  # characters of a folder's name; file systems allow 255 bytes
 
 Point = tuple[int, Mapping[str, float]]  # a step, and what was measured there by name
@@ -55,40 +51,33 @@ class RunLogger(Protocol):
         """End the record; `scores` are those of a finished run, None for an unfinished one."""
 
 
-class Dashboard(Protocol):
-    """One kind of dashboard, made from the study's folder of results."""
-
-    def start(self, run: LoggedRun) -> RunLogger | None:
-        """Start the record of a run, or go on with it; None if it is already complete."""
+# Starts the record of a run, or goes on with it, from the study's folder of results; None if it is
+# already complete.
+Start = Callable[[Path, LoggedRun], RunLogger | None]
 
 
-def select_loggers(names: Iterable[str]) -> dict[str, Callable[[Path], Dashboard]]:
-    """Return a factory for each named logger, which takes the study's folder of results.
-
-    The logger's package is imported only when its factory is called.
+def select_loggers(names: Iterable[str]) -> dict[str, Start]:
+    """Return the start of each named logger, whose package is imported when it is called.
 
     Raises:
         UsageError: no logger has this name, or its package is not installed.
     """
-    factories: dict[str, Callable[[Path], Dashboard]] = {}
     for name in names:
         if name not in LOGGERS:
             raise UsageError(
                 f'--log: "{name}" is not {listed(LOGGERS)}{did_you_mean(name, LOGGERS)}'
             )
-        module, kind, package = LOGGERS[name]
         # find_spec does not import the package, which may take seconds.
-        if find_spec(package) is None:
+        if find_spec(name) is None:
             raise UsageError(
                 f"--log {name}: not installed; pip install 'ablate-transformer[{name}]'"
             )
-        factories[name] = partial(_make, module, kind)
-    return factories
+    return {name: partial(_start, name) for name in names}
 
 
-def _make(module: str, kind: str, folder: Path) -> Dashboard:
-    dashboard: Dashboard = getattr(import_module(module), kind)(folder)
-    return dashboard
+def _start(name: str, folder: Path, run: LoggedRun) -> RunLogger | None:
+    logger: RunLogger | None = import_module(f"ablate.loggers.{name}").start(folder, run)
+    return logger
 
 
 class RecordFolder:

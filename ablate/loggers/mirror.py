@@ -7,17 +7,14 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.metrics import PPL
-from ablate.errors import StoreError
 from ablate.formatting import ellipsis
-from ablate.loggers.dashboards import Dashboard, LoggedRun, Point, RunLogger
+from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.plan.progress import run_labels
 from ablate.store import Results, if_readable
-from ablate.store.files import read_bytes
-from ablate.store.records import Result, parse_metrics
+from ablate.store.records import MetricsTail, Result
 from ablate.study import Study
 
 EVERY_SECONDS = 2.0
@@ -28,14 +25,13 @@ END_SECONDS = 15.0  # for the remaining points, after the last run
 class _Copy:
     """A run on its way to one dashboard.
 
-    An interrupted run cuts its log back to its last checkpoint and writes the same lines again:
-    the number of lines sent says where to go on.
+    Of a log that was cut back and written again, the number of lines sent says where to go on.
     """
 
     run: LoggedRun
+    tail: MetricsTail
     logger: RunLogger | None = None
     lines: int = 0
-    size: int = 0  # of the log in bytes, when it was last read
     finished: bool = False
 
 
@@ -46,7 +42,7 @@ class Mirror:
         self,
         study: Study,
         results: Results,
-        loggers: Mapping[str, Callable[[Path], Dashboard]],
+        loggers: Mapping[str, Start],
         log: Callable[[str], None],
     ) -> None:
         """Prepare the threads; they start with the `with` block, and call `log` with lines."""
@@ -54,10 +50,10 @@ class Mirror:
         self.decodings = {run.id: run.decodings for run in study.runs()}
         self.ending = threading.Event()
         self.threads: dict[str, threading.Thread] = {}
-        for name, factory in loggers.items():
+        for name, start in loggers.items():
             # A daemon: a dashboard that does not answer must not keep the command from ending.
             self.threads[name] = threading.Thread(
-                target=self._follow, args=(name, factory), name=f"log-{name}", daemon=True
+                target=self._follow, args=(name, start), name=f"log-{name}", daemon=True
             )
 
     def __enter__(self) -> Mirror:
@@ -74,17 +70,18 @@ class Mirror:
                     f"--log {name}: no answer; the next `ablate run --log {name}` sends the rest"
                 )
 
-    def _follow(self, name: str, factory: Callable[[Path], Dashboard]) -> None:
+    def _follow(self, name: str, start: Start) -> None:
         try:
-            dashboard = factory(self.results.study(self.study.name))
-            copies = [_Copy(run) for run in self._runs()]
+            copies = []
+            for run in self._runs():
+                copies.append(_Copy(run, MetricsTail(self.results.run(run.id).metrics)))
             last = False
             while not last:
                 # After the end one more round, for the points since the last one.
                 last = self.ending.wait(EVERY_SECONDS)
                 for copy in copies:
                     if not copy.finished:
-                        self._send(dashboard, copy)
+                        self._send(start, copy)
             for copy in copies:
                 if copy.logger is not None and not copy.finished:
                     copy.logger.finish(None)
@@ -110,13 +107,13 @@ class Mirror:
                 runs.setdefault(run.id, logged)  # a run of several rows is named by the first
         return list(runs.values())
 
-    def _send(self, dashboard: Dashboard, copy: _Copy) -> None:
+    def _send(self, start: Start, copy: _Copy) -> None:
         """Send the new lines of a run, and end its record when the run is finished."""
-        folder = self.results.run(copy.run.id)
-        result = if_readable(folder.read_result)  # before the log, which is then complete
-        points = _new_points(folder.metrics, copy)
+        # Before the log, which is then complete.
+        result = if_readable(self.results.run(copy.run.id).read_result)
+        points = _new_points(copy)
         if copy.logger is None and (points or result):
-            copy.logger = dashboard.start(copy.run)
+            copy.logger = start(self.results.study(self.study.name), copy.run)
             copy.finished = copy.logger is None
         if copy.logger is None:
             return
@@ -149,18 +146,11 @@ def _suffix(number: int, config: RowConfig) -> str:
     return text
 
 
-def _new_points(file: Path, copy: _Copy) -> list[Point]:
+def _new_points(copy: _Copy) -> list[Point]:
     """The points of the lines after those that were sent."""
-    try:
-        if file.stat().st_size == copy.size:
-            return []
-        content = read_bytes(file) or b""
-    except (OSError, StoreError):
-        return []
+    before, lines = copy.tail.new_lines()
     points: list[Point] = []
-    # Whole lines only: a worker may be writing the last one.
-    for line in parse_metrics(content[: content.rfind(b"\n") + 1])[copy.lines :]:
+    for line in lines[max(0, copy.lines - before) :]:
         points.append((line.step, line.model_dump(exclude={"step", "tokens"}, exclude_none=True)))
     copy.lines += len(points)
-    copy.size = len(content) or copy.size
     return points

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 
 from mlflow.entities import Metric, Param
@@ -16,33 +17,30 @@ from ablate.loggers.dashboards import LoggedRun, Point
 _BATCH = 500  # values per request; a server accepts no more than 1000
 _TAG, _DECODINGS = "ablate.run", "ablate.decodings"
 
+_client = cache(MlflowClient)
 
-class MLflow:
-    """Logs runs to an experiment with the study's name."""
 
-    def __init__(self, folder: Path) -> None:
-        uri = os.environ.get("MLFLOW_TRACKING_URI")
-        if not uri:
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
-            uri = (folder / "mlflow").absolute().as_uri()
-        self.client = MlflowClient(tracking_uri=uri)
-
-    def start(self, run: LoggedRun) -> _TrackedRun | None:
-        """Find the run on the server, or create it."""
-        experiment = self.client.get_experiment_by_name(run.study)
-        id = experiment.experiment_id if experiment else self.client.create_experiment(run.study)
-        decodings = ",".join(run.decodings)
-        tags = {_TAG: run.id, "ablate.row": run.row, "ablate.seed": str(run.seed)}
-        for tracked in self.client.search_runs([id], f"tags.`{_TAG}` = '{run.id}'"):
-            if tracked.info.status == "FINISHED" and tracked.data.tags.get(_DECODINGS) == decodings:
-                return None
-            break
-        else:
-            tracked = self.client.create_run(id, run_name=run.name, tags=tags)
-            settings = [Param(name, str(value)) for name, value in run.settings.items()]
-            self.client.log_batch(tracked.info.run_id, params=settings)
-        self.client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
-        return _TrackedRun(self.client, tracked.info.run_id)
+def start(folder: Path, run: LoggedRun) -> _TrackedRun | None:
+    """Find the run on the server, in the experiment with the study's name, or create it."""
+    uri = os.environ.get("MLFLOW_TRACKING_URI")
+    if not uri:
+        os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")
+        uri = (folder / "mlflow").absolute().as_uri()
+    client = _client(uri)
+    experiment = client.get_experiment_by_name(run.study)
+    id = experiment.experiment_id if experiment else client.create_experiment(run.study)
+    decodings = ",".join(run.decodings)
+    tags = {_TAG: run.id, "ablate.row": run.row, "ablate.seed": str(run.seed)}
+    for tracked in client.search_runs([id], f"tags.`{_TAG}` = '{run.id}'"):
+        if tracked.info.status == "FINISHED" and tracked.data.tags.get(_DECODINGS) == decodings:
+            return None
+        break
+    else:
+        tracked = client.create_run(id, run_name=run.name, tags=tags)
+        settings = [Param(name, str(value)) for name, value in run.settings.items()]
+        client.log_batch(tracked.info.run_id, params=settings)
+    client.set_tag(tracked.info.run_id, _DECODINGS, decodings)
+    return _TrackedRun(client, tracked.info.run_id)
 
 
 class _TrackedRun:

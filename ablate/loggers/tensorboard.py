@@ -14,16 +14,10 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
 
 
-class TensorBoard:
-    """Writes event files, for `tensorboard --logdir results/<study>/tensorboard`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "tensorboard"
-
-    def start(self, run: LoggedRun) -> _EventFile | None:
-        """Start a new event file."""
-        record = RecordFolder(self.folder, run)
-        return None if record.mark.exists() else _EventFile(record)
+def start(folder: Path, run: LoggedRun) -> _EventFile | None:
+    """Start a new event file, for `tensorboard --logdir results/<study>/tensorboard`."""
+    record = RecordFolder(folder / "tensorboard", run)
+    return None if record.mark.exists() else _EventFile(record)
 
 
 class _EventFile:

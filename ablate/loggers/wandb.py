@@ -13,17 +13,11 @@ import wandb
 from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
 
 
-class WeightsAndBiases:
-    """Writes offline runs. Nothing is sent before `wandb sync`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "wandb"
-        logging.raiseExceptions = False  # W&B's own log on a full disk: a traceback for each line
-
-    def start(self, run: LoggedRun) -> _OfflineRun | None:
-        """Start an offline run with the same id, so that it replaces a run synced earlier."""
-        record = RecordFolder(self.folder, run)
-        return None if record.mark.exists() else _OfflineRun(record, run)
+def start(folder: Path, run: LoggedRun) -> _OfflineRun | None:
+    """Start an offline run with the same id, so that it replaces a run synced earlier."""
+    logging.raiseExceptions = False  # W&B's own log on a full disk: a traceback for each line
+    record = RecordFolder(folder / "wandb", run)
+    return None if record.mark.exists() else _OfflineRun(record, run)
 
 
 class _OfflineRun:

@@ -125,11 +125,7 @@ def _origins(table: Table, published: TableProvenance) -> Iterator[tuple[str, st
 def _made_with(made: Provenance) -> Iterator[tuple[str, str]]:
     code, machine = made.ablate, made.machine
     if code:
-        version = f"ablate {code.version}"
-        if code.revision:
-            changed = ", changed since" if code.dirty else ""
-            version += f" ({code.revision[:12]}{changed})"
-        yield "code", f"{version}, Python {made.python}"
+        yield "code", f"{code.text}, Python {made.python}"
         yield "packages", ", ".join(f"{name} {version}" for name, version in made.packages.items())
     where = f"{made.device}, {plural(made.threads, 'thread')}"
     yield "machine", f"{where}; {machine.processor}, {plural(machine.cores, 'core')}"

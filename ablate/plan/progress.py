@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.results import run_state
@@ -16,9 +17,8 @@ from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, first_few, plural
 from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, seconds_left
 from ablate.store import Results, RunFolder, State, checkpoints, if_readable, state_of
-from ablate.store.files import open_file
 from ablate.store.jobs import starting_pilots
-from ablate.store.records import Progress, Result, Score, evaluation_at, parse_metrics
+from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
 from ablate.study import Row, Study
 
@@ -105,26 +105,17 @@ class StudyProgress:
         return Counter(self.states.values())
 
 
-@dataclass
 class _Evaluations:
     """Dev perplexities of a run by step; each update reads only the new lines."""
 
-    by_step: dict[int, float] = field(default_factory=dict)
-    read: int = 0  # bytes
+    def __init__(self, log: Path) -> None:
+        self.tail, self.by_step = MetricsTail(log), dict[int, float]()
 
-    def update(self, folder: RunFolder) -> dict[int, float]:
-        try:
-            with open_file(folder.metrics) as file:
-                if file.seek(0, 2) < self.read:  # cut back to a checkpoint
-                    self.by_step, self.read = {}, 0
-                file.seek(self.read)
-                content = file.read()
-        except OSError:
-            return self.by_step
-        # A worker may be writing the last line; it is read by the next update.
-        whole = content[: content.rfind(b"\n") + 1]
-        self.read += len(whole)
-        for line in parse_metrics(whole):
+    def update(self) -> dict[int, float]:
+        before, lines = self.tail.new_lines()
+        if not before:  # cut back to a checkpoint
+            self.by_step = {}
+        for line in lines:
             if (line.dev_perplexity or 0.0) > 0 and line.dev_perplexity is not None:
                 self.by_step[line.step] = line.dev_perplexity
         return self.by_step
@@ -188,9 +179,7 @@ class ProgressReader:
         return RowProgress(row, states, *scores_of_row, reports, diverged)
 
     def _scores(self, id: str, row: Row, result: Result) -> Mapping[str, Score]:
-        """The scores of a finished run; of a trial, the dev perplexity at its last
-        evaluation.
-        """
+        """The scores of a finished run; of a trial, the last evaluation's dev perplexity."""
         if row.is_decoded:
             return result.decodings[row.decoding].scores
         perplexity = evaluation_at(self.results.run(id).metrics, result.chosen_step)
@@ -235,7 +224,9 @@ class ProgressReader:
         return None
 
     def _evaluated(self, id: str) -> dict[int, float]:
-        return self.evaluations.setdefault(id, _Evaluations()).update(self.results.run(id))
+        if id not in self.evaluations:
+            self.evaluations[id] = _Evaluations(self.results.run(id).metrics)
+        return self.evaluations[id].update()
 
     def _estimate(
         self, states: dict[str, State], reports: dict[str, Progress]

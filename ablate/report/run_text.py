@@ -105,15 +105,10 @@ def _execution(execution: Execution) -> list[str]:
 
 def _provenance(provenance: Provenance) -> list[str]:
     code, machine = provenance.ablate, provenance.machine
-    version = code.version if code else "?"
-    if code and code.revision:
-        version += f", revision {code.revision}"
-    if code and code.dirty:
-        version += ", with uncommitted changes"
     versions = provenance.packages.items()
     packages = ", ".join(f"{name} {version}" for name, version in versions if version)
     return [
-        f"ablate {version}",
+        code.text if code else "ablate ?",
         f"Python {provenance.python or '?'}, {packages}",
         f"{machine.processor}, {plural(machine.cores, 'core')}, {machine.system}",
         f"device {provenance.device}, {plural(provenance.threads, 'thread')}",

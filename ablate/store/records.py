@@ -28,7 +28,7 @@ from ablate.config import RowConfig
 from ablate.config.decoding import LengthPenalty
 from ablate.config.identity import DEFAULT_TASK, NOT_IDENTITY
 from ablate.errors import Damaged, StoreError
-from ablate.store.files import read_bytes, read_json, write_json
+from ablate.store.files import open_file, read_bytes, read_json, write_json
 
 MAX_FAILED_HOSTS = 2  # on which a run may fail before the run itself is at fault
 
@@ -173,6 +173,16 @@ class CodeVersion(Record):
     version: str
     revision: str | None = None
     dirty: bool | None = None
+
+    @property
+    def text(self) -> str:
+        """`ablate 0.2.0, revision 1a2b3c, with uncommitted changes`."""
+        text = f"ablate {self.version}"
+        if self.revision:
+            text += f", revision {self.revision}"
+        if self.dirty:
+            text += ", with uncommitted changes"
+        return text
 
 
 class Provenance(Record):
@@ -617,6 +627,32 @@ def read_metrics(path: Path) -> list[MetricsLine]:
         StoreError: the log cannot be read.
     """
     return parse_metrics(read_bytes(path) or b"")
+
+
+class MetricsTail:
+    """Follows a metrics log that another process writes: each reading takes only its new lines.
+
+    An interrupted run cuts its log back to its last checkpoint, and writes the same lines again.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.lines = self.size = 0  # that were read
+
+    def new_lines(self) -> tuple[int, list[MetricsLine]]:
+        """Number of lines before the new ones, and these; 0 and all lines of a log cut back."""
+        content = b""
+        with suppress(OSError), open_file(self.path) as file:
+            if file.seek(0, 2) < self.size:
+                self.lines = self.size = 0
+            file.seek(self.size)
+            content = file.read()
+        # A worker may be writing the last line.
+        whole = content[: content.rfind(b"\n") + 1]
+        before, lines = self.lines, parse_metrics(whole)
+        self.lines += len(lines)
+        self.size += len(whole)
+        return before, lines
 
 
 def parse_metrics(content: bytes) -> list[MetricsLine]:

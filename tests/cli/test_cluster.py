@@ -266,6 +266,19 @@ def test_a_job_without_a_scheduler_is_carried_out_by_pilots_that_somebody_starts
     assert (here / "results" / "small" / "table.md").exists()
 
 
+def test_with_detach_a_logger_of_the_environment_is_ignored_and_a_given_one_refused(
+    here, monkeypatch
+):
+    words = ("run", "small.yaml", "--on", "manual", "--device", "cpu", "--detach")
+    monkeypatch.setenv("ABLATE_LOG", "tensorboard")
+    done = inside(*words)
+    assert done.code == 0
+    assert "note: ABLATE_LOG has no effect with --detach\n" in done.err
+    refused = inside(*words, "--log", "tensorboard")
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err == "--log needs this command to go on; leave out --detach\n"
+
+
 def test_nothing_of_a_damaged_file_is_passed_to_slurm(here, monkeypatch):
     job = new_job(Results(here / "results"), "small")
     a_job(job)

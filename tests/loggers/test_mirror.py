@@ -16,10 +16,7 @@ class Kept:
     def __init__(self):
         self.points, self.scores, self.opened = {}, {}, []
 
-    def __call__(self, folder):
-        return self
-
-    def start(self, run):
+    def __call__(self, folder, run):
         self.opened.append(run)
         self.points[run.name] = []
         return _Kept(self, run.name)
@@ -110,15 +107,14 @@ def test_a_run_that_has_diverged_is_closed_without_scores(logged, kept):
     assert kept.scores == {"base": {}}
 
 
-@pytest.mark.parametrize("where", ["__call__", "start", "log", "finish"])
+@pytest.mark.parametrize("where", ["start", "log", "finish"])
 def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
     def fail(*_):
         raise ConnectionError("no such server\nand a long story")
 
     logged.write("base", 20)
     broken = {
-        "__call__": lambda: type("Broken", (Kept,), {"__call__": fail})(),
-        "start": lambda: type("Broken", (Kept,), {"start": fail})(),
+        "start": lambda: type("Broken", (Kept,), {"__call__": fail})(),
         "log": lambda: _opening(type("Sink", (_Kept,), {"log": fail})),
         "finish": lambda: _opening(type("Sink", (_Kept,), {"finish": fail})),
     }[where]()
@@ -133,16 +129,14 @@ def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
 
 def _opening(sink):
     logger = Kept()
-    logger.start = lambda run: sink(logger, logger.points.setdefault(run.name, []) or run.name)
-    return logger
+    return lambda folder, run: sink(logger, logger.points.setdefault(run.name, []) or run.name)
 
 
-def test_a_logger_that_hangs_is_not_waited_for(logged, kept, monkeypatch):
+def test_a_logger_that_hangs_is_not_waited_for(logged, monkeypatch):
     monkeypatch.setattr(mirror, "END_SECONDS", 0.05)
     released = threading.Event()
-    kept.start = lambda run: released.wait(30)
     logged.write("base", 20)
-    found = logged.mirror(loggers={"slow": kept})
+    found = logged.mirror(loggers={"slow": lambda folder, run: released.wait(30)})
     with found:
         pass
     released.set()
