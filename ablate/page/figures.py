@@ -61,6 +61,7 @@ def _of_scale(metric: Metric) -> str:
     return f"ln {metric.full_title}" if metric.is_log else metric.full_title
 
 
+@style()
 def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") -> Figure:
     """Draw one line per row: the mean difference from base, and its 95 % interval over seeds.
 
@@ -69,14 +70,13 @@ def draw_intervals(rows: Sequence[Interval], metric: Metric, label: str = "") ->
     `label`: of the axis, for other differences.
     """
     label = label or f"difference from base in {_of_scale(metric)}"
-    with style():
-        return _forest(rows, label, metric.difference_text)
+    return _forest(rows, label, metric.difference_text)
 
 
+@style()
 def draw_ratios(rows: Sequence[Interval], cost: str) -> Figure:
     """Draw one line per row: its effective speed-up in a cost, with its interval; 1 is base."""
-    with style():
-        return _forest(rows, f"effective speed-up in {cost}", "{:.2f}".format, reference=1.0)
+    return _forest(rows, f"effective speed-up in {cost}", "{:.2f}".format, reference=1.0)
 
 
 def _forest(
@@ -160,6 +160,7 @@ def _note(
     note.set(ha=side, va="center_baseline", gid=_id(row.row), bbox=under, in_layout=False)
 
 
+@style()
 def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
     """Draw panels of learning curves: every run as a thin line, and the mean of each row as a thick
     one.
@@ -179,30 +180,29 @@ def draw_curves(groups: Sequence[Panel], *, of: Sequence[Panel] = ()) -> Figure:
     if len(groups) > 1:
         height += down * TITLE_HEIGHT
     costs, _ = _evaluated(compared)
-    with style():
-        figure, all_axes = new_figure(width * across, height, down, across)
-        for axes in all_axes[len(groups) :]:
-            axes.remove()
-        for panel, axes in zip(groups, all_axes, strict=False):
-            shared, title = near, panel.title
-            if panel not in near:
-                shared, title = [panel], f"{panel.title} (own scale)"
-            if len(groups) > 1:
-                text = _folded(title, KEY_LETTERS)
-                axes.set_title(text, size=SMALL, weight="bold", loc="left")
-            # Over all panels: curves of different panels are compared by eye.
-            _, perplexities = _evaluated(shared)
-            set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
-            set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
-            axes.grid(axis="y")
-            side = PPL.side
-            if any(curve.training for curve in panel.curves):
-                side += "; dotted: training"
-            axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({side})")
-            for curve, name in zip(panel.curves, panel.names, strict=True):
-                _curve(axes, curve, panel.color(curve.row), name)
-            _legend_below(figure, axes, panel.curves)
-        return figure
+    figure, all_axes = new_figure(width * across, height, down, across)
+    for axes in all_axes[len(groups) :]:
+        axes.remove()
+    for panel, axes in zip(groups, all_axes, strict=False):
+        shared, title = near, panel.title
+        if panel not in near:
+            shared, title = [panel], f"{panel.title} (own scale)"
+        if len(groups) > 1:
+            text = _folded(title, KEY_LETTERS)
+            axes.set_title(text, size=SMALL, weight="bold", loc="left")
+        # Over all panels: curves of different panels are compared by eye.
+        _, perplexities = _evaluated(shared)
+        set_range(axes.yaxis, perplexities, log=is_spread(perplexities))
+        set_range(axes.xaxis, [0, *costs], log=False, amounts=True)
+        axes.grid(axis="y")
+        side = PPL.side
+        if any(curve.training for curve in panel.curves):
+            side += "; dotted: training"
+        axes.set(xlabel=AXES[panel.curves[0].axis], ylabel=f"{PPL.title} ({side})")
+        for curve, name in zip(panel.curves, panel.names, strict=True):
+            _curve(axes, curve, panel.color(curve.row), name)
+        _legend_below(figure, axes, panel.curves)
+    return figure
 
 
 def _evaluated(panels: Iterable[Panel]) -> tuple[list[float], list[float]]:
@@ -269,6 +269,7 @@ def draw_sizes(ladder: Ladder) -> Figure:
     return draw_lines(lines, "parameters of base", label, from_base=True)
 
 
+@style()
 def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False) -> Figure:
     """Draw rows along an axis: thin lines are seeds, thick ones means. Rows are in parts of nearly
     equal size, with one for each color at most.
@@ -286,20 +287,19 @@ def draw_lines(lines: Sequence[Line], x: str, y: str, *, from_base: bool = False
         for place, scores in line.points:
             places.append(place)
             values += scores.by_seed.values()
-    with style():
-        height = len(parts) * (PANEL_HEIGHT + BELOW) + LEADING * _count_lines(names)
-        figure, all_axes = new_figure(COLUMN, height, len(parts))
-        for axes, part in zip(all_axes, parts, strict=True):
-            set_range(axes.yaxis, values, log=False)
-            set_range(axes.xaxis, places, log=from_base, amounts=True)
-            if from_base:
-                axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
-            axes.grid(axis="y")
-            axes.set(xlabel=x, ylabel=y)
-            for line, color in zip(part, SERIES, strict=False):
-                _line(axes, line, PALETTE[color])
-            _legend_below(figure, axes, part)
-        return figure
+    height = len(parts) * (PANEL_HEIGHT + BELOW) + LEADING * _count_lines(names)
+    figure, all_axes = new_figure(COLUMN, height, len(parts))
+    for axes, part in zip(all_axes, parts, strict=True):
+        set_range(axes.yaxis, values, log=False)
+        set_range(axes.xaxis, places, log=from_base, amounts=True)
+        if from_base:
+            axes.axhline(0, color=PALETTE["soft"], linewidth=0.8, zorder=1)
+        axes.grid(axis="y")
+        axes.set(xlabel=x, ylabel=y)
+        for line, color in zip(part, SERIES, strict=False):
+            _line(axes, line, PALETTE[color])
+        _legend_below(figure, axes, part)
+    return figure
 
 
 def _line(axes: Axes, line: Line, color: str) -> None:
@@ -312,6 +312,7 @@ def _line(axes: Axes, line: Line, color: str) -> None:
     axes.plot(places, means, "-o", linewidth=1.4, markersize=3, label=label, **marks)
 
 
+@style()
 def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
     """Draw a half-normal plot: sizes of effects over the quantiles that pure noise would have.
 
@@ -328,17 +329,16 @@ def draw_half_normal(effects: Sequence[Interval], metric: Metric) -> Figure:
         significant = effect.word in MARKERS
         rows.append(Point(effect.row, effect.name, significant, quantile, size, 0.0))
     label = f"size of the effect on {'ln ' if metric.is_log else ''}{metric.title}"
-    with style():
-        return _numbered_points(rows, "half-normal quantile", label, log=False)
+    return _numbered_points(rows, "half-normal quantile", label, log=False)
 
 
+@style()
 def draw_points(rows: Sequence[Point], metric: Metric, cost: str) -> Figure:
     """Draw one point per row: its cost to the right, its score upwards, with the standard deviation
     over seeds. Points are numbered, and the names are below.
     """
     log = is_spread([row.cost for row in rows])
-    with style():
-        return _numbered_points(rows, cost, metric.full_title, log=log)
+    return _numbered_points(rows, cost, metric.full_title, log=log)
 
 
 def _numbered_points(rows: Sequence[Point], x: str, y: str, *, log: bool) -> Figure:

@@ -66,8 +66,8 @@ def figure_files(
     The same results give the same bytes.
     """
     drawings = list(differences(table))
-    for _, along in learning_curves(curves):
-        drawings += along
+    for _, drawings_of_axis in learning_curves(curves):
+        drawings += drawings_of_axis
     drawings += costs(table)
     for section in design_sections(table, curves):
         drawings += section.drawings
