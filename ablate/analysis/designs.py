@@ -185,7 +185,6 @@ def _factorial_notes(
             "effects."
         )
     yield from table.position.note()
-    yield from bound_notes(table)
     yield from _diverged(cells)
 
 
@@ -264,7 +263,6 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         "Differences from base: interval and p of the verdict. Without the part: paired t over "
         "seeds, Holm-corrected over these lines; none without a spread.",
         *table.position.note(),
-        *bound_notes(table),
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(rows_of_pairs),
     ]

@@ -18,7 +18,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.formatting import duration, millions, printable, scaled, setting_text, signed
 from ablate.report.terminal import plain_table, print_wide, text_console
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import Verdict, p_text
+from ablate.stats.verdict import Verdict, p_equation
 from ablate.store import Results
 from ablate.tasks import Sample
 
@@ -236,11 +236,13 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     yield Text(f"{metric.title}: ").append(text, STYLES.get(verdict.word, ""))
     if verdict.interval and verdict.p is not None:
         interval = metric.interval_text(*verdict.interval)
-        yield Text(f"  95 % over {verdict.n} seeds {interval}, {p_text(verdict.p)}", style="dim")
+        yield Text(
+            f"  95 % over {verdict.n} seeds {interval}, {p_equation(verdict.p)}", style="dim"
+        )
     if verdict.bootstrap:
         interval = metric.interval_text(verdict.bootstrap.low, verdict.bootstrap.high)
         yield Text(
-            f"  95 % over test {metric.item}s {interval}, {p_text(verdict.bootstrap.p)}",
+            f"  95 % over test {metric.item}s {interval}, {p_equation(verdict.bootstrap.p)}",
             style="dim",
         )
 

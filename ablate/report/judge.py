@@ -14,7 +14,7 @@ from ablate.config.metrics import Metric
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural, signed
 from ablate.plan.power import power_of_runs
-from ablate.stats.stream import Stream
+from ablate.stats.stream import PROPOSALS, Stream
 
 
 def judged(
@@ -103,4 +103,26 @@ def stream_lines(stream: Stream, metric: Metric) -> list[str]:
     if stream.ignored:
         count = plural(stream.ignored, "run")
         sentences.append(f"Ignored: {count} of proposals that are decided or untested.")
-    return sentences + stream.next_steps
+    return sentences + next_steps(stream)
+
+
+def next_steps(stream: Stream) -> list[str]:
+    """What to run next, a sentence each."""
+    steps = []
+    for proposal in stream.proposals.values():
+        if proposal.state == "open":
+            missing = stream.runs_missing(proposal)
+            what = f"{missing} times {stream.chain[-1]}" if missing else proposal.name
+            steps.append(f"{proposal.name} is open: run {what} again.")
+    if any(proposal.state == "untested" for proposal in stream.proposals.values()):
+        steps.append(
+            f"The level is spent over {PROPOSALS} proposals: for more, begin a new log with "
+            f"{stream.chain[-1]} as base."
+        )
+    short = [f"{count} times {row}" for row, count in stream.runs_last.items()]
+    if short:
+        steps.append(
+            f"For what the chain has gained, run in the end, after every proposal: "
+            f"{' and '.join(short)}."
+        )
+    return steps

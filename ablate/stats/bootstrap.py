@@ -23,17 +23,14 @@ RESAMPLING_SEED = 12345  # sacreBLEU's default: the same test sets for every run
 class BootstrapTest:
     """Result of a paired bootstrap.
 
-    n: number of seeds in the mean difference.
-    difference: on the test set itself.
     std: standard deviation of the resampled differences: the noise of the test sentences in the
         mean difference.
-    low, high: 95 % interval, symmetric about the difference; it contains zero exactly if p >= 0.05.
+    low, high: 95 % interval, symmetric about the difference on the test set itself; it contains
+        zero exactly if p >= 0.05.
     p: two-sided p value of no difference. With d the difference on a resample, it is (1 + number of
         resamples with |d - mean(d)| >= |difference|) / (1 + resamples).
     """
 
-    n: int
-    difference: float
     std: float
     low: float
     high: float
@@ -67,4 +64,4 @@ def paired_bootstrap(
     allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1
     margin = deviations[-1 - max(0, allowed)]
     std = statistics.pstdev(differences, mean)
-    return BootstrapTest(n, difference, std, difference - margin, difference + margin, p)
+    return BootstrapTest(std, difference - margin, difference + margin, p)

@@ -139,18 +139,15 @@ class SeedTest:
     variance.
 
     std: sample standard deviation of the differences over seeds.
-    error: standard error of the mean, from the variance that the rows share or the row's own.
-    p: two-sided p value, before Holm's correction.
+    p: two-sided p value by the variance that the rows share or the row's own, before Holm's
+        correction.
     p_own: two-sided p value from the row's own seeds alone.
     level, own_level: the levels that p and p_own must reach.
     low, high: interval of the mean at these levels, at least 95 %: it excludes zero if both are
         reached. The intervals of all rows do not hold simultaneously.
     """
 
-    n: int
-    mean: float
     std: float
-    error: float
     p: float
     p_own: float
     level: float
@@ -262,10 +259,7 @@ class Comparison:
         assert self.mean is not None
         half = self.half_width(level, self.n)
         return SeedTest(
-            n=self.n,
-            mean=self.mean,
             std=statistics.stdev(self.row.differences.values()),
-            error=self.noise.shared.error(self.n),
             p=self.noise.shared.p(self.mean, self.n),
             p_own=self.p_own(self.mean),
             level=level,

@@ -84,8 +84,8 @@ class SeedNoise:
         """Variance of the difference of row `index` from base with one of n seeds, as independent
         parts.
 
-        Each of the two counts with its own variance or the pooled one, whichever is larger; one
-        that is apart with its own. Base's further seeds take their weight from base's variance.
+        The row and base each count with the larger of their own and the pooled variance. A row set
+        apart counts with its own. Base's further seeds take their weight from base's variance.
         """
         alone, shared = [], []
         for place, share in ((index, 1.0), (0, 1.0 - self.weight(n))):

@@ -16,16 +16,13 @@ POWER = 0.8  # probability with which a difference should be found
 
 @dataclass(frozen=True)
 class PairedTTest:
-    """Result of a paired t test on n differences.
+    """Result of a paired t test on n differences with sample standard deviation s.
 
-    std: sample standard deviation of the differences (n - 1 in the denominator).
-    low, high: 95 % interval of the mean, mean -+ t(0.05, n - 1) std / sqrt(n).
+    low, high: 95 % interval of the mean, mean -+ t(0.05, n - 1) s / sqrt(n).
     p: two-sided p value of a mean of zero.
     """
 
-    n: int
     mean: float
-    std: float
     low: float
     high: float
     p: float
@@ -49,7 +46,7 @@ def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedT
     standard_error = std / math.sqrt(n)
     margin = critical_t(level, n - 1) * standard_error
     p = two_sided_p(mean / standard_error, n - 1)
-    return PairedTTest(n, mean, std, mean - margin, mean + margin, p)
+    return PairedTTest(mean, mean - margin, mean + margin, p)
 
 
 def rounding(values: Iterable[float]) -> float:
@@ -103,8 +100,7 @@ def holm_levels(
         p_values: of the tests.
         family: number of tests in all; 1 corrects nothing.
         level: of all tests together.
-        settled: tests that are significant already; the method goes on with the
-            others.
+        settled: tests that are significant already; the method goes on with the others.
     """
     if family == 1:
         return [(min(1.0, p * LEVEL / level), level) for p in p_values]

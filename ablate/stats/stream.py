@@ -170,25 +170,3 @@ class Stream:
             if count < RUNS_OF_CHAIN and len(self.chain) > 1:
                 missing[row] = RUNS_OF_CHAIN - count
         return missing
-
-    @property
-    def next_steps(self) -> list[str]:
-        """What to run next, a sentence each."""
-        steps = []
-        for proposal in self.proposals.values():
-            if proposal.state == "open":
-                missing = self.runs_missing(proposal)
-                what = f"{missing} times {self.chain[-1]}" if missing else proposal.name
-                steps.append(f"{proposal.name} is open: run {what} again.")
-        if any(proposal.state == "untested" for proposal in self.proposals.values()):
-            steps.append(
-                f"The level is spent over {PROPOSALS} proposals: for more, begin a new log with "
-                f"{self.chain[-1]} as base."
-            )
-        short = [f"{count} times {row}" for row, count in self.runs_last.items()]
-        if short:
-            steps.append(
-                f"For what the chain has gained, run in the end, after every proposal: "
-                f"{' and '.join(short)}."
-            )
-        return steps

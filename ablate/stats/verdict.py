@@ -138,7 +138,7 @@ class Verdict:
         if self.diverged:
             phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
         if self.n == 1 and self.bootstrap is not None and self.p_bootstrap is not None:
-            noise = f"the noise of the test {self.metric.item}s ({p_text(self.p_bootstrap)})"
+            noise = f"the noise of the test {self.metric.item}s ({p_equation(self.p_bootstrap)})"
             side = "beyond" if self.p_bootstrap < LEVEL else "within"
             phrases.append(f"{side} {noise}, not the seeds' noise")
         if self.settled_at is not None and not self.look.is_only:
@@ -249,6 +249,6 @@ def seeds_text(n: int) -> str:
     return "two seeds" if n == 2 else plural(n, "seed")
 
 
-def p_text(p: float) -> str:
+def p_equation(p: float) -> str:
     """`p = 0.03`, `p < 0.001`."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"

@@ -66,8 +66,9 @@ def test_the_interval_of_the_test_set_has_the_sign_of_row_minus_base(tmp_path, b
             )
             results.translated(label, seed, lines)
     score_missing(results.study, results.results)
-    test = results.table().rows[1].verdicts["bleu"].bootstrap
-    assert test.low <= test.difference <= test.high
+    verdict = results.table().rows[1].verdicts["bleu"]
+    test = verdict.bootstrap
+    assert test.low <= verdict.mean <= test.high
     assert min(sign * test.low, sign * test.high) > 0
 
 

@@ -202,9 +202,10 @@ def test_the_resamples_of_a_pair_of_runs_give_sacrebleus_p_value(name):
         measure_translations(name, row, references),
         measure_translations(name, base, references),
     )
-    found = paired_bootstrap(first.value - second.value, [(first.resamples, second.resamples)])
+    difference = first.value - second.value
+    found = paired_bootstrap(difference, [(first.resamples, second.resamples)])
     differences = [abs(a - b) for a, b in zip(first.resamples, second.resamples, strict=True)]
-    beyond = sum(d - statistics.fmean(differences) > abs(found.difference) for d in differences)
+    beyond = sum(d - statistics.fmean(differences) > abs(difference) for d in differences)
     assert (beyond + 1) / (RESAMPLES + 1) == pytest.approx(result[1].p_value, abs=1e-12)
     assert found.p >= result[1].p_value
     assert first.value == pytest.approx(result[1].score)

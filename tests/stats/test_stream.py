@@ -6,6 +6,7 @@ import random
 import numpy as np
 import pytest
 
+from ablate.report.judge import next_steps
 from ablate.stats.stream import PROPOSALS, RUNS_OF_CHAIN, SMALLEST, Stream, level, log_evidence
 from benchmarks.streams import gate, greedy
 from tests.cli.inside import inside
@@ -97,7 +98,7 @@ def test_a_proposal_after_those_that_spend_the_level_is_not_tested():
     stream.add("best", 9.0)
     states = [proposal.state for proposal in stream.proposals.values()]
     assert states == [*["dropped"] * PROPOSALS, "untested"]
-    (step,) = stream.next_steps
+    (step,) = next_steps(stream)
     assert step.startswith("The level is spent over 100 proposals")
 
 

@@ -20,7 +20,7 @@ from ablate.stats.judge import _at_look, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
 from ablate.stats.significance import LEVEL, holm_levels
-from ablate.stats.verdict import Verdict, p_text
+from ablate.stats.verdict import Verdict, p_equation
 
 BLEU, TER = (
     next(metric for metric in TRANSLATION_METRICS if metric.name == name)
@@ -685,7 +685,7 @@ def test_a_verdict_with_one_of_two_numbers_goes_on_without_it():
     ("p", "noise"), [(LEVEL / 2, "beyond"), (LEVEL, "within"), (2 * LEVEL, "within")]
 )
 def test_one_seed_is_beyond_the_noise_of_the_sentences_below_the_level(p, noise):
-    bootstrap = BootstrapTest(1, -1.0, 0.5, -2.0, 0.0, p)
+    bootstrap = BootstrapTest(0.5, -2.0, 0.0, p)
     text = Verdict(BLEU, "cannot tell", 1, -1.0, bootstrap=bootstrap, p_bootstrap=p).text
     assert text.endswith(
         f"; {noise} the noise of the test sentences (p = {p:.2g}), not the seeds' noise"
@@ -695,4 +695,4 @@ def test_one_seed_is_beyond_the_noise_of_the_sentences_below_the_level(p, noise)
 @pytest.mark.parametrize(("p", "text"), [(0.0009, "p < 0.001"), (0.001, "p = 0.001"), (0.034, "p = 0.034"),
                                          (0.5678, "p = 0.57"), (1.0, "p = 1")])  # fmt: skip
 def test_p_values_have_two_digits(p, text):
-    assert p_text(p) == text
+    assert p_equation(p) == text

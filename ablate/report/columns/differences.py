@@ -190,9 +190,7 @@ def _explained_differences(table: Table, form: Form) -> Iterator[str]:
 
 
 def _judged_by_intervals(table: Table, metric: Metric) -> str:
-    """Relation of a metric's intervals to the verdicts, with the rows that do not follow
-    it.
-    """
+    """Relation of a metric's intervals to the verdicts, with the rows that do not follow it."""
     exceptions = []
     for row in table.rows:
         verdict = row.verdicts.get(metric.name)
@@ -205,7 +203,7 @@ def _judged_by_intervals(table: Table, metric: Metric) -> str:
     text += " is worse or better"
     if exceptions:
         rows = ", ".join(exceptions)
-        text += f", except for {rows}, decided by diverged seeds or an earlier look"
+        text += f" (exceptions, where diverged seeds or an earlier look decided: {rows})"
     return text
 
 
