@@ -37,13 +37,3 @@ def target_of(task: str, config: ModelConfig, library: str) -> Target | None:
 def exportable_tasks(library: str) -> tuple[str, ...]:
     """Names of the tasks whose runs can be exported to a library."""
     return tuple(name for name in TASKS if kind_of(name) in TARGETS[library])
-
-
-def all_targets() -> list[Target]:
-    """Every model of every library."""
-    targets: dict[str, Target] = {}
-    for kinds in TARGETS.values():
-        for architectures in kinds.values():
-            for group in architectures.values():
-                targets |= {target.name: target for target in group}
-    return list(targets.values())

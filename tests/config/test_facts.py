@@ -14,9 +14,9 @@ from ablate.config.plugins import VariantName
 from ablate.config.resolve import SETTING_FIELDS, SYMBOLS, TASK_FIELDS
 from ablate.config.variants import VARIANTS
 from ablate.export.target import ANY
-from ablate.export.targets import all_targets
 from ablate.paper import TABLE_3
 from ablate.tasks import TASKS
+from tests.export.targets import all_targets
 
 FACTS = facts_of(RowConfig)
 

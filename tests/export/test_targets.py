@@ -13,10 +13,10 @@ from ablate.export import export_run
 from ablate.export.causal import LLAMA as LLAMA_MODEL
 from ablate.export.ctranslate import GENERATOR, TRANSLATOR
 from ablate.export.encoders import MARIAN
-from ablate.export.targets import all_targets
 from ablate.store import Results
 from tests.cli.inside import inside
 from tests.export.small import LLAMA
+from tests.export.targets import all_targets
 
 
 @pytest.mark.parametrize(
