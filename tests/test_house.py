@@ -21,7 +21,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_668
+LINES = 51_603
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

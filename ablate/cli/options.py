@@ -19,7 +19,6 @@ from ablate.streams import echo, new_console
 
 if TYPE_CHECKING:
     import torch
-    from rich.progress import Progress, TaskID
 
     from ablate.analysis.table import Table
     from ablate.study import Row, Selection, Study
@@ -339,22 +338,16 @@ def score_with_progress(study: Study, results: Results) -> list[str]:
     Returns:
         A line for each fault on account of which scores are missing, for the table.
     """
+    from rich.progress import Progress
+
     from ablate.analysis import missing_scores
 
-    bar: list[tuple[Progress, TaskID]] = []
+    console = new_console(err=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        # Most commands have no score to compute.
+        task = bar.add_task("scoring translations", visible=False)
 
-    def report(done: int, total: int) -> None:
-        if not bar:  # created with the first score: most commands have none to compute
-            from rich.progress import Progress
+        def report(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
 
-            console = new_console(err=True)
-            progress = Progress(console=console, transient=True, disable=not console.is_terminal)
-            progress.start()
-            bar.append((progress, progress.add_task("scoring translations", total=total)))
-        bar[0][0].update(bar[0][1], completed=done)
-
-    try:
         return missing_scores.score_missing(study, results, report)
-    finally:
-        for progress, _ in bar:
-            progress.stop()

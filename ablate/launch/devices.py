@@ -130,19 +130,13 @@ def micro_batch(
     if kind == "cpu":
         tokens = min(tokens, CPU_MICRO_BATCH)
     else:
-        config = with_precision(config, slot.has_bf16)
+        precision = resolve_precision(config.precision, "cuda", slot.has_bf16)
+        config = config.model_copy(update={"precision": precision})
     while tokens > SMALLEST_MICRO_BATCH:
         if peak_memory(config, vocab_size, tokens, kind, processes=processes) <= slot.memory:
             break
         tokens = -(-tokens // 2)
     return tokens
-
-
-def with_precision(config: RowConfig, has_bf16: bool) -> RowConfig:
-    """The configuration with the precision that a GPU gives it: fp32 without bf16."""
-    return config.model_copy(
-        update={"precision": resolve_precision(config.precision, "cuda", has_bf16)}
-    )
 
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
