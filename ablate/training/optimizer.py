@@ -193,8 +193,9 @@ class OwnOptimizer(Optimizer):
             "lr": 1e-3,  # until the first step, whose rate is that of the schedule
             "betas": (config.adam_beta1, config.adam_beta2),
             "eps": config.adam_eps,
-            "momentum": config.momentum_used,
         }
+        if config.momentum is not None:
+            fields["momentum"] = config.momentum  # else the class has its own default
         groups: list[dict[str, Any]] = []
         for group in self.groups:
             groups.append({"params": list(group.parameters.values())})

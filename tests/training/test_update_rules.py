@@ -325,6 +325,9 @@ class Mine(torch.optim.Optimizer):
                     state["n"] = state.get("n", 0) + 1
                     p.sub_(p.grad.sign(), alpha=group["lr"] / state["n"] / group["calls"])
 """
+SIGNUM = SIGNED.replace("params, lr)", "params, lr, momentum=0.9)").replace(
+    '"calls": 0', '"calls": 0, "momentum": momentum'
+)
 # Its state has the kind that averages of the weights have.
 AVERAGING = """
 import torch
@@ -383,6 +386,24 @@ def test_a_class_steps_like_torchs_with_the_fields_that_it_takes(
         stepped.step(rate)
         plain.step()
     assert torch.equal(ours.matrix, theirs.matrix)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "set_to", "expected"),
+    [
+        (SIGNUM, None, 0.9),
+        (SIGNUM, 0.5, 0.5),
+        (SIGNUM, 0.0, 0.0),
+        ("torch.optim.SGD", None, 0.0),
+    ],
+)
+def test_a_class_keeps_its_own_momentum_unless_the_row_sets_one(
+    own, tmp_path, optimizer, set_to, expected
+):
+    named = own(optimizer) if optimizer == SIGNUM else optimizer
+    config = resolve_row({"optimizer": named, "momentum": set_to})
+    (group,) = make_optimizer(Matrix(), config, tmp_path).own.param_groups
+    assert group["momentum"] == expected
 
 
 @pytest.mark.parametrize(
