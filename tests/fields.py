@@ -1,6 +1,7 @@
-"""Write the meaning of every field into the tables of docs/study.md: `python -m tests.fields`.
+"""Write the meaning of every field into the tables of docs/study.md, and its allowed values where
+they are a list: `python -m tests.fields`.
 
-The meaning is the description of the field in ablate/config/. Other columns are written by hand and
+Both are from the declaration of the field in ablate/config/. All else is written by hand and
 checked by test_docs.py.
 """
 
@@ -8,20 +9,42 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic.fields import FieldInfo
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
+from ablate.config.plugins import VariantName
 from ablate.config.resolve import TASK_FIELDS, RowDataConfig
 from ablate.tasks import meaning_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"
 SECTIONS = (TranslationData, RowDataConfig, ModelConfig, TrainingConfig, DecodingConfig)
-ROW = re.compile(
-    r"^(\| `(\w+)`[^|]* \|(?:[^|\\]|\\.)*\|(?:[^|\\]|\\.)*\| )((?:[^|\\]|\\.)*) \|$", re.MULTILINE
-)
+CELL = r"((?:[^|\\]|\\.)*)"
+ROW = re.compile(rf"^(\| `(\w+)`[^|]* \|{CELL}\| ){CELL} \| {CELL} \|$", re.MULTILINE)
+
+
+def choices(field: FieldInfo) -> list[Any]:
+    """The allowed values of a field with a fixed set of them, else an empty list."""
+    if field.annotation is bool:
+        return [True, False]
+    if get_origin(field.annotation) is Literal:
+        return list(get_args(field.annotation))
+    return [name for mark in field.metadata if isinstance(mark, VariantName) for name in mark.names]
+
+
+def takes_own_class(field: FieldInfo) -> bool:
+    """Whether a study may name a class of its own."""
+    return any(isinstance(mark, VariantName) for mark in field.metadata)
+
+
+def written(value: object) -> str:
+    """A value as a study writes it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def page(text: str) -> str:
-    """The page with the current description of each field in the last column."""
+    """The page with the current choices and description of each field in the last columns."""
     fields = {
         name: field
         for section in reversed(SECTIONS)
@@ -36,7 +59,10 @@ def page(text: str) -> str:
         if match.group(2) in TASK_FIELDS:
             meaning = meaning_of(match.group(2))
         meaning = meaning.replace("|", "\\|")
-        return f"{match.group(1)}{meaning} |"
+        allowed = ", ".join(f"`{written(choice)}`" for choice in choices(field))
+        if takes_own_class(field):
+            allowed += ", or [a custom class](components.md)"
+        return f"{match.group(1)}{allowed or match.group(4)} | {meaning} |"
 
     return ROW.sub(row, text)
 

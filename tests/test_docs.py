@@ -13,7 +13,6 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from typing import Literal, get_args, get_origin
 
 import kubernetes_validate
 import pytest
@@ -24,8 +23,8 @@ from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
 from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
-from ablate.config.plugins import VariantName
 from ablate.config.resolve import SYMBOL_OF, RowDataConfig
+from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.config.translation_data import TranslationData
 from ablate.model import build
 from ablate.study import read_study
@@ -33,7 +32,7 @@ from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import INACTIVE
-from tests.fields import SECTIONS
+from tests.fields import SECTIONS, choices, takes_own_class, written
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = "1.31"
@@ -56,6 +55,8 @@ COMMANDS = (
 FIELDS = [(section, name) for section in SECTIONS for name in section.model_fields
           if (section, name) != (RowDataConfig, "vocab_size")]  # fmt: skip  # documented with the field of DataConfig
 
+WRITER = "`python -m tests.fields` writes it"
+
 
 @pytest.mark.parametrize(("section", "name"), FIELDS)
 def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(section, name):
@@ -68,30 +69,18 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
     ]
     assert len(lines) == 1
     line = lines[0].replace("\\|", "|")
-    assert field.description in line
+    assert field.description in line, WRITER
     if name in SYMBOL_OF:
         assert f"`{SYMBOL_OF[name]}`" in line
     if not field.is_required():
         assert line.split(" | ")[1].partition(";")[0] == (
             "unset" if field.default is None else f"`{written(field.default)}`"
         )
-    assert all(f"`{written(choice)}`" in line.split(" | ")[2] for choice in choices(field))
-    if any(isinstance(mark, VariantName) for mark in field.metadata):
-        assert "[a custom class](components.md)" in line.split(" | ")[2]
-
-
-def written(value):
-    """A value as a study writes it."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def choices(field):
-    """The allowed values of a field with a fixed set of them, else an empty list."""
-    if field.annotation is bool:
-        return (True, False)
-    if get_origin(field.annotation) is Literal:
-        return get_args(field.annotation)
-    return [name for mark in field.metadata if isinstance(mark, VariantName) for name in mark.names]
+    needed = [f"`{written(choice)}`" for choice in choices(field)]
+    if takes_own_class(field):
+        needed.append("[a custom class](components.md)")
+    allowed = line.split(" | ")[2]
+    assert [each for each in needed if each not in allowed] == [], WRITER
 
 
 def test_every_documented_field_exists():
@@ -164,16 +153,17 @@ def section(title):
 
 
 def test_the_source_of_each_variant_is_documented():
-    """Except for variants of the paper's base model, and variants that remove a part."""
+    """Except for those of the paper's base model, and those that leave a part out."""
     table = section("Sources of the variants")
     named = {
         name
         for field in ModelConfig.model_fields.values()
         for name in choices(field)
         if isinstance(name, str)
-    }
-    base = {str(field.default) for field in ModelConfig.model_fields.values()} - {"sinusoidal"}
-    others = {"all", "decoder", "pre", "none"}
+    } | {*OPTIMIZERS, *SCHEDULES}
+    fields = {**ModelConfig.model_fields, **TrainingConfig.model_fields}
+    base = {str(field.default) for field in fields.values()} - {"sinusoidal"}
+    others = {"all", "decoder", "pre", "none", "constant"}
     assert [name for name in sorted(named - base - others) if f"| {name} |" not in table] == []
 
 
@@ -183,7 +173,7 @@ def test_every_setting_without_effect_is_documented(name):
     assert f"`{name}`" in page
 
 
-@pytest.mark.parametrize("schedule", get_args(TrainingConfig.model_fields["schedule"].annotation))
+@pytest.mark.parametrize("schedule", SCHEDULES)
 def test_every_schedule_is_documented(schedule):
     assert f"\n| {schedule} |" in section("Optimizer, schedule and loss")
 
