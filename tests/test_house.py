@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from functools import cache
@@ -21,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_603
+LINES = 51_604
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
@@ -237,6 +238,16 @@ def run(*words):
 def test_the_direct_tests_of_a_mutant_exist():
     files = {file for module in TESTS for file in TESTS[module]}
     assert [file for file in sorted(files) if not (ROOT / file).is_file()] == []
+
+
+def test_the_direct_tests_of_a_file_are_those_of_its_name_and_those_that_are_listed():
+    script = runpy.run_path(str(ROOT / "scripts/test"))
+    listed = {test for tests in script["OTHER_TESTS"].values() for test in tests}
+    assert [test for test in sorted(listed) if not (ROOT / test).is_file()] == []
+    of_variants = {f"tests/config/test_{name}.py" for name in ("variants", "cost", "memory")}
+    of_attention = {f"tests/model/test_{name}.py" for name in ("attention", "mechanisms")}
+    assert set(script["tests_of"]("ablate/config/variants.py")) == of_variants
+    assert set(script["tests_of"]("ablate/model/attention.py")) == of_attention
 
 
 def test_every_path_and_name_in_contributing_exists():
