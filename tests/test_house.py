@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_604
+LINES = 51_641
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -47,13 +47,17 @@ def _with_choices(study: Study, results: Results) -> Study:
     trials = study.trials
     if trials is None:
         return study
-    rows = []
+    rows, choices = [], dict[str, Choice]()
     for row in study.rows:
         if row.choice is not None:
-            losses = []
-            for trial in study.trials_of(row):
-                losses.append([loss_of(results.run(run.id)) for run in trials.runs_of(trial)])
-            choice = row.choice.with_losses(losses)
+            if row.is_chosen_as_base:
+                choice = replace(row.choice, losses=choices[row.base].losses)
+            else:
+                losses = []
+                for trial in study.trials_of(row):
+                    losses.append([loss_of(results.run(run.id)) for run in trials.runs_of(trial)])
+                choice = row.choice.with_losses(losses)
+            choices[row.label] = choice
             config = choice.chosen.config if choice.chosen else row.config
             row = replace(row, choice=choice, config=config)
         rows.append(row)
@@ -159,7 +163,7 @@ def trials_text(study: Study, trials: Study) -> str:
     """One sentence: what is executed first."""
     first = "Base is trained and decoded on dev"
     if trials.split == "test":
-        rows = plural(sum(row.choice is not None for row in study.rows), "row")
+        rows = plural(sum(row.own_choice is not None for row in study.rows), "row")
         first = f"{plural(trials.total_runs, TRIAL)} for {rows}"
     return f"{first}, then the runs themselves."
 

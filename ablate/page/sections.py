@@ -204,7 +204,7 @@ def _choices(table: Table) -> Iterator[DesignSection]:
     choices: dict[str, Choice] = {}
     labels: dict[str, None] = {}
     for row in table.rows:
-        choice = row.row.choice
+        choice = row.row.own_choice
         if choice and choice.has_grid:
             choices[row.row.label] = choice
             labels |= dict.fromkeys(candidate.label for candidate in choice.candidates)

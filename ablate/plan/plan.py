@@ -210,8 +210,8 @@ class Plan:
         of_some: dict[str, Any] = {}
         if row.matched:
             of_some["matched"] = row.matched.as_json()
-        if row.choice:
-            of_some[KEY] = row.choice.as_json()
+        if row.own_choice:
+            of_some[KEY] = row.own_choice.as_json()
         if idle := cost.idle_parameters(row.config):
             of_some["active_params"] = params - idle  # of experts, those that a token meets
         return {

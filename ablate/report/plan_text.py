@@ -104,10 +104,10 @@ def _print_trials(plan: Plan) -> None:
         by_row.setdefault(trial.row.group, []).append(trial)
     for row in plan.rows:
         trials = by_row.get(row.row.label)
-        if trials and row.row.choice:
+        if trials and row.row.own_choice:
             states = counted(chain.from_iterable(trial.runs for trial in trials))
             cells = (str(len(trials)), thousands(trials[0].steps), states)
-            table.add_row(Label(row.row.label), *cells, Text(row.row.choice.text))
+            table.add_row(Label(row.row.label), *cells, Text(row.row.own_choice.text))
     print_wide(table)
 
 

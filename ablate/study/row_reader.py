@@ -76,9 +76,7 @@ class RowReader:
 
     def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
-        tuned: frozenset[str] = frozenset()
-        if self.tune and all(row.choice or row.decoding_choice for row in rows):
-            tuned = frozenset((*self.tune.grid, *self.tune.decoding))
+        tuned = {name for name in self._tuned() if all(self._replaces(row, name) for row in rows)}
         for name in tuned & self._size_fields.keys():
             where = self._size_fields[name]
             self.report(where, f"{name}: is chosen by tune at every size; remove it")
@@ -92,6 +90,16 @@ class RowReader:
             else:
                 continue
             self.report(override_mark(text), f"has no effect, because {source} every row")
+
+    def _tuned(self) -> Iterable[str]:
+        """The fields that `tune` chooses."""
+        return (*self.tune.grid, *self.tune.decoding) if self.tune else ()
+
+    def _replaces(self, row: Row, name: str) -> bool:
+        """Whether a row has a chosen or an own value of a tuned field in the place of base's."""
+        assert self.tune is not None
+        choice = row.choice if name in self.tune.grid else row.decoding_choice
+        return choice is not None or name in self.written[row.label]
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each kind of rows that add nothing to the study, at the first."""
@@ -189,11 +197,14 @@ class RowReader:
         self._check_require(draft, config)
         if spec.options.prune:
             choice = self._screen(draft, base)
-        elif self.tuner and spec.options.is_tuned:
+        elif self.tuner:
             settings = draft.settings
             if matched is not None:
                 settings = {**settings, matched.field: Node(matched.value, spec.mark)}
-            choice = self.tuner.candidates(draft.label, settings, draft.written, config)
+            if spec.options.is_tuned:
+                choice = self.tuner.candidates(draft.label, settings, draft.written, config)
+            else:
+                choice = self.tuner.as_base(settings, draft.written)
             rule = self._rule(spec)
             if rule and matched and choice:
                 self.tuner.check_cost(rule, spec, config, choice)
@@ -205,8 +216,14 @@ class RowReader:
         return Row(
             draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
             choice, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
-            decoding_choice=self._decoding if spec.options.is_tuned else None,
+            decoding_choice=self._decoding_of(draft),
+            is_chosen_as_base=choice is not None and not spec.options.is_tuned,
         )  # fmt: skip
+
+    def _decoding_of(self, draft: _Draft) -> Choice | None:
+        """The choice of decoding; None for a row that sets a field of it, in a group that may."""
+        sets_it = self.tune is not None and self.tune.decoding.keys() & draft.written.keys()
+        return None if sets_it and not draft.spec.options.is_tuned else self._decoding
 
     def _screen(self, draft: _Draft, base: Row) -> Choice | None:
         """The screen of a group that prunes; None after an error."""
@@ -295,10 +312,10 @@ class RowReader:
     def _compare_with_first(self, spec: RowSpec, config: RowConfig, first: Row) -> None:
         """Report a second row of a label that differs from the first; note one that does not."""
         differs, tune = "", self.tune
-        is_tuned = first.choice is not None or first.decoding_choice is not None
+        is_tuned = first.own_choice is not None
         if first.config != config:
             differs = "with other settings"
-        elif tune and (tune.grid or tune.decoding) and is_tuned != spec.options.is_tuned:
+        elif tune and tune.grid and is_tuned != spec.options.is_tuned:
             differs = "one tuned and one not"
         elif spec.design is None:
             self._repeated[first.label] = spec.mark

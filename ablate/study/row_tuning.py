@@ -56,6 +56,15 @@ class RowTuner:
             return None
         return Choice(candidates, math.log(self._vocab_size(config)), legend=self.tune.legend)
 
+    def as_base(self, settings: Mapping[str, Node], written: Mapping[str, Node]) -> Choice | None:
+        """The row with the values of each of base's candidates; None after an error, without a
+        grid, and if the row sets a field of it.
+        """
+        if self.tune.grid.keys() & written.keys():
+            return None
+        candidates = self._at_points(self.tune.grid, settings, written, {})
+        return Choice(candidates, uniform=0.0) if self.tune.grid and candidates else None
+
     def decoding(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
         """The candidates for every row's decoding, over base's settings; None after an error."""
         tune = self.tune
@@ -165,7 +174,7 @@ class RowTuner:
             self.report(
                 self.tune.mark,
                 f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes '
-                "those of base; tune other fields, or give the group `tune: false`",
+                "those of base; tune other fields, or set them in the group, with `tune: false`",
             )
 
     def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:

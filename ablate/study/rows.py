@@ -120,7 +120,7 @@ class Group(Placed):
     match: MatchOption = False  # type: ignore[valid-type]
     """replaces the study's; false: not for this group"""
     tune: Annotated[Literal[False], BeforeValidator(_check_tune)] = False
-    """false: not for this group"""
+    """false: the rows have the values chosen for base, except those that they set"""
     generators: dict[str, str] = Field({}, min_length=1)
     """of a fractional factorial: a factor and the product that its level is, as in D: A * B * C"""
     resolution: int = Field(0, ge=3, le=5)

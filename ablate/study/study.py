@@ -32,6 +32,7 @@ class Row:
     changed: the fields that differ from base, with the row's values; empty for base.
     matched: the field that gives the row base's cost; None without `match`.
     choice: among the candidates of the row; None without any.
+    is_chosen_as_base: whether base's trials choose, because the group has `tune: false`.
     decoding_choice: among decodings, the same for all rows; None without candidates.
     is_decoded: False for a trial, which is scored by its last evaluation.
     base: label of the row that it is compared with; a base's own label.
@@ -46,6 +47,7 @@ class Row:
     changed: dict[str, Any] = field(default_factory=dict)
     matched: Matched | None = None
     choice: Choice | None = None
+    is_chosen_as_base: bool = False
     is_decoded: bool = True
     base: str = "base"
     size: str = ""
@@ -69,6 +71,11 @@ class Row:
     def name(self) -> str:
         """The label without the size."""
         return self.label.removeprefix(f"{self.size} ")
+
+    @property
+    def own_choice(self) -> Choice | None:
+        """The choice by trials of the row itself."""
+        return None if self.is_chosen_as_base else self.choice
 
     @property
     def awaits_choice(self) -> bool:
@@ -311,10 +318,10 @@ class Study:
     def trials_of(row: Row) -> list[Row]:
         """The rows of `trials` that belong to a row: one for each candidate."""
         trials: list[Row] = []
-        if row.choice is None:
+        if row.own_choice is None:
             return trials
-        base = f"{row.label}: {row.choice.candidates[0].label}"
-        for candidate in row.choice.candidates:
+        base = f"{row.label}: {row.own_choice.candidates[0].label}"
+        for candidate in row.own_choice.candidates:
             label, values = f"{row.label}: {candidate.label}", dict(candidate.values)
             trial = Row(label, row.label, candidate.trial, row.test, values, base=base)
             trials.append(replace(trial, is_decoded=False))

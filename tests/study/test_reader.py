@@ -723,7 +723,7 @@ def test_a_row_that_is_not_tuned_is_not_equal_to_a_tuned_base(read):
     tuned = read(
         f"{HEAD}base: {{train_steps: 10000}}\ntune: "
         f"{{grid: {{learning_rate: [0.001, 0.002]}}, seeds: [9]}}\n"
-        "rows:\n  fixed: {set: {h: 8}, tune: false}\n"
+        "rows:\n  fixed: {set: {learning_rate: 0.003}, tune: false}\n"
     )
     assert tuned.notes == ()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.analysis.missing import on_some_host
-from ablate.analysis.settle import settle
+from ablate.analysis.settle import settle, trials_text
 from ablate.analysis.stages import execute_stages, next_stage
 from ablate.analysis.table import table_of
 from ablate.config import resolve_row, run_id
@@ -40,8 +40,8 @@ base: {N: 2, d_model: 64, d_ff: 256, h: 4, train_steps: 301, batch_tokens: 1024,
 seeds: [1, 2]
 """
 ROWS = (
-    "rows:\n  A: {each: {norm_position: [pre]}}\n  fixed: {each: {norm_position: [post, pre]}, "
-    "tune: false}\n"
+    "rows:\n  A: {each: {norm_position: [pre]}}\n"
+    "  fixed: {grid: {norm_position: [post, pre], learning_rate: [0.02]}, tune: false}\n"
 )
 STUDY = HEAD + TUNE + ROWS
 BASE = {"n_layers": 2, "d_model": 64, "d_ff": 256, "n_heads": 4, "train_steps": 301, "batch_tokens": 1024,
@@ -91,7 +91,9 @@ def test_without_the_key_and_for_rows_without_tuning_every_id_is_the_same(read, 
     assert plain.keys() == tuned.keys()
     same = {key for key in plain if plain[key] == tuned[key]}
     assert same == {
-        (f"fixed norm_position={place}", seed) for place in ("post", "pre") for seed in (1, 2)
+        (f"fixed norm_position={place} learning_rate=0.02", seed)
+        for place in ("post", "pre")
+        for seed in (1, 2)
     }
     assert read(HEAD + ROWS.replace(", tune: false", "")).trials is None
 
@@ -118,7 +120,7 @@ def test_a_settled_row_is_the_row_that_one_would_write_by_hand(read, study, resu
         finish(study, results, "base", value, loss, loss)
         finish(study, results, "A norm_position=pre", value, loss - value * 20, loss - value * 20)
     settled = settle(study, results)
-    assert [row.config.learning_rate for row in settled.rows] == [0.01, 0.1, None, None]
+    assert [row.config.learning_rate for row in settled.rows] == [0.01, 0.1, 0.02, 0.02]
     assert settled.rows[1].changed == {"norm_position": "pre", "learning_rate": 0.1}
     by_hand = read(f"{HEAD}rows:\n  A: {{set: {{norm_position: pre, learning_rate: 0.1}}}}\n")
     assert [run.id for run in settled.runs_of(settled.rows[1])] == [
@@ -399,6 +401,38 @@ def test_steps_of_a_tuning_run_are_the_share_rounded_up_in_exact_arithmetic(
     assert {one.trial.train_steps for one in row.choice.candidates} == {steps}
 
 
+AS_BASE = "rows:\n  A: {each: {h: [1, 2]}, tune: false}\n"
+
+
+def test_a_row_with_tune_false_has_the_values_that_are_chosen_for_base(read, results):
+    study = read(HEAD + TUNE + AS_BASE)
+    assert [row.group for row in study.trials.rows] == ["base"] * 3  # it has no trials
+    assert all(row.awaits_choice for row in study.rows)
+    for value, loss in ((0.001, 3.0), (0.01, 2.0), (0.1, 4.0)):
+        finish(study, results, "base", value, loss, loss)
+    settled = settle(study, results)
+    head = HEAD.replace("warmup_steps: 100", "warmup_steps: 100, learning_rate: 0.01")
+    by_hand = read(head + AS_BASE.replace(", tune: false", ""))
+    assert ids(settled) == ids(by_hand)
+    assert [row.changed for row in settled.rows] == [row.changed for row in by_hand.rows]
+    table = table_of(settled, results)
+    rows = json.loads(as_json(table))["rows"]
+    assert [row["tuning"] is None for row in rows] == [False, True, True]
+    assert trials_text(study, study.trials).startswith("6 tuning runs for 1 row")
+
+
+def test_a_row_with_tune_false_that_sets_a_tuned_field_is_as_written(read):
+    study = read(HEAD + TUNE + "rows:\n  A: {set: {h: 2, learning_rate: 0.02}, tune: false}\n")
+    assert not study.rows[1].awaits_choice
+    assert study.rows[1].config.learning_rate == 0.02
+
+
+def test_a_row_with_tune_false_is_decoded_as_base(read, results):
+    study = read(HEAD + ON_DEV + "rows:\n  A: {each: {h: [1]}, tune: false}\n")
+    decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
+    assert [row.config.alpha for row in settle(study, results).rows] == [1.5, 1.5]
+
+
 def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
     rows = "rows:\n  A: {set: {h: 2}}\n"
     (line,) = faults(HEAD + TUNE + rows, overrides=["learning_rate=0.5"])
@@ -407,10 +441,11 @@ def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
         f"{HEAD}{TUNE}sizes: {{a: {{learning_rate: 0.2}}, b: {{d_model: 32}}}}\n{rows}"
     )
     assert line == "table3.yaml:6:28: learning_rate: is chosen by tune at every size; remove it"
-    untuned = read(
-        HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"]
-    )  # rows with `tune: false` have it
-    assert untuned.rows[-1].config.learning_rate == 0.5
+    (line,) = faults(HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"])
+    assert line.startswith("--set learning_rate=0.5: has no effect")  # `fixed` has its own
+    both = TUNE.replace("0.1]", "0.1], warmup_steps: [50, 100]")
+    untuned = read(HEAD + both + ROWS, overrides=["warmup_steps=70"])
+    assert untuned.rows[-1].config.warmup_steps == 70  # `fixed` is as written
 
 
 ON_DEV = "tune: {decoding: {alpha: [0.0, 0.6, 1.5], beam: [1, 4]}}\n"

@@ -35,7 +35,7 @@ def cost_columns(table: Table, form: Form) -> Iterator[Column]:
     yield Column("steps", value=lambda row: row.steps)
     if any(row.row.matched for row in table.rows):
         yield from _match_columns(table, form)
-    if any(row.row.choice for row in table.rows):
+    if any(row.row.own_choice for row in table.rows):
         yield from _choice_columns(table)
     parts: dict[str, tuple[str, ...]] = {}
     if form.timed:
@@ -112,30 +112,30 @@ def _choice_columns(table: Table) -> Iterator[Column]:
     yield Column(
         KEY,
         HEAD,
-        lambda row: row.row.choice and row.row.choice.as_json(),
+        lambda row: row.row.own_choice and row.row.own_choice.as_json(),
         _chosen,
         partial(_choice_legend, table),
         parts={},
         numeric=False,
         folds=True,
     )
-    if any(row.row.choice and row.row.choice.has_grid for row in table.rows):
+    if any(row.row.own_choice and row.row.own_choice.has_grid for row in table.rows):
         yield Column("", "sensitivity\n(nats)", text=_sensitivity)
 
 
 def _chosen(row: TableRow) -> str:
-    return row.row.choice.text if row.row.choice else ""
+    return row.row.own_choice.text if row.row.own_choice else ""
 
 
 def _sensitivity(row: TableRow) -> str:
-    return number(row.row.choice.sensitivity if row.row.choice else None, 2)
+    return number(row.row.own_choice.sensitivity if row.row.own_choice else None, 2)
 
 
 def _choice_legend(table: Table, form: Form) -> Iterator[str]:
     lines: dict[str, None] = {}
     for row in table.rows:
-        if row.row.choice:
-            lines |= dict.fromkeys(row.row.choice.legend)
+        if row.row.own_choice:
+            lines |= dict.fromkeys(row.row.own_choice.legend)
     yield from lines
 
 
