@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ablate.config.synthetic_data import DRAWN, SyntheticData
+from ablate.config.synthetic_data import DRAWN, MARKS, SyntheticData
 from ablate.data import generators
 from ablate.data.corpus import TokenSequences
 from ablate.data.draws import Draws, mixed
@@ -156,6 +156,8 @@ def fault_of(data: SyntheticData, size: int) -> str | None:
         return f"inputs must be ids below {data.vocab_size}, and are up to {inputs.max()}"
     if not ((targets >= 0) & (targets < data.vocab_size)).all():
         return f"targets must be ids below {data.vocab_size}, and are up to {targets.max()}"
+    if ((targets > 0) & (targets < MARKS)).any():  # <unk>, <s> and </s>, which are no answers
+        return f"targets must be 0, where nothing is to be predicted, or ids from {MARKS}"
     if not targets.any(1).all():
         return "an item has nothing to predict"
     if not all(map(np.array_equal, (inputs[3:4], targets[3:4]), alone)):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.plugins import (
     Reference,
+    describe,
     parse_import,
     parse_reference,
     pin_reference,
+    place_of,
     plugin_fields,
 )
+from ablate.errors import AblateError, StudyError
 from ablate.study.yaml_nodes import Node, Report
 
 _PLUGIN_FIELDS = plugin_fields(RowConfig)
@@ -74,3 +78,19 @@ class OwnClasses:
             return error
         self.sources[str(pinned.digest)] = source
         return pinned
+
+    @contextmanager
+    def faults_of_task(self, name: str) -> Iterator[None]:
+        """Convert what a task of this name raises within the context, if it is the user's own.
+
+        Raises:
+            StudyError: in one line, with file and line.
+        """
+        try:
+            yield
+        except Exception as error:
+            task = parse_reference(name)
+            if task is None or isinstance(error, AblateError):
+                raise
+            place = place_of(task, self.sources[str(task.digest)])
+            raise StudyError(describe([task], error, place)) from None

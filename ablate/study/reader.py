@@ -100,7 +100,8 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     if task:
         # The class of the task knows the fields of `data`.
         if "data" in sections:
-            data = read_data(sections["data"], task, path.parent, report)
+            with classes.faults_of_task(task_name):
+                data = read_data(sections["data"], task, path.parent, report)
         metrics = check_metrics(file.metrics, sections.get("metrics"), task, report)
         judge = check_judge(file.judge, sections.get("judge"), task, metrics, report)
         margins = check_margins(file.margin, sections.get("margin"), task, metrics, judge, report)
@@ -112,7 +113,8 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     rows = reader.read(base)
     reader.check_overridden(overrides, rows)
     if task and data and base_is_valid:
-        _check_task(task, metrics, data, rows, reader.written, sections, report)
+        with classes.faults_of_task(task_name):
+            _check_task(task, metrics, data, rows, reader.written, sections, report)
     if not errors:
         _check_seeds(rows, file, sections, report)
         _check_tuning_seeds(file, report)

@@ -270,6 +270,7 @@ def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path):
         ("5 + draws", "50 + draws", "inputs must be ids below 14"),
         ("return text[:, :-1], targets[:, 1:]", "return text, targets[:, 1:]", "both must be (8, T)"),
         ("> length, text, 0", "> 99, text, 0", "an item has nothing to predict"),
+        ("targets[:, 1:]", "(targets - 4 * (targets > 0))[:, 1:]", "or ids from 4"),
     ],
 )  # fmt: skip
 def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, after, fault):
@@ -284,6 +285,28 @@ def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, 
     )
     assert done.code == 2
     assert fault in done.err
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "line", "error"),
+    [
+        ("5 + draws", "5 + torch.draws", 12, "NameError: name 'torch' is not defined"),
+        ('["=", *map', '["=", *mapped', 25, "NameError: name 'mapped' is not defined"),
+        # In none of its lines: that of the class.
+        ("return text[:, :-1], targets[:, 1:]", "pass", 31, "TypeError: "),
+    ],
+)
+def test_an_error_in_an_own_generator_is_one_line_with_its_place(
+    tmp_path, before, after, line, error
+):
+    assert before in SORTING
+    (tmp_path / "runs.py").write_text(SORTING.replace(before, after))
+    text = HEAD.replace("task: synthetic", "task: runs:Sorting").replace("{corpus: recall}", "{}")
+    (tmp_path / "own.yaml").write_text(text + "rows: {A: {each: {h: [1]}}}\n")
+    done = inside("plan", tmp_path / "own.yaml", "--results", tmp_path / "results")
+    assert done.code == 2
+    (shown,) = done.err.splitlines()
+    assert f"runs.py:{line}: runs:Sorting: {error}" in shown
 
 
 def test_the_signature_names_what_the_items_depend_on():
