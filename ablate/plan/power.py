@@ -47,6 +47,7 @@ class Power:
     sentences: of a difference over test sentences, 0 if unknown.
     source: of the sd: given, the study's runs, the published studies, or none.
     published: the studies whose spread is taken as typical.
+    rows_seen: number of rows whose runs show the sd.
     """
 
     study: Study
@@ -55,6 +56,7 @@ class Power:
     sentences: float
     source: Source
     published: Sequence[PublishedSpread] = ()
+    rows_seen: int = 0
 
     @property
     def rows(self) -> int:
@@ -216,9 +218,15 @@ class Power:
         noise = f"sd over seeds {self._number(self.sd)}"
         if self.sentences:
             noise += f", over test {self.metric.item}s {self._number(self.sentences)}"
-        if not self.published:
-            origins = {"stated": "stated", "runs": "in the runs that exist"}
-            return f"{noise}, {origins[self.source]}"
+        if self.source == "stated":
+            return f"{noise}, stated"
+        if self.source == "runs":
+            noise += ", in the runs that exist"
+            if not self.rows_seen:
+                return f"{noise}, of base alone"
+            if self.rows_seen < self.rows:  # which may be quieter than the others
+                noise += f", of base and {self.rows_seen} of the rows alone"
+            return noise
         names, sds = [], []
         for spread in self.published:
             names.append(spread.study)
@@ -292,7 +300,8 @@ def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
         is_known |= sd is not None
         if sd or metric in judged:
             sentences = _sd_over_sentences(pairs, resamples_of(base, metric))
-            powers.append(Power(study, metric, sd or 0.0, sentences, "runs"))
+            power = Power(study, metric, sd or 0.0, sentences, "runs", rows_seen=len(noisy))
+            powers.append(power)
     return powers if is_known else []
 
 

@@ -150,6 +150,15 @@ def test_plan_says_before_any_run_that_seeds_are_too_few_with_the_remedy(fake, s
     assert is_hopeless == ("`seeds: [1, 2, 3, 4, 5]`" in done.out)
 
 
+def test_a_spread_of_few_rows_says_so(fake):
+    results = fake()
+    for label, values in (("base", (25.0, 25.4, 24.8)), ("A h=1", (24.0, 24.6, 24.1))):
+        for seed, value in enumerate(values, 1):
+            results.done(label, seed, 5.0, value)
+    bleu = power_of(results.study, results.results)[0]
+    assert bleu.text.endswith("in the runs that exist, of base and 1 of the rows alone.")
+
+
 def test_base_alone_has_no_difference_to_see(fake):
     results = fake(SMALL.partition("rows:")[0])
     given = ["--results", results.results.root, "--to-see", "1"]
