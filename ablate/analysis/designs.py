@@ -24,7 +24,8 @@ from ablate.study.pruning import SHARE, Pruning
 class Contrast:
     """An effect in one metric; None where scores or seeds are missing.
 
-    low, high: interval at the level of its test: it excludes 0 exactly if `p` is below 0.05.
+    low, high: interval at the level of its test: it excludes 0 exactly if `p` is below 0.05. None
+        also where it would hold every difference, as in a verdict.
     p: after Holm's correction over the effects of the design; of a row's difference from base, that
         of its verdict.
     """
@@ -40,8 +41,9 @@ class Contrast:
         if estimate.low is None or estimate.high is None:
             return Contrast(estimate.value)
         least = metric.least_from(estimate.at_low)
-        interval = metric.bounded(estimate.low, estimate.high, least)
-        return Contrast(estimate.value, *interval, estimate.p_holm)
+        interval = metric.telling(estimate.low, estimate.high, least, estimate.value)
+        low, high = interval or (None, None)
+        return Contrast(estimate.value, low, high, estimate.p_holm)
 
     def as_json(self) -> dict[str, float | None]:
         """The effect for scripts."""
@@ -175,7 +177,7 @@ def _factorial_notes(
             f"{missing} of {plural(len(cells), 'cell')} have no score yet; effects need all of "
             f"them."
         )
-    elif any(contrast.low is None for contrast in contrasts):
+    elif any(contrast.p is None for contrast in contrasts):
         several = "No spread over the seeds of any cell"
         why = several if max(counts) > 1 else "One score in each cell"
         yield f"{why}: the error, and so intervals and p values, are unknown."
@@ -295,7 +297,8 @@ def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Cont
         differences, least = tested
         test = paired_t_test(differences, own_level)
         assert test is not None
-        contrasts[index] = Contrast(test.mean, *metric.bounded(test.low, test.high, least), p)
+        low, high = metric.telling(test.low, test.high, least, test.mean) or (None, None)
+        contrasts[index] = Contrast(test.mean, low, high, p)
     return tuple(contrasts)
 
 

@@ -30,10 +30,21 @@ _PREFIX = re.compile(r"^(params\.|tags\.mlflow\.|config[./])")
 _SEED = re.compile(r"[\s._/-]*seed[\s._=/-]*(\d+)", re.I)  # in the name of a run
 _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # the name of a file
 
-Line = dict[str, Any]
+
+class Line(dict[str, Any]):
+    """The values of a line by column; `place`: where it stands, for messages."""
+
+    place = ""
+
+    @classmethod
+    def at(cls, place: str, values: Mapping[Any, Any]) -> Line:
+        """A line that stands there."""
+        line = cls(values)
+        line.place = place
+        return line
 
 
-def read_lines(files: Iterable[Path]) -> list[Line]:
+def read_lines(files: Sequence[Path]) -> list[Line]:
     """The lines of CSV and JSON files, with their values by column. A scalar of TensorBoard is one
     line: its last value.
 
@@ -54,7 +65,11 @@ def read_lines(files: Iterable[Path]) -> list[Line]:
                 last = max(content, key=lambda line: float(line["Step"]))
             except (TypeError, ValueError):
                 raise UsageError(f"{file}: a Step is no number") from None
-            content = [{"name": name[1], "metric": name[2], "value": last["Value"]}]
+            values = {"name": name[1], "metric": name[2], "value": last["Value"]}
+            content = [Line.at(last.place, values)]
+        for line in content:
+            if len(files) > 1:
+                line.place = f"{file.name}, {line.place}"
         lines += content
     return lines
 
@@ -68,18 +83,20 @@ def _lines(file: Path) -> Iterable[Line]:
         raise UsageError(f"{file}: is no text in UTF-8; {NEEDED}") from None
     if not text.lstrip().startswith("{"):
         delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
-        return csv.DictReader(StringIO(text), delimiter=delimiter, restval="")
+        reader = csv.DictReader(StringIO(text), delimiter=delimiter, restval="")
+        return (Line.at(f"line {reader.line_num}", values) for values in reader)
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
-            lines.append(dict(json.loads(line or "{}", parse_constant=str)))
+            values = dict(json.loads(line or "{}", parse_constant=str))
+            lines.append(Line.at(f"line {number}", values))
         except (TypeError, ValueError):
             raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
     return filter(None, lines)
 
 
 def numbers_of(
-    lines: Sequence[Line], metrics: Sequence[str] = (), by: Sequence[str] = ()
+    lines: Sequence[Mapping[Any, Any]], metrics: Sequence[str] = (), by: Sequence[str] = ()
 ) -> tuple[list[Number], list[str]]:
     """The scores in lines, and what was assumed to read them.
 
@@ -94,8 +111,9 @@ def numbers_of(
     """
     columns: dict[str, str] = {}  # as written, by plain name
     plain: list[Line] = []
-    for line in lines:
-        plain.append({})
+    for count, line in enumerate(lines, 1):
+        place = line.place if isinstance(line, Line) else f"line {count}"
+        plain.append(Line.at(place, {}))
         for name, value in line.items():
             columns[_plain(name)], plain[-1][_plain(name)] = name, value
     by = _columns_of_row(plain, columns, by)
@@ -107,7 +125,8 @@ def numbers_of(
         cells = _long(plain)
     of_metrics: dict[str, list[Number]] = {}
     for index, metric, cell in cells:
-        value, line = _value(cell, index, metric), plain[index]
+        line = plain[index]
+        value = _value(cell, line.place, metric)
         if value is not None:
             item, resample = _text(line, "item"), _text(line, "resample").removesuffix(".0")
             number = Number(
@@ -257,7 +276,7 @@ def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[s
             yield index, name, line.get(numeric[name])
 
 
-def _value(cell: Any, index: int, metric: str) -> float | None:
+def _value(cell: Any, place: str, metric: str) -> float | None:
     """The value of a metric; an empty cell has none.
 
     A file says `nan` for a run that diverged. In a frame NaN is what pandas has for a cell without
@@ -265,15 +284,17 @@ def _value(cell: Any, index: int, metric: str) -> float | None:
     """
     if isinstance(cell, float) and math.isnan(cell):
         raise UsageError(
-            f"line {index + 1} has no {metric}, but NaN; leave the line out, or write inf for a "
+            f"{place} has no {metric}, but NaN; leave the line out, or write inf for a "
             "run that diverged"
         )
     value = _number(cell)
     if value is None and cell is not None and str(cell).strip():
         raise UsageError(
-            f'{metric} "{str(cell).strip()[:60]}" is no number; leave it empty, or write nan for a '
-            f"run that diverged"
+            f'{place}: {metric} "{str(cell).strip()[:60]}" is no number; leave it empty, or write '
+            f"nan for a run that diverged"
         )
     if value is not None and LARGEST < abs(value) < math.inf:  # whose square is none
-        raise UsageError(f"{metric} {value:g} is not allowed: must be between -1e100 and 1e100")
+        raise UsageError(
+            f"{place}: {metric} {value:g} is not allowed: must be between -1e100 and 1e100"
+        )
     return value

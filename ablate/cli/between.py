@@ -73,6 +73,8 @@ def study_between(start: str, end: str) -> str:
     for name, value in SIZES.items():
         place = last if name in unused else first
         place[name] = value
+        if name in PRESETS[end]:  # the size of a preset is no part to compare
+            last[name] = value
     try:
         steps = steps_between(first, last)
     except ValueError as error:

@@ -43,9 +43,9 @@ def command(
             f"quotes)"
         )
     named, *row = run
-    source, _ = find_finished_run(Results(results), named, next(iter(row), None), seed)
+    source, found = find_finished_run(Results(results), named, next(iter(row), None), seed)
     # Imported after the check, since it loads torch.
     from ablate.export import export_run
 
-    name = export_run(source, Results(results), to, folder)
+    name = export_run(source, Results(results), to, folder, found.label if found else "")
     echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

@@ -26,11 +26,12 @@ def command(
         "study.yaml"
     ),
     template: Annotated[
-        Template,
+        Template | None,
         option(
-            "Translation of generated text, the paper's Table 3, your own text, or another task."
+            "Translation of generated text, the paper's Table 3, your own text, or another task.",
+            show_default="quickstart",
         ),
-    ] = "quickstart",
+    ] = None,
     between: Annotated[
         tuple[str, str] | None,
         option(
@@ -45,9 +46,11 @@ def command(
         raise UsageError(
             f"{file}: is a template; write `ablate init {file}.yaml --template {file}`"
         )
+    if between is not None and template is not None:
+        raise UsageError("--template has no effect with --between; leave one of them out")
     # UTF-8 whatever the locale: readers of studies expect it.
     if between is None:
-        content = (TEMPLATES / f"{template}.yaml").read_text(encoding="utf-8")
+        content = (TEMPLATES / f"{template or 'quickstart'}.yaml").read_text(encoding="utf-8")
     else:
         content = study_between(*between)
     content = content.replace("<file>", str(file)).replace("<name>", _study_name(file.stem))

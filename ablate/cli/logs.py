@@ -52,4 +52,7 @@ def command(
             echo(f"{title}: {log}")
             echo("\n".join(f"  {line}" for line in end))
     if is_empty:
-        echo(f"{content.name}: no logs yet under {root.root}")
+        line = f"{content.name}: no logs yet under {root.root}"
+        if row is None and not jobs_of(root, content.name):
+            line = f"{content.name}: no pilots; `ablate logs {study} ROW` shows the logs of a row"
+        echo(line)

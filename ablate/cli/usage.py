@@ -23,6 +23,7 @@ else:
 
     ClickException = click.ClickException
 
+OF_TEXT = ("--prompt", "--sentence")
 MAX_LENGTH = 300  # characters of a message; what a user typed may be of any length
 
 
@@ -88,6 +89,10 @@ def usage_error(error: Any) -> UsageError:
             return _one_line_error(ctx, missing)
         return _one_line_error(ctx, f"{_name(error.param)}: {_wrong_value(error)}")
     message = error.message.rstrip(".")
+    if message.startswith("Got unexpected extra argument"):
+        for option in _long_options(ctx):
+            if option in OF_TEXT:  # the argument may be one
+                message += f"; {option} takes a text"
     return _one_line_error(ctx, message[:1].lower() + message[1:])
 
 

@@ -89,6 +89,20 @@ class Metric:
         """An interval of a difference as far as scores can differ. `least`: of `least_from`."""
         return max(low, -self.reach, least), min(high, self.reach)
 
+    def telling(
+        self, low: float, high: float, least: float, mean: float
+    ) -> tuple[float, float] | None:
+        """The interval of a difference, bounded; None if it holds every difference, so that it
+        tells nothing.
+
+        Of losses, which have a least one and no largest, it then reaches below 0 and to twice the
+        larger mean; of ratios, over a factor of a million to each side. `mean`: the difference.
+        """
+        room = self.reach
+        if math.isfinite(least) and not self.is_log:
+            room = max(-least, mean - least)
+        return None if high - low >= 2 * room else self.bounded(low, high, least)
+
     def on_scale(self, score: float) -> float:
         """A score as it is averaged and compared."""
         return math.log(score) if self.is_log else score

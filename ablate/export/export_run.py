@@ -23,9 +23,10 @@ from ablate.store.files import sync_file, sync_folder, write_json
 ABOUT = "ablate.json"
 
 
-def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> str:
+def export_run(run: RunFolder, results: Results, library: str, folder: Path, row: str = "") -> str:
     """Write a finished run as a model of another library, one of TARGETS, and return the name of
-    that model. The folder, which is new or empty, is written completely or not at all.
+    that model. The folder, which is new or empty, is written completely or not at all. `row`: the
+    one that names the run, for messages.
 
     Raises:
         UsageError: the folder is in use, the configuration is not supported, or a package is
@@ -37,20 +38,21 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     if record is None:
         raise StoreError(f"{run.run}: is missing")
     config = record.config
+    shown = f'row "{row}" seed {record.seed}' if row else f"run {run.id}"
     target = target_of(record.task, config, library)
     if target is None:
         raise UsageError(
-            f"run {run.id} has the task {without_digest(record.task)}; "
+            f"{shown} has the task {without_digest(record.task)}; "
             f"only {listed(exportable_tasks(library))} is supported by --to {library}"
         )
     # Before the weights are loaded, and with all reasons at once.
-    _check_support(run, config, library, target)
+    _check_support(shown, config, library, target)
     opened = load_run(run, results)
     # Every target is written with one vocabulary for all sides.
     vocabularies = {id(opened.corpus.tokenizer_of(field)) for field in opened.corpus.fields}
     if vocabularies != {id(opened.corpus.tokenizer)}:
         raise UsageError(
-            f"run {run.id} cannot be exported to {library}: it has data.vocabulary=separate"
+            f"{shown} cannot be exported to {library}: it has data.vocabulary=separate"
         )
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     data = opened.task.data_config.model_validate(record.data)
@@ -67,10 +69,10 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path) -> 
     return target.name
 
 
-def _check_support(run: RunFolder, config: ModelConfig, library: str, target: Target) -> None:
+def _check_support(shown: str, config: ModelConfig, library: str, target: Target) -> None:
     reasons = target.violations(config)
     if reasons:
-        refused = f"run {run.id} cannot be exported to {library}: it has"
+        refused = f"{shown} cannot be exported to {library}: it has"
         raise UsageError(*(f"{refused} {reason}" for reason in reasons))
     # Found without importing it.
     if target.package is not None and importlib.util.find_spec(target.package) is None:

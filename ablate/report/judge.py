@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ablate.analysis.numbers import metric_of, table_of_numbers
-from ablate.analysis.score_files import Line, numbers_of
+from ablate.analysis.score_files import numbers_of
 from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
 from ablate.errors import UsageError, unknown_name
@@ -18,7 +18,7 @@ from ablate.stats.stream import PROPOSALS, Stream
 
 
 def judged(
-    lines: Sequence[Line],
+    lines: Sequence[Mapping[Any, Any]],
     name: str,
     *,
     base: str | None,
@@ -29,9 +29,10 @@ def judged(
 ) -> Table:
     """The table of the scores in lines, with the power that they had.
 
-    Arguments and errors are those of `numbers_of` and `table_of_numbers`.
+    Arguments and errors are those of `numbers_of` and `table_of_numbers`. Without `metrics`, a
+    single one in `directions` counts.
     """
-    numbers, notes = numbers_of(lines, metrics, by)
+    numbers, notes = numbers_of(lines, metrics or _only(directions), by)
     table = table_of_numbers(numbers, name, base, directions, margin)
     remarks = list(notes)
     for power in power_of_runs(table.study, table.runs):
@@ -40,8 +41,13 @@ def judged(
     return replace(table, remarks=tuple(remarks))
 
 
+def _only(directions: Mapping[str, bool]) -> Sequence[str]:
+    """The metric of the verdicts where none is named, but the direction of only one."""
+    return list(directions) if len(directions) == 1 else ()
+
+
 def read_stream(
-    lines: Sequence[Line],
+    lines: Sequence[Mapping[Any, Any]],
     base: str | None,
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),
@@ -51,7 +57,7 @@ def read_stream(
 
     Arguments and errors are those of `judged`. The lines are in the order of the runs, base first.
     """
-    numbers, _ = numbers_of(lines, metrics, by)
+    numbers, _ = numbers_of(lines, metrics or _only(directions), by)
     metric = metric_of(numbers[0].metric, numbers, directions)
     first = numbers[0].row if base is None else base
     rows = dict.fromkeys(number.row for number in numbers)

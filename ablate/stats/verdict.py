@@ -77,16 +77,12 @@ class Verdict:
     @property
     def interval(self) -> tuple[float, float] | None:
         """Interval of the difference, as far as scores can differ; None without a test, and if it
-        holds every difference: the seeds do not tell. Of losses, which have a least one and no
-        largest, it then reaches below 0 and to twice the larger mean; of ratios, over a factor of a
-        million to each side.
+        holds every difference: the seeds do not tell.
         """
-        test, room = self.seed_test, self.metric.reach
-        if self.mean is not None and math.isfinite(self.least) and not self.metric.is_log:
-            room = max(-self.least, self.mean - self.least)
-        if test is None or test.high - test.low >= 2 * room:
+        test = self.seed_test
+        if test is None or self.mean is None:
             return None
-        return self.metric.bounded(test.low, test.high, self.least)
+        return self.metric.telling(test.low, test.high, self.least, self.mean)
 
     @property
     def is_blind(self) -> bool:

@@ -49,6 +49,8 @@ def _each_once(
     for index, (name, entry) in enumerate(zip(written, entries, strict=True)):
         if name in measured:
             report(entry.mark, f"{name} is always measured; list only other metrics")
+        elif name == "perplexity" and PPL.name in allowed:  # whose letters are too different
+            report(entry.mark, f'unknown metric "{name}"; did you mean "{PPL.name}"?')
         elif name not in allowed:
             report(entry.mark, unknown_name("metric", name, allowed))
         elif name in written[:index]:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from ablate.config.fields import value_text
 from ablate.config.training import MAX_SEEDS
 from ablate.errors import unknown_name
 from ablate.study.typed import Misplaced, Placed, choice
 from ablate.study.yaml_nodes import Mark
+
+_RANGE = re.compile(r"(?:(\d{1,9}) ?- ?)?(\d{1,9})")  # `3`, or `1-3`
+_MOST_WRITTEN = 20  # seeds in a message
 
 Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
 
@@ -24,8 +29,20 @@ def _distinct(seeds: list[int]) -> list[int]:
     return seeds
 
 
+def _as_list(value: Any) -> Any:
+    """Refuse a number of seeds, or a range, with the list that it probably means."""
+    range_ = _RANGE.fullmatch(str(value).strip())
+    if isinstance(value, (int, str)) and not isinstance(value, bool) and range_:
+        first, last = int(range_[1] or 1), int(range_[2])
+        seeds = list(range(first, last + 1))
+        if 0 < len(seeds) <= _MOST_WRITTEN:
+            raise ValueError(f"{value_text(value)} is not allowed: must be a list; write {seeds}")
+    return value
+
+
 Seeds = Annotated[
     list[Seed],
+    BeforeValidator(_as_list),
     AfterValidator(_distinct),
     Field(min_length=1, max_length=MAX_SEEDS, json_schema_extra={"uniqueItems": True}),
 ]
@@ -38,7 +55,8 @@ class SeedsOfBase(Placed):
 
     rows: int = Field(ge=1, le=MAX_SEEDS)
     """every row has the seeds 1 to this number"""
-    base: int = Field(ge=3, le=MAX_SEEDS)
+    # Its bound is that of `_are_more`, with a message that says the rows' seeds.
+    base: int = Field(le=MAX_SEEDS, json_schema_extra={"minimum": 3})
     """base has the seeds 1 to this number"""
 
     @classmethod

@@ -54,7 +54,8 @@ def select(study: Study, selection: Selection) -> Study:
     if runs > MAX_RUNS:
         at_most = f"a study can have at most {MAX_RUNS:,}"
         raise _wrong("--seeds", f"makes {runs:,} runs; {at_most}")
-    is_modified = bool(selection.rows or selection.seeds)
+    # A selection of all that there is changes nothing.
+    is_modified = (rows, seeds, further) != (study.rows, study.seeds, study.further_seeds)
     for text in selection.overrides:
         # data.folder is where the files are, so it does not change the study.
         is_modified |= text.partition("=")[0].strip() != "data.folder"

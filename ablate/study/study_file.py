@@ -15,6 +15,7 @@ from pydantic import (
 )
 
 from ablate.config import standard_name
+from ablate.config.fields import value_text
 from ablate.config.plugins import REFERENCE_PATTERN
 from ablate.errors import unknown_name
 from ablate.study.names import GroupName, SizeName, StudyName, refuse_similar
@@ -48,7 +49,17 @@ def _as_list(value: Any) -> Any:
     return value if isinstance(value, list) else [value]
 
 
-Margin = Annotated[float, Field(gt=0)]
+def _no_percentage(value: Any) -> Any:
+    """Refuse `2%`, which would be taken for 0.02 whatever the metric."""
+    if isinstance(value, str) and value.strip().endswith("%"):
+        raise ValueError(
+            f"{value_text(value)} is not allowed: must be a difference in the metric's own unit, "
+            f"such as 0.5 in BLEU or 0.02 in bits/byte; of ppl, a ratio, 0.02 is 2 %"
+        )
+    return value
+
+
+Margin = Annotated[float, BeforeValidator(_no_percentage), Field(gt=0)]
 Metrics = Annotated[
     list[str],
     BeforeValidator(_as_list),

@@ -1,13 +1,18 @@
 """Effects of designs from results: closed forms, what is missing, and every format."""
 
 import json
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from scipy import stats
 
-from ablate.analysis.designs import design_effects
+from ablate.analysis.designs import Contrast, _differences, _Pair, design_effects
+from ablate.analysis.scores import Scores
+from ablate.config.metrics import BITS_PER_BYTE
 from ablate.page.page import page
 from ablate.report.render import as_json, markdown
+from ablate.stats.factorial import Estimate
 from tests.report.fakes import Fake, study_from
 
 HEAD = """\
@@ -109,6 +114,27 @@ def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp
         "No spread over the seeds of any cell: the error, and so intervals and p values, are "
         "unknown." in found.notes
     )
+
+
+def test_an_interval_that_holds_every_loss_is_not_shown():
+    told = Estimate((True,), 0.1, at_low=4.0, low=-1.0, high=1.2, p_holm=0.9)
+    silent = replace(told, low=-16.0, high=16.2)
+    assert Contrast.of(told, BITS_PER_BYTE).text(BITS_PER_BYTE) == "+0.1000 [-1.0000, +1.2000]"
+    assert Contrast.of(silent, BITS_PER_BYTE) == Contrast(0.1, p=0.9)
+
+
+def test_a_part_left_out_has_no_interval_that_holds_every_loss():
+    scores = {"whole": (4.0, 5.5), "without": (4.9, 4.0)}  # of two seeds: differences -0.9 and 1.5
+    rows = {}
+    for label, of_seeds in scores.items():
+        row = SimpleNamespace(label=label, base="base")
+        by_metric = {"bpb": Scores(dict(enumerate(of_seeds)))}
+        rows[label] = SimpleNamespace(row=row, scores=by_metric, verdicts={})
+    pair = _Pair("part", rows["whole"], rows["without"])
+    (contrast,) = _differences([pair], BITS_PER_BYTE, 0.05)
+    assert contrast.value == pytest.approx(0.3)
+    assert (contrast.low, contrast.high) == (None, None)
+    assert contrast.p is not None
 
 
 def test_effects_are_in_markdown_json_and_the_page_and_only_for_designs(tmp_path):

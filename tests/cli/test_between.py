@@ -6,6 +6,7 @@ from ablate.cli.between import study_between
 from ablate.config import PRESETS
 from ablate.errors import UsageError
 from ablate.study import read_study
+from tests.cli.inside import inside
 
 WITHOUT_SIZES = [
     name
@@ -36,6 +37,22 @@ def test_it_leads_from_one_preset_to_the_other_both_ways(tmp_path, name):
         for field in ("mixer", "norm", "qk_norm", "n_experts", "positional_encoding"):
             given = PRESETS[end].get(field)
             assert getattr(rows["path all"], field) in (given, 4 if field == "n_experts" else given)
+
+
+def test_the_sizes_of_presets_are_no_part(tmp_path):
+    study = read("gpt2-small", "llama-tiny", tmp_path)
+    assert "sizes" not in study.designs[0].parts
+    assert {row.config.n_layers for row in study.rows} == {6}
+    assert {row.config.d_model for row in study.rows} == {64}
+    assert {row.config.n_heads for row in study.rows} == {4}
+
+
+def test_a_template_beside_two_presets_is_refused(tmp_path):
+    file = tmp_path / "s.yaml"
+    done = inside("init", file, "--between", "gpt2", "qwen3", "--template", "synthetic")
+    assert done.code == 2
+    assert "--template has no effect with --between" in done.err
+    assert not file.exists()
 
 
 @pytest.mark.parametrize(

@@ -320,6 +320,11 @@ def test_a_tuned_study_is_stopped_and_its_logs_are_shown_though_a_result_is_unre
     assert "result.json: written by another version" in inside("status", "small.yaml").out
 
 
+def test_logs_without_pilots_name_those_of_rows(here):
+    out = inside("logs", "small.yaml").out
+    assert out == "small: no pilots; `ablate logs small.yaml ROW` shows the logs of a row\n"
+
+
 def test_a_log_that_leads_nowhere_keeps_the_others_from_no_one(here):
     job = new_job(Results(here / "results"), "small")
     a_job(job)

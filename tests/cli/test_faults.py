@@ -124,6 +124,11 @@ def test_a_wrong_value_is_one_line_with_the_nearest_match(given, verb, words, li
             ["plan", "STUDY", "--format", "jsn"],
             'ablate plan: --format: "jsn" is not rich or json; did you mean "json"?',
         ),
+        (
+            ["attention", "STUDY", "base", "To be or"],
+            "ablate attention: got unexpected extra argument(s) (To be or); --sentence takes a "
+            "text; see ",
+        ),
         (["plan", "STUDY", "more"], "ablate plan: got unexpected extra argument(s) (more); see "),
         (
             ["table", "STUDY", "--nonsense"],

@@ -141,6 +141,11 @@ def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_w
     assert refused.value.lines == (
         f"run {continuer.id} cannot be exported to huggingface: it has {reason}",
     )
+    with pytest.raises(UsageError) as refused:
+        export_run(folder, results, "huggingface", tmp_path / "out", "B dropout=0.1")
+    assert refused.value.lines == (
+        f'row "B dropout=0.1" seed 1 cannot be exported to huggingface: it has {reason}',
+    )
     assert not (tmp_path / "out").exists()
 
 

@@ -230,6 +230,7 @@ FAULTS = {
     "several": (csv_of([{**line, "acc": 1} for line in WIDE]), [], "there are loss, acc"),
     "text": (csv_of(LONG).replace("3.11", "oops"), [], 'loss "oops" is no number'),
     "text of a run": (csv_of(WIDE).replace("3.11", "oops"), [], 'loss "oops" is no number'),
+    "place": (csv_of(WIDE).replace("3.01", "oops"), [], ': line 5: loss "oops" is no number'),
     "resample": (csv_of([{**line, "resample": "x"} for line in LONG]), [], 'resample "x" is not'),
     "twice": (csv_of([*LONG, LONG[-1]]), [], "deep, seed 3: loss has two values"),
     "seeds": (csv_of([{**line, "seed": line["row"]} for line in LONG]), [], "no seed in common"),
@@ -251,6 +252,32 @@ def test_faults_have_one_line(content, options, message, tmp_path):
     assert (done.code, done.out) == (2, "")
     assert message in done.err
     assert done.err.count("\n") == 1
+
+
+def test_a_fault_names_its_line_of_several_files_and_of_json(tmp_path):
+    whole, text = tmp_path / "a.csv", tmp_path / "b.json"
+    whole.write_text("row,seed,loss\nbase,1,2.0\n")
+    text.write_text('{"row": "w", "seed": 1, "loss": 2}\n\n{"row": "w", "seed": 2, "loss": "x"}\n')
+    assert 'b.json: line 3: loss "x" is no number' in inside("judge", text).err
+    assert 'b.json, line 3: loss "x" is no number' in inside("judge", whole, text).err
+
+
+@pytest.mark.parametrize("form", ["wide", "long"])
+def test_the_only_metric_with_a_direction_is_the_one_of_the_verdicts(form, tmp_path):
+    if form == "wide":
+        lines = [
+            {"row": line["row"], "seed": line["seed"], "q": line["value"], "t": 1} for line in LONG
+        ]
+    else:
+        lines = [{**line, "metric": "q"} for line in LONG] + [
+            {**line, "metric": "t"} for line in LONG
+        ]
+    found = judgments(csv_of(lines), tmp_path, "--higher-is-better", "q")
+    assert found["wide"].keys() == {"q"}
+    file = tmp_path / "scores.csv"
+    both = inside("judge", file, "--higher-is-better", "q", "--lower-is-better", "t")
+    assert both.code == 2
+    assert "--metric NAME" in both.err
 
 
 @pytest.mark.parametrize(

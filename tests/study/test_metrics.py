@@ -54,6 +54,7 @@ def test_verdicts_are_by_the_first_metric_or_by_those_named(read, text, judged):
     ("text", "message"),
     [
         ("judge: [ppl, ter]", 'unknown metric "ter"; allowed: bleu, ppl, ppl_char'),
+        ("judge: perplexity", 'unknown metric "perplexity"; did you mean "ppl"?'),
         ("judge: [ppl, ppl]", 'duplicate metric "ppl"'),
         ("judge: []", "judge: [] is not allowed: needs 1 or more entries"),
         (
@@ -90,6 +91,11 @@ def test_the_margin_is_of_the_first_metric_or_of_each(read, text, margins):
     [
         ("margin: 0", "margin: 0 is not allowed: must be greater than 0"),
         ("margin: true", "margin: true is not allowed: must be a valid number"),
+        (
+            "margin: 2%",
+            'margin: "2%" is not allowed: must be a difference in the metric\'s own unit, '
+            "such as 0.5 in BLEU or 0.02 in bits/byte; of ppl, a ratio, 0.02 is 2 %",
+        ),
         ("margin: {ter: 1}", 'unknown metric "ter"'),
         ("margin: {ppl: [1]}", "ppl: [1] is not allowed: must be a valid number"),
     ],

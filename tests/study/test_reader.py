@@ -177,6 +177,7 @@ def test_runs_are_ordered_by_seed_then_row(read):
     [
         ("{rows: 3}", "3:8: seeds needs base"),
         ("{rows: 3, base: 4}", "3:24: base: 4 seeds; at least 5, two more than the rows have"),
+        ("{rows: 4, base: 2}", "3:24: base: 2 seeds; at least 6, two more than the rows have"),
         ("{rows: 0, base: 4}", "3:15: rows: "),
         ("{rows: 3, base: 9, looks: [2, 3]}", '3:9: unknown key "rows"'),
         ("{row: 3, base: 9}", '3:9: unknown key "row"; did you mean "rows"?'),
@@ -226,6 +227,12 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
         ("steps", 'did you mean "train_steps"?'),
         ("num_layers", 'did you mean "n_layers"?'),
         ("lr", 'did you mean "learning_rate"?'),
+        ("batch_size", 'did you mean "batch_tokens"?'),
+        ("grad_accum_steps", 'did you mean "micro_batch_tokens"?'),
+        ("max_steps", 'did you mean "train_steps"?'),
+        ("num_hidden_layers", 'did you mean "n_layers"?'),
+        ("num_attention_heads", 'did you mean "n_heads"?'),
+        ("num_key_value_heads", 'did you mean "n_kv_heads"?'),
         ("kv_latent", "a class of your own could have it: attention: module:Class"),
         ("rope_style", "a class of your own could have it: positional_encoding: module:Class"),
         ("xyzzy", "`ablate schema` lists the fields"),
@@ -438,6 +445,14 @@ def test_seeds_are_numbers_and_ranges_without_duplicates(read, text, seeds):
     assert {run.seed for run in study.runs()} == set(seeds)
 
 
+def test_a_selection_of_the_whole_is_no_modification(read):
+    whole = read(TABLE_3)
+    seeds = ",".join(map(str, whole.seeds))
+    assert not read(TABLE_3, seeds=seeds, rows=["*"]).is_modified
+    assert read(TABLE_3, seeds=f"{seeds},77").is_modified
+    assert read(TABLE_3, rows=["A"]).is_modified
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "x", "1,,2", "-1", "1-", "3-1", "1.5", str(2**32), "9" * 50, "0-1000", "1-99999999999"],
@@ -602,7 +617,9 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         (HEAD + "seeds: []", ["table3.yaml:3:8: seeds: [] is not allowed: needs 1 or more entries"]),
         (HEAD + "seeds: [true]", [
             "table3.yaml:3:9: seeds: true is not allowed: must be a valid integer"]),
-        (HEAD + "seeds: 3", ['table3.yaml:3:8: seeds: 3 is not allowed: must be a list']),
+        (HEAD + "seeds: 3", ['table3.yaml:3:8: seeds: 3 is not allowed: must be a list; write [1, 2, 3]']),
+        (HEAD + "seeds: 2-4", ['table3.yaml:3:8: seeds: "2-4" is not allowed: must be a list; write [2, 3, 4]']),
+        (HEAD + "seeds: many", ['table3.yaml:3:8: seeds: "many" is not allowed: must be a list']),
         (HEAD + f"seeds: {list(range(1001))}", ["table3.yaml:3:8: seeds: at most 1000 entries are allowed"]),
     ],
 )  # fmt: skip
