@@ -153,10 +153,10 @@ def is_own(value: object) -> bool:
     return parse_reference(value) is not None or parse_import(value) is not None
 
 
-def references(config: BaseModel) -> tuple[Reference, ...]:
-    """The custom classes that a configuration refers to."""
+def references(config: BaseModel, section: type[BaseModel] | None = None) -> tuple[Reference, ...]:
+    """The custom classes that a configuration refers to, or those in the fields of a section."""
     named: dict[Reference | None, None] = {}  # in the order of the fields, each once
-    of_classes = plugin_fields(type(config))
+    of_classes = plugin_fields(section or type(config))
     for name, value in config:
         if name in of_classes:
             named |= dict.fromkeys(map(parse_reference, entries_of(value)))
@@ -391,7 +391,8 @@ def own_function(value: str, folder: Path) -> Callable[..., Any] | None:
     path, source = _verified_source(plugin, folder)
     function = getattr(_module(plugin, path, source), plugin.name, None)
     if isinstance(function, type) or not callable(function):
-        raise StudyError(f"{plugin.written_file}: {plugin.name} is not a function")
+        where = f"{place_of(plugin, source)}: {plugin.written}"
+        raise StudyError(f"{where} is not a function")
     return function  # type: ignore[no-any-return]
 
 
@@ -482,9 +483,11 @@ def classes_text(plugins: Iterable[Reference]) -> str:
 
 
 def place_of(plugin: Reference, source: bytes, *methods: str) -> str:
-    """File and line of a class, or of the first of some methods that it defines."""
+    """File and line of a class or a function, or of the first of some methods that it defines."""
     lines = {"": 1}
     for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef) and node.name == plugin.name:
+            lines[""] = node.lineno
         if isinstance(node, ast.ClassDef) and node.name == plugin.name:
             lines[""] = node.lineno
             for part in node.body:

@@ -7,8 +7,8 @@ from itertools import chain
 
 from rich.text import Text
 
-from ablate.config import cost
-from ablate.config.plugins import parse_reference, references
+from ablate.config import ModelConfig, cost
+from ablate.config.plugins import is_own, parse_reference, references
 from ablate.formatting import duration, plural, scaled, size, thousands, visible
 from ablate.plan.plan import Plan, PlanRow, RunStatus, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
@@ -66,9 +66,12 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     if plan.lengths is None and not plan.study.data.is_stream:
         item = plan.study.task.metrics[plan.study.metrics[0]].item
         yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."
-    custom = [row.row.label for row in plan.rows if references(row.row.config)]
+    custom = [row.row.label for row in plan.rows if references(row.row.config, ModelConfig)]
     if custom:
         yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."
+    optimized = [row.row.label for row in plan.rows if is_own(row.row.config.optimizer)]
+    if optimized:
+        yield f"memory counts Adam's state for the optimizer of: {', '.join(optimized)}."
     yield from _custom_classes(plan.study)
     yield from precision_lines(plan)
     yield memory_line(plan)

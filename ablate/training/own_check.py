@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
-from ablate.config.plugins import as_ablate_error, describe, is_own, own_function, parse_reference
+from ablate.config.plugins import (
+    OwnClassFault,
+    Reference,
+    describe,
+    faults_of,
+    is_own,
+    own_function,
+    parse_reference,
+    stored_place,
+)
 from ablate.errors import StudyError
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 
 STEPS = 4
+Check = Callable[[RowConfig, Path], str | None]  # what is wrong, as a message
 
 
 def check_own_training(config: RowConfig, sources: Path) -> None:
@@ -32,22 +43,31 @@ def check_own_training(config: RowConfig, sources: Path) -> None:
     }
     for field, check in checks.items():
         value = getattr(config, field)
-        if not is_own(value):
-            continue
         plugin = parse_reference(value)
-        where = f"{field}={value}"
         if plugin is not None:
-            where = f"{plugin.written_file}: {plugin.written}"
-        try:
-            fault = check(config, sources)
-        except Exception as error:
-            if plugin is not None:
-                raise as_ablate_error(plugin, error) from None
-            if isinstance(error, StudyError):
+            with faults_of([plugin], sources):
+                _check_own(check, config, sources, plugin)
+        elif is_own(value):  # of an installed package
+            try:
+                fault = check(config, sources)
+            except StudyError:
                 raise
-            fault = describe([], error).removeprefix(": ")
-        if fault:
-            raise StudyError(f"{where}: {fault}")
+            except Exception as error:
+                fault = describe([], error).removeprefix(": ")
+            if fault:
+                raise StudyError(f"{field}={value}: {fault}")
+
+
+def _check_own(check: Check, config: RowConfig, sources: Path, plugin: Reference) -> None:
+    try:
+        fault = check(config, sources)
+    except StudyError as error:  # of loading, or of the combination with other fields
+        line = error.lines[0]
+        if line.startswith(f"{plugin.written_file}:"):
+            raise
+        raise StudyError(f"{stored_place(plugin, sources)}: {line}") from None
+    if fault:
+        raise OwnClassFault(fault)
 
 
 class _Small(nn.Module):
@@ -88,6 +108,11 @@ def _check_schedule(config: RowConfig, sources: Path) -> str | None:
     if last is None and config.epochs is not None:  # the corpus decides; any number will do
         last = 10 * begin
     for step in (begin, begin + 1, max(begin, last or 10 * begin)):
+        share: object = schedule(config, step, last)
+        try:
+            float(share)  # type: ignore[arg-type]
+        except (TypeError, ValueError):
+            return f"returned {share!r} at step {step}, and no number"
         rate = learning_rate(config, step, last, schedule)
         if not 0.0 <= rate < math.inf:
             return f"the share of the peak at step {step} of {last} gives the rate {rate}"

@@ -173,6 +173,26 @@ def test_the_plan_names_rows_whose_custom_classes_are_not_counted(read, folder):
     )
 
 
+@pytest.mark.parametrize(
+    ("field", "note"),
+    [
+        ("schedule", None),
+        ("loss_term", None),
+        ("optimizer", "memory counts Adam's state for the optimizer of: A optimizer=mine:Mine."),
+    ],
+)
+def test_the_plan_counts_all_of_a_row_whose_own_class_is_no_part_of_the_model(
+    read, folder, field, note
+):
+    shown = inside(
+        "plan", read(ROW.replace("attention:", f"{field}:")).path, "--results", folder / "results"
+    )
+    assert (shown.code, shown.err) == (0, "")
+    assert f"{field}=mine:Mine" in shown.out
+    assert "do not include" not in shown.out
+    assert note is None or note in shown.out
+
+
 def test_plan_status_and_table_import_neither_custom_modules_nor_torch(read, folder):
     study = read(ROW)
     (folder / "results").mkdir()

@@ -122,6 +122,7 @@ def test_a_term_that_does_not_fit_is_refused_before_training(tmp_path, source, m
     with pytest.raises(StudyError) as caught:
         check_own_training(resolve_row({"loss_term": own(tmp_path, source)}), tmp_path)
     (line,) = caught.value.lines
+    assert line.startswith("mine.py:1: mine:Mine")
     assert message in line
 
 

@@ -3,6 +3,7 @@ plain expressions of the papers in double precision and torch's classes.
 """
 
 import inspect
+import re
 
 import pytest
 import torch
@@ -452,6 +453,7 @@ def test_an_own_class_that_does_not_fit_is_refused_before_training(
     with pytest.raises(StudyError) as caught:
         check_own_training(resolve_row({"optimizer": own(source), **settings}), tmp_path)
     (line,) = caught.value.lines
+    assert re.match(r"mine\.py:\d+: ", line)
     assert message in line
 
 
@@ -498,17 +500,26 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
     [
         ("def Mine(config, step, last):\n    return float('nan')\n", "gives the rate nan"),
         ("def Mine(config, step, last):\n    return -1\n", "gives the rate -"),
-        ("def Mine(step):\n    return 1\n", "TypeError"),
+        ("def Mine(config, step, last):\n    print()\n", "returned None at step 4000, and no number"),
+        ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],
-)
+)  # fmt: skip
 def test_an_own_function_that_does_not_fit_is_refused_before_training(
     own, tmp_path, source, message
 ):
     with pytest.raises(StudyError) as caught:
-        check_own_training(resolve_row({"schedule": own(source)}), tmp_path)
+        check_own_training(resolve_row({"schedule": own(f"# A comment\n{source}")}), tmp_path)
     (line,) = caught.value.lines
+    assert line.startswith("mine.py:2: mine:Mine")
     assert message in line
+
+
+def test_an_error_in_an_own_function_has_its_line(own, tmp_path):
+    source = "def Mine(config, step, last):\n    half = step / 2\n    return half / nothing\n"
+    with pytest.raises(StudyError) as caught:
+        check_own_training(resolve_row({"schedule": own(source)}), tmp_path)
+    assert caught.value.lines == ("mine.py:3: mine:Mine: NameError: name 'nothing' is not defined",)
 
 
 @pytest.mark.parametrize(
