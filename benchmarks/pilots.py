@@ -121,6 +121,9 @@ class Timing:
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         self.free_since.append(time.monotonic())
 
+    def lost(self, run: str, reason: str) -> None:
+        self.free_since.append(time.monotonic())
+
     def tick(self) -> None:
         self.free_since.clear()  # a slot that stays free waits for nothing that could be handed out
 

@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_796
+LINES = 51_822
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

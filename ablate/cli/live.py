@@ -13,7 +13,7 @@ from ablate.analysis.missing import ENDED
 from ablate.analysis.scores import describe_scores
 from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
-from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, summary_line
+from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, saved_step, summary_line
 from ablate.report.run_text import progress_line
 from ablate.store import Results, if_readable
 from ablate.store.records import evaluation_at
@@ -48,6 +48,7 @@ class LiveView:
         self.running: set[str] = set()
         self.held_elsewhere: set[str] = set()
         self.rest_until = 0.0
+        self.is_watching = False  # a checkpoint may then be of a run that began meanwhile
 
     def __enter__(self) -> LiveView:
         return self
@@ -95,7 +96,11 @@ class LiveView:
     def started(self, run: str) -> None:
         """A worker has started this run."""
         if self.frame is None and run not in self.running:
-            self.log(f"started  {self.labels[run]}")
+            step = None if self.is_watching else saved_step(self.results.run(run))
+            if step:
+                self.log(f"resumed  {self.labels[run]} at step {step}")
+            else:
+                self.log(f"started  {self.labels[run]}")
         self.running.add(run)
 
     def held(self, run: str) -> None:
@@ -115,6 +120,10 @@ class LiveView:
         seconds = progress.seconds if progress else None
         count = f"{current.ended} of {len(current.states)}{_left(current)}"
         self.log(f"{outcome:8} {self.labels[run]}{result} ({duration(seconds)}; {count})")
+
+    def lost(self, run: str, reason: str) -> None:
+        """The worker of a run has ended, and another one goes on."""
+        self.log(f"lost     {self.labels[run]}: {reason}; started again")
 
     def tick(self) -> None:
         """Update the table, or log a line for each running run once a minute."""
@@ -147,6 +156,7 @@ class LiveView:
         `until` ends the view earlier, where nothing works on the study any more; `is_retried` says
         whether a run that has failed is to be tried again, when every run has ended.
         """
+        self.is_watching = True
         self.begin()
         before = self._look()
         if self.frame is None and before.ended < len(before.states):

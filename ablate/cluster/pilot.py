@@ -163,6 +163,10 @@ class Pilot(Control):
         self.log(line)
         self.write(ended=self.report.ended + (outcome in ("done", "diverged")))
 
+    def lost(self, run: str, reason: str) -> None:
+        """Log that a run starts again."""
+        self.log(f"lost     {self.labels[run]}: {reason}; started again")
+
     def tick(self) -> None:
         """Write a report now and then."""
         if time.monotonic() >= self.next_report:

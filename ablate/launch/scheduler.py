@@ -17,7 +17,7 @@ from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
 from ablate.run.job import Job, JobEvent
 from ablate.store import RunFolder, if_readable
-from ablate.store.status import record_failure
+from ablate.store.status import add_line, record_failure
 
 if TYPE_CHECKING:
     from ablate.data.corpus import Corpus
@@ -47,6 +47,9 @@ class Watcher(Protocol):
 
     def finished(self, run: str, outcome: str, reason: str = "") -> None:
         """A run is done, diverged, failed, or unsuitable here; `reason` is the worker's."""
+
+    def lost(self, run: str, reason: str) -> None:
+        """The worker of a run has ended; the run starts again."""
 
     def tick(self) -> None:
         """Called about twice a second."""
@@ -231,11 +234,14 @@ class Scheduler:
         If each worker was ended from outside, the next launch tries again without being asked.
         """
         self.deaths[run] += 1
+        folder = self.folder_of(run)
         if self.deaths[run] < MAX_DEATHS:
             # In front, so that a run that has begun ends before others begin.
             self.queue.appendleft(run)
+            with suppress(OSError):
+                add_line(folder.log, f"{reason}; started again")
+            self.watcher.lost(run, reason)
             return
-        folder = self.folder_of(run)
         with suppress(OSError):  # on a full disk the other runs go on
             record_failure(
                 folder, reason, if_readable(folder.read_failure), killed=run not in self.broken

@@ -93,6 +93,12 @@ def record_failure(
     failure.write(folder.failure)
 
 
+def add_line(log: Path, line: str) -> None:
+    """Append a line to the log of a run, as its workers write them."""
+    with log.open("a", encoding="utf-8") as file:
+        file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+
+
 def last_lines(log: Path, count: int) -> list[str]:
     """The last lines of a log, without unprintable characters; empty if there is no log."""
     try:

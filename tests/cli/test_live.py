@@ -242,6 +242,23 @@ def test_a_run_that_another_process_trains_is_said_to_wait_once(fake):
     assert len(lines) == 3
 
 
+def test_a_run_that_resumes_is_said_to_with_its_step_and_a_lost_worker_with_its_end(fake):
+    save_checkpoint(fake.folder("base", 1).checkpoints, 20)
+    out = io.StringIO()
+    live = LiveView(fake.study, fake.results, Console(file=out, width=100))
+    live.begin()
+    base = fake.folder("base", 1).id
+    live.started(base)
+    live.lost(base, "the worker was ended by SIGSEGV")
+    live.started(base)
+    live.started(fake.folder("base", 2).id)
+    assert out.getvalue().splitlines() == [
+        "resumed  base seed 1 at step 20",
+        "lost     base seed 1: the worker was ended by SIGSEGV; started again",
+        "started  base seed 2",
+    ]
+
+
 def test_the_last_frame_of_an_interrupted_launch_shows_the_state_after_it(fake, monkeypatch):
     monkeypatch.delenv("CI", raising=False)
     tty = Tty()

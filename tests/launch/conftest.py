@@ -40,6 +40,7 @@ class Recorder:
             0,
         )
         self.on_start = lambda run: None
+        self.runs_lost = []
 
     def started(self, run):
         self.runs_started.append(run)
@@ -51,6 +52,9 @@ class Recorder:
     def finished(self, run, outcome, reason=""):
         self.outcomes.append((run, outcome))
         self.reasons[run] = reason
+
+    def lost(self, run, reason):
+        self.runs_lost.append((run, reason))
 
     def tick(self):
         self.ticks += 1

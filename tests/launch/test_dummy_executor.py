@@ -114,6 +114,9 @@ class Outcomes(dict):
     def finished(self, run, outcome, reason=""):
         self[run] = (outcome, reason)
 
+    def lost(self, run, reason):
+        pass
+
     def tick(self):
         pass
 

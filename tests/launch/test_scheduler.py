@@ -170,6 +170,9 @@ def test_a_run_whose_worker_died_is_tried_again_before_the_others(schedule, deat
     assert recorder.outcomes == [(A, "done"), (B, "done")]
     assert schedule.attempts == [A] * MAX_DEATHS + [B]
     assert schedule.failure(A) is None
+    assert recorder.runs_lost == [(A, f"it was {death}")] * (MAX_DEATHS - 1)
+    log = schedule.results.run(A).log.read_text().splitlines()
+    assert [line[20:] for line in log] == [f"it was {death}; started again"] * (MAX_DEATHS - 1)
 
 
 @pytest.mark.parametrize(
