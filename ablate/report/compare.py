@@ -249,10 +249,14 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
 
 def _legend(comparison: RowComparison) -> str:
     first, second = comparison.rows
+    noise = dict.fromkeys(["the seeds of all rows"])
+    for verdict in comparison.verdicts.values():
+        if verdict.bootstrap:
+            noise[f"the test {verdict.metric.item}s"] = None
     return (
         f"Differences: {second.row.label} minus {first.row.label}, paired by seed, with the noise "
-        f"of the seeds of all rows and of the test {comparison.table.main.item}s. Only this pair "
-        f"is tested: p < {LEVEL:g} is not corrected for other rows."
+        f"of {' and of '.join(noise)}. Only this pair is tested: p < {LEVEL:g} is not corrected "
+        f"for other rows."
     )
 
 
@@ -314,10 +318,12 @@ def _sentence(item: ItemDifference, comparison: RowComparison) -> Iterator[Text]
         style="dim",
     )
     for name, text in item.sample:
-        yield Text.assemble((f"{name:<{wide}}  ", "dim"), printable(text))
+        in_one_line = printable(" ".join(text.splitlines()))
+        yield Text.assemble((f"{name:<{wide}}  ", "dim"), in_one_line)
     for label, text, score in zip(labels, item.predictions, item.scores, strict=True):
-        yield Text.assemble(
-            (f"{label:<{wide}}  ", "dim"),
-            _shown(text, item) or "(empty)",
-            (f"  {score:.{metric.digits}f}", "dim"),
-        )
+        shown = f"{score:.{metric.digits}f}"
+        if not comparison.table.study.task.predicts_texts:
+            yield Text.assemble((f"{label:<{wide}}  ", "dim"), f"{shown} {metric.title}")
+            continue
+        prediction = _shown(text, item) or "(empty)"
+        yield Text.assemble((f"{label:<{wide}}  ", "dim"), prediction, (f"  {shown}", "dim"))

@@ -80,6 +80,7 @@ class Task(ABC):
             signature of its own.
         prediction_metrics: measured on the predictions for the test split; empty if the task
             predicts nothing.
+        predicts_texts: whether a prediction is a text to read, and not what a score is made of.
         default_metrics: names of the metrics of a study that names none. The verdicts use the
             first.
         defaults: of fields for which the paper's value does not suit the task.
@@ -99,6 +100,7 @@ class Task(ABC):
     model_metrics: ClassVar[tuple[Metric, ...]] = (PPL,)
     units: ClassVar[Mapping[str, str]] = {PPL.name: "subword token"}
     prediction_metrics: ClassVar[tuple[Metric, ...]] = ()
+    predicts_texts: ClassVar[bool] = True
     default_metrics: ClassVar[tuple[str, ...]] = (PPL.name,)
     defaults: ClassVar[Mapping[str, Any]] = {}
     settings: ClassVar[tuple[type[TaskSettings], ...]] = (SearchSettings,)

@@ -34,6 +34,7 @@ class Synthetic(Task):
     data_config = SyntheticData
     architectures = ("decoder-only", "encoder-decoder")
     prediction_metrics = ANSWER_METRICS
+    predicts_texts = False
     default_metrics = ("accuracy", "items_right")
     defaults: ClassVar[Mapping[str, Any]] = {
         "architecture": "decoder-only",

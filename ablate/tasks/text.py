@@ -37,6 +37,7 @@ class TextTask(Task):
     """
 
     data_config = LanguageData
+    predicts_texts = False
     shown_fields: ClassVar[tuple[str, ...]] = ("batch_tokens", "warmup_steps", "context")
     counted: ClassVar[str]
     units: ClassVar[Mapping[str, str]] = {}

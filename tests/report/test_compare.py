@@ -163,6 +163,28 @@ def test_a_prediction_that_repeats_itself_is_cut_far_beyond_its_reference(compar
     assert found.as_json()["sentences"][0]["translations"][1] == "a man " * 500
 
 
+def test_a_score_of_a_block_stands_without_what_it_is_made_of(fake):
+    text = SMALL.replace("vocab_size: 200", "tokenizer: bytes").replace(
+        "study: small", "study: small\ntask: language-model"
+    )
+    text = text.replace("h: 4,", "h: 4, context: 16,").replace(
+        "  decoding: {each: {beam: [1]}}\n", ""
+    )
+    made = fake(text)
+    table = made.table()
+    lines = ("nats=30.5 tokens=10 bytes=12 ctx=64 stride=64", "nats=31.5 tokens=10 bytes=12 ctx=64")
+    item = ItemDifference(1, (("text", "One line,\nand another."),), lines, (4.3086, 4.5))
+    found = compare_rows(table, rows(table)["base"], rows(table)["A h=2"], made.results)
+    out = io.StringIO()
+    with redirect_stdout(out):
+        print_comparison(replace(found, seed=1, sentences=(item,)))
+    said = out.getvalue()
+    assert "One line, and another." in said
+    assert "base   4.3086 bits/byte\n" in said
+    assert "nats=" not in said
+    assert "sentence" not in said
+
+
 def test_missing_and_diverged_seeds_are_listed(fake):
     results = fake(seeds="1,2")
     results.done("A h=1", 1, 6.0, 20.0)
