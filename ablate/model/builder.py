@@ -63,12 +63,16 @@ class ModelBuilder:
         """
         self.config, self.vocab_size = config, vocab_size
         self.init, self.random, self.sources = init, random, sources
+        # Seeds for classes of a user's own, so that all other parts keep their initial weights.
+        self.own_seeds = torch.Generator().manual_seed(init.initial_seed())
         self.number = 1  # of the layer in its stack
         self.sublayers = 0  # of the layer that have a residual stream already
 
     def of_layer(self, config: ModelConfig) -> ModelBuilder:
         """A builder of parts by a layer's own configuration, which draws after this one."""
-        return ModelBuilder(config, self.vocab_size, self.init, self.random, self.sources)
+        builder = ModelBuilder(config, self.vocab_size, self.init, self.random, self.sources)
+        builder.own_seeds = self.own_seeds
+        return builder
 
     def layers(self, depth: int) -> Iterator[ModelBuilder]:
         """A builder for each layer of a stack."""
@@ -122,6 +126,7 @@ class ModelBuilder:
         if self.config.mixer in RECURRENT_MIXERS:
             return RECURRENT_MIXERS[self.config.mixer](self.config, self.init)
         if parse_reference(self.config.mixer):
+            self._full_attention(self.config.n_heads)  # draws, so that later parts are as beside it
             mixer = self._variant("mixer", {}, TokenMixer, self.config)
             self._refuse_without_masks(mixer, "mixer")
             return mixer
@@ -157,10 +162,11 @@ class ModelBuilder:
     def cross_attention(self) -> MultiHeadAttention:
         """Attention over the source."""
         # Always that of the paper: the field `attention` is for self-attention.
+        return self._full_attention(self.config.cross_heads)
+
+    def _full_attention(self, n_heads: int) -> MultiHeadAttention:
         mechanism = FullAttention(self.config)
-        return MultiHeadAttention(
-            self.config, self.config.cross_heads, mechanism, self.init, self.random
-        )
+        return MultiHeadAttention(self.config, n_heads, mechanism, self.init, self.random)
 
     def feed_forward(self) -> nn.Module:
         """The feed-forward network of a layer, or its mixture of experts."""
@@ -169,9 +175,11 @@ class ModelBuilder:
         return MixtureOfExperts(self.config, self._network, self.init)
 
     def _network(self) -> nn.Module:
-        if self.config.feed_forward != "network":
-            return self._variant("feed_forward", {}, nn.Module, self.config)
-        return feed_forward(self.config, self.activation(), self.init, self.random)
+        network = feed_forward(self.config, self.activation(), self.init, self.random)
+        if self.config.feed_forward == "network":
+            return network
+        # The network has drawn, so that later parts are as beside it.
+        return self._variant("feed_forward", {}, nn.Module, self.config)
 
     def norm(self) -> nn.Module:
         """A normalization; the identity where the model has none."""
@@ -188,7 +196,7 @@ class ModelBuilder:
         c = self.config
         norm = or_identity(not shares_norm, self.norm)
         adds = c.residual and not c.streams
-        parts = (norm, adds, c.dropout, self.random, self._residual_scale())
+        parts = (norm, adds, c.dropout, self.random, self._residual_scale(), c)
         residual = self._variant("norm_position", RESIDUALS, Residual, *parts)
         if isinstance(residual, PreNorm) and c.norm_scale == "depth":
             residual.factor = self.number**-0.5
@@ -252,5 +260,5 @@ class ModelBuilder:
         cls = load_class(plugin, self.sources, interface)
         # A plug-in may draw from torch's generator, which must follow from the run's seed.
         with torch.random.fork_rng(devices=()):
-            torch.manual_seed(int(torch.randint(2**62, (), generator=self.init)))
+            torch.manual_seed(int(torch.randint(2**62, (), generator=self.own_seeds)))
             return cls(*args, **keywords)

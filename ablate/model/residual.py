@@ -8,6 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ablate.config import ModelConfig
 from ablate.config.variants import LayerSkip
 from ablate.kernels.device import on_gpu
 from ablate.kernels.dropout_add import fused_dropout_add_norm
@@ -25,6 +26,7 @@ class Residual(nn.Module):
         rate: float,
         random: torch.Generator,
         scale: nn.Parameter | float | None = None,
+        config: ModelConfig | None = None,
     ) -> None:
         """Keep the parts.
 
@@ -34,12 +36,14 @@ class Residual(nn.Module):
             rate: of dropout of the sub-layer's output.
             random: draws dropout masks.
             scale: factor of the output of the sub-layer, a number or (d_model,); None for none.
+            config: the fields of the model, for a class of one's own.
         """
         super().__init__()
         self.dropout = Dropout(rate, random)
         self.norm = norm
         self.residual = residual
         self.scale = scale
+        self.config = config
 
     def before(self, x: Tensor) -> Tensor:
         """The input of the sub-layer, read from the stream: (B, T, d_model) -> (B, T, d_model)."""

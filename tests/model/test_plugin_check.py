@@ -282,6 +282,71 @@ def test_a_class_may_derive_from_a_built_in_variant(tmp_path, kept):
         check_plugins(shape(attention=kept(source), positional_encoding=encoding), tmp_path)
 
 
+SAME = {
+    "attention": ("class Mine(FullAttention): pass", "full"),
+    "positional_encoding": ("class Mine(LearnedPositions): pass", "learned"),
+    "activation": ("class Mine(ReLU): pass", "relu"),
+    "norm": ("class Mine(LayerNorm): pass", "layernorm"),
+}
+
+
+@both
+@pytest.mark.parametrize("field", SAME)
+def test_a_class_like_a_built_in_one_gives_a_model_of_the_same_initial_weights(
+    tmp_path, kept, field, architecture
+):
+    source, name = SAME[field]
+    source = f"from ablate.components import LayerNorm, LearnedPositions, ReLU\n{source}"
+    own, built_in = (
+        build(shape(architecture=architecture, **{field: value}), V, 1, sources=tmp_path)
+        for value in (kept(source), name)
+    )
+    ours, theirs = own.state_dict(), built_in.state_dict()
+    assert ours.keys() == theirs.keys()
+    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
+
+
+@both
+@pytest.mark.parametrize("field", ["feed_forward", "mixer"])
+def test_all_other_parts_have_the_initial_weights_that_they_have_without_the_class(
+    tmp_path, kept, field, architecture
+):
+    source = MIXER if field == "mixer" else NETWORK.replace("BODY", "(x @ self.W).tanh()")
+    own, plain = (
+        build(shape(architecture=architecture, **fields), V, 1, sources=tmp_path)
+        for fields in ({field: kept(source)}, {})
+    )
+    ours, theirs = own.state_dict(), plain.state_dict()
+    shared = [name for name in ours if name in theirs]
+    assert len(shared) > len(ours) / 3
+    assert [name for name in shared if not torch.equal(ours[name], theirs[name])] == []
+
+
+def test_each_instance_of_a_class_draws_weights_of_its_own(tmp_path, kept):
+    network = kept(NETWORK.replace("torch.eye(config.d_model)", "torch.randn(3)"))
+    model = build(shape(feed_forward=network, n_experts=3), V, 1, sources=tmp_path)
+    drawn = [value.tolist() for name, value in model.state_dict().items() if name.endswith(".W")]
+    assert len(drawn) == 3 * 4
+    assert [value for value in drawn if drawn.count(value) > 1] == []
+
+
+def test_a_residual_connection_knows_the_fields_of_the_model(tmp_path, kept):
+    source = RESIDUAL.replace("BODY", "self.gate * output").replace(
+        "        def before",
+        """        def __init__(self, *given):
+            super().__init__(*given)
+            self.gate = nn.Parameter(torch.ones(self.config.d_model))
+
+        def before""",
+        1,
+    )
+    config = shape(norm_position=kept(source))
+    check_plugins(config, tmp_path)
+    model = build(config, V, 1, sources=tmp_path)
+    gates = [value for name, value in model.named_parameters() if name.endswith("gate")]
+    assert {value.shape for value in gates} == {(26,)}
+
+
 # Faults
 
 FUTURE = "lets a token depend on later ones; `context.mask()` has the allowed keys"
