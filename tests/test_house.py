@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_844
+LINES = 51_874
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

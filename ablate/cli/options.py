@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 import typer
 
 from ablate.errors import AblateError, UsageError, did_you_mean_path
+from ablate.formatting import first_few
 from ablate.store import Results, RunFolder, if_readable
 from ablate.streams import echo, new_console
 
@@ -177,7 +178,7 @@ def print_notes(study: Study) -> None:
 
 def warn_of_changed_data(study: Study, results: Results) -> None:
     """Warn if the study's files may have changed since its base was trained."""
-    from ablate.data.resolve_sources import is_other_text
+    from ablate.data.resolve_sources import other_files
 
     used: set[str] = set()
     # All rows share the files of the study, so that base's runs are enough.
@@ -186,10 +187,14 @@ def warn_of_changed_data(study: Study, results: Results) -> None:
         result = if_readable(results.run(run.id).read_result)
         if result is not None:
             used.update(decoding.corpus for decoding in result.decodings.values())
-    if used and is_other_text(study.data_of(study.base), study.data_folder, results.corpora, used):
+    if not used:
+        return
+    data = study.data_of(study.base)
+    others = other_files(data, study.data_folder, results.corpora, used)
+    if others:
         echo(
-            f"note: the files in {study.data_folder} may have changed since these results were "
-            "made; `ablate run` compares their content",
+            f"note: {first_few(others)} may have changed since these results were made; "
+            f"`ablate run` compares the content",
             err=True,
         )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,11 +30,12 @@ from ablate.data.sources import (
     is_local,
 )
 from ablate.errors import DataError, did_you_mean, listed
-from ablate.store.corpora import remembered
+from ablate.store.corpora import hashes_in, remembered
 
 SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
 TEXT_SUFFIX = ".txt"
+LARGEST_COMPARED = 20_000_000  # bytes of files that are read to tell whether they have changed
 SMALL_TEXT = 2_000_000  # bytes of files whose vocabulary is learned in a moment
 T = TypeVar("T")
 
@@ -74,19 +77,37 @@ def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str,
     return ()
 
 
-def is_other_text(data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]) -> bool:
-    """Whether files may have changed since corpora were made, by lengths and times only.
+def other_files(
+    data: CorpusConfig, folder: Path, corpora: Path, used: Collection[str]
+) -> list[str]:
+    """The files that may have changed since corpora were made: by lengths and times, and then by
+    content, because copies of a study share its corpora. Large files are not read.
 
-    False if files are missing, and for corpora that are downloaded or generated.
+    None if files are missing, and for corpora that are downloaded or generated.
     """
     try:
-        sources = resolve_sources(data, folder, corpora).values()
-        if data.hub is not None or not all(map(is_local, sources)):
-            return False  # the signature of a download may need the network
-        signature = list(map(Source.signature, sources))
+        sources = resolve_sources(data, folder, corpora)
+        if data.hub is not None or not all(map(is_local, sources.values())):
+            return []  # the signature of a download may need the network
+        signature = list(map(Source.signature, sources.values()))
+        if remembered(data, corpora, signature) in used:
+            return []
+        paths = {split: list(source.location.paths()) for split, source in sources.items()}
+        changed = [*sources]
+        if _are_at_most(set(chain.from_iterable(paths.values())), LARGEST_COMPARED):
+            content = {split: tuple(source.content()) for split, source in sources.items()}
+            for corpus in used:
+                before = hashes_in(corpora / corpus)
+                others = [split for split in content if content[split] != before.get(split)]
+                changed = min(changed, others, key=len)
     except DataError:
-        return False
-    return remembered(data, corpora, signature) not in used
+        return []
+    return list(dict.fromkeys(chain.from_iterable(paths[split] for split in changed)))
+
+
+def _are_at_most(paths: Collection[str], size: int) -> bool:
+    """Whether files are on this machine, and have so many bytes in total or fewer."""
+    return not any(map(is_address, paths)) and sum(map(os.path.getsize, paths)) <= size
 
 
 def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
@@ -107,9 +128,7 @@ def learns_in_a_moment(data: CorpusConfig, folder: Path, corpora: Path) -> bool:
     if not is_local(train):
         return False
     paths = list(train.location.paths())
-    if not paths or any(map(is_address, paths)):
-        return False
-    return sum(Path(path).stat().st_size for path in paths) <= SMALL_TEXT
+    return bool(paths) and _are_at_most(paths, SMALL_TEXT)
 
 
 class _Records:

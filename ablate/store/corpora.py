@@ -96,6 +96,12 @@ def overlap_in(folder: Path) -> dict[str, float] | None:
     return manifest.overlap.shares(manifest.pairs["test"])
 
 
+def hashes_in(folder: Path) -> dict[str, tuple[str, ...] | None]:
+    """The hashes of the text of each split of a corpus; empty if it is missing or damaged."""
+    manifest = _read_manifest(folder)
+    return {split: origin.sha256 for split, origin in manifest.sources.items()} if manifest else {}
+
+
 def _read_pointer(path: Path) -> CorpusPointer | None:
     return if_whole(partial(CorpusPointer.read, path))
 
