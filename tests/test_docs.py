@@ -24,6 +24,7 @@ from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
 from ablate.config.resolve import SYMBOL_OF, RowDataConfig
+from ablate.config.synthetic_data import GENERATORS
 from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.config.translation_data import TranslationData
 from ablate.model import build
@@ -182,6 +183,20 @@ def test_every_preset_and_corpus_is_documented():
     page = (ROOT / "docs/study.md").read_text()
     assert all(f"`{name}` is" in page for name in PRESETS)
     assert all(f"| `{name}` |" in page for name in TranslationData.corpora())
+
+
+def test_every_generator_is_documented_with_its_settings_and_named_in_the_template():
+    page = (ROOT / "docs/tasks.md").read_text()
+    table = page.split("<!-- generators -->")[1].split("<!-- /generators -->")[0]
+    documented = {}
+    for name, settings in re.findall(r"^\| `([a-z-]+)` \| ([^|]*) \|", table, re.MULTILINE):
+        documented[name] = {
+            setting: int(value) for setting, value in re.findall(r"`(\w+)` (\d+)", settings)
+        }
+    assert documented == {name: dict(entry.settings) for name, entry in GENERATORS.items()}
+    template = (ROOT / "ablate/cli/templates/synthetic.yaml").read_text()
+    first, others = re.search(r"^  corpus: (\S+) +# or (.*)$", template, re.MULTILINE).groups()
+    assert (first, *others.split(", ")) == tuple(GENERATORS)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -5,9 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from ablate.errors import UsageError
-from ablate.loggers import mirror, select_loggers
+from ablate.errors import UsageError, listed
+from ablate.loggers import LOGGERS, mirror, select_loggers
 from tests.cli.inside import inside
+from tests.commands import commands
 
 
 class Kept:
@@ -153,9 +154,14 @@ def test_an_unknown_logger_is_refused_before_training(tmp_path):
     done = inside("run", study, "--results", tmp_path / "results", "--log", "tensorbord")
     assert (done.code, done.out) == (2, "")
     assert done.err == (
-        '--log: "tensorbord" is not tensorboard, mlflow or wandb; did you mean "tensorboard"?\n'
+        f'--log: "tensorbord" is not {listed(LOGGERS)}; did you mean "tensorboard"?\n'
     )
     assert not (tmp_path / "results").exists()
+
+
+def test_the_help_of_run_names_every_logger():
+    (log,) = (option for option in commands()["run"].params if option.name == "log")
+    assert f"Also log to {listed(LOGGERS)}." in log.help
 
 
 def test_a_logger_without_its_package_says_how_to_install_it(monkeypatch):

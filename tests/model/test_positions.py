@@ -22,7 +22,7 @@ def positions_of(encoding, causal=True, **fields):
 
 
 def test_every_encoding_of_a_study_can_be_built():
-    assert tuple(POSITIONS) == ENCODINGS == tuple(POSITIONAL_ENCODINGS)
+    assert tuple(POSITIONS) == tuple(POSITIONAL_ENCODINGS)
 
 
 @pytest.mark.parametrize("d_model", [2, 26, 512])
