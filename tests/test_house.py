@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_874
+LINES = 51_885
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -33,8 +33,8 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
 
     A custom class may read any field of the model, so no field is inactive because of it.
     """
-    if training.train_steps is not None and training.train_steps <= training.warmup_steps:
-        yield "schedule", "train_steps that do not go beyond warmup_steps"
+    if fault := warmup_fault(training):
+        yield "schedule", fault
     # Plans of a thousand rows ask for this, and without patterns all layers are equal.
     layers = c.all_layers if c.patterns else [c]
     first, *further = (dict(_inactive_in_layer(layer, training)) for layer in layers)
@@ -42,6 +42,16 @@ def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[
         if all(name in layer for layer in further):
             yield name, reason
     yield from _of_depths(c)
+
+
+def warmup_fault(training: TrainingConfig) -> str:
+    """`warmup_steps=100, which is not below train_steps=80`; empty if the rate has its peak
+    before the last step.
+    """
+    steps, warmup = training.train_steps, training.warmup_steps
+    if steps is None or steps > warmup:
+        return ""
+    return f"warmup_steps={warmup}, which is not below train_steps={steps}"
 
 
 def idle_entries(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
@@ -125,7 +135,8 @@ def check_active(
     for name in written:
         if name in inactive and settings.get(name) is not None:
             value = without_digest(setting_text(settings[name]))
-            errors.append((name, f"{value} has no effect with {inactive[name]}; remove it"))
+            remedy = "lower warmup_steps, or remove it" if name == "schedule" else "remove it"
+            errors.append((name, f"{value} has no effect with {inactive[name]}; {remedy}"))
     if errors:
         raise InactiveSettings(errors)
 

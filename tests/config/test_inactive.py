@@ -96,9 +96,10 @@ INACTIVE = [
     ("adam_beta1", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
     ("adam_beta2", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
     ("adam_eps", 0.5, {"optimizer": "sgd"}, "optimizer=sgd"),
-    ("schedule", "cosine", {"train_steps": 4000}, "train_steps that do not go beyond warmup_steps"),
+    ("schedule", "cosine", {"train_steps": 4000},
+     "warmup_steps=4000, which is not below train_steps=4000"),
     ("schedule", "constant", {"train_steps": 10, "epochs": 3, "warmup_steps": 10},
-     "train_steps that do not go beyond warmup_steps"),
+     "warmup_steps=10, which is not below train_steps=10"),
     ("n_heads", 4, OTHER, NO_ATTENTION),
     ("n_kv_heads", 4, OTHER, NO_ATTENTION),
     ("d_k", 16, OTHER, NO_ATTENTION),
@@ -120,7 +121,8 @@ def test_a_written_inactive_setting_is_an_error_with_the_reason(name, value, bes
     with pytest.raises(InactiveSettings) as caught:
         resolve_row({**beside, name: value}, written=[name])
     shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
-    assert caught.value.errors == [(name, f"{shown} has no effect with {why}; remove it")]
+    remedy = "lower warmup_steps, or remove it" if name == "schedule" else "remove it"
+    assert caught.value.errors == [(name, f"{shown} has no effect with {why}; {remedy}")]
 
 
 @pytest.mark.parametrize("name", ["n_kv_heads", "n_cross_heads", "encoder_layers"])
