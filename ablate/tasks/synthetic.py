@@ -66,6 +66,8 @@ class Synthetic(Task):
         try:
             longest = max(int(split.lengths.max()) for split in (items_of(data, "train"), test))
         except ValueError as error:
+            if data.generator.draw is not None:  # of the user's own: with its file and line
+                raise
             yield str(error)
             return
         if longest > config.max_positions:

@@ -292,6 +292,7 @@ def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, 
     [
         ("5 + draws", "5 + torch.draws", 12, "NameError: name 'torch' is not defined"),
         ('["=", *map', '["=", *mapped', 25, "NameError: name 'mapped' is not defined"),
+        ("5 + draws", "np.zeros(7) + draws", 12, "ValueError: operands could not be broadcast"),
         # In none of its lines: that of the class.
         ("return text[:, :-1], targets[:, 1:]", "pass", 31, "TypeError: "),
     ],
