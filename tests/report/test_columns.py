@@ -407,6 +407,16 @@ def test_a_very_narrow_terminal_shows_rows_and_scores_and_the_verdicts_below(fil
     assert bool(verdicts) == ("verdict" not in names)
 
 
+def test_what_match_has_chosen_stays_longer_than_the_parameters(fake):
+    text = SMALL.replace(
+        "A: {each: {h: [1, 2]}}", "A: {set: {n_kv_heads: 1}, match: {params: d_ff}}"
+    )
+    table = fake(text, seeds="1,2").all_done().table()
+    everything = terminal_layout(table, starred, against_paper=False)
+    names = [column.name for column in everything.columns]
+    assert names.index("matched") < names.index("params")
+
+
 def test_settings_come_last_and_those_that_most_rows_change_come_first(filled):
     table = filled("table3", "1-3", True)
     names = [column.name for column in terminal_layout(table, starred, against_paper=False).columns]

@@ -13,7 +13,8 @@ from ablate.report.columns.differences import difference_columns, verdict_column
 from ablate.report.columns.paper import paper_columns
 from ablate.report.columns.rows import label_column, row_columns, varied_settings
 from ablate.report.columns.scores import score_columns
-from ablate.report.layout import FURTHER, REQUESTED, Layout, fitting, folded
+from ablate.report.layout import CHOSEN, FURTHER, REQUESTED, Layout, fitting, folded
+from ablate.study.choice import KEY
 
 
 def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
@@ -61,7 +62,7 @@ def terminal_layout(
     Columns that do not fit are named in the first line of the legend.
     """
     form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
-    declared = columns_of(table, form)
+    declared = tuple(map(_ranked, columns_of(table, form)))
     columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
         return Layout(tuple(columns), _legend(declared, form))
@@ -73,6 +74,11 @@ def terminal_layout(
         line = f"Left out at {width} columns: {', '.join(left_out)}"
         legend = (f"{line}; `ablate {command} --wide` shows all.", *legend)
     return Layout(tuple(folded(shown, width)), legend)
+
+
+def _ranked(column: Column) -> Column:
+    """What trials or `match` have chosen tells rows apart, and stays longer than their size."""
+    return replace(column, priority=CHOSEN) if column.key in (KEY, "matched") else column
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
