@@ -84,7 +84,7 @@ def _lines(file: Path) -> Iterable[Line]:
     if not text.lstrip().startswith("{"):
         delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
         reader = csv.DictReader(StringIO(text), delimiter=delimiter, restval="")
-        return (Line.at(f"line {reader.line_num}", values) for values in reader)
+        return _of_table(file, reader)
     lines = []
     for number, line in enumerate(text.splitlines(), 1):
         try:
@@ -93,6 +93,13 @@ def _lines(file: Path) -> Iterable[Line]:
         except (TypeError, ValueError):
             raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
     return filter(None, lines)
+
+
+def _of_table(file: Path, reader: csv.DictReader[str]) -> Iterator[Line]:
+    for values in reader:
+        if None in values:
+            raise UsageError(f"{file}:{reader.line_num}: has more cells than the header")
+        yield Line.at(f"line {reader.line_num}", values)
 
 
 def numbers_of(

@@ -77,12 +77,13 @@ def _with_decoding(study: Study, results: Results) -> Study:
         # A seed that diverged did so for every candidate.
         losses.append([score for score in scores if score != math.inf] or scores)
     choice = choice.with_losses(losses)
-    values = {} if choice.chosen is None else choice.chosen.values
     rows = []
     for row in study.rows:
         if row.decoding_choice is not None:
+            of_row = replace(row.decoding_choice, losses=choice.losses)
+            values = {} if of_row.chosen is None else of_row.chosen.values
             config = row.config.model_copy(update=dict(values))
-            row = replace(row, decoding_choice=choice, config=config)
+            row = replace(row, decoding_choice=of_row, config=config)
         rows.append(row)
     return _with_rows(study, rows)
 

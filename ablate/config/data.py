@@ -49,7 +49,7 @@ class PairRules(NamedTuple):
     """Training filters that compare the first two text fields.
 
     max_ratio: tokens of the longer field over the shorter; records above are left out.
-    drop_identical: leave out records whose two fields are the same text.
+    drop_identical: leave out records whose first two fields are the same text.
     """
 
     max_ratio: float | None = None

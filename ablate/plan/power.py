@@ -47,7 +47,7 @@ class Power:
     sentences: of a difference over test sentences, 0 if unknown.
     source: of the sd: given, the study's runs, the published studies, or none.
     published: the studies whose spread is taken as typical.
-    rows_seen: number of rows whose runs show the sd.
+    rows_open: number of rows that may show a spread and have no two scores yet.
     """
 
     study: Study
@@ -56,7 +56,7 @@ class Power:
     sentences: float
     source: Source
     published: Sequence[PublishedSpread] = ()
-    rows_seen: int = 0
+    rows_open: int = 0
 
     @property
     def rows(self) -> int:
@@ -222,10 +222,8 @@ class Power:
             return f"{noise}, stated"
         if self.source == "runs":
             noise += ", in the runs that exist"
-            if not self.rows_seen:
-                return f"{noise}, of base alone"
-            if self.rows_seen < self.rows:  # which may be quieter than the others
-                noise += f", of base and {self.rows_seen} of the rows alone"
+            if self.rows_open:  # the others may be quieter than these
+                noise += f", without {self.rows_open} of {plural(self.rows, 'row')}"
             return noise
         names, sds = [], []
         for spread in self.published:
@@ -300,7 +298,8 @@ def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
         is_known |= sd is not None
         if sd or metric in judged:
             sentences = _sd_over_sentences(pairs, resamples_of(base, metric))
-            power = Power(study, metric, sd or 0.0, sentences, "runs", rows_seen=len(noisy))
+            rows_open = sum(len(pair.differences) < 2 for pair in pairs)
+            power = Power(study, metric, sd or 0.0, sentences, "runs", rows_open=rows_open)
             powers.append(power)
     return powers if is_known else []
 

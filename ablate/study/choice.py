@@ -8,7 +8,7 @@ any other, with the configuration that `ablate.analysis.settle` gives it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -80,6 +80,14 @@ class Choice:
                 return replace(self, losses=())
             means.append(math.fsum(filter(None, of_candidate)) / len(of_candidate))
         return replace(self, losses=tuple(means))
+
+    def except_for(self, names: Collection[str]) -> Choice | None:
+        """The choice of the other fields; None if there are none."""
+        candidates = []
+        for candidate in self.candidates:
+            values = {name: value for name, value in candidate.values.items() if name not in names}
+            candidates.append(replace(candidate, values=values))
+        return replace(self, candidates=tuple(candidates)) if candidates[0].values else None
 
     @property
     def chosen(self) -> Candidate | None:

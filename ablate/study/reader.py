@@ -111,7 +111,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")
     reader = RowReader(file, settings, data, errors, margins)
     rows = reader.read(base)
-    reader.check_overridden(overrides, rows)
+    reader.check_overridden(overrides)
     if task and data and base_is_valid:
         with classes.faults_of_task(task_name):
             _check_task(task, metrics, data, rows, reader.written, sections, report)

@@ -74,9 +74,11 @@ class RowReader:
                 read[index] = replace(row, changed=changed)
         return read
 
-    def check_overridden(self, overrides: Sequence[str], rows: Sequence[Row]) -> None:
+    def check_overridden(self, overrides: Sequence[str]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
-        tuned = {name for name in self._tuned() if all(self._replaces(row, name) for row in rows)}
+        tuned: Set[str] = set()
+        if self.tune:
+            tuned = self.tune.grid.keys() | self.tune.decoding.keys()
         for name in tuned & self._size_fields.keys():
             where = self._size_fields[name]
             self.report(where, f"{name}: is chosen by tune at every size; remove it")
@@ -90,16 +92,6 @@ class RowReader:
             else:
                 continue
             self.report(override_mark(text), f"has no effect, because {source} every row")
-
-    def _tuned(self) -> Iterable[str]:
-        """The fields that `tune` chooses."""
-        return (*self.tune.grid, *self.tune.decoding) if self.tune else ()
-
-    def _replaces(self, row: Row, name: str) -> bool:
-        """Whether a row has a chosen or an own value of a tuned field in the place of base's."""
-        assert self.tune is not None
-        choice = row.choice if name in self.tune.grid else row.decoding_choice
-        return choice is not None or name in self.written[row.label]
 
     def notes(self) -> Iterator[str]:
         """Yield a line for each kind of rows that add nothing to the study, at the first."""
@@ -221,9 +213,8 @@ class RowReader:
         )  # fmt: skip
 
     def _decoding_of(self, draft: _Draft) -> Choice | None:
-        """The choice of decoding; None for a row that sets a field of it, in a group that may."""
-        sets_it = self.tune is not None and self.tune.decoding.keys() & draft.written.keys()
-        return None if sets_it and not draft.spec.options.is_tuned else self._decoding
+        """The choice of decoding, without the fields that the row sets."""
+        return self._decoding and self._decoding.except_for(draft.written.keys())
 
     def _screen(self, draft: _Draft, base: Row) -> Choice | None:
         """The screen of a group that prunes; None after an error."""

@@ -57,13 +57,18 @@ class RowTuner:
         return Choice(candidates, math.log(self._vocab_size(config)), legend=self.tune.legend)
 
     def as_base(self, settings: Mapping[str, Node], written: Mapping[str, Node]) -> Choice | None:
-        """The row with the values of each of base's candidates; None after an error, without a
-        grid, and if the row sets a field of it.
+        """The row with the values of each of base's candidates, except for the fields that it sets;
+        None after an error, and if no field is left.
         """
-        if self.tune.grid.keys() & written.keys():
-            return None
-        candidates = self._at_points(self.tune.grid, settings, written, {})
-        return Choice(candidates, uniform=0.0) if self.tune.grid and candidates else None
+        candidates = []
+        for point in grid_points(self.tune.grid):
+            left = {name: node for name, node in point.items() if name not in written}
+            # A value that base hands on may have no effect in the row.
+            config = self.settings.resolve({**settings, **left}, self.tune.mark, written=written)
+            if config is None or not left:
+                return None
+            candidates.append(Candidate(plain_values(left), config, config))
+        return Choice(tuple(candidates), uniform=0.0)
 
     def decoding(self, settings: Mapping[str, Node], task: Task) -> Choice | None:
         """The candidates for every row's decoding, over base's settings; None after an error."""
@@ -170,11 +175,16 @@ class RowTuner:
         for candidate in choice.candidates:
             costs.add(rule.of(candidate.config, self._vocab_size(candidate.config)))
         if rule.field in self.tune.grid or len(costs) > 1:
-            fields = " and ".join(self.tune.grid)
+            fields, remedy = (
+                " and ".join(self.tune.grid),
+                "set them in the group, with `tune: false`",
+            )
+            if rule.field in self.tune.grid:
+                remedy = "remove match from the group"
             self.report(
                 self.tune.mark,
                 f'row "{spec.label}": tuning {fields} changes its {rule.cost}, which match makes '
-                "those of base; tune other fields, or set them in the group, with `tune: false`",
+                f"those of base; tune other fields, or {remedy}",
             )
 
     def _trial_steps(self, label: str, config: RowConfig) -> dict[str, int] | None:

@@ -34,18 +34,18 @@ def _as_list(value: Any) -> Any:
     range_ = _RANGE.fullmatch(str(value).strip())
     if isinstance(value, (int, str)) and not isinstance(value, bool) and range_:
         first, last = int(range_[1] or 1), int(range_[2])
-        seeds = list(range(first, last + 1))
-        if 0 < len(seeds) <= _MOST_WRITTEN:
+        if first <= last < first + _MOST_WRITTEN:
+            seeds = list(range(first, last + 1))
             raise ValueError(f"{value_text(value)} is not allowed: must be a list; write {seeds}")
     return value
 
 
 Seeds = Annotated[
     list[Seed],
-    BeforeValidator(_as_list),
     AfterValidator(_distinct),
     Field(min_length=1, max_length=MAX_SEEDS, json_schema_extra={"uniqueItems": True}),
 ]
+SeedsOfRows = Annotated[Seeds, BeforeValidator(_as_list)]
 
 
 class SeedsOfBase(Placed):
@@ -98,7 +98,9 @@ class Looks(Placed):
     every row is settled"""
 
 
-SeedsSection = choice({"a list": Seeds, "a mapping with looks": Looks, "a mapping": SeedsOfBase})
+SeedsSection = choice(
+    {"a list": SeedsOfRows, "a mapping with looks": Looks, "a mapping": SeedsOfBase}
+)
 SECTION_OF = {"looks": "write seeds: {looks: [3, 5, 8]}"}  # keys that belong into the section
 
 

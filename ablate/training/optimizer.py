@@ -254,7 +254,10 @@ class OwnOptimizer(Optimizer):
         for name, parameter in zip(self.names, self.parameters, strict=True):
             saved = self.moments.pop(name, {})
             self.moments[name] = {k: saved.pop(k) for k in (AVERAGE, AVERAGED) if k in saved}
-            own = {kind.removeprefix(OWN_KIND): value for kind, value in saved.items()}
+            for kind in (AVERAGE, AVERAGED):
+                if OWN_KIND + kind in saved:
+                    saved[kind] = saved.pop(OWN_KIND + kind)
+            own = saved
             if own or name in numbers:
                 self.own.state[parameter] = {**own, **numbers.get(name, {})}
         for group, saved in zip(self.own.param_groups, settings, strict=True):

@@ -62,10 +62,10 @@ def _check_own(check: Check, config: RowConfig, sources: Path, plugin: Reference
     try:
         fault = check(config, sources)
     except StudyError as error:  # of loading, or of the combination with other fields
-        line = error.lines[0]
-        if line.startswith(f"{plugin.written_file}:"):
+        if error.lines[0].startswith(f"{plugin.written_file}:"):
             raise
-        raise StudyError(f"{stored_place(plugin, sources)}: {line}") from None
+        place = stored_place(plugin, sources)
+        raise StudyError(*(f"{place}: {line}" for line in error.lines)) from None
     if fault:
         raise OwnClassFault(fault)
 
@@ -112,7 +112,7 @@ def _check_schedule(config: RowConfig, sources: Path) -> str | None:
         try:
             float(share)  # type: ignore[arg-type]
         except (TypeError, ValueError):
-            return f"returned {share!r} at step {step}, and no number"
+            return f"returns {share!r} at step {step}, which is no number"
         rate = learning_rate(config, step, last, schedule)
         if not 0.0 <= rate < math.inf:
             return f"the share of the peak at step {step} of {last} gives the rate {rate}"

@@ -156,7 +156,7 @@ def test_a_spread_of_few_rows_says_so(fake):
         for seed, value in enumerate(values, 1):
             results.done(label, seed, 5.0, value)
     bleu = power_of(results.study, results.results)[0]
-    assert bleu.text.endswith("in the runs that exist, of base and 1 of the rows alone.")
+    assert bleu.text.endswith("in the runs that exist, without 2 of 4 rows.")
 
 
 def test_base_alone_has_no_difference_to_see(fake):

@@ -102,6 +102,7 @@ def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
             "Wall time,Step,Value\n1,,2\n",
             "loss.csv: a Step is no number",
         ),
+        ("wide.csv", "row,seed,loss\na,1,2,3,4\n", "wide.csv:2: has more cells than the header"),
         ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e+200 is not allowed: must be between"),
     ],
 )

@@ -87,7 +87,8 @@ def test_an_inactive_setting_of_a_row_is_reported_at_its_value(faults, name, val
     column = line.index(f'"{name}": ') + len(f'"{name}": ') + 1
     shown = {True: "true", False: "false"}[value] if isinstance(value, bool) else value
     found = faults(f"{HEAD}{line}")
-    assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}; remove it" in found
+    remedy = "lower warmup_steps, or remove it" if "warmup_steps" in why else "remove it"
+    assert f"table3.yaml:3:{column}: {name}: {shown} has no effect with {why}; {remedy}" in found
     others = {other for other in beside if f": {other}: " in " ".join(found)}
     of_task = [each for each in found if ': row "' in each]  # which lacks the architecture
     assert len(found) == 1 + len(others) + len(of_task)

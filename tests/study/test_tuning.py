@@ -4,6 +4,7 @@ run.
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -58,6 +59,11 @@ def finish(study, results, label, value, *losses, steps=151):
     """
     trials = study.trials
     trial = next(row for row in trials.rows if row.label == f"{label}: learning_rate={value}")
+    finish_trial(study, results, trial, *losses, steps=steps)
+
+
+def finish_trial(study, results, trial, *losses, steps=151):
+    trials = study.trials
     for run, loss in zip(trials.runs_of(trial), losses, strict=False):
         folder = results.run(run.id)
         a_run(
@@ -427,6 +433,26 @@ def test_a_row_with_tune_false_that_sets_a_tuned_field_is_as_written(read):
     assert study.rows[1].config.learning_rate == 0.02
 
 
+def test_a_row_with_tune_false_has_the_other_values_that_are_chosen_for_base(read, results):
+    both = TUNE.replace("[0.001, 0.01, 0.1]", "[0.01, 0.1], weight_decay: [0.01, 0.1]")
+    head = HEAD.replace("h: 4,", "h: 4, optimizer: adamw, weight_decay: 0.05,")
+    study = read(head + both + "rows:\n  A: {set: {learning_rate: 0.02}, tune: false}\n")
+    losses = (3.0, 2.0, 4.0, 5.0)  # the best: 0.01 and 0.1
+    base = replace(study.base, choice=study.base.choice.with_losses([(loss,) for loss in losses]))
+    assert base.choice.chosen.values == {"learning_rate": 0.01, "weight_decay": 0.1}
+    for trial, loss in zip(study.trials.rows, losses, strict=True):
+        finish_trial(study, results, trial, loss, loss)
+    row = settle(study, results).rows[1]
+    assert (row.config.learning_rate, row.config.weight_decay) == (0.02, 0.1)
+    assert row.changed == {"learning_rate": 0.02}
+
+
+def test_a_tuned_field_may_be_without_effect_in_a_row_with_tune_false(read):
+    tune = "tune: {grid: {adam_beta2: [0.98, 0.999]}, seeds: [101]}\n"
+    study = read(HEAD + tune + "rows:\n  A: {set: {optimizer: sgd}, tune: false}\n")
+    assert len({candidate.config for candidate in study.rows[1].choice.candidates}) == 1
+
+
 def test_a_row_with_tune_false_is_decoded_as_base(read, results):
     study = read(HEAD + ON_DEV + "rows:\n  A: {each: {h: [1]}, tune: false}\n")
     decode_on_dev(study, results, lambda alpha, beam, seed: alpha)
@@ -444,8 +470,8 @@ def test_a_value_that_tune_replaces_in_every_row_is_refused(faults, read):
     (line,) = faults(HEAD + TUNE + ROWS, overrides=["learning_rate=0.5"])
     assert line.startswith("--set learning_rate=0.5: has no effect")  # `fixed` has its own
     both = TUNE.replace("0.1]", "0.1], warmup_steps: [50, 100]")
-    untuned = read(HEAD + both + ROWS, overrides=["warmup_steps=70"])
-    assert untuned.rows[-1].config.warmup_steps == 70  # `fixed` is as written
+    (line,) = faults(HEAD + both + ROWS, overrides=["warmup_steps=70"])
+    assert line.startswith("--set warmup_steps=70: has no effect")  # `fixed` has that of base
 
 
 ON_DEV = "tune: {decoding: {alpha: [0.0, 0.6, 1.5], beam: [1, 4]}}\n"
@@ -469,15 +495,15 @@ def test_decoding_is_chosen_by_the_mean_score_of_base_on_dev_and_is_that_of_ever
     study = read(HEAD + ON_DEV + OF_DECODING)
     plain = read(HEAD + OF_DECODING.replace(", tune: false", ""))
     assert ids(study) == ids(plain)  # no training is another one
-    assert [row.awaits_decoding for row in study.rows] == [True, True, False]
-    assert study.rows[2].decoding == plain.rows[2].decoding
+    assert [row.awaits_decoding for row in study.rows] == [True, True, True]
     # the best of seed 1 is alpha 0.0, and the best on average 1.5; beam 1 and 4 are equal
     scores = {(0.0, 1): 40.0, (0.0, 2): 20.0, (1.5, 1): 35.0, (1.5, 2): 33.0}
     decode_on_dev(study, results, lambda alpha, beam, seed: scores.get((alpha, seed), 30.0))
     chosen = settle(study, results)
     by_hand = read(HEAD.replace("N: 2,", "N: 2, alpha: 1.5, beam: 1,") + OF_DECODING)
-    assert [row.decoding for row in chosen.rows[:2]] == [row.decoding for row in by_hand.rows[:2]]
-    assert chosen.rows[2].decoding == plain.rows[2].decoding
+    # `fixed` has alpha 1.0, and the beam that is chosen
+    assert [row.decoding for row in chosen.rows] == [row.decoding for row in by_hand.rows]
+    assert (chosen.rows[2].config.alpha, chosen.rows[2].config.beam) == (1.0, 1)
     assert ids(chosen) == ids(plain)
     assert chosen.rows[1].changed == {"n_heads": 1, "d_k": 64, "d_v": 64}
     content = json.loads(as_json(table_of(chosen, results)))["decoding"]
