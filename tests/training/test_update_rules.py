@@ -500,7 +500,7 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
     [
         ("def Mine(config, step, last):\n    return float('nan')\n", "gives the rate nan"),
         ("def Mine(config, step, last):\n    return -1\n", "gives the rate -"),
-        ("def Mine(config, step, last):\n    print()\n", "returned None at step 4000, and no number"),
+        ("def Mine(config, step, last):\n    print()\n", "returns None at step 4000, which is no number"),
         ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],
