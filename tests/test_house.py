@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_914
+LINES = 51_915
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -159,7 +159,7 @@ def _factorial(table: Table, design: FactorialDesign) -> DesignEffects:
                 scores.append(list(row.scores[metric.name].on_scale.values()))
         if len(scores) == len(cells):
             estimates = effects(design.fraction, scores, table.level)
-            by_metric[metric.name] = tuple(Contrast.of(each, metric) for each in estimates)
+            by_metric[metric.name] = tuple(Contrast.of(estimate, metric) for estimate in estimates)
     notes += _factorial_notes(table, cells, by_metric)
     title = f"{design.group}: {design.title}"
     return DesignEffects(design.group, title, names, True, by_metric, tuple(notes))

@@ -300,7 +300,9 @@ def _value(cell: Any, place: str, metric: str) -> float | None:
             f'{place}: {metric} "{str(cell).strip()[:60]}" is no number; leave it empty, or write '
             f"nan for a run that diverged"
         )
-    if value is not None and LARGEST < abs(value) < math.inf:  # whose square is none
+    if (
+        value is not None and LARGEST < abs(value) < math.inf
+    ):  # as in results: squares must not overflow
         raise UsageError(
             f"{place}: {metric} {value:g} is not allowed: must be between -1e100 and 1e100"
         )

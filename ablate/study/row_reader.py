@@ -185,7 +185,7 @@ class RowReader:
 
     def _row(self, draft: _Draft, config: RowConfig, matched: Matched | None, base: Row) -> Row:
         """A row with a valid configuration."""
-        spec, choice = draft.spec, None
+        spec, choice, as_base = draft.spec, None, False
         self._check_require(draft, config)
         if spec.options.prune:
             choice = self._screen(draft, base)
@@ -197,19 +197,20 @@ class RowReader:
                 choice = self.tuner.candidates(draft.label, settings, draft.written, config)
             else:
                 choice = self.tuner.as_base(settings, draft.written)
+                as_base = choice is not None
             rule = self._rule(spec)
             if rule and matched and choice:
                 self.tuner.check_cost(rule, spec, config, choice)
         changed = changes(config, base.config)
         self.written[draft.label] = draft.written
-        # A design may need base among its rows, and a tuned base differs from a row that is not.
+        # A design may need base among its rows, and a tuned base differs from a row as written.
         if not changed and spec.design is None and (choice is None) == (base.choice is None):
             self._equal_to_base[draft.label] = spec.mark
         return Row(
             draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
             choice, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
             decoding_choice=self._decoding_of(draft),
-            is_chosen_as_base=choice is not None and not spec.options.is_tuned,
+            is_chosen_as_base=as_base,
         )  # fmt: skip
 
     def _decoding_of(self, draft: _Draft) -> Choice | None:

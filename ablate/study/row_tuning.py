@@ -175,10 +175,8 @@ class RowTuner:
         for candidate in choice.candidates:
             costs.add(rule.of(candidate.config, self._vocab_size(candidate.config)))
         if rule.field in self.tune.grid or len(costs) > 1:
-            fields, remedy = (
-                " and ".join(self.tune.grid),
-                "set them in the group, with `tune: false`",
-            )
+            fields = " and ".join(self.tune.grid)
+            remedy = "set them in the group, with `tune: false`"
             if rule.field in self.tune.grid:
                 remedy = "remove match from the group"
             self.report(

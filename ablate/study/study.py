@@ -33,7 +33,8 @@ class Row:
     matched: the field that gives the row base's cost; None without `match`.
     choice: among the candidates of the row; None without any.
     is_chosen_as_base: whether base's trials choose, because the group has `tune: false`.
-    decoding_choice: among decodings, the same for all rows; None without candidates.
+    decoding_choice: among decodings, the same for all rows but for the fields that the row sets;
+        None without candidates.
     is_decoded: False for a trial, which is scored by its last evaluation.
     base: label of the row that it is compared with; a base's own label.
     size: of a study at several sizes.

@@ -257,9 +257,8 @@ class OwnOptimizer(Optimizer):
             for kind in (AVERAGE, AVERAGED):
                 if OWN_KIND + kind in saved:
                     saved[kind] = saved.pop(OWN_KIND + kind)
-            own = saved
-            if own or name in numbers:
-                self.own.state[parameter] = {**own, **numbers.get(name, {})}
+            if saved or name in numbers:
+                self.own.state[parameter] = {**saved, **numbers.get(name, {})}
         for group, saved in zip(self.own.param_groups, settings, strict=True):
             group.update(saved, params=group["params"])
 
