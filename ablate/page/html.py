@@ -101,14 +101,17 @@ def table_context(
     """
     legend = layout.legend_with("bold")
     groups: list[list[dict[str, Any]]] = []
-    before = None
+    before, has_chosen = None, False
     for row, cells in zip(table.rows, layout.rows, strict=True):
         if row.row.group != before:
             groups.append([])
         before = row.row.group
         groups[-1].append({"label": row.row.label, "group": before, "cells": cells})
+        if not row.row.is_base and (row.row.own_choice or row.row.matched):
+            has_chosen = True
     return {
         "elsewhere": table.is_measured_elsewhere,
+        "has_chosen": has_chosen,
         "name": table.study.name,
         "columns": layout.columns,
         "groups": groups,

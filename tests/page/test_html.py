@@ -63,6 +63,15 @@ def test_every_row_and_cell_is_shown_and_heads_are_marked_as_such(fake):
     assert [text for _, text in tags.all("li")] == [*conclusion(table), *legend]
 
 
+@pytest.mark.parametrize(
+    ("match", "words"), [("", ""), (", match: {params: d_ff}", " and those chosen for it")]
+)
+def test_the_caption_says_whether_rows_have_chosen_settings(fake, match, words):
+    results = fake(SMALL.partition("rows:")[0] + f"rows: {{A: {{each: {{N: [1]}}{match}}}}}\n")
+    text = table_html(results.table())
+    assert f"except for the settings it names{words}.</caption>" in text
+
+
 def test_rows_of_the_page_have_their_whole_labels_and_their_links(fake):
     table = fake().all_done().table()
     links = {row.row.label: f"run-{index}" for index, row in enumerate(table.rows) if index % 2}
