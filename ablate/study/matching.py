@@ -17,7 +17,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 
 from ablate.config import RowConfig, resolve_row, standard_name
 from ablate.config.cost import ASSUMED_LENGTH, Lengths, parameters, training_flops
-from ablate.config.model import MAX_SIZE
+from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.plugins import references
 from ablate.config.resolve import SYMBOLS
 from ablate.config.training import MAX_STEPS
@@ -180,7 +180,7 @@ def match_row(
     """
     inherited = _try(settings)
     for config in (base, inherited):
-        for custom in references(config) if config else ():
+        for custom in references(config, ModelConfig) if config else ():
             name = str(custom).partition("@")[0]
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:

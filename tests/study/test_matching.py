@@ -228,3 +228,19 @@ def test_a_custom_class_is_refused_because_its_cost_is_not_known(tmp_path):
     with pytest.raises(StudyError) as caught:
         read_study(path)
     assert "the cost of mine:Wide is not known" in caught.value.lines[0]
+
+
+@pytest.mark.parametrize("field", ["schedule", "optimizer", "loss_term"])
+def test_a_custom_class_of_training_is_matched_as_it_does_not_change_the_model(tmp_path, field):
+    from ablate.study import read_study
+
+    (tmp_path / "mine.py").write_text("class Own: ...\n")
+    path = tmp_path / "study.yaml"
+    head = HEAD.replace("base: {", "base: {warmup_steps: 50, ")
+    path.write_text(
+        f"{head}rows:\n"
+        f"  A: {{set: {{{field}: 'mine:Own', n_kv_heads: 1}}, match: {{params: d_ff}}}}\n"
+        "  B: {set: {n_kv_heads: 1}, match: {params: d_ff}}\n"
+    )
+    own, built_in = read_study(path).rows[1:]
+    assert own.config.d_ff == built_in.config.d_ff == 327
