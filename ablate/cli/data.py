@@ -50,10 +50,9 @@ def show(
     """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = StudyOptions(results, set).open(study, may_be_new=True)
-    from ablate.data.prepare import prepare
     from ablate.report.data_text import description_of, print_description
 
-    corpus = prepare(content.data_of(content.base), content.data_folder, root.corpora, _print_note)
+    corpus = content.prepare(content.data_of(content.base), root.corpora, _print_note)
     description = description_of(corpus)
     if format == "json":
         print_json(description)
@@ -72,11 +71,9 @@ def prepare(
     """Download and prepare the corpora of a study, and verify every file."""
     go_offline(offline)
     content, root = StudyOptions(results, set, rows).open(study, may_be_new=True)
-    from ablate.data.prepare import prepare
-
     # Rows may have several vocabularies, each of which is another corpus.
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
-        corpus = prepare(data, content.data_folder, root.corpora, _print_note)
+        corpus = content.prepare(data, root.corpora, _print_note)
         corpus.verify(every=True)
         echo(
             f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, "

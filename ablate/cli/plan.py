@@ -106,7 +106,7 @@ def command(
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
-    faults = [f"data: {line}" for line in data_faults(content, root)]
+    faults = list(map(content.data_fault, data_faults(content, root)))
     pilots = None if profile is None else profile.workers
     faults += resource_faults(plan, stage.known_runs, root, pilots=pilots)
     shown = _Output(plan, stage, power, to_see, limit, fitting, together, submission)

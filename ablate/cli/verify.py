@@ -149,7 +149,7 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
     from ablate.store.jobs import Resources
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
-    corpus = study.task.prepare(run.data, study.data_folder, results.corpora, echo)
+    corpus = study.prepare(run.data, results.corpora, echo)
     # The micro-batch that a launch would choose, because another one sums in another order.
     resources = Resources.model_validate({"device": chosen.type})
     demand = Demand((row.config,), run.data.vocab_size, 1, resources)

@@ -31,9 +31,7 @@ def prepare_study(
     """
     runs = list(study.runs())
     corpora = {
-        data: study.task.prepare(
-            data, study.data_folder, results.corpora, lambda line: log(f"corpus: {line}")
-        )
+        data: study.prepare(data, results.corpora, lambda line: log(f"corpus: {line}"))
         for data in dict.fromkeys(run.data for run in runs)
     }
     usable = []

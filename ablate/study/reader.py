@@ -140,6 +140,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         further_seeds=file.seed_plan.of_base,
         fixed_seeds=file.seed_plan.fixed,
         notes=tuple(reader.notes()),
+        data_mark=sections["data"].mark,
     )
 
 

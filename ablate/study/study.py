@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ablate.config import RowConfig, decoding_id, run_id
 from ablate.config.data import CorpusConfig
@@ -14,11 +14,16 @@ from ablate.config.identity import DEFAULT_TASK, fold_vocab_size
 from ablate.config.inactive import inactive_fields
 from ablate.config.metrics import PPL
 from ablate.config.plugins import Reference, parse_reference, references
+from ablate.errors import DataError
 from ablate.store.status import NO_DECODING
 from ablate.study.choice import AFTER, Choice
 from ablate.study.designs import Design
 from ablate.study.matching import Matched
+from ablate.study.yaml_nodes import Mark
 from ablate.tasks import TASKS, Task
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 
 @dataclass(frozen=True)
@@ -136,6 +141,7 @@ class Study:
     fixed_seeds: why `--seeds` cannot replace the seeds; empty if it can.
     split: that is decoded.
     notes: lines about rows that are probably not meant, with their positions.
+    data_mark: position of the section `data`.
     """
 
     name: str
@@ -161,6 +167,7 @@ class Study:
     fixed_seeds: str = field(default="", compare=False)
     split: Literal["test", "dev"] = "test"
     notes: tuple[str, ...] = field(default=(), compare=False)
+    data_mark: Mark = field(default=Mark("the study"), compare=False)
 
     @property
     def base(self) -> Row:
@@ -190,6 +197,21 @@ class Study:
         if self.data.folder:
             return Path(self.data.folder)
         return self.path.parent
+
+    def prepare(self, data: CorpusConfig, corpora: Path, log: Callable[[str], None]) -> Corpus:
+        """Prepare the corpus of a row, or find the prepared one, as `Task.prepare` does.
+
+        Raises:
+            DataError: the corpus is missing or malformed; with the position of the section `data`.
+        """
+        try:
+            return self.task.prepare(data, self.data_folder, corpora, log)
+        except DataError as error:
+            raise DataError(*map(self.data_fault, error.lines)) from None
+
+    def data_fault(self, line: str) -> str:
+        """An error of a corpus, with the position of the section `data`."""
+        return self.data_mark.error_line(f"data: {line}")
 
     @cached_property
     def _ids(self) -> dict[tuple[str, int], str]:

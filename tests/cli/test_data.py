@@ -106,11 +106,24 @@ def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     assert done.code == 2
     assert "2 rows, 2 runs" in done.out
     assert done.err.splitlines() == [
-        f"data: text/{split}.en(.gz) not found: there is no folder {here / 'text'}; correct the "
-        f"name or data.folder"
+        f"own.yaml:2:7: data: text/{split}.en(.gz) not found: there is no folder "
+        f"{here / 'text'}; correct the name or data.folder"
         for split in ("train", "dev", "test")
     ]
     assert json.loads(inside("plan", "own.yaml", "--format", "json").out)["study"] == "own"
+
+
+@pytest.mark.parametrize("verb", ["plan", "run", "data show", "data prepare"])
+def test_a_fault_in_the_text_has_the_position_of_the_section_data_and_of_the_text(here, verb):
+    (here / "t.tsv").write_text("de\tfr\nein Hund\tun chien\n")
+    (here / "t.yaml").write_text(
+        "study: t\ndata:\n  {corpus: files, direction: de-en, train: t.tsv, dev: t.tsv, "
+        "test: t.tsv, source_column: de, target_column: en, vocab_size: 80}\n"
+    )
+    done = inside(*verb.split(), "t.yaml")
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith('t.yaml:3:3: data: t.tsv:1: has no column "en"')
 
 
 def test_plan_refuses_a_vocabulary_that_the_text_cannot_give(here):
