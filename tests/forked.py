@@ -1,4 +1,5 @@
-"""Commands and workers forked from a server in which torch is loaded: each begins at once.
+"""Commands, workers and further ranks forked from a server in which torch is loaded: each begins at
+once.
 
 Workers of an `ablate run` that a test calls inside of its process are forked. Tests of what a start
 itself does, such as those of the worker, and of a launcher's signals, start new interpreters.
@@ -14,11 +15,14 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
 from ablate.launch import local
+from ablate.run import ranks
 
+MODULES = {tuple(local.WORKER): "ablate.run.worker", tuple(ranks.FOLLOWER): "ablate.run.follower"}
 SERVER = multiprocessing.get_context("forkserver")
 SERVER.set_forkserver_preload(
     ["ablate.run.worker", "ablate.cli.run", "torch._dynamo", "sacrebleu", "tests.forked"]
@@ -39,17 +43,20 @@ def _execute(
     os.dup2(output.fileno(), 1)
     given.close()
     output.close()
+    sys.stdin = os.fdopen(os.dup(0), encoding="utf-8")
     sys.stdout = os.fdopen(os.dup(1), "w", encoding="utf-8")
     sys.argv = [module, *words]
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(folder)
-    local.subprocess = _Subprocess  # type: ignore[assignment]
+    local.subprocess = ranks.subprocess = _Subprocess  # type: ignore[assignment]
     sys.exit(import_module(module).main())
 
 
 class Forked:
     """A process that calls `main` of a module, with what is used here of `subprocess.Popen`."""
+
+    started: ClassVar[list[Forked]] = []
 
     def __init__(self, module: str, *words: object, env: Mapping[str, str] | None = None) -> None:
         given, writer = SERVER.Pipe(duplex=False)
@@ -65,6 +72,8 @@ class Forked:
         )
         self._process = SERVER.Process(target=_execute, args=arguments)
         self._process.start()
+        self.module = module
+        self.started.append(self)
         self.stdin = os.fdopen(os.dup(writer.fileno()), "wb")
         self.stdout = os.fdopen(os.dup(reader.fileno()), "rb")
         for end in (given, writer, reader, output):
@@ -97,22 +106,23 @@ class Forked:
 
 
 class _Subprocess:
-    """The module `subprocess`, whose processes are forked if they are workers."""
+    """The module `subprocess`, whose processes are forked if they are workers or further ranks."""
 
     PIPE, TimeoutExpired = subprocess.PIPE, subprocess.TimeoutExpired
 
     @staticmethod
     def Popen(
-        command: Sequence[str], env: Mapping[str, str], **options: object
+        command: Sequence[str], env: Mapping[str, str] | None = None, **options: object
     ) -> Forked | subprocess.Popen[bytes]:
-        if command == local.WORKER:
-            return Forked("ablate.run.worker", env=env)
+        if module := MODULES.get(tuple(command)):
+            return Forked(module, env=env)
         return subprocess.Popen(command, env=env, **options)
 
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers():
-    """Let the workers of a run that is launched inside of this process begin at once."""
+    """Let workers and further ranks that this process starts begin at once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "subprocess", _Subprocess)
+        patch.setattr(ranks, "subprocess", _Subprocess)
         yield

@@ -9,21 +9,21 @@ import argparse
 import os
 import random
 import signal
-import subprocess
 import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
 
-from tests.end_to_end.studies import TINY, ablate, alive_in, command, outcome, write_study
+from tests.end_to_end.studies import TINY, alive_in, outcome, write_study
+from tests.forked import Forked
 
 # Long enough to be killed between two checkpoints.
 LONGER = TINY.replace("train_steps: 30", "train_steps: 300").replace("every: 10", "every: 50")
 
 
-def launch(study: Path, results: Path) -> subprocess.Popen[bytes]:
-    """Begin to run a study."""
-    return subprocess.Popen(command("run", study, "--results", results), stdout=subprocess.DEVNULL)
+def launch(study: Path, results: Path) -> Forked:
+    """Begin to run a study; its launcher and workers are forked, so that each begins at once."""
+    return Forked("ablate.cli", "run", study, "--results", results)
 
 
 def disturbed(
@@ -59,7 +59,7 @@ def disturbed(
     return done
 
 
-def await_checkpoint(process: subprocess.Popen[bytes], results: Path) -> None:
+def await_checkpoint(process: Forked, results: Path) -> None:
     """Wait until a run has a new checkpoint, so that a kill leaves something to resume; at most 10
     seconds, as a run may have come to its translations.
     """
@@ -86,9 +86,9 @@ def compare(
         pause: the fewest and the most seconds between two kills.
     """
     study = write_study(folder, LONGER)
-    ablate("run", study, "--results", folder / "calm")
+    launch(study, folder / "calm").communicate()
     done = disturbed(study, folder / "rough", kills, seed, pause)
-    ablate("run", study, "--results", folder / "rough")
+    launch(study, folder / "rough").communicate()
     calm, rough = outcome(folder / "calm"), outcome(folder / "rough")
     return done, sorted(name for name in {*calm, *rough} if calm.get(name) != rough.get(name))
 

@@ -4,6 +4,7 @@ behind.
 
 import os
 import signal
+import subprocess
 import time
 
 import psutil
@@ -20,6 +21,7 @@ from ablate.run.pipeline import RunInputs, execute
 from ablate.store import RunFolder, if_readable
 from ablate.store.lease import LeaseLost
 from ablate.training import RunContext
+from tests.forked import Forked
 from tests.run.test_worker import ENVIRONMENT, job, wait  # noqa: F401
 from tests.training.conftest import logger_to, toy  # noqa: F401
 
@@ -54,12 +56,9 @@ def content(job):  # noqa: F811
 
 
 def followers():
-    """The processes of other ranks that this one has started."""
-    return [
-        child
-        for child in psutil.Process().children(recursive=True)
-        if "ablate.run.follower" in child.cmdline()
-    ]
+    """The processes of other ranks that this one has started, and that live."""
+    ours = [process for process in Forked.started if process.module == "ablate.run.follower"]
+    return [process for process in ours if process.poll() is None]
 
 
 def test_four_processes_give_the_bytes_of_one(job):  # noqa: F811
@@ -126,7 +125,8 @@ def test_only_powers_of_two_are_accepted(job, processes):  # noqa: F811
 
 
 def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkeypatch):  # noqa: F811
-    """The executor sees the end of the first process, and tries again."""
+    """The executor sees the end of the first process, and tries again; no process is forked."""
+    monkeypatch.setattr("ablate.launch.local.subprocess", subprocess)
     monkeypatch.setenv("PYTHONPATH", ENVIRONMENT["PYTHONPATH"])
     settings = {"train_steps": 40, "eval_every": 1000, "checkpoint_every": 5}
     hit, whole = on(job(**settings), 2), job(OTHER, **settings)
@@ -140,7 +140,8 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
                 (report := if_readable(folder.read_progress)) is not None and (report.step or 0) > 5
             )
         )
-        (follower,) = followers()
+        children = psutil.Process().children(recursive=True)
+        (follower,) = [child for child in children if "ablate.run.follower" in child.cmdline()]
         worker, killed = follower.parent(), time.monotonic()
         os.kill(follower.pid, signal.SIGKILL)
         (lost,) = wait(lambda: executor.events(0.1))
@@ -156,7 +157,7 @@ def test_if_one_process_is_killed_the_others_end_and_the_run_resumes(job, monkey
         executor.close()
     assert execute(whole, RunContext()) == "done"
     assert content(hit) == content(whole)
-    assert followers() == []
+    assert not follower.is_running()
 
 
 def test_a_failed_join_raises_its_cause(job, monkeypatch):  # noqa: F811
