@@ -173,8 +173,8 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     """Return `count` items of the test split, spread evenly over it, with the predictions of each
     row's first seed.
 
-    Of a task that generates texts, the samples are those, and have nothing given. Rows without a
-    prediction for every item are left out. Each prediction has its score in the main metric, if the
+    Of a task that generates texts, the samples are those, and have nothing given. None of a task
+    whose predictions are no texts to read. Rows without a prediction for every item are left out. Each prediction has its score in the main metric, if the
     task scores single items in it.
     """
     generated: dict[str, Sequence[str]] = {}
@@ -184,7 +184,10 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     if any(generated.values()):
         longest = max(map(len, generated.values()))
         return [Example(i + 1, (), _predictions(generated, i)) for i in range(min(count, longest))]
-    task, total, metric = table.study.task, table.study.task.n_predictions(corpus), table.of_items
+    task, metric = table.study.task, table.of_items
+    if not task.predicts_texts:
+        return []
+    total = task.n_predictions(corpus)
     texts: dict[str, Sequence[str]] = {}
     for row in table.rows:
         lines = task.of_items(predictions_of(row.runs[0], results))

@@ -9,7 +9,8 @@ from rich.text import Text
 
 from ablate.config import ModelConfig, cost
 from ablate.config.plugins import is_own, parse_reference, references
-from ablate.formatting import duration, plural, scaled, size, thousands, visible
+from ablate.config.inactive import warmup_fault
+from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.plan.plan import Plan, PlanRow, RunStatus, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.study import Study
@@ -72,6 +73,12 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     optimized = [row.row.label for row in plan.rows if is_own(row.row.config.optimizer)]
     if optimized:
         yield f"memory counts Adam's state for the optimizer of: {', '.join(optimized)}."
+    rising = [row.row.label for row in plan.rows if warmup_fault(row.row.config)]
+    if rising:
+        yield (
+            "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
+            f"train_steps: {first_few(rising)}."
+        )
     yield from _custom_classes(plan.study)
     yield from precision_lines(plan)
     yield memory_line(plan)

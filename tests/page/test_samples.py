@@ -19,6 +19,11 @@ def test_samples_have_the_input_the_reference_and_the_prediction_of_every_finish
     assert dict(found[1].predictions)["A h=2"] == "two xx sing in the tree"
 
 
+def test_a_task_whose_predictions_are_no_texts_to_read_has_no_samples(whole, monkeypatch):
+    monkeypatch.setattr(type(whole.study.task), "predicts_texts", False)
+    assert samples(whole.table(), whole.results, whole.prepared_corpus(), 2) == []
+
+
 def test_a_page_without_samples_has_no_section_for_them(whole):
     text = page(whole.table(), whole.results, [], [])
     assert 'id="samples"' not in text

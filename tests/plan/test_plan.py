@@ -272,6 +272,15 @@ def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys)
     assert "3 combinations were dropped by `where`." in capsys.readouterr().out
 
 
+def test_the_printed_plan_names_the_rows_that_never_leave_the_warm_up(fake, capsys):
+    text = COSTS.replace("train_steps: 100", "train_steps: 400, warmup_steps: 299")
+    print_plan(plan(fake(text)))
+    assert "NOTE" not in capsys.readouterr().out
+    print_plan(plan(fake(text.replace("299", "300"))))
+    note = "warmup_steps is not below train_steps: steps train_steps=300."
+    assert note in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_printed_status_counts_runs_instead_of_rows(fake, capsys):
     results = fake(COSTS, seeds="1", rows=["decoding", "C"])
     results.done("base", 1, 5.0, 25.0)
