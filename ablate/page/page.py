@@ -173,9 +173,10 @@ def samples(table: Table, results: Results, corpus: Corpus, count: int) -> list[
     """Return `count` items of the test split, spread evenly over it, with the predictions of each
     row's first seed.
 
-    Of a task that generates texts, the samples are those, and have nothing given. None of a task
-    whose predictions are no texts to read. Rows without a prediction for every item are left out. Each prediction has its score in the main metric, if the
-    task scores single items in it.
+    Of a task that generates texts, the samples are those, and have nothing given; of one whose
+    predictions are no texts to read, there are none. Rows without a prediction for every item are
+    left out. Each prediction has its score in the main metric, if the task scores single items in
+    it.
     """
     generated: dict[str, Sequence[str]] = {}
     for row in table.rows:

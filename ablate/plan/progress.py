@@ -15,16 +15,16 @@ from ablate.analysis.results import run_state
 from ablate.analysis.scores import Scores
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import duration, first_few, plural
-from ablate.plan.plan import Plan, PlanRow, measured_rates, plan_of, seconds_left
+from ablate.plan.plan import Plan, PlanRow, plan_of
 from ablate.store import Results, RunFolder, State, checkpoints, if_readable, state_of
 from ablate.store.jobs import starting_pilots
 from ablate.store.records import MetricsTail, Progress, Result, Score, evaluation_at
 from ablate.store.status import STATES, state_of_all
 from ablate.study import Row, Study
 
-# The pace of the running jobs is used once they were watched for so long, and have made such a
-# share of a run. Before that, the time left is estimated from this machine's past rates.
-PACE_SECONDS = 10.0
+# The time left follows the pace of the running jobs, once they were watched for so long and have
+# made such a share of a run. Rates of past runs would be those of other models on an idle machine.
+PACE_SECONDS = 30.0
 PACE_SHARE = 0.02
 
 
@@ -127,7 +127,6 @@ class ProgressReader:
     def __init__(self, study: Study, results: Results) -> None:
         self.study, self.results = study, results
         self.plan: Plan = plan_of(study, results)
-        self.rates = measured_rates(results, list(self.plan.runs))
         # (run, decoding) -> state, result
         self.finished: dict[tuple[str, str], tuple[State, Result | None]] = {}
         self.evaluations: dict[str, _Evaluations] = {}
@@ -240,38 +239,28 @@ class ProgressReader:
         # Without a last step a run has no total of FLOPs, and every run then counts the same.
         if not is_known:
             work = dict.fromkeys(rows, 1.0)
-        completed, unfinished = 0.0, set()
+        completed = 0.0
         for id, row in rows.items():
             share = 1.0
             # A failed or diverged run needs no more work, and one that lacks a decoding little.
             if states[id] not in ENDED and not self.results.run(id).has_result:
                 share = row.completed_share(reports.get(id))
             completed += share * work[id]
-            if share < 1.0:
-                unfinished.add(id)
         total = sum(work.values())
         if "running" not in states.values():
             self.first = None
             return completed / total, None
-        has_begun, gpus = False, set()
-        for id, report in reports.items():
-            if states[id] == "running":
-                has_begun |= bool(report.step)
-                if report.device.startswith("cuda"):
-                    gpus.add(report.device)
         now = time.monotonic()
-        # Starting workers takes seconds that say nothing about their pace.
-        if self.first is None and has_begun:
+        # Starting workers takes seconds that say nothing about their pace. A resumed run then has
+        # the step where it was interrupted.
+        working = [id for id in reports if states[id] == "running"]
+        if self.first is None and any(reports[id].phase != "starting" for id in working):
             self.first = now, completed
         if self.first is not None:
             seconds, made = now - self.first[0], completed - self.first[1]
             if seconds >= PACE_SECONDS and made > PACE_SHARE * total / len(work):
                 return completed / total, (total - completed) * seconds / made
-        planned = seconds_left(self.plan, unfinished, self.results, self.rates)
-        if planned is None:
-            return completed / total, None
-        # The rate of a CPU counts all its cores, the rate of a GPU only itself.
-        return completed / total, sum(planned.values()) / max(1, len(gpus))
+        return completed / total, None
 
 
 def _by_run(

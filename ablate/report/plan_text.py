@@ -8,8 +8,8 @@ from itertools import chain
 from rich.text import Text
 
 from ablate.config import ModelConfig, cost
-from ablate.config.plugins import is_own, parse_reference, references
 from ablate.config.inactive import warmup_fault
+from ablate.config.plugins import is_own, parse_reference, references
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
 from ablate.plan.plan import Plan, PlanRow, RunStatus, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console

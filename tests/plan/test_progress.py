@@ -159,18 +159,33 @@ def test_the_time_left_follows_the_pace_since_training_was_first_seen(flat, cloc
     clock(500.0)  # loading is slow, and says nothing about the pace of training
     flat.at("base", 1, 10, alive=True)
     assert reader.read().seconds_left is None
-    clock(20.0)
-    flat.at("base", 1, 30, alive=True)
+    clock(29.0)
+    flat.at("base", 1, 39, alive=True)
+    assert reader.read().seconds_left is None
+    clock(1.0)
+    flat.at("base", 1, 40, alive=True)
     assert reader.read().seconds_left == pytest.approx(
-        570.0
-    )  # one step a second; 70 and 5 times 100 are left
+        560.0
+    )  # one step a second; 60 and 5 times 100 are left
 
 
-def test_until_a_pace_is_seen_the_time_left_follows_past_runs_of_this_machine(flat, clock):
+def test_the_start_of_a_resumed_run_says_nothing_about_its_pace(flat, clock):
+    reader = ProgressReader(flat.study, flat.results)
+    flat.at("base", 1, 10, alive=True, phase="starting")
+    reader.read()
+    clock(500.0)
+    flat.at("base", 1, 10, alive=True)
+    reader.read()
+    clock(40.0)
+    flat.at("base", 1, 50, alive=True)
+    assert reader.read().seconds_left == pytest.approx(550.0)
+
+
+def test_until_a_pace_is_seen_the_time_left_is_unknown_whatever_past_runs_took(flat, clock):
     flat.done("base", 1, 5.0, 25.0, seconds=50.0)
     flat.done("decoding beam=1", 1, 5.0, 25.0, seconds=50.0)
     flat.at("base", 2, 50, alive=True)
-    assert read(flat).seconds_left == pytest.approx(4.5 * 50.0)
+    assert read(flat).seconds_left is None
 
 
 def test_without_a_running_process_the_time_left_is_unknown(flat, clock):
