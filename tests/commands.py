@@ -9,7 +9,7 @@ from typing import Any
 
 import typer
 
-from ablate.cli.app import app
+from ablate.cli.app import TITLE_OF, load
 
 PAGE = Path(__file__).parent.parent / "docs" / "commands.md"
 HEAD = """\
@@ -29,15 +29,17 @@ def page() -> str:
 
 def commands() -> dict[str, Any]:
     """Every command by its name, in the order of `ablate --help`."""
-    return dict(_leaves("", typer.main.get_command(app)))
+    return dict(_leaves())
 
 
-def _leaves(name: str, command: Any) -> Iterator[tuple[str, Any]]:
-    """A command, or the commands of a group."""
-    for part, below in getattr(command, "commands", {}).items():
-        yield from _leaves(f"{name} {part}".strip(), below)
-    if not hasattr(command, "commands"):
-        yield name, command
+def _leaves() -> Iterator[tuple[str, Any]]:
+    """Each command, and the commands of a group."""
+    for name in TITLE_OF:
+        command = load(name)
+        if not hasattr(command, "commands"):
+            yield name, command
+        for part, below in getattr(command, "commands", {}).items():
+            yield f"{name} {part}", below
 
 
 def _section(name: str, command: Any) -> str:

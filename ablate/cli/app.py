@@ -2,33 +2,73 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import sys
 from importlib import import_module
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 import ablate
-from ablate.cli import data
-from ablate.cli.options import with_groups
-from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error
+from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error, with_groups
 from ablate.store.machine import set_default_environment
 from ablate.streams import echo
 
 # A command is the module of its name in this package.
-GROUPS = {
-    "Study": ("init", "plan", "run", "status"),
-    "Clusters": ("stop", "logs", "work"),
-    "Results": ("table", "judge", "compare", "report", "publish"),
-    "Trained runs": ("translate", "generate", "fill", "attention", "export"),
-    "Housekeeping": ("verify", "clean", "schema"),
-}
+GROUPS = (
+    ("Study", ("init", "plan", "run", "status")),
+    ("Clusters", ("stop", "logs", "work")),
+    ("Results", ("table", "judge", "compare", "report", "publish")),
+    ("Trained runs", ("translate", "generate", "fill", "attention", "export")),
+    ("Housekeeping", ("verify", "clean", "schema")),
+    ("Study", ("data",)),
+)
+TITLE_OF = {name: title for title, names in GROUPS for name in names}
+
+
+class Commands(CommandGroup):
+    """All commands. The module of a command, with all that it imports, is loaded to run it alone:
+    `ablate --help` answers at once.
+    """
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """The names of the commands, in the order of `ablate --help`."""
+        return list(TITLE_OF)
+
+    def get_command(self, ctx: Any, name: str) -> Any:
+        """The name and the help of a command, as a list shows them; None for an unknown name."""
+        if name not in TITLE_OF:
+            return None
+        tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
+        (command,) = (node for node in tree.body if getattr(node, "name", "") == "command")
+        assert isinstance(command, ast.FunctionDef)
+        return Command(name, help=ast.get_docstring(command), rich_help_panel=TITLE_OF[name])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find a command by its name, and load it."""
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and load(name), rest
+
+
+@functools.cache
+def load(name: str) -> Any:
+    """Load a command."""
+    module = import_module(f"ablate.cli.{name}")
+    if hasattr(module, "app"):
+        return typer.main.get_command(module.app)
+    alone = typer.Typer(rich_markup_mode="rich", add_completion=False)
+    epilog = f"Example: [bold]{module.EXAMPLE}[/bold]"
+    alone.command(name, cls=Command, epilog=epilog)(with_groups(module.command))
+    return typer.main.get_command(alone)
+
 
 app = typer.Typer(
     name="ablate",
     help="Train the variations of a Transformer that a study lists, and print a table like the "
     "paper's Table 3.",
-    cls=CommandGroup,
+    cls=Commands,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -52,16 +92,6 @@ def _options(
     ] = False,
 ) -> None:
     pass
-
-
-for title, names in GROUPS.items():
-    for name in names:
-        module = import_module(f"ablate.cli.{name}")
-        epilog = f"Example: [bold]{module.EXAMPLE}[/bold]"
-        app.command(name=name, cls=Command, rich_help_panel=title, epilog=epilog)(
-            with_groups(module.command)
-        )
-app.add_typer(data.app, name="data", rich_help_panel="Study")
 
 
 def run_command() -> int:

@@ -7,6 +7,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from rich.progress import Progress
+
 from ablate.cli.options import Device, Format, TrainedRun, flag, option, torch_device
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
@@ -155,8 +157,6 @@ def _save(draw: Callable[[], Figure], paths: list[Path]) -> None:
 
 def _measure(opened: LoadedRun, selected: list[AttentionLayer], pairs: int | None) -> Importances:
     """Measure the importance of heads; a terminal shows a progress bar."""
-    from rich.progress import Progress
-
     from ablate.attention.importance import count_passes, measure_importances
 
     dev = opened.task.items(opened.corpus, "dev", opened.config)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from ablate.cli.options import StudyFile, StudyOptions, flag
 from ablate.formatting import plural, size
+from ablate.store.cleaning import removable_files, remove_files, size_of
 from ablate.streams import echo
 
 EXAMPLE = "ablate clean study.yaml --weights --yes"
@@ -28,8 +29,6 @@ def command(
     ] = False,
 ) -> None:
     """List leftovers of interrupted, damaged or finished runs."""
-    from ablate.store.cleaning import removable_files, remove_files, size_of
-
     content, root = options.open(study)
     freed = 0
     for run in content.all_runs():

@@ -1,26 +1,21 @@
-"""Options and messages of `ablate run --on` and `ablate plan --on`: submit a study to a cluster,
-and follow it.
-"""
+"""Options of `ablate run` and `ablate plan` for clusters, and what a plan says of them."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
+from ablate.analysis.stages import Stage
 from ablate.cli.options import option
-from ablate.errors import StoreError, UsageError
+from ablate.cluster.engine import Engine
+from ablate.cluster.profiles import find_profile
+from ablate.errors import UsageError
 from ablate.formatting import duration, plural
-
-if TYPE_CHECKING:
-    from ablate.analysis.stages import Stage
-    from ablate.cluster.engine import Engine
-    from ablate.plan.plan import Plan
-    from ablate.store import Results
-    from ablate.store.jobs import Device, JobFolder, Resources
-    from ablate.store.records import Setting
-    from ablate.study import Selection, Study
+from ablate.launch.devices import gpu_groups, gpus_for_run, runs_of_pilot
+from ablate.plan.plan import Plan, seconds_elsewhere
+from ablate.store import Results
+from ablate.store.jobs import Device
+from ablate.store.records import Setting
 
 
 @dataclass(frozen=True)
@@ -95,8 +90,6 @@ def describe_per_run(processes: int | None, device: Device, gpus: int, runs: int
     Raises:
         UsageError: there are too few GPUs.
     """
-    from ablate.launch.devices import gpu_groups, gpus_for_run
-
     if device == "cpu" or (processes is None and not gpus):
         return f"Each run is trained by {processes} processes." if (processes or 1) > 1 else None
     of_run = gpus_for_run(processes, gpus, runs)
@@ -151,29 +144,10 @@ class ClusterOptions:
             if given:
                 raise UsageError(f"--{given[0]} has an effect only with --on")
             return None
-        from ablate.cluster.profiles import find_profile
-
         for text in self.sbatch or ():
             name, equals, text_value = text.partition("=")
             options[name.strip().removeprefix("--")] = text_value.strip() if equals else True
         return find_profile(self.on, self.workers, options)
-
-
-def check(
-    profile: Engine, study: Study, processes: int | None = 1, device: Device = "auto"
-) -> None:
-    """Check that the cluster can give what a profile asks for, and that its pilots have the GPUs of
-    a run.
-
-    Raises:
-        UsageError: it cannot; a line for each reason.
-    """
-    if device == "cuda" and profile.gpus_setting and (processes or 1) > profile.gpus:
-        raise UsageError(
-            f"--gpus-per-run {processes}: a pilot has {plural(profile.gpus, 'GPU')}; set "
-            f"{profile.gpus_setting}"
-        )
-    profile.check(study)
 
 
 def submission_text(
@@ -185,9 +159,6 @@ def submission_text(
     processes: int | None = 1,
 ) -> str:
     """Submission that `ablate run --on` would make, with its estimated time."""
-    from ablate.launch.devices import gpus_for_run, runs_of_pilot
-    from ablate.plan.plan import seconds_elsewhere
-
     if not stage.runs:
         return f"--on {name}: nothing to submit"
     pilots = min(profile.workers, stage.at_once)
@@ -202,104 +173,3 @@ def submission_text(
         seconds, processor = estimate
         time = f"about {duration(seconds / pilots / max(1, gpus))} at the rate of {processor}"
     return f"--on {name}: {plural(pilots, 'pilot')} ({profile.options_text()}) for {runs}, {time}"
-
-
-def submit_study(
-    study: Study,
-    results: Results,
-    selection: Selection,
-    options: ClusterOptions,
-    profile: Engine,
-    resources: Resources,
-    retry_failed: bool,
-    log: Callable[[str], None],
-) -> JobFolder | None:
-    """Prepare the study's data here and submit it; None if no run is missing.
-
-    Raises:
-        UsageError: the cluster cannot give what the profile asks for.
-    """
-    from ablate.analysis.missing import forget_failures, on_some_host
-    from ablate.analysis.stages import next_stage
-    from ablate.cluster.submission import close_finished, freeze, submit
-    from ablate.launch.preparation import prepare_study
-    from ablate.store.jobs import open_jobs
-
-    if retry_failed:
-        forget_failures(study, results)
-    stage = next_stage(study, results, on_some_host)
-    if stage.runs:  # else the cluster is not needed
-        check(profile, study, resources.processes, resources.device)
-    prepare_study(stage.part, results, log)
-    if stage.part is not stage.study:  # whose rows wait for this part
-        prepare_study(stage.study, results, log)
-    close_finished(results, study.name)
-    stage = next_stage(study, results, on_some_host)  # the preparation may have taken hours
-    if not stage.runs:
-        log("nothing to submit: every run has ended")
-        return None
-    for note in profile.notes():
-        log(note)
-    for earlier in open_jobs(results, study.name):
-        log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
-    assert options.on is not None
-    folder = freeze(study, results, selection, options.on, profile, resources)
-    try:
-        submission = submit(folder, folder.read_job(), study, stage)
-    except BaseException as error:
-        folder.close(f"not submitted: {error}")
-        raise
-    pilots, text = plural(submission.pilots, "pilot"), profile.submitted_text(folder, submission)
-    log(f"job {folder.id}: {pilots} on {options.on}, {text}")
-    log(f"logs: {folder.logs}")
-    log(
-        f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and "
-        f"ends it"
-    )
-    return folder
-
-
-def job_lines(results: Results, study: str) -> list[str]:
-    """The open jobs of a study on clusters, and the last one, each with its pilots."""
-    from ablate.store.jobs import jobs_of
-
-    lines: list[str] = []
-    jobs = jobs_of(results, study)
-    for folder in jobs:
-        if folder is jobs[-1] or not folder.is_closed:
-            try:
-                lines += _lines_of(folder)
-            except StoreError as error:
-                lines += error.lines
-    return lines
-
-
-def _lines_of(folder: JobFolder) -> list[str]:
-    """A job, and each of its pilots."""
-    job, end, pilots = folder.read_job(), folder.read_end(), folder.read_pilots()
-    counts = Counter(report.phase for report in pilots if report.is_alive)
-    working = counts["working"] + counts["saving"]
-    if end is not None:
-        state = f"closed: {end.reason}"
-    else:
-        state = f"{plural(working, 'pilot')} working"
-        if counts["starting"]:
-            state += f", {counts['starting']} starting"
-        if waiting := folder.awaited():
-            state += f", {waiting} in the queue or about to start"
-        if folder.stop_reason() is not None:
-            state += ", asked to stop"
-    lines = [f"job {folder.id} on {job.profile}: {state}"]
-    for report in pilots:
-        what = "lost"
-        if report.is_alive:
-            what = f"{report.phase}, {', '.join(report.running) or 'no run'}"
-        elif report.phase == "left":
-            what = f"left: {report.reason}"
-        ended = f"{plural(report.ended, 'run')} ended"
-        if report.starts > 1:
-            ended += f", started {report.starts} times"
-        lines.append(f"  {report.name} on {report.host}: {what}; {ended}")
-    names = {report.name for report in pilots}
-    unreadable = [path for path in folder.pilot_files() if path.stem not in names]
-    return lines + [f"  {path}: is damaged" for path in unreadable]

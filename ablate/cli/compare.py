@@ -18,7 +18,9 @@ from ablate.cli.options import (
     scored_table,
 )
 from ablate.errors import Damaged, UsageError
+from ablate.report.compare import compare_rows, print_comparison, with_sentences
 from ablate.streams import echo, print_json
+from ablate.study.select import find_row
 
 EXAMPLE = "ablate compare study.yaml base 'D dropout=0.3'"
 
@@ -36,9 +38,6 @@ def command(
     format: Format = "rich",
 ) -> None:
     """Compare two rows: settings, scores, curves, sentences."""
-    from ablate.report.compare import compare_rows, print_comparison, with_sentences
-    from ablate.study.select import find_row
-
     content, root = StudyOptions(results, set, None, seeds).open(study)
     before, after = find_row(content, first), find_row(content, second)
     if before is after:

@@ -17,20 +17,28 @@ from ablate.cli.options import (
 )
 from ablate.cli.usage import Command, CommandGroup
 from ablate.formatting import plural
+from ablate.report.data_text import (
+    description_of,
+    named_corpora,
+    prepared_corpora,
+    print_description,
+    print_list,
+)
 from ablate.store import Results
 from ablate.streams import echo, print_json
+from ablate.tasks import TASKS
 
-app = typer.Typer(
-    help="List, describe and prepare corpora.", cls=CommandGroup, rich_markup_mode="rich"
-)
+app = typer.Typer(cls=CommandGroup, rich_markup_mode="rich", add_completion=False)
+
+
+@app.callback()
+def command() -> None:
+    """List, describe and prepare corpora."""
 
 
 @app.command(name="list", cls=Command, epilog="Example: [bold]ablate data list[/bold]")
 def list_corpora(results: ResultsRoot = DEFAULT_RESULTS, format: Format = "rich") -> None:
     """List named corpora, and corpora that are already prepared."""
-    from ablate.report.data_text import named_corpora, prepared_corpora, print_list
-    from ablate.tasks import TASKS
-
     named = named_corpora(TASKS.values())
     prepared = prepared_corpora(Results(results).corpora)
     if format == "json":
@@ -50,8 +58,6 @@ def show(
     """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = StudyOptions(results, set).open(study, may_be_new=True)
-    from ablate.report.data_text import description_of, print_description
-
     corpus = content.prepare(content.data_of(content.base), root.corpora, _print_note)
     description = description_of(corpus)
     if format == "json":

@@ -17,6 +17,7 @@ from ablate.cli.options import (
 )
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
+from ablate.formatting import token_text
 from ablate.store import Results
 from ablate.streams import echo, print_data, print_json
 
@@ -76,8 +77,6 @@ def _row_and_text(words: list[str]) -> tuple[str | None, str]:
 
 def _print(filled: FilledText) -> None:
     """Print the filled text, then a line of candidates for each mask."""
-    from ablate.formatting import token_text
-
     print_data(f"{filled.text}\n")
     for number, mask in enumerate(filled.masks, 1):
         texts = [f"{token_text(filler.piece)} {filler.probability:.3f}" for filler in mask]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
+from ablate.analysis.table import Table
 from ablate.cli.options import flag, option, print_faults
 from ablate.errors import UsageError
+from ablate.page.html import table_html
+from ablate.report import render
+from ablate.report.latex import latex
 from ablate.streams import new_console, print_data
-
-if TYPE_CHECKING:
-    from ablate.analysis.table import Table
-
 
 Format = Annotated[
     Literal["rich", "markdown", "latex", "html", "csv", "json"], option("Output format.")
@@ -31,15 +31,10 @@ def print_table(
     table: Table, format: Format, wide: bool, *, against_paper: bool = False, cost: bool = False
 ) -> None:
     """Print a table in a format."""
-    from ablate.report import render
-
     if format == "rich":
         render.print_rich(table, new_console(), against_paper, cost, wide)
         return
     # Entries are functions, so that only the requested format is made.
-    from ablate.page.html import table_html
-    from ablate.report.latex import latex
-
     forms: dict[str, Callable[[], str]] = {
         "markdown": lambda: render.markdown(table, against_paper, cost),
         "latex": lambda: latex(table, against_paper, cost),

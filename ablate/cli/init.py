@@ -11,6 +11,7 @@ from ablate.cli.options import argument, option
 from ablate.errors import UsageError
 from ablate.store.files import write_bytes
 from ablate.streams import echo
+from ablate.study.schema import TITLE, schema_text
 
 EXAMPLE = "ablate init captions.yaml --template own-data"
 TEMPLATES = Path(__file__).parent / "templates"
@@ -69,8 +70,6 @@ def command(
 
 def _write_schema(file: Path) -> None:
     """Write the schema; replace an older schema of ablate, but no other file."""
-    from ablate.study.schema import TITLE, schema_text
-
     if not file.exists() or TITLE in file.read_text(encoding="utf-8", errors="replace"):
         write_bytes(file, schema_text().encode())
 

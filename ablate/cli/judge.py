@@ -6,9 +6,11 @@ import math
 from pathlib import Path
 from typing import Annotated
 
+from ablate.analysis.score_files import read_lines
 from ablate.cli.formats import Format, Wide, print_table, refuse_wide
 from ablate.cli.options import argument, flag, option
 from ablate.errors import UsageError
+from ablate.report.judge import judged, read_stream, stream_json, stream_lines
 from ablate.store.files import write_bytes
 from ablate.streams import echo, print_json
 
@@ -47,9 +49,6 @@ def command(
     ] = None,
 ) -> None:
     """Judge anybody's scores: the verdicts, table and page of a study."""
-    from ablate.analysis.score_files import read_lines
-    from ablate.report.judge import judged, read_stream, stream_json, stream_lines
-
     refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:
         raise UsageError(f"--margin {margin:g} is not allowed: must be above 0")

@@ -6,28 +6,27 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.control import Control
+from rich.live import Live
+from rich.segment import ControlType, Segment, Segments
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.scores import describe_scores
+from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
+from ablate.launch import Slot
+from ablate.launch.executor import devices_text
 from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, saved_step, summary_line
+from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
 from ablate.store import Results, if_readable
 from ablate.store.records import evaluation_at
 from ablate.study import Study
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from rich.console import Console, RenderableType
-    from rich.live import Live
-    from rich.segment import Segment, Segments
-
-    from ablate.data.corpus import Corpus
-    from ablate.launch import Slot
 
 LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
 LOOK_EVERY_SECONDS = 0.5  # while watching
@@ -75,8 +74,6 @@ class LiveView:
         self.log(f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}")
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
-        from ablate.launch.executor import devices_text
-
         threads = plural(slots[0].threads, "thread")
         if len(slots) * len(slots[0].devices) > 1:
             threads += " each"
@@ -137,8 +134,6 @@ class LiveView:
 
     def _draw(self, frame: Frame) -> None:
         """Draw the table; less often for a large study, which takes long to read."""
-        from ablate.report.live_table import live_table
-
         start, size = time.monotonic(), self.console.size
         if start >= self.rest_until:
             frame.draw(live_table(self._look(), size.width - 1, size.height - 1))
@@ -242,8 +237,6 @@ class Frame:
     """A view at the bottom of a terminal, drawn again in place; lines scroll by above it."""
 
     def __init__(self, console: Console) -> None:
-        from rich.live import Live
-
         self.console, self.width = console, console.width
         self.lines: list[list[Segment]] = []
         self.live: Live = Live(console=console, auto_refresh=False, vertical_overflow="crop")
@@ -251,8 +244,6 @@ class Frame:
 
     def draw(self, view: RenderableType) -> None:
         """Replace the view. One that has not changed is not written again."""
-        from rich.console import Group
-
         options = self.console.options.update(max_width=max(1, self.console.width - 1))
         lines = self.console.render_lines(view, options, pad=False)
         if self.console.width != self.width:
@@ -270,8 +261,6 @@ class Frame:
         self.live.stop()
 
     def _view(self) -> Segments:
-        from rich.segment import Segment, Segments
-
         content: list[Segment] = []
         for line in self.lines:
             content += [*line, Segment.line()]
@@ -279,9 +268,6 @@ class Frame:
 
     def _erase_wrapped_rows(self) -> None:
         """Erase the rows that a narrower terminal adds, which rich does not count."""
-        from rich.control import Control
-        from rich.segment import ControlType, Segment
-
         self.width = max(1, self.console.width)
         lengths = [Segment.get_line_length(line) for line in self.lines]
         rows = sum(max(0, length - 1) // self.width for length in lengths)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from ablate.analysis.settle import settle
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     ResultsRoot,
@@ -13,7 +14,10 @@ from ablate.cli.options import (
     argument,
     option,
 )
+from ablate.store.jobs import jobs_of
+from ablate.store.status import last_lines
 from ablate.streams import echo
+from ablate.study.select import find_row
 
 EXAMPLE = "ablate logs study.yaml base"
 
@@ -27,11 +31,6 @@ def command(
     lines: Annotated[int, option("Lines of each log.", "N", min=1)] = 20,
 ) -> None:
     """Show the last lines of the logs of pilots, or of a row's runs."""
-    from ablate.analysis.settle import settle
-    from ablate.store.jobs import jobs_of
-    from ablate.store.status import last_lines
-    from ablate.study.select import find_row
-
     content, root = StudyOptions(results).read(study)
     logs: list[tuple[str, Path]] = []
     if row is not None:

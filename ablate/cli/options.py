@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import re
-from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.progress import Progress
 
+from ablate.analysis import missing_scores
+from ablate.analysis.settle import open_study, settle
+from ablate.analysis.table import Table, table_of
+from ablate.data.resolve_sources import other_files
 from ablate.errors import AblateError, UsageError, did_you_mean_path
 from ablate.formatting import first_few
 from ablate.store import Results, RunFolder, if_readable
 from ablate.streams import echo, new_console
+from ablate.study import Row, Selection, Study, read_study
+from ablate.study.select import find_row
 
 if TYPE_CHECKING:
     import torch
-
-    from ablate.analysis.table import Table
-    from ablate.study import Row, Selection, Study
 
 
 def option(help: str, metavar: str | None = None, **facts: Any) -> Any:
@@ -102,8 +104,6 @@ class StudyOptions:
     @property
     def selection(self) -> Selection:
         """The options that change the study, or select a part of it."""
-        from ablate.study import Selection
-
         return Selection(self.set or (), self.rows or (), self.seeds)
 
     def given(self, but: Collection[str] = ()) -> list[str]:
@@ -117,8 +117,6 @@ class StudyOptions:
         Raises:
             StoreError: the result of a trial cannot be read.
         """
-        from ablate.analysis.settle import settle  # slow to import: `--help` does without
-
         content, root = self.read(study, may_be_new=may_be_new)
         return settle(content, root), root
 
@@ -132,8 +130,6 @@ class StudyOptions:
             StudyError: a fault in the study or in --set.
             UsageError: a fault in --rows or --seeds.
         """
-        from ablate.study import read_study  # slow to import: `--help` does without
-
         root = Results(self.results)
         content = read_study(study, self.selection)
         if self.results != DEFAULT_RESULTS and not self.results.exists():
@@ -141,33 +137,6 @@ class StudyOptions:
             if near or not may_be_new:
                 echo(f"note: --results {self.results} does not exist{near or ' yet'}", err=True)
         return content, root
-
-
-def with_groups(command: Callable[..., None]) -> Callable[..., None]:
-    """The command as Typer takes it: a dataclass of options becomes its fields."""
-    groups: dict[str, Any] = {}
-    flat: list[inspect.Parameter] = []
-    hints = get_type_hints(command, include_extras=True)
-    for name, parameter in inspect.signature(command).parameters.items():
-        options, kinds = [parameter], hints
-        if is_dataclass(hints[name]):
-            groups[name] = hints[name]
-            options = list(inspect.signature(hints[name]).parameters.values())
-            kinds = get_type_hints(hints[name], include_extras=True)
-        for option in options:
-            kind = kinds[option.name]
-            flat.append(option.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
-
-    @functools.wraps(command)
-    def called(**values: Any) -> None:
-        for name, kind in groups.items():
-            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
-        command(**values)
-
-    called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
-    called.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
-    del called.__wrapped__
-    return called
 
 
 def print_notes(study: Study) -> None:
@@ -178,8 +147,6 @@ def print_notes(study: Study) -> None:
 
 def warn_of_changed_data(study: Study, results: Results) -> None:
     """Warn if the study's files may have changed since its base was trained."""
-    from ablate.data.resolve_sources import other_files
-
     used: set[str] = set()
     # All rows share the files of the study, so that base's runs are enough.
     for run in study.runs_of(study.base):
@@ -233,10 +200,6 @@ def find_run(
 def _run_of_row(
     results: Results, path: Path, name: str, seed: int | None
 ) -> tuple[RunFolder, Row, str]:
-    from ablate.analysis.settle import open_study
-    from ablate.study import Selection
-    from ablate.study.select import find_row
-
     study, command = open_study(path, results), f"ablate run {path}"
     if seed is not None and seed not in study.seeds:  # a seed of an earlier --seeds
         study = open_study(path, results, Selection(seeds=str(seed)))
@@ -324,8 +287,6 @@ def go_offline(requested: bool) -> None:
 
 def scored_table(study: Study, results: Results) -> Table:
     """The table of a study, with the scores that were missing and a warning of changed files."""
-    from ablate.analysis.table import table_of
-
     warn_of_changed_data(study, results)
     return table_of(study, results, score_with_progress(study, results))
 
@@ -343,10 +304,6 @@ def score_with_progress(study: Study, results: Results) -> list[str]:
     Returns:
         A line for each fault on account of which scores are missing, for the table.
     """
-    from rich.progress import Progress
-
-    from ablate.analysis import missing_scores
-
     console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         # Most commands have no score to compute.

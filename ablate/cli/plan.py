@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from ablate.cli.cluster import ClusterOptions, PerRun, check, describe_per_run, submission_text
+from ablate.analysis.stages import Stage, next_stage
+from ablate.cli.cluster import ClusterOptions, PerRun, describe_per_run, submission_text
 from ablate.cli.options import (
     BudgetText,
     Device,
@@ -19,17 +20,22 @@ from ablate.cli.options import (
     print_notes,
     warn_of_changed_data,
 )
+from ablate.data.prepare import vocabulary_faults
+from ablate.data.resolve_sources import learns_in_a_moment, source_faults
 from ablate.errors import EXIT_BAD_INPUT, UsageError
+from ablate.launch.devices import gpus_for_run
+from ablate.plan.budget import Budget, Fit, fit
+from ablate.plan.plan import Plan, plan_of
+from ablate.plan.power import Power, power_of
+from ablate.plan.resources import resource_faults
+from ablate.report.plan_text import print_plan
+from ablate.report.terminal import text_console
+from ablate.store import Results
+from ablate.store.corpora import known_lengths
+from ablate.store.machine import visible_gpus
 from ablate.streams import echo, print_json
-
-if TYPE_CHECKING:
-    from ablate.analysis.stages import Stage
-    from ablate.plan.budget import Budget, Fit
-    from ablate.plan.plan import Plan
-    from ablate.plan.power import Power
-    from ablate.store import Results
-    from ablate.study import Study
-
+from ablate.study import Study
+from ablate.tasks.base import Task
 
 EXAMPLE = "ablate plan study.yaml --budget 8h"
 
@@ -54,13 +60,6 @@ def command(
     """Show every row with its parameters, FLOPs, memory, disk and time, and the differences that
     the study can find.
     """
-    from ablate.analysis.stages import next_stage
-    from ablate.plan.budget import Budget, fit
-    from ablate.plan.plan import plan_of
-    from ablate.plan.power import power_of
-    from ablate.plan.resources import resource_faults
-    from ablate.store.machine import visible_gpus
-
     if device != "auto" and cluster.on is not None:
         raise UsageError(
             "--device estimates the time on one device, and --on on a cluster; give one of them"
@@ -77,8 +76,6 @@ def command(
     content, root = options.open(study, may_be_new=True)
     together, per_run_processes = None, processes or 1
     if profile is None and per_run != PerRun():
-        from ablate.launch.devices import gpus_for_run
-
         together = describe_per_run(processes, used, gpus, content.total_runs)
         per_run_processes = gpus_for_run(processes, gpus, content.total_runs)
     print_notes(content)
@@ -102,7 +99,7 @@ def command(
     submission = None
     if profile is not None and cluster.on is not None:
         if plan.totals().missing:
-            check(profile, content, processes, used)
+            profile.check(content, processes, used)
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))
     # Missing text does not prevent a plan, which is printed; the exit code is that of `ablate run`.
@@ -122,18 +119,12 @@ def command(
 
 def data_faults(study: Study, root: Results) -> list[str]:
     """A line for each missing split, or for each vocabulary that the text cannot give."""
-    from ablate.data.resolve_sources import learns_in_a_moment, source_faults
-    from ablate.store.corpora import known_lengths
-    from ablate.tasks.base import Task
-
     faults = list(source_faults(study.data, study.data_folder, root.corpora))
     if faults or type(study.task).prepare is not Task.prepare:  # which generates its own text
         return faults
     for data in dict.fromkeys(map(study.data_of, study.rows)):
         where = study.data_folder, root.corpora
         if known_lengths(data, root.corpora) is None and learns_in_a_moment(data, *where):
-            from ablate.data.prepare import vocabulary_faults  # loads SentencePiece
-
             faults += vocabulary_faults(data, *where)
     return faults
 
@@ -178,9 +169,6 @@ class _Output:
 
     def print(self) -> None:
         """Print the output for people."""
-        from ablate.report.plan_text import print_plan
-        from ablate.report.terminal import text_console
-
         print_plan(self.plan)
         console = text_console()
         if self.fitting is not None and self.limit is not None:

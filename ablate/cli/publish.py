@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from ablate.analysis.curves import curves_of
 from ablate.cli.options import (
     DEFAULT_RESULTS,
     ResultsRoot,
@@ -17,6 +18,8 @@ from ablate.cli.options import (
     scored_table,
 )
 from ablate.errors import UsageError
+from ablate.report.archive import ARCHIVE, archive_of
+from ablate.report.publish import publish
 from ablate.streams import echo
 
 EXAMPLE = "ablate publish study.yaml --to supplement/study"
@@ -30,10 +33,7 @@ def command(
     results: ResultsRoot = DEFAULT_RESULTS,
 ) -> None:
     """Write tables, figures and records, from which others recompute the results."""
-    from ablate.analysis.curves import curves_of
     from ablate.page.sections import figure_files
-    from ablate.report.archive import ARCHIVE, archive_of
-    from ablate.report.publish import publish
 
     content, root = StudyOptions(results).open(study)
     table = scored_table(content, root)

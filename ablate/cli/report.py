@@ -5,16 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ablate.analysis.curves import curves_of
+from ablate.analysis.table import Table
 from ablate.cli.options import StudyFile, StudyOptions, option, print_faults, scored_table
+from ablate.data.corpus import Corpus
 from ablate.errors import Damaged, UsageError, listed
+from ablate.report.publish import claim
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.streams import echo
+from ablate.study import Study
 
 if TYPE_CHECKING:
-    from ablate.analysis.table import Table
     from ablate.page.page import Attention, Example
-    from ablate.study import Study
 
 EXAMPLE = "ablate report study.yaml --figures figures"
 FILE = "report.html"
@@ -38,9 +41,7 @@ def command(
     ] = None,
 ) -> None:
     """Write one HTML page: table, curves, costs, samples, provenance."""
-    from ablate.analysis.curves import curves_of
     from ablate.page.page import page
-    from ablate.report.publish import claim
 
     content, root = options.open(study)
     _refuse_undrawable(figures)
@@ -97,7 +98,6 @@ def _samples(table: Table, root: Results, count: int) -> list[Example]:
     """Samples, if the one corpus of the results is there: several have none in common."""
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
         return []
-    from ablate.data.corpus import Corpus
     from ablate.page.page import samples
 
     try:

@@ -7,11 +7,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
+from rich.console import Console
 
-from ablate.cli.cluster import ClusterOptions, PerRun, submit_study
+from ablate.analysis.missing import Retries, failed_before
+from ablate.analysis.stages import Rule, Stage, execute_stages, next_stage, stages
+from ablate.analysis.table import table_of
+from ablate.cli.cluster import ClusterOptions, PerRun
+from ablate.cli.live import LiveView
 from ablate.cli.options import (
     BudgetText,
     Device,
@@ -24,21 +29,22 @@ from ablate.cli.options import (
     print_notes,
     score_with_progress,
 )
+from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import plural
-from ablate.store import if_readable
+from ablate.launch import launch, outcome_of_launch, prepare_study
+from ablate.launch.devices import gpus_for_run
+from ablate.loggers import Mirror, Start, select_loggers
+from ablate.plan.budget import Budget, WithinBudget, base_alone
+from ablate.plan.plan import plan_of
+from ablate.plan.progress import saved_line
+from ablate.plan.resources import resource_faults
+from ablate.report import publish, render
+from ablate.store import Results, if_readable
+from ablate.store.jobs import JobFolder, Resources
+from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from ablate.analysis.missing import Retries
-    from ablate.analysis.stages import Rule, Stage
-    from ablate.cli.live import LiveView
-    from ablate.loggers import Start
-    from ablate.store import Results
-    from ablate.store.jobs import JobFolder, Resources
-    from ablate.study import Study
+from ablate.study import Study
 
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
@@ -65,9 +71,6 @@ class ResourceOptions:
         Raises:
             UsageError: they contradict each other, or there are no such devices.
         """
-        from ablate.store.jobs import Resources
-        from ablate.store.machine import visible_gpus
-
         here = None if on_cluster else visible_gpus()
         processes, device = per_run.resolve(self.device, here)
         return Resources(device=device, jobs=self.jobs, processes=processes)
@@ -93,14 +96,6 @@ def command(
     detach: Annotated[bool, flag("--detach", "With --on: return after the submission.")] = False,
 ) -> None:
     """Train missing runs, resume interrupted ones, and print the table."""
-    from ablate.analysis.missing import failed_before
-    from ablate.analysis.stages import next_stage
-    from ablate.loggers import select_loggers
-    from ablate.plan.budget import Budget, WithinBudget, base_alone
-    from ablate.plan.plan import plan_of
-    from ablate.plan.resources import resource_faults
-    from ablate.report import publish
-
     go_offline(offline)
     # Options are checked before the study, and the study before downloads and training.
     is_default = detach and _is_of_environment(context, "log")
@@ -129,11 +124,10 @@ def command(
     view = View(root, console, loggers)
     try:
         if profile is not None:
-            selection = options.selection
+            assert cluster.on is not None
             publish.claim(content, root)  # the closing job publishes
-            job = submit_study(
-                content, root, selection, cluster, profile, resources, retry_failed, view.log
-            )
+            where = options.selection, cluster.on, profile, resources
+            job = submit_study(content, root, *where, retry_failed, view.log)
             if detach:
                 raise typer.Exit
             end = _follow(content, view, job)
@@ -148,9 +142,6 @@ def command(
         )
         raise typer.Exit(EXIT_INTERRUPTED) from None
     _publish(end.settled, root, console)
-    from ablate.cluster.submission import close_finished
-    from ablate.launch import outcome_of_launch
-
     close_finished(root, content.name)
     states = outcome_of_launch(end.study, root)
     if failed := states["failed"]:
@@ -173,9 +164,6 @@ class View:
     @contextmanager
     def of(self, part: Study) -> Iterator[LiveView]:
         """Live progress of a part of the study."""
-        from ablate.cli.live import LiveView
-        from ablate.loggers import Mirror
-
         with (
             LiveView(part, self.root, self.console) as view,
             Mirror(part, self.root, self.loggers, view.log),
@@ -184,8 +172,6 @@ class View:
 
     def copy(self, part: Study) -> None:
         """Copy the metrics of finished runs to loggers, which may be new."""
-        from ablate.loggers import Mirror
-
         with Mirror(part, self.root, self.loggers, self.log):
             pass
 
@@ -198,9 +184,6 @@ def _train(
     study: Study, view: View, resources: Resources, retries: Retries, limit: Rule | None
 ) -> Stage:
     """Execute the stages of a study on this machine, and return where it is then."""
-    from ablate.analysis.stages import execute_stages, next_stage
-    from ablate.launch import launch, prepare_study
-
     executed: list[Stage] = []
 
     def execute(stage: Stage) -> None:
@@ -218,9 +201,6 @@ def _train(
 
 def _gpus(resources: Resources, study: Study) -> int:
     """Number of GPUs of this machine that runs occupy at the same time."""
-    from ablate.launch.devices import gpus_for_run
-    from ablate.store.machine import visible_gpus
-
     if resources.device == "cpu":
         return 0
     gpus = visible_gpus()
@@ -232,8 +212,6 @@ def _gpus(resources: Resources, study: Study) -> int:
 
 def _follow(study: Study, view: View, job: JobFolder | None) -> Stage:
     """Show the stages of a study on a cluster until its job is closed, and return where it is."""
-    from ablate.analysis.stages import next_stage, stages
-
     if job is not None:
         for stage in stages(study, view.root):
             if job.is_closed:
@@ -253,9 +231,6 @@ def _is_retried(job: JobFolder, part: Study) -> bool:
 
 def _publish(study: Study, root: Results, console: Console) -> None:
     """Print the table of a study, and write it if it is that of the whole study."""
-    from ablate.analysis.table import table_of
-    from ablate.report import publish, render
-
     table = table_of(study, root, score_with_progress(study, root))
     render.print_rich(table, console, against_paper=False)
     if study.is_modified:  # the published table belongs to the whole study
@@ -270,9 +245,6 @@ def _publish(study: Study, root: Results, console: Console) -> None:
 
 def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
     """The last line of an interrupted command: what is saved, and how to go on."""
-    from ablate.analysis.stages import next_stage
-    from ablate.plan.progress import saved_line
-
     if on_cluster:
         return f"The job goes on without this command; `ablate stop {study.path}` ends it."
     saved = saved_line(next_stage(study, root).part, root)

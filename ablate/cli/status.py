@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
-from ablate.cli.cluster import job_lines
+from ablate.analysis.stages import next_stage, stages
+from ablate.cli.live import LiveView
 from ablate.cli.options import (
     Format,
     SeedOfRow,
@@ -16,14 +18,19 @@ from ablate.cli.options import (
     flag,
     warn_of_changed_data,
 )
-from ablate.errors import UsageError
+from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
+from ablate.plan.plan import Plan, RunStatus, plan_of
+from ablate.plan.progress import saved_step
+from ablate.report.plan_text import print_status
+from ablate.report.run_text import as_lines, progress_line, summary_of
 from ablate.store import Results, RunFolder, State, if_readable
+from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import damage_of, last_lines
 from ablate.streams import echo, new_console, print_json
-
-if TYPE_CHECKING:
-    from ablate.study import Run, Study
+from ablate.study import Run, Study
+from ablate.study.choice import AWAITS
+from ablate.study.yaml_nodes import nearest_study
 
 EXAMPLE = "ablate status study.yaml --watch"
 
@@ -50,8 +57,6 @@ def command(
         remedy = ", which is named by STUDY ROW --seed N"
     # Ids have no suffix. A study file without a suffix is recognized because it exists.
     elif not study.exists() and not study.suffix:
-        from ablate.study.yaml_nodes import nearest_study
-
         remedy = "; give the study's file"
         if not _RUN_ID.fullmatch(str(study)):
             raise UsageError(
@@ -76,10 +81,6 @@ def command(
 
 def _show_runs(study: Study, root: Results, format: Format) -> None:
     """Show every run, the jobs on clusters, and the end of the log of each failed run."""
-    from ablate.analysis.stages import next_stage
-    from ablate.plan.plan import Plan, RunStatus, plan_of
-    from ablate.report.plan_text import print_status
-
     stage = next_stage(study, root)
     plan: Plan = plan_of(stage.study, root)
     details = []
@@ -109,8 +110,6 @@ def _show_runs(study: Study, root: Results, format: Format) -> None:
 
 def _show_run(folder: RunFolder, format: Format) -> None:
     """Show everything known about one run."""
-    from ablate.report.run_text import as_lines, summary_of
-
     summary = summary_of(folder)
     if format == "json":
         print_json(summary.as_json())
@@ -128,9 +127,6 @@ def _log_of_failure(results: Results, id: str, state: State) -> list[str]:
 def _watch(study: Study, results: Results, format: Format) -> None:
     if format != "rich":
         raise UsageError(f"--format {format} has no effect with --watch")
-    from ablate.analysis.stages import next_stage, stages
-    from ablate.cli.live import LiveView
-
     console = new_console()
     stage = None
     for stage in stages(study, results):
@@ -143,8 +139,6 @@ def _watch(study: Study, results: Results, format: Format) -> None:
 
 def _detail(results: Results, run: Run, state: State) -> str:
     """Progress, outcome or failure of a run, as one line."""
-    from ablate.study.choice import AWAITS
-
     if run.awaits_choice:
         return AWAITS
     folder = results.run(run.id)
@@ -165,9 +159,6 @@ def _detail(results: Results, run: Run, state: State) -> str:
         return damage
     if state == "pending" and (result := folder.read_result()):
         return f"trained, {plural(result.steps, 'step')}; still to be decoded"
-    from ablate.plan.progress import saved_step
-    from ablate.report.run_text import progress_line
-
     parts = []
     if progress := if_readable(folder.read_progress):
         parts.append(progress_line(progress))
@@ -175,3 +166,47 @@ def _detail(results: Results, run: Run, state: State) -> str:
         step = saved_step(folder)
         parts.append("nothing is saved" if step is None else f"saved at step {step}")
     return "; ".join(parts)
+
+
+def job_lines(results: Results, study: str) -> list[str]:
+    """The open jobs of a study on clusters, and the last one, each with its pilots."""
+    lines: list[str] = []
+    jobs = jobs_of(results, study)
+    for folder in jobs:
+        if folder is jobs[-1] or not folder.is_closed:
+            try:
+                lines += _lines_of(folder)
+            except StoreError as error:
+                lines += error.lines
+    return lines
+
+
+def _lines_of(folder: JobFolder) -> list[str]:
+    """A job, and each of its pilots."""
+    job, end, pilots = folder.read_job(), folder.read_end(), folder.read_pilots()
+    counts = Counter(report.phase for report in pilots if report.is_alive)
+    working = counts["working"] + counts["saving"]
+    if end is not None:
+        state = f"closed: {end.reason}"
+    else:
+        state = f"{plural(working, 'pilot')} working"
+        if counts["starting"]:
+            state += f", {counts['starting']} starting"
+        if waiting := folder.awaited():
+            state += f", {waiting} in the queue or about to start"
+        if folder.stop_reason() is not None:
+            state += ", asked to stop"
+    lines = [f"job {folder.id} on {job.profile}: {state}"]
+    for report in pilots:
+        what = "lost"
+        if report.is_alive:
+            what = f"{report.phase}, {', '.join(report.running) or 'no run'}"
+        elif report.phase == "left":
+            what = f"left: {report.reason}"
+        ended = f"{plural(report.ended, 'run')} ended"
+        if report.starts > 1:
+            ended += f", started {report.starts} times"
+        lines.append(f"  {report.name} on {report.host}: {what}; {ended}")
+    names = {report.name for report in pilots}
+    unreadable = [path for path in folder.pilot_files() if path.stem not in names]
+    return lines + [f"  {path}: is damaged" for path in unreadable]

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, flag
+from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, UsageError
 from ablate.formatting import plural
+from ablate.store.jobs import STOPPED, open_jobs
 from ablate.streams import echo
 
 EXAMPLE = "ablate stop study.yaml"
@@ -20,9 +22,6 @@ def command(
     ] = False,
 ) -> None:
     """Ask the pilots of a study to save and leave."""
-    from ablate.cluster.profiles import engine_of
-    from ablate.store.jobs import STOPPED, open_jobs
-
     content, root = StudyOptions(results).read(study)  # its runs may be unreadable
     jobs = open_jobs(root, content.name)
     if not jobs:

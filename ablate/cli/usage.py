@@ -5,12 +5,18 @@ match.
 from __future__ import annotations
 
 import enum
+import functools
+import inspect
 import typing
-from typing import Any
+from collections.abc import Callable
+from dataclasses import fields, is_dataclass
+from typing import Any, get_type_hints
 
 import typer
+from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 
+from ablate.config.fields import field_errors
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
 
@@ -61,16 +67,44 @@ class CommandGroup(TyperGroup):
         """Parse the group's options; without arguments, report the commands to choose from."""
         # Completion parses an unfinished line, which must not be an error.
         if not args and not ctx.resilient_parsing:
-            raise _one_line_error(ctx, f"choose a command: {listed(self.commands)}")
+            raise _one_line_error(ctx, f"choose a command: {listed(self.list_commands(ctx))}")
         return super().parse_args(ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command by its name."""
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
-            near = did_you_mean(name, self.commands) or f"; choose {listed(self.commands)}"
+            names = self.list_commands(ctx)
+            near = did_you_mean(name, names) or f"; choose {listed(names)}"
             raise _one_line_error(ctx, f'no such command "{name}"{near}')
         return super().resolve_command(ctx, args)
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """The command as Typer takes it: a dataclass of options becomes its fields."""
+    groups: dict[str, Any] = {}
+    flat: list[inspect.Parameter] = []
+    hints = get_type_hints(command, include_extras=True)
+    for name, parameter in inspect.signature(command).parameters.items():
+        options, kinds = [parameter], hints
+        if is_dataclass(hints[name]):
+            groups[name] = hints[name]
+            options = list(inspect.signature(hints[name]).parameters.values())
+            kinds = get_type_hints(hints[name], include_extras=True)
+        for option in options:
+            kind = kinds[option.name]
+            flat.append(option.replace(annotation=kind, kind=inspect.Parameter.KEYWORD_ONLY))
+
+    @functools.wraps(command)
+    def called(**values: Any) -> None:
+        for name, kind in groups.items():
+            values[name] = kind(**{field.name: values.pop(field.name) for field in fields(kind)})
+        command(**values)
+
+    called.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
+    called.__annotations__ = {parameter.name: parameter.annotation for parameter in flat}
+    del called.__wrapped__
+    return called
 
 
 def usage_error(error: Any) -> UsageError:
@@ -110,10 +144,6 @@ def _name(parameter: Any) -> str:
 
 def _wrong_value(error: typer.BadParameter) -> str:
     """Message with the given value, which pydantic's exception has, and the allowed ones."""
-    from pydantic import ValidationError
-
-    from ablate.config.fields import field_errors
-
     if not isinstance(error.__cause__, ValidationError):
         return error.message.rstrip(".")
     value, choices = error.__cause__.errors()[0]["input"], _choices(error)

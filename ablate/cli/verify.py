@@ -7,17 +7,23 @@ from __future__ import annotations
 import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from ablate.cli.options import Device, StudyOptions, argument, flag, option, torch_device
 from ablate.errors import EXIT_RUN_FAILED, UsageError
+from ablate.formatting import plural
+from ablate.launch import Demand
+from ablate.launch.devices import local_slots, micro_batch
 from ablate.store import Results, if_readable
+from ablate.store.audit import Audit, audit
+from ablate.store.corpora import MANIFEST, known_corpus, names_other_files
+from ablate.store.filesystem import check_filesystem
+from ablate.store.jobs import Resources
+from ablate.store.records import CorpusManifest
 from ablate.streams import echo
-
-if TYPE_CHECKING:
-    from ablate.study import Row, Study
+from ablate.study import Row, Study
 
 EXAMPLE = "ablate verify study.yaml --stored"
 STEPS = 4  # of the check of resumption
@@ -74,8 +80,6 @@ def command(
 
 def _check_filesystem(folder: Path) -> None:
     """Check a folder, and print a line for each check."""
-    from ablate.store.filesystem import check_filesystem
-
     passed = True
     for check in check_filesystem(folder):
         echo(f"{'ok    ' if check.passed else 'FAILED'}  {check.name}: {check.detail}")
@@ -88,11 +92,6 @@ def _check_filesystem(folder: Path) -> None:
 
 def _stored(study: Study, results: Results) -> int:
     """Check the stored files of runs and corpora; the number of faults."""
-    from ablate.formatting import plural
-    from ablate.store.audit import Audit, audit
-    from ablate.store.corpora import names_other_files
-    from ablate.store.records import CorpusManifest
-
     report, runs, unfinished = Audit(), 0, 0
     for run in study.all_runs():
         folder = results.run(run.id)
@@ -126,8 +125,6 @@ def _stored(study: Study, results: Results) -> int:
 
 def _manifests(study: Study, results: Results) -> list[Path]:
     """The manifests of the corpora that the study or its results name and that are here."""
-    from ablate.store.corpora import MANIFEST, known_corpus
-
     manifests: set[Path] = set()  # because most rows share one corpus
     for data in {run.data for run in study.runs()}:
         manifest = known_corpus(data, results.corpora)
@@ -143,10 +140,7 @@ def _manifests(study: Study, results: Results) -> list[Path]:
 
 def _check_resume(study: Study, row: Row, results: Results, device: Device, steps: int) -> int:
     """Train a few steps with and without an interruption; 1 if the results differ, else 0."""
-    from ablate.launch import Demand
-    from ablate.launch.devices import local_slots, micro_batch
     from ablate.run.resume_check import check_resume
-    from ablate.store.jobs import Resources
 
     run, chosen = study.runs_of(row)[0], torch_device(device)
     corpus = study.prepare(run.data, results.corpora, echo)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from ablate.analysis.table import table_of
 from ablate.cli.options import flag, option, score_with_progress
+from ablate.cluster.pilot import is_last_pilot, work
+from ablate.cluster.profiles import engine_of
+from ablate.cluster.ray_cluster import leave_with_input
+from ablate.cluster.submission import close_finished, open_job, submit_again
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED
+from ablate.launch import outcome_of_launch
+from ablate.report import render
+from ablate.report.publish import publish_results
+from ablate.store.jobs import JobFolder
 from ablate.streams import echo, new_console
-
-if TYPE_CHECKING:
-    from ablate.store.jobs import JobFolder
 
 EXAMPLE = "ablate work --job results/table3/jobs/20260102-030405"
 
@@ -33,16 +39,11 @@ def command(
     ] = None,
 ) -> None:
     """Work on a job of `ablate run --on` until no run is left for this pilot."""
-    from ablate.store.jobs import JobFolder
-
     folder = JobFolder(job.absolute())
     if close:
         raise typer.Exit(_close(folder))
     if drive is not None:
         raise typer.Exit(_drive(folder, drive))
-    from ablate.cluster.pilot import is_last_pilot, work
-    from ablate.cluster.ray_cluster import leave_with_input
-
     if attached:
         threading.Thread(target=leave_with_input, name="input", daemon=True).start()
 
@@ -60,8 +61,6 @@ def _log(line: str) -> None:
 
 def _drive(folder: JobFolder, pilots: int) -> int:
     """Run pilots, and close the job unless somebody has ended this driver; the exit code."""
-    from ablate.cluster.profiles import engine_of
-
     job = folder.read_job()
     if engine_of(job).drive(folder, job.python, pilots, _log):
         return _close(folder)
@@ -74,12 +73,6 @@ def _close(folder: JobFolder) -> int:
 
     The job is closed last, so that whoever waits for its end finds the table.
     """
-    from ablate.analysis.table import table_of
-    from ablate.cluster.submission import close_finished, open_job, submit_again
-    from ablate.launch import outcome_of_launch
-    from ablate.report import render
-    from ablate.report.publish import publish_results
-
     _, study = open_job(folder)
     table = table_of(study, folder.results, score_with_progress(study, folder.results))
     render.print_rich(table, new_console(width=160), against_paper=False)

@@ -17,9 +17,9 @@ from pydantic import Field
 
 from ablate.config.memory import SMALLEST_MICRO_BATCH, peak_memory
 from ablate.errors import UsageError
-from ablate.formatting import size
+from ablate.formatting import plural, size
 from ablate.launch.devices import CPU_MEMORY_SHARE, PADDING
-from ablate.store.jobs import ClusterJob, JobFolder, Submission
+from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
 from ablate.store.records import Setting
 from ablate.study import Study
 from ablate.study.typed import Keyed
@@ -98,12 +98,18 @@ class Engine(Keyed):
         """The settings that a plan shows."""
         return f"{self.engine}, default options"
 
-    def check(self, study: Study) -> None:
-        """Check that the cluster can give what these settings ask for.
+    def check(self, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
+        """Check that the cluster can give what these settings ask for, and that its pilots have the
+        GPUs of a run.
 
         Raises:
             UsageError: it cannot; a line for each reason.
         """
+        if device == "cuda" and self.gpus_setting and (processes or 1) > self.gpus:
+            raise UsageError(
+                f"--gpus-per-run {processes}: a pilot has {plural(self.gpus, 'GPU')}; set "
+                f"{self.gpus_setting}"
+            )
 
     def notes(self) -> list[str]:
         """What a person should know before a submission."""

@@ -26,7 +26,7 @@ from ablate.cluster.engine import Engine, least_memory, refuse_too_little_memory
 from ablate.config.memory import CPU_MICRO_BATCH
 from ablate.errors import UsageError
 from ablate.formatting import plural, size
-from ablate.store.jobs import STOPPED, ClusterJob, JobFolder, Submission
+from ablate.store.jobs import STOPPED, ClusterJob, Device, JobFolder, Submission
 from ablate.store.machine import CPUS_VARIABLE, MEMORY_VARIABLE
 from ablate.streams import echo
 from ablate.study import Study
@@ -87,7 +87,8 @@ class Ray(Engine):
         return f"ray at {self.address}, {cores}, {gpus} each"
 
     @override
-    def check(self, study: Study) -> None:
+    def check(self, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
+        super().check(study, processes, device)
         require_ray()
         given = self.each.memory_bytes
         if given is not None and not self.gpus:

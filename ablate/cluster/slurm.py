@@ -24,7 +24,7 @@ from ablate.cluster.engine import START_SECONDS, Allocation, Engine, refuse_too_
 from ablate.errors import UsageError, did_you_mean
 from ablate.formatting import duration, seconds_of
 from ablate.store.files import write_bytes
-from ablate.store.jobs import ClusterJob, JobFolder, Submission
+from ablate.store.jobs import ClusterJob, Device, JobFolder, Submission
 from ablate.store.records import Setting
 from ablate.study import Study
 
@@ -211,7 +211,8 @@ class Slurm(Engine):
         ]
 
     @override
-    def check(self, study: Study) -> None:
+    def check(self, study: Study, processes: int | None = 1, device: Device = "auto") -> None:
+        super().check(study, processes, device)
         if shutil.which("sbatch") is None:
             raise UsageError("sbatch not found: submit from a login node of the cluster")
         self._check_time()

@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from ablate.analysis.missing import on_some_host
+from ablate.analysis.missing import forget_failures, on_some_host
 from ablate.analysis.settle import open_study
 from ablate.analysis.stages import Stage, next_stage
 from ablate.cluster.engine import Engine
 from ablate.cluster.profiles import engine_of
 from ablate.errors import AblateError, StoreError
 from ablate.formatting import plural
+from ablate.launch.preparation import prepare_study
 from ablate.plan.resources import refuse_full_disk
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import write_bytes
@@ -33,6 +34,54 @@ from ablate.store.jobs import (
 from ablate.study import Selection, Study
 
 CANCELLED = "cancelled"  # reason of a pilot that somebody has ended through the cluster
+
+
+def submit_study(
+    study: Study,
+    results: Results,
+    selection: Selection,
+    name: str,
+    profile: Engine,
+    resources: Resources,
+    retry_failed: bool,
+    log: Callable[[str], None],
+) -> JobFolder | None:
+    """Prepare the study's data here and submit it; None if no run is missing.
+
+    Raises:
+        UsageError: the cluster cannot give what the profile asks for.
+    """
+    if retry_failed:
+        forget_failures(study, results)
+    stage = next_stage(study, results, on_some_host)
+    if stage.runs:  # else the cluster is not needed
+        profile.check(study, resources.processes, resources.device)
+    prepare_study(stage.part, results, log)
+    if stage.part is not stage.study:  # whose rows wait for this part
+        prepare_study(stage.study, results, log)
+    close_finished(results, study.name)
+    stage = next_stage(study, results, on_some_host)  # the preparation may have taken hours
+    if not stage.runs:
+        log("nothing to submit: every run has ended")
+        return None
+    for note in profile.notes():
+        log(note)
+    for earlier in open_jobs(results, study.name):
+        log(f"note: job {earlier.id} of this study is open, too; both work on the same runs")
+    folder = freeze(study, results, selection, name, profile, resources)
+    try:
+        submission = submit(folder, folder.read_job(), study, stage)
+    except BaseException as error:
+        folder.close(f"not submitted: {error}")
+        raise
+    pilots, text = plural(submission.pilots, "pilot"), profile.submitted_text(folder, submission)
+    log(f"job {folder.id}: {pilots} on {name}, {text}")
+    log(f"logs: {folder.logs}")
+    log(
+        f"`ablate status {study.path} --watch` follows it, `ablate stop {study.path}` saves and "
+        f"ends it"
+    )
+    return folder
 
 
 def freeze(

@@ -260,7 +260,7 @@ def starting_pilots(results: Results, study: str) -> int:
     """Number of pilots of a study that are in a cluster's queue, or begin; they execute no run."""
     count = 0
     for folder in open_jobs(results, study):
-        with suppress(StoreError):  # which `job_lines` reports
+        with suppress(StoreError):  # which `ablate status` reports
             count += folder.awaited()
             count += sum(
                 report.is_alive and report.phase == "starting" for report in folder.read_pilots()

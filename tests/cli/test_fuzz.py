@@ -9,11 +9,10 @@ import random
 import shutil
 
 import pytest
-import typer
 
-from ablate.cli.app import app
 from ablate.store.files import write_bytes
 from tests.cli.inside import inside
+from tests.commands import commands as every_command
 from tests.report.fakes import Fake, study_from
 
 STUDY = """\
@@ -37,16 +36,10 @@ TRIALS = 6  # values of each parameter
 
 def commands():
     """Each command with its parameters, by the words that call it."""
-    group = typer.main.get_command(app)
-    for name, command in group.commands.items():
-        inner = getattr(command, "commands", None)
-        for words, one in (
-            [((name, key), value) for key, value in inner.items()]
-            if inner
-            else [((name,), command)]
-        ):
-            if words[0] not in LEFT_OUT:
-                yield words, one.params
+    for name, command in every_command().items():
+        words = tuple(name.split())
+        if words[0] not in LEFT_OUT:
+            yield words, command.params
 
 
 CASES = [
