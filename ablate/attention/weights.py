@@ -44,11 +44,6 @@ class LayerWeights:
     queries: tuple[str, ...]
     keys: tuple[str, ...]
 
-    @property
-    def marks(self) -> tuple[int, ...]:
-        """Indices of the keys that are begin or end marks."""
-        return tuple(i for i, key in enumerate(self.keys) if key in MARKS)
-
 
 @dataclass(frozen=True)
 class AttentionWeights:
@@ -232,10 +227,10 @@ class HeadStatistics:
 
 def head_statistics(weights: LayerWeights) -> list[HeadStatistics]:
     """Return the statistics of each head of a layer."""
-    statistics = []
+    statistics, is_mark = [], torch.tensor([key in MARKS for key in weights.keys])
     for number, head in enumerate(weights.heads.double(), 1):
         entropy = float(torch.special.entr(head).sum(1).mean())
-        marks = float(head[:, list(weights.marks)].sum(1).mean())
+        marks = float(head[:, is_mark].sum(1).mean())
         distance = itself = previous = following = None
         if weights.kind != "cross":
             index = torch.arange(len(head))

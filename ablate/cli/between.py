@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -15,40 +16,8 @@ from ablate.config.steps import steps_between
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural
 
-STUDY = """\
-# yaml-language-server: $schema=ablate.schema.json
-# From <from> to <to>: which of the parts in which they differ earns its keep?
-#
-#   ablate plan <file>        show the cost of every row
-#   ablate run <file>         train, then print the table
-#
-# `path + PART` is <from> with one part of <to>, and `path all` has them all:
-# <parts>
-# The effects below the table say what each part adds.
-study: <name>
-task: language-model
-
-data:
-  corpus: toy   # generated text; your own: {corpus: files, train: input.txt, dev: 5%, test: 5%}
-
-base:
-<start>
-  context: 64
-  batch_tokens: 1024
-  train_steps: 250
-  warmup_steps: 25
-  learning_rate: 0.003
-  schedule: cosine
-  eval_every: 125
-  checkpoint_every: 250
-
-seeds: {rows: 4, base: 8}
-
-rows:
-  path:
-    - add-one-in: <end>
-    - leave-one-out: <end>
-"""
+# Of presets: no YAML before they are filled in
+STUDY = Path(__file__).parent / "templates" / "between.txt"
 # Sizes for a start on a CPU; those of parts are written where a preset has them.
 SIZES = {"n_layers": 6, "d_model": 64, "d_ff": 256, "n_heads": 4}
 SIZES_OF_PARTS = {
@@ -82,7 +51,8 @@ def study_between(start: str, end: str) -> str:
     if len(steps) < 2:
         parts = plural(len(steps), "part")
         raise UsageError(f"--between: {start} and {end} differ in {parts}; a path needs two")
-    filled = STUDY.replace("<from>", start).replace("<to>", end)
+    filled = STUDY.read_text(encoding="utf-8").replace("<from>", start)
+    filled = filled.replace("<to>", end)
     filled = filled.replace("<parts>", "\n# ".join(textwrap.wrap(", ".join(steps) + ".", 96)))
     filled = filled.replace("<start>", textwrap.indent(_yaml(first, is_flow=False), "  "))
     return filled.replace("<end>", _yaml(last, is_flow=True))

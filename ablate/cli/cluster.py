@@ -134,15 +134,13 @@ class ClusterOptions:
             UsageError: there is no such profile, or an option is wrong.
         """
         options: dict[str, Setting] = {}
-        named = (("partition", self.partition), ("time", self.time))
-        for name, value in (*named, ("gpus-per-node", self.gpus_per_node)):
-            if value is not None:
-                options[name] = value
+        for name in ("partition", "time", "gpus_per_node"):
+            if (value := getattr(self, name)) is not None:
+                options[name.replace("_", "-")] = value
         if self.on is None:
-            others = (("workers", self.workers), ("sbatch", self.sbatch))
-            given = [*options, *(name for name, value in others if value)]
-            if given:
-                raise UsageError(f"--{given[0]} has an effect only with --on")
+            for name in (*options, "workers", "sbatch"):
+                if name in options or getattr(self, name):
+                    raise UsageError(f"--{name} has an effect only with --on")
             return None
         for text in self.sbatch or ():
             name, equals, text_value = text.partition("=")

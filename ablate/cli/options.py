@@ -273,10 +273,9 @@ def torch_device(choice: Device) -> torch.device:
     """
     import torch
 
-    cuda = choice != "cpu" and torch.cuda.is_available()
-    if choice == "cuda" and not cuda:
-        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
-    return torch.device("cuda" if cuda else "cpu")
+    from ablate.launch.devices import usable_gpus
+
+    return torch.device("cuda" if usable_gpus(choice) else "cpu")
 
 
 def go_offline(requested: bool) -> None:

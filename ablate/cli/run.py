@@ -49,11 +49,11 @@ from ablate.study import Study
 EXAMPLE = "ablate run study.yaml --budget 8h --log tensorboard"
 
 
-@dataclass(frozen=True)
-class ResourceOptions:
-    """The options that say what runs may occupy, as given."""
-
-    device: Device = "auto"
+def command(
+    study: StudyFile,
+    options: StudyOptions,
+    *,
+    device: Device = "auto",
     jobs: Annotated[
         int | None,
         option(
@@ -63,26 +63,9 @@ class ResourceOptions:
             max=1024,
             show_default="one per GPU, or per CPU core",
         ),
-    ] = None
-
-    def resolve(self, per_run: PerRun, on_cluster: bool) -> Resources:
-        """Check the options.
-
-        Raises:
-            UsageError: they contradict each other, or there are no such devices.
-        """
-        here = None if on_cluster else visible_gpus()
-        processes, device = per_run.resolve(self.device, here)
-        return Resources(device=device, jobs=self.jobs, processes=processes)
-
-
-def command(
-    study: StudyFile,
-    options: StudyOptions,
-    device: ResourceOptions,
+    ] = None,
     per_run: PerRun,
     context: typer.Context,
-    *,
     offline: Offline = False,
     budget: BudgetText = None,
     log: Annotated[
@@ -98,11 +81,13 @@ def command(
     """Train missing runs, resume interrupted ones, and print the table."""
     go_offline(offline)
     # Options are checked before the study, and the study before downloads and training.
-    is_default = detach and _is_of_environment(context, "log")
+    source = context.get_parameter_source("log")
+    is_default = detach and source is not None and source.name == "ENVIRONMENT"
     loggers = select_loggers(() if is_default else log or ())
     limit = None if budget is None else Budget.parse(budget)
     profile = cluster.profile()
-    resources = device.resolve(per_run, on_cluster=profile is not None)
+    processes, used = per_run.resolve(device, visible_gpus() if profile is None else None)
+    resources = Resources(device=used, jobs=jobs, processes=processes)
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     if is_default:
         echo("note: ABLATE_LOG has no effect with --detach", err=True)
@@ -249,12 +234,6 @@ def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:
         return f"The job goes on without this command; `ablate stop {study.path}` ends it."
     saved = saved_line(next_stage(study, root).part, root)
     return f"Interrupted: {saved}. The same command resumes."
-
-
-def _is_of_environment(context: typer.Context, parameter: str) -> bool:
-    """Whether an option has its value from an environment variable."""
-    source = context.get_parameter_source(parameter)
-    return source is not None and source.name == "ENVIRONMENT"
 
 
 def _refuse_without_effect(

@@ -39,7 +39,6 @@ _CHOOSES_CORES = {
     *("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"),
 }
 _HAS_ENDED = re.compile("Invalid job id|already completing or completed")  # of scancel
-_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _TIMES = ("time", "time-min")
 _SLURM_TIME = re.compile(
     r"\d+|\d+:\d\d(:\d\d)?|\d+-\d+(:\d\d){0,2}|infinite|unlimited", re.IGNORECASE
@@ -229,7 +228,7 @@ class Slurm(Engine):
         given = self.sbatch.get("time")
         if given is None:
             return
-        seconds = _seconds(given)
+        seconds = parse_seconds(slurm_time(given))
         if seconds <= self.grace + START_SECONDS:
             need = f"{START_SECONDS:.0f} s to start and {self.grace} s (grace) to save"
             raise UsageError(f"time: {given} is too short: {need}")
@@ -460,12 +459,17 @@ class SlurmTask(Allocation):
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds of a duration as Slurm prints it, such as `1-02:03:04`; infinite for others."""
-    parts = re.fullmatch(r"(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)", text)
+    """Seconds of a duration as Slurm writes it, such as `1-02:03:04`, `1-02`, `02:03:04`, `03:04`,
+    and `3` for minutes; infinite for others.
+    """
+    parts = re.fullmatch(r"(?:(\d+)-)?(\d+(?::\d+){0,2})", text)
     if parts is None:
         return math.inf
-    days, hours, minutes, seconds = map(int, parts.groups("0"))
-    return 86_400.0 * days + 3600 * hours + 60 * minutes + seconds
+    days, numbers = parts[1], parts[2].split(":")
+    # Hours come first after days, and with two more numbers; else minutes do.
+    units = (3600, 60, 1) if days or len(numbers) == 3 else (60, 1)
+    seconds = 86_400.0 * int(days or 0)
+    return seconds + sum(int(n) * unit for n, unit in zip(numbers, units, strict=False))
 
 
 # Amounts
@@ -477,19 +481,9 @@ def _count(part: str) -> int:
     return int(number) if number.isdecimal() else 1
 
 
-def _seconds(value: Setting) -> float:
-    """Seconds of a time limit."""
-    text = slurm_time(value)
-    if text.isdecimal():
-        return 60.0 * int(text)
-    if re.fullmatch(r"\d+-\d+(:\d\d)?", text):  # days-hours[:minutes]
-        text += ":00" * (2 - text.count(":"))
-    return parse_seconds(text)
-
-
 def _bytes(value: Setting) -> float | None:
     """Bytes of memory as sbatch takes it: `8G`, or MiB; None for 0, the whole node."""
     amount = re.fullmatch(r"(\d+)([KMGT]?)", str(value).upper().removesuffix("B"))
     if amount is None or not int(amount[1]):
         return None
-    return int(amount[1]) * _SIZES[amount[2] or "M"]
+    return int(amount[1]) << 10 * " KMGT".index(amount[2] or "M")

@@ -92,9 +92,10 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
     for i in range(count):
         first, *rest = range(i % groups * n, i % groups * n + n)
         # All processes of a run use micro-batches of one size, so the smallest GPU decides.
-        memory = min(_gpu_slot_memory(gpus[gpu], -(-count // groups)) for gpu in (first, *rest))
+        smallest = min(gpus[gpu] for gpu in (first, *rest))
+        memory = GPU_MEMORY_SHARE * smallest / -(-count // groups) - CUDA_CONTEXT
         peers = tuple(f"cuda:{gpu}" for gpu in rest)
-        slots.append(Slot(f"{i}", f"cuda:{first}", threads, memory, peers, has_bf16))
+        slots.append(Slot(f"{i}", f"cuda:{first}", threads, max(0.0, memory), peers, has_bf16))
     return slots
 
 
@@ -112,11 +113,6 @@ def _cpu_slots(demand: Demand) -> list[Slot]:
     threads = max(1, cores() // (count * n))
     free_memory, peers = free / (count * n), ("cpu",) * (n - 1)
     return [Slot(f"{i}", "cpu", threads, free_memory, peers) for i in range(count)]
-
-
-def _gpu_slot_memory(total: int, sharing: int) -> float:
-    """Memory of a slot in bytes: its share of a GPU, without the CUDA context of its process."""
-    return max(0.0, GPU_MEMORY_SHARE * total / sharing - CUDA_CONTEXT)
 
 
 def micro_batch(

@@ -95,22 +95,17 @@ def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) 
             data=run.data.model_dump(mode="json", exclude={"folder"}),
         )
         record.write(folder.run)
-    if execution is not None and execution.training != corpus.training:
-        raise StoreError(
-            f"{folder.path}: the training data has changed since these results were made (text "
-            f"{execution.training}, "
-            f"now {corpus.training}); restore the files, or use another --results"
-        )
     if execution is not None:
+        folder.refuse_other_text(execution, corpus.training)
         refuse_other_precision(folder, run, execution)
-    decoded = _decoded_corpora(folder)
+    result = if_whole(folder.read_result)
+    decoded = result.decodings if result else {}
     for decoding in run.decodings:
-        id = decoded.get(decoding, corpus.id)
-        if id != corpus.id:
+        if decoding in decoded and decoded[decoding].corpus != corpus.id:
             raise StoreError(
                 f"{folder.path}: the test data {run.data.test} has changed since these results "
-                f"were made (corpus {id}, now {corpus.id}); restore the files, give the test data "
-                "another name, or use another --results"
+                f"were made (corpus {decoded[decoding].corpus}, now {corpus.id}); restore the "
+                "files, give the test data another name, or use another --results"
             )
 
 
@@ -128,11 +123,3 @@ def refuse_other_precision(folder: RunFolder, run: Run, execution: Execution) ->
             f"{folder.path}: began in {execution.precision}, which its device chose, but the "
             f"study sets precision={wanted}; remove that setting, or use another --results"
         )
-
-
-def _decoded_corpora(folder: RunFolder) -> dict[str, str]:
-    """The corpus of each decoding of a run; none if the result is damaged."""
-    result = if_whole(folder.read_result)
-    if result is None:
-        return {}
-    return {id: decoding.corpus for id, decoding in result.decodings.items()}

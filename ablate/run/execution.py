@@ -46,11 +46,7 @@ def execution_of(
     execution = _begun(folder, log)
     if execution is None:
         return _new_execution(folder, job, config, training, log)
-    if execution.training != training:
-        raise StoreError(
-            f"{folder.path}: the training data has changed since this run began (text "
-            f"{execution.training}, now {training}); restore the files, or use another --results"
-        )
+    folder.refuse_other_text(execution, training)
     # A finished run is only decoded, which needs no random state.
     if execution.device != kind and not folder.has_result:
         raise OtherDevice(

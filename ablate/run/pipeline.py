@@ -21,7 +21,7 @@ from ablate.model import Transformer, build
 from ablate.run.execution import execution_of
 from ablate.run.job import Job, RankCommand
 from ablate.run.progress import ProgressReporter
-from ablate.run.ranks import RankGroup, count_ranks, group_of
+from ablate.run.ranks import group_of, send
 from ablate.store import RunFolder, checkpoints, if_readable
 from ablate.store.files import quarantine, remove_temporaries, sha256, write_bytes
 from ablate.store.lease import LeaseLost
@@ -157,7 +157,7 @@ class _Pipeline:
             self.folder, job, inputs.config, self.corpus.training, self.log
         )
         self.inputs = inputs.on(visible_device(job.device, job.devices), self.execution)
-        self.config, self.group = self.inputs.config, RankGroup()
+        self.config = self.inputs.config
         self.reporter = ProgressReporter(
             self.folder, self.execution.threads, self.inputs.device, job.device, job.report_seconds
         )
@@ -170,9 +170,9 @@ class _Pipeline:
 
     def execute(self) -> Outcome:
         """Execute the run, and leave a last progress report."""
-        size = count_ranks(self.job, self.execution.parts)
+        size = min(len(self.job.devices), self.execution.parts)  # both are powers of two
         try:
-            with group_of(self.job, size, self.inputs.device, self.log) as self.group:
+            with group_of(self.job, size, self.inputs.device, self.log):
                 outcome = self._execute()
         except LeaseLost:
             raise  # the progress report belongs to another process now
@@ -243,7 +243,7 @@ class _Pipeline:
         # One training serves all decodings: the largest average decides what is kept.
         decodings = self.request.decodings.values()
         keep = max((decoding.average_checkpoints for decoding in decodings), default=1)
-        self.group.send(RankCommand(execution=self.execution, keep=keep))
+        send(RankCommand(execution=self.execution, keep=keep))
         trainer = self.inputs.trainer(self.execution, keep, self.context)
         params = sum(parameter.numel() for parameter in trainer.model.parameters())
         try:
@@ -333,7 +333,7 @@ class _Pipeline:
 
     def _decode(self, id: str, config: DecodingConfig, result: Result) -> Decoding:
         """Evaluate with one set of decoding settings; store the predictions and scores."""
-        self.group.send(RankCommand(execution=self.execution, decoding=config, result=result))
+        send(RankCommand(execution=self.execution, decoding=config, result=result))
         scores, predictions, generated, seconds = self.inputs.evaluate(
             config, result, self._between_batches
         )

@@ -22,7 +22,7 @@ import torch
 
 from ablate.interpreter import python_command
 from ablate.kernels import ranks as collectives
-from ablate.kernels.ranks import ONLY_RANK, Ranks, use_ranks
+from ablate.kernels.ranks import current_ranks, use_ranks
 from ablate.run.job import Job, RankCommand, RankStart
 
 FOLLOWER = python_command("ablate.run.follower")
@@ -31,28 +31,18 @@ LOST_SECONDS = 2.0  # after a failed operation, in which the death of a process 
 LOOPBACK = Path("/sys/class/net/lo")
 
 
-def count_ranks(job: Job, parts: int) -> int:
-    """Processes for a run whose batches have so many parts."""
-    return min(len(job.devices), parts)  # both are powers of two
-
-
-class RankGroup:
-    """The ranks of a run, as the first of them sees them."""
-
-    def __init__(self, ranks: Ranks = ONLY_RANK) -> None:
-        self.ranks = ranks
-
-    def send(self, command: RankCommand) -> None:
-        """Let the other ranks go through a stage, which this process then goes through, too."""
-        if self.ranks.size > 1:
-            self.ranks.all_gather_objects(command.model_dump(mode="json"))
+def send(command: RankCommand) -> None:
+    """Let the other ranks go through a stage, which this process then goes through, too."""
+    ranks = current_ranks()
+    if ranks.size > 1:
+        ranks.all_gather_objects(command.model_dump(mode="json"))
 
 
 @contextmanager
-def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[RankGroup]:
+def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> Iterator[None]:
     """Start the other ranks of a run, and end them with the context."""
     if size == 1:
-        yield RankGroup()
+        yield
         return
     use_loopback()
     store = collectives.open_store()
@@ -60,9 +50,9 @@ def group_of(job: Job, size: int, device: torch.device, log: logging.Logger) -> 
         [RankStart(job=job, rank=i, size=size, port=store.port) for i in range(1, size)], log
     )
     try:
-        with use_ranks(collectives.join(store, 0, size, device)) as ranks:
+        with use_ranks(collectives.join(store, 0, size, device)):
             log.info("%d processes work on this run", size)
-            yield RankGroup(ranks)
+            yield
     except RuntimeError:
         followers.end_if_lost()
         raise

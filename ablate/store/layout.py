@@ -33,15 +33,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Generic, Protocol
+from typing import Generic, Protocol, TypeVar
 
-from ablate.errors import Damaged, UsageError
+from ablate.errors import Damaged, StoreError, UsageError
 from ablate.paths import home_path
 from ablate.store.corpora import is_prepared
 from ablate.store.files import is_there, make_room, quarantine
-from ablate.store.records import Execution, Failure, Progress, Provenance, R, Result, RunRecord
+from ablate.store.records import Execution, Failure, Progress, Provenance, Record, Result, RunRecord
 
 SHARED_CORPORA = "ABLATE_CORPORA"
+R = TypeVar("R", bound=Record)
 _ID = re.compile(r"[0-9a-f]{12}")
 
 
@@ -126,12 +127,8 @@ class RunFolder:
         Returns:
             The paths that were quarantined.
         """
-        files = (
-            *(self.run, self.execution, self.provenance, self.metrics, self.progress),
-            *(self.failure, self.log, self.lease, self.result),
-        )
-        wrong = []
-        for path in (*self.folders, self.sources):  # first, because the files may be in them
+        folders, wrong = (*self.folders, self.sources), []
+        for path in folders:  # first, because the files may be in them
             if os.path.lexists(path) and not path.is_dir():
                 quarantine(path)
                 wrong.append(path)
@@ -139,7 +136,23 @@ class RunFolder:
         for folder in self.folders[1:]:
             if is_there(folder):
                 inside += [path for path in folder.iterdir() if path.suffix != ".damaged"]
-        return [*wrong, *filter(make_room, (*files, *inside))]
+        for name, place in vars(RunFolder).items():
+            if isinstance(place, Inside) and getattr(self, name) not in folders:
+                inside.append(getattr(self, name))
+        return [*wrong, *filter(make_room, inside)]
+
+    def refuse_other_text(self, execution: Execution, training: str) -> None:
+        """Refuse to go on with other training and dev text, whose hash is `training`.
+
+        Raises:
+            StoreError: the run began on other text.
+        """
+        if execution.training != training:
+            raise StoreError(
+                f"{self.path}: the training data has changed since this run began (text "
+                f"{execution.training}, now {training}); restore the files, or use another "
+                "--results"
+            )
 
     def read_result(self) -> Result | None:
         """Read result.json.

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -37,8 +37,6 @@ Phase = Literal["starting", "training", "evaluating", "measuring", "decoding", "
 Setting = str | int | float | bool | None
 # An id: `..` or a slash would leave the results root.
 FileName = Annotated[str, Field(pattern=r"^[\w-]*$")]
-R = TypeVar("R", bound="Record")
-S = TypeVar("S", bound="Score")
 T = TypeVar("T")
 
 # Numbers of files, which anybody may have written: no calculation with them overflows, as the
@@ -55,7 +53,7 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     @classmethod
-    def read(cls: type[R], path: Path) -> R | None:
+    def read(cls, path: Path) -> Self | None:
         """Read a record; None if the file does not exist.
 
         Raises:
@@ -291,7 +289,7 @@ class Score(Record):
         return abs(self.value) <= LARGEST  # false for NaN
 
 
-def _storable(score: S) -> S:
+def _storable(score: Score) -> Score:
     # Here and not in the field: a task may measure any number, and is told so by the metric's name.
     if not score.is_storable:
         raise PydanticCustomError("finite_number", f"the score {score.value} is out of bounds")

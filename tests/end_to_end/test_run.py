@@ -302,7 +302,7 @@ def test_text_files_in_every_format_are_trained_on_and_not_mixed_with_other_text
     assert old.parent.name == result.corpus
     began, now = (read_json(path)["training"] for path in (old, new))
     assert (
-        f"the training data has changed since these results were made (text {began}, now {now})"
+        f"the training data has changed since this run began (text {began}, now {now})"
         in changed.err
     )
     assert stamps(files.root / "runs") == before
