@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from rich.progress import Progress
 
-from ablate.cli.options import Device, Format, TrainedRun, flag, option, torch_device
+from ablate.cli.naming import TrainedRun
+from ablate.cli.options import Device, Format, flag, option, torch_device
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.errors import UsageError
 from ablate.formatting import plural

@@ -14,9 +14,8 @@ from ablate.cli.options import (
     StudyOptions,
     argument,
     option,
-    print_faults,
-    scored_table,
 )
+from ablate.cli.scoring import print_faults, scored_table
 from ablate.errors import Damaged, UsageError
 from ablate.report.compare import compare_rows, print_comparison, with_sentences
 from ablate.streams import echo, print_json

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Annotated, Literal
 
 from ablate.analysis.table import Table
-from ablate.cli.options import flag, option, print_faults
+from ablate.cli.options import flag, option
+from ablate.cli.scoring import print_faults
 from ablate.errors import UsageError
 from ablate.page.html import table_html
 from ablate.report import render

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ablate.cli.options import Format, TrainedRun, option
+from ablate.cli.naming import TrainedRun
+from ablate.cli.options import Format, option
 from ablate.cli.standard_input import checked_text, piped_text
 from ablate.streams import print_data, print_json
 

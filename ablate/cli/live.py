@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
 from rich.control import Control
@@ -16,7 +16,6 @@ from rich.segment import ControlType, Segment, Segments
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.scores import describe_scores
-from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch import Slot
@@ -27,6 +26,9 @@ from ablate.report.run_text import progress_line
 from ablate.store import Results, if_readable
 from ablate.store.records import evaluation_at
 from ablate.study import Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 LINE_EVERY_SECONDS = 60.0  # without a terminal: the longest silence while runs train
 LOOK_EVERY_SECONDS = 0.5  # while watching
@@ -52,12 +54,7 @@ class LiveView:
     def __enter__(self) -> LiveView:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
         if self.frame is not None:
             if kind is Interrupted:  # the runs have saved their state meanwhile
                 self.rest_until = 0.0

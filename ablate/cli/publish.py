@@ -8,15 +8,8 @@ from pathlib import Path
 from typing import Annotated
 
 from ablate.analysis.curves import curves_of
-from ablate.cli.options import (
-    DEFAULT_RESULTS,
-    ResultsRoot,
-    StudyFile,
-    StudyOptions,
-    option,
-    print_faults,
-    scored_table,
-)
+from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, StudyFile, StudyOptions, option
+from ablate.cli.scoring import print_faults, scored_table
 from ablate.errors import UsageError
 from ablate.report.archive import ARCHIVE, archive_of
 from ablate.report.publish import publish

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from ablate.analysis.curves import curves_of
 from ablate.analysis.table import Table
-from ablate.cli.options import StudyFile, StudyOptions, option, print_faults, scored_table
-from ablate.data.corpus import Corpus
+from ablate.cli.options import StudyFile, StudyOptions, option
+from ablate.cli.scoring import print_faults, scored_table
 from ablate.errors import Damaged, UsageError, listed
 from ablate.report.publish import claim
 from ablate.store import Results
@@ -98,6 +98,7 @@ def _samples(table: Table, root: Results, count: int) -> list[Example]:
     """Samples, if the one corpus of the results is there: several have none in common."""
     if len(table.corpora) != 1 or not root.has_corpus(table.corpora[0]) or not count:
         return []
+    from ablate.data.corpus import Corpus
     from ablate.page.page import samples
 
     try:

@@ -26,9 +26,8 @@ from ablate.cli.options import (
     flag,
     go_offline,
     option,
-    print_notes,
-    score_with_progress,
 )
+from ablate.cli.scoring import score_with_progress
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
 from ablate.formatting import plural
@@ -91,9 +90,8 @@ def command(
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     if is_default:
         echo("note: ABLATE_LOG has no effect with --detach", err=True)
-    content, root = options.open(study, may_be_new=True)
+    content, root = options.open(study, may_be_new=True, with_notes=True)
     publish.refuse_other_study(content, root)
-    print_notes(content)
     retries = failed_before(time.time(), retry_failed)
     part = content if limit is None else base_alone(content)
     plan = plan_of(part, root, resources.device, resources.processes or 1)

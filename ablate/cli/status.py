@@ -9,15 +9,9 @@ from typing import Annotated
 
 from ablate.analysis.stages import next_stage, stages
 from ablate.cli.live import LiveView
-from ablate.cli.options import (
-    Format,
-    SeedOfRow,
-    StudyOptions,
-    argument,
-    find_run,
-    flag,
-    warn_of_changed_data,
-)
+from ablate.cli.naming import SeedOfRow, find_run
+from ablate.cli.options import Format, StudyOptions, argument, flag
+from ablate.cli.scoring import warn_of_changed_data
 from ablate.errors import StoreError, UsageError
 from ablate.formatting import duration, plural
 from ablate.plan.plan import Plan, RunStatus, plan_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from ablate.cli.formats import Format, Wide, print_table, refuse_wide
-from ablate.cli.options import StudyFile, StudyOptions, flag, option, scored_table
+from ablate.cli.options import StudyFile, StudyOptions, flag, option
+from ablate.cli.scoring import scored_table
 from ablate.errors import UsageError
 
 EXAMPLE = "ablate table study.yaml --format latex --against paper"

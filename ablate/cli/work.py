@@ -10,7 +10,8 @@ from typing import Annotated
 import typer
 
 from ablate.analysis.table import table_of
-from ablate.cli.options import flag, option, score_with_progress
+from ablate.cli.options import flag, option
+from ablate.cli.scoring import score_with_progress
 from ablate.cluster.pilot import is_last_pilot, work
 from ablate.cluster.profiles import engine_of
 from ablate.cluster.ray_cluster import leave_with_input

@@ -14,13 +14,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import ENDED, on_some_host, on_this_host
 from ablate.analysis.stages import Stage, execute_stages, next_stage
 from ablate.cluster.engine import START_SECONDS, Allocation
 from ablate.cluster.profiles import engine_of
 from ablate.cluster.submission import CANCELLED, is_over, open_job, steps_of
-from ablate.data.corpus import Corpus
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, AblateError, Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch.executor import Slot, devices_text
@@ -40,6 +40,9 @@ from ablate.store.jobs import (
 )
 from ablate.store.machine import process_mark
 from ablate.study import Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 STOP_SECONDS = 2.0  # between two checks for a request to stop
 LIMIT_SECONDS = 60.0  # between two questions for the time limit, which an administrator may change

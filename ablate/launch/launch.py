@@ -8,6 +8,7 @@ import functools
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import (
     Retries,
@@ -20,7 +21,6 @@ from ablate.analysis.results import run_state
 from ablate.analysis.stages import Stage
 from ablate.config import DecodingConfig
 from ablate.config.identity import NOT_IDENTITY
-from ablate.data.corpus import Corpus
 from ablate.launch.devices import micro_batch, runs_of_pilot
 from ablate.launch.executor import Demand, Executor, Slot
 from ablate.launch.local import local_executor
@@ -32,6 +32,9 @@ from ablate.store import Results, State
 from ablate.store.jobs import DEFAULT_RESOURCES, Resources
 from ablate.store.status import damage_of
 from ablate.study import Run, Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 # Between two progress reports of a run, if several launchers share a file system.
 SHARED_REPORT_SECONDS = 10.0

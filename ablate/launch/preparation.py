@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import unusable_record
 from ablate.config.data import CorpusConfig
 from ablate.config.plugins import parse_import, parse_reference, references
 from ablate.config.training import resolve_precision
-from ablate.data.corpus import Corpus
 from ablate.errors import StoreError
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord, if_whole
 from ablate.study import Run, Study
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 
 def prepare_study(

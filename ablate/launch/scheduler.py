@@ -11,14 +11,16 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import FrameType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.launch.executor import Executor, Lost, Slot
 from ablate.run.job import Job, JobEvent
 from ablate.store import RunFolder, if_readable
 from ablate.store.status import add_line, record_failure
+
+if TYPE_CHECKING:
+    from ablate.data.corpus import Corpus
 
 TICK_SECONDS = 0.5
 MAX_DEATHS = 3  # of workers with one run, before the run counts as failed

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import platform
-import subprocess
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -21,7 +20,7 @@ from ablate.kernels.device import has_bf16, precision_on, visible_device
 from ablate.run.job import Job
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine
-from ablate.store.machine import machine
+from ablate.store.machine import machine, output_of
 from ablate.store.records import CodeVersion, Execution, Provenance
 
 
@@ -156,19 +155,10 @@ def _version(name: str) -> str | None:
 def _code_version() -> CodeVersion:
     """The version of ablate, and its git revision if it is a checkout."""
     folder = Path(ablate.__file__).parent
-    head = _git(folder, "rev-parse", "HEAD")
-    status = _git(folder, "status", "--porcelain", "--", ".") if head else None
+    head = output_of(["git", "rev-parse", "HEAD"], folder)
+    status = output_of(["git", "status", "--porcelain", "--", "."], folder) if head else None
     return CodeVersion(
-        version=ablate.__version__, revision=head, dirty=None if status is None else bool(status)
+        version=ablate.__version__,
+        revision=head and head.strip(),
+        dirty=None if status is None else bool(status.strip()),
     )
-
-
-def _git(folder: Path, *words: str) -> str | None:
-    try:
-        # With a limit of time: a run must start even where git hangs.
-        done = subprocess.run(
-            ["git", *words], cwd=folder, capture_output=True, text=True, timeout=10, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -8,6 +8,7 @@ import platform
 import socket
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from ablate.store.records import Machine, ProcessMark
@@ -171,12 +172,18 @@ def gpu_memory() -> int | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     which = [] if visible is None else ["-i", visible]
     query = ["nvidia-smi", *which, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    lines = done.stdout.split("\n")
+    lines = (output_of(query) or "").split("\n")
     return min((int(line) << 20 for line in lines if line.strip().isdecimal()), default=None)
+
+
+def output_of(command: Sequence[str], folder: Path | None = None) -> str | None:
+    """The output of a command in a folder; None if it fails, is missing or hangs."""
+    try:
+        return subprocess.check_output(
+            command, cwd=folder, text=True, stderr=subprocess.DEVNULL, timeout=10
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
 
 
 @functools.cache

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ablate.cli.options import find_finished_run, find_run
+from ablate.cli.naming import find_finished_run, find_run
 from ablate.errors import StudyError, UsageError
 from ablate.study import Selection, read_study
 from ablate.study.select import find_row

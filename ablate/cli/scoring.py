@@ -1,0 +1,64 @@
+"""The table of a study for a command, with the scores that are missing."""
+
+from __future__ import annotations
+
+from rich.progress import Progress
+
+from ablate.analysis import missing_scores
+from ablate.analysis.table import Table, table_of
+from ablate.data.resolve_sources import other_files
+from ablate.formatting import first_few
+from ablate.store import Results, if_readable
+from ablate.streams import echo, new_console
+from ablate.study import Study
+
+
+def warn_of_changed_data(study: Study, results: Results) -> None:
+    """Warn if the study's files may have changed since its base was trained."""
+    used: set[str] = set()
+    # All rows share the files of the study, so that base's runs are enough.
+    for run in study.runs_of(study.base):
+        # A damaged result is reported by the command itself.
+        result = if_readable(results.run(run.id).read_result)
+        if result is not None:
+            used.update(decoding.corpus for decoding in result.decodings.values())
+    if not used:
+        return
+    data = study.data_of(study.base)
+    others = other_files(data, study.data_folder, results.corpora, used)
+    if others:
+        echo(
+            f"note: {first_few(others)} may have changed since these results were made; "
+            f"`ablate run` compares the content",
+            err=True,
+        )
+
+
+def scored_table(study: Study, results: Results) -> Table:
+    """The table of a study, with the scores that were missing and a warning of changed files."""
+    warn_of_changed_data(study, results)
+    return table_of(study, results, score_with_progress(study, results))
+
+
+def print_faults(table: Table) -> None:
+    """Print the files that a table could not use, on standard error."""
+    for line in table.faults:
+        echo(line, err=True)
+
+
+def score_with_progress(study: Study, results: Results) -> list[str]:
+    """Score finished translations in the study's metrics where a score is missing, with a progress
+    bar.
+
+    Returns:
+        A line for each fault on account of which scores are missing, for the table.
+    """
+    console = new_console(err=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
+        # Most commands have no score to compute.
+        task = bar.add_task("scoring translations", visible=False)
+
+        def report(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total, visible=True)
+
+        return missing_scores.score_missing(study, results, report)
