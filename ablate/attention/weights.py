@@ -319,15 +319,10 @@ def attention_layers(
             chosen.append(attention)
     if not chosen:
         asked = [f"--kind {kind}" for kind in kinds] + [f"--layer {layer}" for layer in layers]
+        depths = {attention.kind: attention.layer for attention in available}
+        there = listed(f"{kind} layers 1 to {depth}" for kind, depth in depths.items())
         raise UsageError(
-            f"{' '.join(asked)}: the run has no such attention; it has {_summary(available)}"
+            f"{' '.join(asked)}: the run has no such attention; it has "
+            f"{there.replace(' or ', ' and ')}"
         )
     return chosen
-
-
-def _summary(layers: list[AttentionLayer]) -> str:
-    """Return `encoder layers 1 to 6 and cross layers 1 to 6`."""
-    depths = {attention.kind: attention.layer for attention in layers}
-    return listed(f"{kind} layers 1 to {depth}" for kind, depth in depths.items()).replace(
-        " or ", " and "
-    )

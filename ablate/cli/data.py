@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import typer
 
 from ablate.cli.options import (
@@ -28,6 +30,7 @@ from ablate.store import Results
 from ablate.streams import echo, print_json
 from ablate.tasks import TASKS
 
+print_note = partial(echo, err=True)
 app = typer.Typer(cls=CommandGroup, rich_markup_mode="rich", add_completion=False)
 
 
@@ -58,7 +61,7 @@ def show(
     """Prepare a study's corpus and show its sources, counts, lengths, vocabulary and a sample."""
     go_offline(offline)
     content, root = StudyOptions(results, set).open(study, may_be_new=True)
-    corpus = content.prepare(content.data_of(content.base), root.corpora, _print_note)
+    corpus = content.prepare(content.data_of(content.base), root.corpora, print_note)
     description = description_of(corpus)
     if format == "json":
         print_json(description)
@@ -79,13 +82,9 @@ def prepare(
     content, root = StudyOptions(results, set, rows).open(study, may_be_new=True)
     # Rows may have several vocabularies, each of which is another corpus.
     for data in dict.fromkeys(content.data_of(row) for row in content.rows):
-        corpus = content.prepare(data, root.corpora, _print_note)
+        corpus = content.prepare(data, root.corpora, print_note)
         corpus.verify(every=True)
         echo(
             f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, "
             f"V={data.vocab_size:,}"
         )
-
-
-def _print_note(line: str) -> None:
-    echo(line, err=True)

@@ -18,7 +18,7 @@ from ablate.plan.plan import Plan, RunStatus, plan_of
 from ablate.plan.progress import saved_step
 from ablate.report.plan_text import print_status
 from ablate.report.run_text import as_lines, progress_line, summary_of
-from ablate.store import Results, RunFolder, State, if_readable
+from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, jobs_of
 from ablate.store.status import damage_of, last_lines
 from ablate.streams import echo, new_console, print_json
@@ -63,7 +63,11 @@ def command(
         if of_studies:
             raise UsageError(f"{of_studies[0]} has no effect on one run{remedy}")
         folder, *_ = find_run(Results(options.results), str(study), row, seed)
-        _show_run(folder, format)
+        summary = summary_of(folder)
+        if format == "json":
+            print_json(summary.as_json())
+        else:
+            echo("\n".join(as_lines(summary)))
         return
     content, root = options.open(study)
     if watch:
@@ -100,15 +104,6 @@ def _show_runs(study: Study, root: Results, format: Format) -> None:
         if lines:
             echo(f"\n{label} seed {seed}, end of its log:")
             echo("\n".join(f"  {line}" for line in lines))
-
-
-def _show_run(folder: RunFolder, format: Format) -> None:
-    """Show everything known about one run."""
-    summary = summary_of(folder)
-    if format == "json":
-        print_json(summary.as_json())
-    else:
-        echo("\n".join(as_lines(summary)))
 
 
 def _log_of_failure(results: Results, id: str, state: State) -> list[str]:

@@ -137,7 +137,7 @@ class Pilot(Control):
 
     def started(self, run: str) -> None:
         """A run was submitted."""
-        self.begun[run] = (time.monotonic(), self.step_of(run))
+        self.begun[run] = (time.monotonic(), steps_of(self.results.run(run)))
         self.log(f"started  {self.labels[run]}")
         self.write()
 
@@ -152,7 +152,11 @@ class Pilot(Control):
             return
         start, step = self.begun.pop(run)
         seconds = time.monotonic() - start
-        if outcome == "failed" and seconds < QUICK_SECONDS and self.step_of(run) <= step:
+        if (
+            outcome == "failed"
+            and seconds < QUICK_SECONDS
+            and steps_of(self.results.run(run)) <= step
+        ):
             self.quick.add(run)
         elif outcome in ("done", "diverged", "failed"):
             self.quick.clear()
@@ -171,10 +175,6 @@ class Pilot(Control):
         """Write a report now and then."""
         if time.monotonic() >= self.next_report:
             self.write()
-
-    def step_of(self, run: str) -> int:
-        """The last reported step of a run."""
-        return steps_of(self.results.run(run))
 
     def write(
         self, phase: PilotPhase | None = None, reason: str = "", **changes: int | str
@@ -207,7 +207,7 @@ class Pilot(Control):
             signal.signal(number, signal.SIG_IGN)  # requeueing ends this allocation by a signal
         has_progress = self.has_progress
         for run, (_, step) in self.begun.items():
-            has_progress = has_progress or self.step_of(run) > step
+            has_progress = has_progress or steps_of(self.results.run(run)) > step
         self.begun.clear()
         left = 0
         if states is not None:

@@ -251,10 +251,11 @@ def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None
     wanted = profile.each
     asked = {"CPU": wanted.cpus, "GPU": wanted.gpus, "memory": wanted.memory_bytes or 0}
     largest: Mapping[str, float] = {}
+    order = ("GPU", "CPU", "memory")
     for node in nodes:
         if all(node.get(name, 0) >= count for name, count in asked.items()):
             return
-        largest = max(largest, node, key=_size_of_node)
+        largest = max(largest, node, key=lambda of: [of.get(k, 0) for k in order])
     text = (
         f"Ray: no node at {profile.address} has {_resources(asked)} for a pilot; the largest has "
         f"{_resources(largest)}"
@@ -262,10 +263,6 @@ def refuse_too_large(profile: Ray, nodes: Sequence[Mapping[str, float]]) -> None
     if not profile.node_wait:
         text += "; for an autoscaler, set node_wait"
     raise UsageError(text)
-
-
-def _size_of_node(node: Mapping[str, float]) -> tuple[float, ...]:
-    return node.get("GPU", 0), node.get("CPU", 0), node.get("memory", 0)
 
 
 def _resources(of: Mapping[str, float]) -> str:

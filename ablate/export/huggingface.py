@@ -152,16 +152,16 @@ def write_tokenizer(model: TrainedModel, folder: Path, mask: str | None = None) 
         return
     pad, unk, bos, eos = (model.vocabulary()[mark] for mark in (PAD, UNK, BOS, EOS))
     write_plain_json(folder / "tokenizer.json", _byte_level([pad, mask or unk, bos, eos]))
-    second = {"unk_token": unk} if mask is None else {"mask_token": mask}
-    special = {"pad_token": pad, **second, "bos_token": bos, "eos_token": eos}
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_max_length": model.config.max_positions,
+        "pad_token": pad,
+        **({"mask_token": mask} if mask else {"unk_token": unk}),
+        "bos_token": bos,
+        "eos_token": eos,
+        "clean_up_tokenization_spaces": False,
     }
-    write_plain_json(
-        folder / "tokenizer_config.json",
-        {**settings, **special, "clean_up_tokenization_spaces": False},
-    )
+    write_plain_json(folder / "tokenizer_config.json", settings)
 
 
 def _byte_level(marks: list[str]) -> dict[str, Any]:

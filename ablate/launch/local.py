@@ -39,13 +39,15 @@ class _Worker:
             # a Ctrl-C reaches the launcher alone, which then asks its workers to stop
             start_new_session=True,
         )
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.input, self.output = self.process.stdin, self.process.stdout
 
     def submit(self, job: Job) -> None:
-        assert self.process.stdin is not None
         self.job, self.oom_kills = job, count_oom_kills()
         with suppress(BrokenPipeError):  # the worker has died: its standard output ends, too
-            self.process.stdin.write(job.to_line().encode())
-            self.process.stdin.flush()
+            self.input.write(job.to_line().encode())
+            self.input.flush()
 
     def read_lines(self) -> list[str] | None:
         """The whole lines that have arrived; None at the end of the output, after half a line of a
@@ -54,17 +56,14 @@ class _Worker:
         Not `readline`: it would read a second line into its buffer, where a selector does not see
             it.
         """
-        assert self.process.stdout is not None
-        chunk = os.read(self.process.stdout.fileno(), 1 << 16)
+        chunk = os.read(self.output.fileno(), 1 << 16)
         if not chunk:
             return None
         *lines, self.rest = (self.rest + chunk).split(b"\n")
         return [f"{line.decode(errors='replace')}\n" for line in lines]
 
     def close(self) -> None:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        for stream in (self.process.stdin, self.process.stdout):
+        for stream in (self.input, self.output):
             with suppress(BrokenPipeError):
                 stream.close()
         try:
@@ -94,8 +93,7 @@ class LocalExecutor:
         worker = self._workers.get(slot.name)
         if worker is None:
             worker = self._workers[slot.name] = _Worker(slot, self._command)
-            assert worker.process.stdout is not None
-            self._selector.register(worker.process.stdout, selectors.EVENT_READ, slot.name)
+            self._selector.register(worker.output, selectors.EVENT_READ, slot.name)
         assert worker.job is None, f"slot {slot.name} is occupied"
         worker.submit(job)
         if self._cancelled:  # a signal came while the worker was starting
@@ -145,8 +143,7 @@ class LocalExecutor:
         )
 
     def _retire(self, worker: _Worker) -> None:
-        assert worker.process.stdout is not None
-        self._selector.unregister(worker.process.stdout)
+        self._selector.unregister(worker.output)
         worker.close()
         del self._workers[worker.slot.name]
 

@@ -179,14 +179,14 @@ class _Pipeline:
         except Interrupted:
             self.check_lease()  # the request to stop may have been its loss
             self.folder.failure.unlink(missing_ok=True)
-            self.reporter.leave()
+            self.reporter.enter("left")
             raise
         except BaseException:
             with suppress(LeaseLost):  # the error says more than the loss
                 self.check_lease()
-                self.reporter.leave()
+                self.reporter.enter("left")
             raise
-        self.reporter.leave()
+        self.reporter.enter("left")
         return outcome
 
     def _execute(self) -> Outcome:

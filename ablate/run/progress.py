@@ -78,7 +78,9 @@ class ProgressReporter:
             self.enter("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report if the phase is new, or the last report is old enough."""
+        """Write a report if the phase is new, or the last report is old enough. Of a process that
+        leaves, it is the last one.
+        """
         if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
             self._write(phase)
 
@@ -100,10 +102,6 @@ class ProgressReporter:
         if not on_gpu(self.device):
             return self.report.peak_memory
         return max(self.report.peak_memory or 0, torch.cuda.max_memory_reserved(self.device))
-
-    def leave(self) -> None:
-        """Report that no process works on the run any more."""
-        self.enter("left")
 
 
 def memory_in_use(device: torch.device) -> Memory:

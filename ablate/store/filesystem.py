@@ -73,7 +73,9 @@ def _one_winner(name: str, folder: Path, attempt: Callable[[Path, int], bool]) -
     """Check that of several writers at once exactly one makes the file."""
     folder.mkdir()
     wins = [0] * ROUNDS
-    for won in _in_processes(_contend, (attempt, folder), CONTENDERS):
+    with _SPAWN.Pool(CONTENDERS) as pool:
+        of_writers = pool.starmap(_contend, [(attempt, folder, i) for i in range(CONTENDERS)])
+    for won in of_writers:
         if isinstance(won, str):  # an error
             return Check(name, False, won)
         for number in won:
@@ -242,9 +244,3 @@ def _listen(ours: Path, seconds: float) -> dict[str, float]:
             seen[path.name] = beat["number"]
         time.sleep(0.2)
     return delays
-
-
-def _in_processes(work: Callable[..., Any], arguments: tuple[Any, ...], count: int) -> list[Any]:
-    """The results of several writers at once; each gets its number as last argument."""
-    with _SPAWN.Pool(count) as pool:
-        return pool.starmap(work, [(*arguments, number) for number in range(count)])

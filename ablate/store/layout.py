@@ -132,14 +132,12 @@ class RunFolder:
             if os.path.lexists(path) and not path.is_dir():
                 quarantine(path)
                 wrong.append(path)
-        inside: list[Path] = []
+        places = [place for place in vars(RunFolder).values() if isinstance(place, Inside)]
+        files = [self.path / place.name for place in places]
         for folder in self.folders[1:]:
             if is_there(folder):
-                inside += [path for path in folder.iterdir() if path.suffix != ".damaged"]
-        for name, place in vars(RunFolder).items():
-            if isinstance(place, Inside) and getattr(self, name) not in folders:
-                inside.append(getattr(self, name))
-        return [*wrong, *filter(make_room, inside)]
+                files += [path for path in folder.iterdir() if path.suffix != ".damaged"]
+        return [*wrong, *(path for path in files if path not in folders and make_room(path))]
 
     def refuse_other_text(self, execution: Execution, training: str) -> None:
         """Refuse to go on with other training and dev text, whose hash is `training`.

@@ -153,7 +153,6 @@ def test_rows_and_columns_are_labeled_with_the_pieces_that_the_model_reads(run):
     for weights in seen.layers:
         assert weights.queries == (source if weights.kind == "encoder" else target)
         assert weights.keys == (target if weights.kind == "decoder" else source)
-        assert weights.marks == ((0,) if weights.kind == "decoder" else (len(source) - 1,))
         assert weights.heads.shape == (3, len(weights.queries), len(weights.keys))
     assert "".join(source[:-1]).replace("▁", " ").strip() == SENTENCE
 
@@ -168,7 +167,6 @@ def test_a_decoder_only_model_reads_both_sides_as_one_sequence(results, corpus):
     ]
     for weights in seen.layers:
         assert weights.queries == weights.keys == source + target
-        assert weights.marks == (len(source) - 1, len(source))
 
 
 def test_the_default_translation_is_that_of_the_run(results, corpus):

@@ -7,7 +7,7 @@ import re
 import shutil
 import socket
 import threading
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import pytest
 
@@ -126,7 +126,9 @@ def test_an_error_of_the_file_system_is_the_outcome_of_a_contender(tmp_path, mon
 )
 def test_a_file_system_without_exclusive_files_fails(tmp_path, monkeypatch, found, detail):
     """A bucket that is mounted as a folder lets several processes create the same file."""
-    monkeypatch.setattr(module, "_in_processes", lambda *_: found)
+    spawn = MagicMock()
+    spawn.Pool().__enter__().starmap.return_value = found
+    monkeypatch.setattr(module, "_SPAWN", spawn)
     assert module._one_winner("exclusive create", tmp_path / "a", _create) == Check(
         "exclusive create", False, detail
     )
