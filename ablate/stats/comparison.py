@@ -175,19 +175,9 @@ class Comparison:
     bootstrap: BootstrapTest | None
     noise: NoiseOfTests | None = None
 
-    @property
-    def n(self) -> int:
-        """Number of seeds with a difference."""
-        return self.row.n
-
-    @property
-    def mean(self) -> float | None:
-        """Mean difference over these seeds; None without any."""
-        return self.row.mean
-
     def p_own(self, distance: float) -> float:
         """P value of a difference of this size from the row's own seeds."""
-        return 1.0 if self.noise is None else self.noise.own.p(distance, self.n)
+        return 1.0 if self.noise is None else self.noise.own.p(distance, self.row.n)
 
     def is_beyond_own_noise(self, mean: float) -> bool:
         """Whether a mean difference passes the test by the row's own seeds."""
@@ -195,18 +185,18 @@ class Comparison:
 
     def half_width(self, level: float, n: int) -> float:
         """Smallest difference that both tests would see with n seeds, at the spread observed with
-        `self.n`.
+        its own.
         """
         noise = self.noise
         assert noise is not None
         # More seeds would give more degrees of freedom, in proportion.
-        more = (n - 1) / (self.n - 1)
+        more = (n - 1) / (self.row.n - 1)
         own = noise.own.half_width(noise.own_level, n, more)
         return max(noise.shared.half_width(level, n, more), own)
 
     def detectable(self, level: float, n: int) -> float:
         """True difference that n seeds find with a probability of 80 %, at the spread observed with
-        `self.n`: the smallest significant mean, and the 80 % quantile of t standard errors more.
+        its own: the smallest significant mean, and the 80 % quantile of t standard errors more.
         """
         assert self.noise is not None
         beyond = critical_t(2 * (1 - POWER), n - 1)
@@ -219,10 +209,10 @@ class Comparison:
         it is tested for being worse by its scores, and by the number of its divergences. A row
         compared with a base that diverges more often is only tested for being better.
         """
-        row, mean = self.row, self.mean
+        row, mean = self.row, self.row.mean
         p = 1.0
         if self.noise is not None and mean is not None:
-            p = self.noise.shared.p(mean, self.n)
+            p = self.noise.shared.p(mean, row.n)
         if row.diverged == row.base_diverged:
             return p
         diverges_more = row.diverged > row.base_diverged
@@ -244,40 +234,39 @@ class Comparison:
         Source: Schuirmann, "A Comparison of the Two One-Sided Tests Procedure and the Power
             Approach", J. Pharmacokinetics and Biopharmaceutics (1987).
         """
-        if self.noise is None or self.mean is None or self.row.diverged or self.row.base_diverged:
+        row, mean = self.row, self.row.mean
+        if self.noise is None or mean is None or row.diverged or row.base_diverged:
             return 1.0, 1.0
-        # The nearer of the two limits decides: the test against the other one has a smaller p
-        # value.
-        distance = margin - abs(self.mean)
+        # The nearer of the two limits decides: the test against the other has a smaller p value.
+        distance = margin - abs(mean)
         if distance <= 0:
             return 1.0, 1.0
-        return self.noise.shared.p(distance, self.n) / 2, self.p_own(distance) / 2
+        return self.noise.shared.p(distance, row.n) / 2, self.p_own(distance) / 2
 
     def seed_test(self, level: float) -> SeedTest:
         """Test the mean; `level` is that of the shared variance."""
+        row, mean = self.row, self.row.mean
         assert self.noise is not None
-        assert self.mean is not None
-        half = self.half_width(level, self.n)
+        assert mean is not None
+        half = self.half_width(level, row.n)
         return SeedTest(
-            std=statistics.stdev(self.row.differences.values()),
-            p=self.noise.shared.p(self.mean, self.n),
-            p_own=self.p_own(self.mean),
+            std=statistics.stdev(row.differences.values()),
+            p=self.noise.shared.p(mean, row.n),
+            p_own=self.p_own(mean),
             level=level,
             own_level=self.noise.own_level,
-            low=self.mean - half,
-            high=self.mean + half,
+            low=mean - half,
+            high=mean + half,
         )
 
     def more_seeds(self, level: float) -> int | None:
         """Seeds to add until a difference as large as the observed mean is found with a
-        probability of 80 %, at the observed spread.
-
-        None if a study cannot have as many.
+        probability of 80 %, at the observed spread; None if a study cannot have as many.
         """
-        assert self.mean is not None
-        size = abs(self.mean)
-        enough = fewest_seeds(self.n, lambda n: self.detectable(level, n) <= size)
-        return None if enough is None else enough - self.n
+        assert self.row.mean is not None
+        size, n = abs(self.row.mean), self.row.n
+        enough = fewest_seeds(n, lambda more: self.detectable(level, more) <= size)
+        return None if enough is None else enough - n
 
 
 def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:

@@ -23,7 +23,7 @@ from typing import Any
 from ablate.config.metrics import Metric
 from ablate.stats.comparison import Comparison, PairedScores, compare
 from ablate.stats.looks import ONCE, Look
-from ablate.stats.significance import LEVEL, holm, holm_levels
+from ablate.stats.significance import LEVEL, holm_levels
 from ablate.stats.verdict import Verdict, Word
 
 
@@ -70,7 +70,8 @@ def verdicts(
         p_bootstraps.append(1.0 if row.bootstrap is None else row.bootstrap.p)
     differ = holm_levels(p_different, family, level, frozenset(different))
     equal = holm_levels(p_within, family, level, frozenset(within))
-    p_bootstraps = _adjusted(p_bootstraps, family)
+    if family > 1:
+        p_bootstraps = [p for p, _ in holm_levels(p_bootstraps, family)]
     judged = []
     for index, row in enumerate(compared):
         p_equal, _ = equal[index]
@@ -166,10 +167,10 @@ def _verdict(
     verdict = Verdict(
         metric,
         _word(metric, compared, p_different, within),
-        compared.n,
-        compared.mean,
+        row.n,
+        row.mean,
         diverged=row.diverged,
-        ended=row.ended or compared.n + row.diverged,
+        ended=row.ended or row.n + row.diverged,
         margin=margin,
         is_within_margin=within,
         shift=row.shift,
@@ -180,20 +181,20 @@ def _verdict(
         low, high = metric.bounded(bootstrap.low, bootstrap.high, verdict.least)
         bootstrap = replace(bootstrap, low=low, high=high)
         verdict = replace(verdict, bootstrap=bootstrap, p_bootstrap=p_bootstrap)
-    if compared.noise is None or compared.mean is None:
+    if compared.noise is None or row.mean is None:
         return verdict
     return replace(
         verdict,
         seed_test=compared.seed_test(level),
         p_seeds=p_different,
-        minimum_detectable=compared.detectable(level, compared.n),
+        minimum_detectable=compared.detectable(level, row.n),
         needed=partial(compared.more_seeds, level),
     )
 
 
 def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -> Word:
     row = compared.row
-    if compared.mean is None:
+    if row.mean is None:
         if not row.diverged:
             return ""
         always = (
@@ -205,19 +206,10 @@ def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -
         return "worse" if always else "diverged"
     if adjusted < LEVEL and row.diverged > row.base_diverged:
         return "worse"  # by its scores or by its divergence
-    if compared.n == 1:
+    if row.n == 1:
         return "cannot tell"
     if row.is_constant_zero and not row.diverged:
         return "no difference"
-    if adjusted < LEVEL and compared.is_beyond_own_noise(compared.mean):
-        return "better" if metric.is_better(compared.mean) else "worse"
+    if adjusted < LEVEL and compared.is_beyond_own_noise(row.mean):
+        return "better" if metric.is_better(row.mean) else "worse"
     return "as good as base" if within else "cannot tell"
-
-
-def _adjusted(p_values: list[float], family: int) -> list[float]:
-    """Holm's correction over a family of which the p values are a part; the others count as 1."""
-    if family == 1:
-        return p_values
-    # Rows that are not printed or have no score yet count as not significant, so that no verdict is
-    # withdrawn later.
-    return holm([*p_values, *[1.0] * (family - len(p_values))])[: len(p_values)]

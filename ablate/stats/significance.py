@@ -70,35 +70,26 @@ def fisher_p(events: int, n: int, base_events: int, base_n: int) -> float:
     return ways / math.comb(n + base_n, total)
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjust p values for multiple tests: the probability of any false positive stays below the
-    level.
-
-    The i-th smallest of m p values becomes max over j <= i of min(1, (m - j + 1) p_j).
-
-    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
-        Statistics (1979).
-
-    Returns:
-        Adjusted p values in the order of `p_values`.
-    """
-    return [adjusted for adjusted, _ in holm_levels(p_values, len(p_values))]
-
-
 def holm_levels(
     p_values: Sequence[float],
     family: int,
     level: float = LEVEL,
     settled: frozenset[int] = frozenset(),
 ) -> list[tuple[float, float]]:
-    """(adjusted p value, level) of each of several tests by Holm's step-down method.
+    """(adjusted p value, level) of each of several tests by Holm's step-down method, with which the
+    probability of any false positive stays below the level.
 
-    The level of a test that is not significant is the one at which the method stops. An interval at
-    this level excludes zero exactly if the adjusted p value is below LEVEL.
+    The i-th smallest of m p values becomes max over j <= i of min(1, (m - j + 1) p_j). The level of
+    a test that is not significant is the one at which the method stops. An interval at this level
+    excludes zero exactly if the adjusted p value is below LEVEL.
+
+    Source: Holm, "A Simple Sequentially Rejective Multiple Test Procedure", Scandinavian Journal of
+        Statistics (1979).
 
     Args:
         p_values: of the tests.
-        family: number of tests in all; 1 corrects nothing.
+        family: number m of tests in all, of which those that are not given count as not
+            significant, so that no verdict is withdrawn when they are; 1 corrects nothing.
         level: of all tests together.
         settled: tests that are significant already; the method goes on with the others.
     """

@@ -13,7 +13,13 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from ablate.stats.distributions import critical_t
-from ablate.stats.significance import LEVEL, fisher_p, holm, kendall_tau_b, paired_t_test
+from ablate.stats.significance import (
+    LEVEL,
+    fisher_p,
+    holm_levels,
+    kendall_tau_b,
+    paired_t_test,
+)
 
 # --- paired t test ---
 
@@ -70,6 +76,11 @@ def test_the_interval_contains_the_true_mean_in_95_percent_of_simulated_studies(
 
 
 # --- Holm's correction ---
+
+
+def holm(p_values):
+    """The p values after the correction for all of them."""
+    return [adjusted for adjusted, _ in holm_levels(p_values, len(p_values))]
 
 
 def test_holm_matches_a_calculation_by_hand():

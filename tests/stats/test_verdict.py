@@ -412,7 +412,7 @@ def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance()
     expected = [stats.t.sf(0.2 / (value / 3) ** 0.5, df) for value, df in ((0.02, 10), (0.05, 2))]
     assert near.p_equivalent(0.3) == pytest.approx(expected)
     assert compared(-0.1, 0.2, -0.4).p_equivalent(0.3) == pytest.approx(expected)
-    for margin in (near.mean, 0.05):
+    for margin in (near.row.mean, 0.05):
         assert near.p_equivalent(margin) == (1.0, 1.0)
     for counts in ({"diverged": 1}, {"base_diverged": 1}):
         assert compared(0.1, -0.2, 0.4, **counts).p_equivalent(0.3) == (1.0, 1.0)
@@ -421,7 +421,7 @@ def test_equivalence_is_tested_with_the_shared_and_with_the_row_s_own_variance()
 
 def test_a_p_value_that_equals_its_level_is_not_below_it():
     plain = compared(-1.0, -1.1, -1.2)
-    p_own = plain.p_own(plain.mean)
+    p_own = plain.p_own(plain.row.mean)
     at, above = (compared(-1.0, -1.1, -1.2, own_level=level) for level in (p_own, p_own * 1.001))
     assert [_word(BLEU, at, 0.01, False), _word(BLEU, above, 0.01, False)] == [
         "cannot tell",
@@ -459,7 +459,7 @@ def test_a_row_that_diverges_more_often_counts_with_its_scores_or_its_divergence
         compared(*up, **counts).p_for_holm(BLEU) == 1.0
     )  # of Fisher's test: 1 of 4 against 0 of 4
     assert compared(*up, **counts).p_for_holm(PPL) == pytest.approx(2 * p)
-    p_own = compared(*down).p_own(compared(*down).mean)
+    p_own = compared(*down).p_own(compared(*down).row.mean)
     assert compared(*down, own_level=p_own, **counts).p_for_holm(BLEU) == 1.0
     counts = {"base_diverged": 1, "ended": 4, "base_ended": 4}
     assert [compared(*each, **counts).p_for_holm(BLEU) for each in (down, up)] == pytest.approx(
