@@ -13,10 +13,9 @@ K = 1 is greedy search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -24,6 +23,7 @@ from torch import Tensor
 from ablate.config.decoding import LengthPenalty
 from ablate.config.training import LOGIT_CHUNK_TOKENS
 from ablate.data.tokenizer import BOS, EOS, PAD
+from ablate.decoding.tree_constraint import TreeConstraint
 from ablate.model import DecodingCache, Transformer
 
 IMPOSSIBLE = float("-inf")
@@ -32,34 +32,10 @@ MAX_GROUP_SIZE = 128  # tokens
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: its tokens without marks, and its log-probability over the length
-    penalty.
-    """
+    """A finished translation: tokens without marks, log-probability over the length penalty."""
 
     tokens: list[int]
     score: float
-
-
-class Constraint(Protocol):
-    """Tokens that may follow each hypothesis of a batch; at least one for every hypothesis of
-    positive probability.
-    """
-
-    def allowed(self) -> Tensor:
-        """A mask of the tokens that may follow (B, K, V), on the CPU."""
-
-    def restrict(self, log_probs: Tensor, allowed: Tensor) -> Tensor:
-        """Log-probabilities of tokens (B, K, V) under the mask, for all sentences or some of
-        them.
-        """
-
-    def advance(self, origins: Tensor, tokens: Tensor) -> None:
-        """Replace the hypotheses by continuations: the hypothesis that each continues (B, K), its
-        token (B, K).
-        """
-
-    def keep(self, rows: Sequence[int]) -> None:
-        """Keep the sentences of these rows."""
 
 
 def length_penalty(length: Tensor | int, alpha: float, form: LengthPenalty = "gnmt") -> Tensor:
@@ -88,20 +64,15 @@ def best_continuations(log_probs: Tensor, scores: Tensor, n: int) -> tuple[Tenso
     """
     B, K, V = log_probs.shape
     # Groups must divide the vocabulary, and at least n of them are needed.
-    size = max(
-        size for size in range(1, MAX_GROUP_SIZE + 1) if V % size == 0 and K * (V // size) >= n
-    )
+    sizes = range(1, MAX_GROUP_SIZE + 1)
+    size = max(size for size in sizes if V % size == 0 and K * (V // size) >= n)
     groups = log_probs.view(B, K * (V // size), size)
-    # Added to the best of each group and not to all tokens, which saves a pass over (B, K, V).
-    offsets = scores.repeat_interleave(
-        V // size, 1
-    )  # (B, groups): the score of each group's hypothesis
+    # The score of each group's hypothesis (B, groups). Added to the best of each group and not to
+    # all tokens, which saves a pass over (B, K, V).
+    offsets = scores.repeat_interleave(V // size, 1)
     chosen = (groups.amax(2) + offsets).topk(n).indices  # (B, n)
-    inside = (
-        groups.gather(1, chosen[:, :, None].expand(-1, -1, size))
-        + offsets.gather(1, chosen)[:, :, None]
-    )
-    values, indices = inside.flatten(1).topk(n)
+    inside = groups.gather(1, chosen[:, :, None].expand(-1, -1, size))
+    values, indices = (inside + offsets.gather(1, chosen)[:, :, None]).flatten(1).topk(n)
     flat = chosen.gather(1, indices // size) * size + indices % size  # index into (K, V), flattened
     return values, flat // V, flat % V
 
@@ -114,7 +85,7 @@ def beam_search(
     beam: int,
     alpha: float,
     early_stopping: bool = True,
-    constraint: Constraint | None = None,
+    constraint: TreeConstraint | None = None,
     penalty: LengthPenalty = "gnmt",
 ) -> list[Hypothesis]:
     """Find the best translation of each sentence.
@@ -153,7 +124,7 @@ class _Search:
         beam: int,
         penalty: Callable[[Tensor | int], Tensor],
         early_stopping: bool,
-        constraint: Constraint | None,
+        constraint: TreeConstraint | None,
     ) -> None:
         B, device = len(source), source.device
         self.constraint = constraint
@@ -163,15 +134,13 @@ class _Search:
         self.sentences = torch.arange(B, device=device)  # index of the sentence in each row
         self.at_limit = penalty(limits + 1).to(device)  # the largest penalty that each can reach
         # The best finished hypothesis of every sentence, whether it is still in the batch or not.
-        self.best_tokens = torch.zeros(
-            (B, max(self.limits, default=0)), dtype=torch.int64, device=device
-        )
+        longest = max(self.limits, default=0)
+        self.best_tokens = torch.zeros((B, longest), dtype=torch.int64, device=device)
         self.best_lengths = torch.zeros(B, dtype=torch.int64, device=device)
         self.best_scores = torch.full((B,), IMPOSSIBLE, device=device)
         self.cache: DecodingCache = model.start(source, beam)
-        self.tokens = torch.full(
-            (B, 1, 1), BOS, device=device
-        )  # (B, 1, then K, 1 + t): begin mark and tokens
+        # (B, 1, then K, 1 + t): begin mark and tokens
+        self.tokens = torch.full((B, 1, 1), BOS, device=device)
         self.scores = torch.zeros((B, 1), device=device)  # log-probabilities
         self.finished = torch.zeros(B, dtype=torch.int64, device=device)
 
@@ -188,9 +157,7 @@ class _Search:
         self._drop_done(position)
 
     def _candidates(self, position: int) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2K best continuations of each sentence, or all if there are fewer; as
-        `best_continuations`.
-        """
+        """The 2K best continuations of each sentence, or all of fewer; as `best_continuations`."""
         states = self.model.step(self.tokens[:, :, -1], self.cache)
         at_once = max(1, LOGIT_CHUNK_TOKENS[states.device.type] // states.shape[1])  # sentences
         allowed = None
@@ -199,24 +166,16 @@ class _Search:
         best: list[tuple[Tensor, Tensor, Tensor]] = []
         for start in range(0, len(states), at_once):
             rows = slice(start, start + at_once)
-            at_limit = [limit == position for limit in self.limits[rows]]
-            may_follow = None
-            if allowed is not None:
-                may_follow = allowed[rows]
-            best.append(self._best(states[rows], self.scores[rows], at_limit, may_follow))
+            best.append(self._best(states[rows], rows, position, allowed))
         scores, origins, tokens = map(torch.cat, zip(*best, strict=True))
         return scores, origins, tokens
 
     def _best(
-        self, states: Tensor, scores: Tensor, at_limit: list[bool], allowed: Tensor | None
+        self, states: Tensor, rows: slice, position: int, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The 2K best continuations of some sentences; returns as `best_continuations`.
+        """The same for the sentences in some rows, of which `states` (B, K, d_model) are the last.
 
-        Args:
-            states: last states of the hypotheses (B, K, d_model).
-            scores: log-probabilities of the hypotheses (B, K).
-            at_limit: for each sentence, whether only the end mark may follow.
-            allowed: mask of the constraint (B, K, V); None without one.
+        `allowed` is the mask of the constraint for all rows, (rows, K, V).
         """
         logits = self.model.logits(states).float()
         # In place, which makes a search 3 to 7 % faster (benchmarks/LOG.md, 2026-11-22, later).
@@ -225,13 +184,15 @@ class _Search:
         log_probs[:, :, PAD] = IMPOSSIBLE
         log_probs[:, :, BOS] = IMPOSSIBLE
         if allowed is not None and self.constraint is not None:
-            log_probs = self.constraint.restrict(log_probs, allowed)
+            log_probs = self.constraint.restrict(log_probs, allowed[rows])
+        at_limit = [limit == position for limit in self.limits[rows]]
         if any(at_limit):
-            rows = torch.tensor(at_limit).nonzero()[:, 0].to(logits.device)  # found on the host
-            end = log_probs[rows, :, EOS]
-            log_probs[rows] = IMPOSSIBLE
-            log_probs[rows, :, EOS] = end
-        return best_continuations(log_probs, scores, min(2 * self.K, log_probs[0].numel()))
+            last = torch.tensor(at_limit).nonzero()[:, 0].to(logits.device)  # found on the host
+            end = log_probs[last, :, EOS]
+            log_probs[last] = IMPOSSIBLE
+            log_probs[last, :, EOS] = end
+        count = min(2 * self.K, log_probs[0].numel())
+        return best_continuations(log_probs, self.scores[rows], count)
 
     def _finish(self, position: int, scores: Tensor, ends: Tensor, origins: Tensor) -> None:
         """Finish the hypotheses among the best K candidates that end."""
@@ -245,14 +206,11 @@ class _Search:
         self.best_scores.index_copy_(0, self.sentences, torch.where(better, values, before))
         lengths = self.best_lengths.index_select(0, self.sentences)
         self.best_lengths.index_copy_(0, self.sentences, lengths.masked_fill(better, position))
-        chosen = origins.gather(1, which[:, None])  # (B, 1): the hypothesis that ends
-        ended = self.tokens.gather(1, chosen[:, :, None].expand(-1, -1, position + 1))[
-            :, 0, 1:
-        ]  # (B, position)
-        kept = self.best_tokens[:, :position].index_select(0, self.sentences)
-        self.best_tokens[:, :position].index_copy_(
-            0, self.sentences, torch.where(better[:, None], ended, kept)
-        )
+        chosen = origins.gather(1, which[:, None])[:, :, None]  # (B, 1, 1): the one that ends
+        ended = self.tokens.gather(1, chosen.expand(-1, -1, position + 1))[:, 0, 1:]  # without BOS
+        best = self.best_tokens[:, :position]
+        kept = best.index_select(0, self.sentences)
+        best.index_copy_(0, self.sentences, torch.where(better[:, None], ended, kept))
 
     def results(self) -> list[Hypothesis]:
         """The best hypothesis of every sentence."""
@@ -266,15 +224,14 @@ class _Search:
         """Keep the best K candidates that do not end."""
         self.scores, picked = scores.topk(min(self.K, scores.shape[1]))
         self.origins = origins.gather(1, picked)  # (B, K)
-        history = self.tokens.gather(
-            1, self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2])
-        )
+        origin = self.origins[:, :, None].expand(-1, -1, self.tokens.shape[2])
+        history = self.tokens.gather(1, origin)
         self.tokens = torch.cat([history, tokens.gather(1, picked)[:, :, None]], dim=2)
 
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the kept hypotheses in the cache."""
-        # Scores are negative and only fall; the largest penalty makes the quotient largest. So this
-        # is an upper bound.
+        # An upper bound: scores are negative and only fall, and the largest penalty makes the
+        # quotient largest.
         attainable = self.scores[:, 0] / self.at_limit
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:
@@ -286,17 +243,13 @@ class _Search:
         dropping = len(rows) < len(self.limits)
         if not dropping and self.K == 1:  # the order is unchanged
             return
-        # Selected by index and not by a mask: a mask's count would have to be read from the GPU
-        # once more.
+        # By index and not by a mask, whose count would have to be read from the GPU once more.
         stay = torch.tensor(rows, dtype=torch.int64).to(self.sentences.device, non_blocking=True)
         self.cache.select(stay, self.origins)
         if dropping:
             if self.constraint is not None:
                 self.constraint.keep(rows)
             self.limits = [self.limits[row] for row in rows]
-            self.sentences, self.tokens, self.scores = (
-                self.sentences[stay],
-                self.tokens[stay],
-                self.scores[stay],
-            )
-            self.finished, self.at_limit = self.finished[stay], self.at_limit[stay]
+            self.sentences, self.tokens = self.sentences[stay], self.tokens[stay]
+            self.scores, self.finished = self.scores[stay], self.finished[stay]
+            self.at_limit = self.at_limit[stay]

@@ -1,6 +1,4 @@
-"""Text that a language model generates, one token after another: by sampling, or the most likely
-token.
-"""
+"""Text of a language model, one token after another: sampled, or the most likely ones."""
 
 from __future__ import annotations
 
@@ -48,16 +46,13 @@ def generate_ids(
     tokens = list(prompt)
     cache: DecoderOnlyCache | None = None
     for _ in range(count):
-        if (
-            len(tokens) > context
-        ):  # positions count from the beginning of the context, so nothing can be kept
+        # Positions count from the beginning of the context: when it moves on, nothing can be kept.
+        if len(tokens) > context:
             states = model.read(torch.tensor([tokens[-context:]], device=device))[:, -1]
         else:
-            if cache is None:
-                # Without the last token, which the step below reads.
-                cache = model.start(
-                    torch.tensor([tokens[:-1]], dtype=torch.int64, device=device), 1
-                )
+            if cache is None:  # without the last token, which the step below reads
+                before = torch.tensor([tokens[:-1]], dtype=torch.int64, device=device)
+                cache = model.start(before, 1)
             states = model.step(torch.tensor([tokens[-1:]], device=device), cache)[:, 0]
         token = choose(model.logits(states)[0].float().cpu(), temperature, top_k, random)
         if token == EOS:
@@ -67,10 +62,7 @@ def generate_ids(
 
 
 def choose(logits: Tensor, temperature: float, top_k: int | None, random: torch.Generator) -> int:
-    """Choose the next token from logits (V): draw it, or take the most likely one at temperature
-    0.
-    """
-    # The caller's logits stay as they are.
+    """The next token from logits (V): drawn, or the most likely one at temperature 0."""
     logits = logits.clone()
     # No text contains these tokens, yet the softmax gives them some probability.
     logits[list(NEVER)] = -torch.inf

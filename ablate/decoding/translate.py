@@ -9,12 +9,13 @@ import torch
 from ablate.config import DecodingConfig
 from ablate.data.batches import pad
 from ablate.data.tokenizer import EOS, Tokenizer
-from ablate.decoding.beam import Constraint, beam_search
+from ablate.decoding.beam import beam_search
+from ablate.decoding.tree_constraint import TreeConstraint
 from ablate.kernels.device import is_out_of_memory, release_cached_memory
 from ablate.kernels.ranks import all_items, current_ranks
 from ablate.model import Transformer
 
-Constrain = Callable[[Sequence[Sequence[int]], Sequence[int]], Constraint]
+Constrain = Callable[[Sequence[Sequence[int]], Sequence[int]], TreeConstraint]
 
 # Source tokens x hypotheses in one batch, by kind of device; does not affect the translations.
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
@@ -29,12 +30,9 @@ def translate(
     after_batch: Callable[[], None] = lambda: None,
     constrain: Constrain | None = None,
 ) -> list[str]:
-    """Translate sentences of token ids without marks to text; arguments and limits as for
-    `translate_ids`.
-    """
-    return tokenizer.decode(
-        translate_ids(model, sentences, decoding, device, after_batch, constrain)
-    )
+    """Translate sentences of token ids without marks to text, as `translate_ids`."""
+    ids = translate_ids(model, sentences, decoding, device, after_batch, constrain)
+    return tokenizer.decode(ids)
 
 
 def translate_ids(
@@ -57,16 +55,14 @@ def translate_ids(
     order = sorted(range(len(sentences)), key=lambda i: len(sentences[i]))
     translations: list[tuple[int, list[int]]] = []
     ranks = current_ranks()
-    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)[
-        ranks.index :: ranks.size
-    ]
+    batches = _batches(order, sentences, BATCH_TOKENS[device.type] // decoding.beam)
+    batches = batches[ranks.index :: ranks.size]
     while batches:
         batch = batches.pop(0)
         found = _translate_batch(model, [sentences[i] for i in batch], decoding, device, constrain)
         if found is None:
             release_cached_memory(device)
-            # In front, so that the halves come before the next batch; a batch of one is not
-            # divided.
+            # In front, so that the halves come next; a batch of one is not divided.
             batches[:0] = [batch[: len(batch) // 2], batch[len(batch) // 2 :]]
             continue
         translations += zip(batch, found, strict=True)
@@ -81,9 +77,7 @@ def _translate_batch(
     device: torch.device,
     constrain: Constrain | None,
 ) -> list[list[int]] | None:
-    """The translations of a batch; None if it needs more memory than there is, and has several
-    sentences.
-    """
+    """The translations of a batch; None if memory runs out, and it has several sentences."""
     source = pad([[*sentence, EOS] for sentence in sentences])
     limits = []
     for sentence in sentences:
@@ -105,17 +99,13 @@ def _translate_batch(
 
 
 def _max_target_length(model: Transformer, source: int) -> int:
-    """Largest number of target tokens for which the model has positions, given the source
-    length.
-    """
+    """Largest number of target tokens that the model has positions for after such a source."""
     before = 0 if model.config.has_encoder else source
     return model.config.max_positions - model.config.positions_needed(before, 0)
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Divide sentences, in this order, into batches of at most `tokens` padded tokens; a longer
-    sentence is alone.
-    """
+    """Sentences, in this order, in batches of at most `tokens` padded tokens, or of one."""
     batches: list[list[int]] = [[]]
     for i in order:
         if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:

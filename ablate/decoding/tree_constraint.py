@@ -1,6 +1,4 @@
-"""Beam search among well-formed linearized trees: brackets that close, and as many words as the
-sentence has.
-"""
+"""Beam search among well-formed trees: brackets that close, and as many words as the sentence."""
 
 from __future__ import annotations
 
@@ -19,9 +17,7 @@ _NONE = -1  # no token
 
 @dataclass(frozen=True)
 class _State:
-    """A hypothesis: the tokens that close its open brackets, its number of tokens of words, its
-    last kind of token.
-    """
+    """A hypothesis: what closes its open brackets, its tokens of words, its last kind of token."""
 
     closing: tuple[int, ...] = ()
     done: int = 0
@@ -65,9 +61,8 @@ class TreeVocabulary:
             elif is_word_symbol(symbol) and not copies_words:
                 self.word_symbols.add(id)
         self.brackets = {*self.closing_of, *self.closing_of.values()}
-        self.copied = torch.zeros(
-            len(self.pieces), dtype=torch.bool
-        )  # tokens of words, if trees have them
+        # The tokens of words, if trees have them.
+        self.copied = torch.zeros(len(self.pieces), dtype=torch.bool)
         if copies_words:
             self.copied[EOS + 1 :] = True
             self.copied[list(self.brackets)] = False
@@ -75,9 +70,7 @@ class TreeVocabulary:
     def constraint(
         self, sentences: Sequence[Sequence[int]], limits: Sequence[int]
     ) -> TreeConstraint:
-        """The constraint for sentences of token ids, and the largest number of tokens for each
-        tree.
-        """
+        """The constraint for sentences of token ids, with a limit of tokens for each tree."""
         return TreeConstraint(self, [self._words(sentence) for sentence in sentences], limits)
 
     def _words(self, sentence: Sequence[int]) -> _Words:
@@ -88,8 +81,9 @@ class TreeVocabulary:
 
 
 class TreeConstraint:
-    """Tokens that may follow each hypothesis of a batch, so that every finished one is a
-    well-formed tree.
+    """Tokens that may follow each hypothesis, so that every finished one is a well-formed tree.
+
+    At least one may follow every hypothesis of positive probability.
     """
 
     def __init__(
@@ -123,9 +117,8 @@ class TreeConstraint:
         al., 2017).
         """
         copied = self.vocabulary.copied.to(log_probs.device)
-        any_word = log_probs.masked_fill(~copied, float("-inf")).logsumexp(
-            -1, keepdim=True
-        )  # (B, K, 1)
+        of_words = log_probs.masked_fill(~copied, float("-inf"))
+        any_word = of_words.logsumexp(-1, keepdim=True)  # (B, K, 1)
         # The unknown token is no part of the sum: it has no probability of its own in training.
         known = copied.clone()
         known[UNK] = self.vocabulary.copies_words
@@ -136,13 +129,9 @@ class TreeConstraint:
         word = words.needed[state.done] if missing > 0 else _NONE
         if not words.begins[min(state.done, len(words.needed))]:
             return self._mask(word, False, _NONE)  # within a word
-        # Every token of a word, and every bracket that is open, still takes a token; a new bracket
-        # takes two.
-        opens = (
-            missing > 0
-            and left >= missing + len(state.closing) + 2
-            and len(state.closing) < MAX_DEPTH
-        )
+        # A token of a word and an open bracket still take a token each; a new bracket takes two.
+        depth = len(state.closing)
+        opens = missing > 0 and left >= missing + depth + 2 and depth < MAX_DEPTH
         end = _NONE
         if state.closing and not state.after_opening:
             end = state.closing[-1]
@@ -151,9 +140,7 @@ class TreeConstraint:
         return self._mask(word, opens, end)
 
     def _mask(self, word: int | None, opens: bool, end: int) -> Tensor:
-        """The mask of a token of a word (None: the symbol of any word), all opening brackets, and
-        an end.
-        """
+        """The mask of a word's token (None: any word's symbol), opening brackets, and an end."""
         key = word, opens, end
         if key not in self._masks:
             tokens = {end}
@@ -182,9 +169,8 @@ class TreeConstraint:
 
     def _after(self, state: _State, token: int) -> _State:
         if token in self.vocabulary.closing_of:
-            return _State(
-                (*state.closing, self.vocabulary.closing_of[token]), state.done, after_opening=True
-            )
+            closing = (*state.closing, self.vocabulary.closing_of[token])
+            return _State(closing, state.done, after_opening=True)
         if token in self.vocabulary.brackets or token == EOS:
             return _State(state.closing[:-1], state.done)
         return _State(state.closing, state.done + 1)
