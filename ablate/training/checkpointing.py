@@ -25,11 +25,8 @@ RETRY_SECONDS = 30.0
 
 def checkpoint_intervals(config: TrainingConfig) -> tuple[int, ...]:
     """Steps between checkpoints: `checkpoint_every`, and with patience also `eval_every`."""
-    return (
-        (config.checkpoint_every,)
-        if config.patience is None
-        else (config.checkpoint_every, config.eval_every)
-    )
+    of_evaluations = () if config.patience is None else (config.eval_every,)
+    return (config.checkpoint_every, *of_evaluations)
 
 
 def is_due(config: TrainingConfig, step: int) -> bool:
@@ -38,9 +35,7 @@ def is_due(config: TrainingConfig, step: int) -> bool:
 
 
 def averaged_steps(config: TrainingConfig, step: int, count: int) -> list[int]:
-    """The steps of the last `count` checkpoints that were due up to `step`, which is the last of
-    them.
-    """
+    """Steps of the last `count` checkpoints that were due up to `step`, the last of them."""
     due = {step}
     for every in checkpoint_intervals(config):
         # Only the last `count` of each interval can be among the last `count` of all.
@@ -111,14 +106,10 @@ class CheckpointSaver:
 
     @property
     def is_due_by_clock(self) -> bool:
-        """Whether `checkpoint_minutes` have passed since the last save, or a refused checkpoint is
-        due again.
-        """
-        seconds = time.monotonic() - self.last_save
+        """Whether to save for the time that has passed, or to try a refused checkpoint again."""
         # A clock that never goes back, because the time of day may be set while a run trains.
-        return seconds > 60 * self.config.checkpoint_minutes or bool(
-            self.waiting and seconds > RETRY_SECONDS
-        )
+        seconds, limit = time.monotonic() - self.last_save, 60 * self.config.checkpoint_minutes
+        return seconds > (min(limit, RETRY_SECONDS) if self.waiting else limit)
 
     def save(self, snapshot: Snapshot) -> None:
         """Write a checkpoint, after those that wait.
@@ -127,8 +118,7 @@ class CheckpointSaver:
             OSError: the disk refused, and too many checkpoints wait already.
         """
         self.last_save = time.monotonic()
-        # Of the scheduled ones none may be missing from the average, so that they wait; another is
-        # tried once.
+        # No scheduled one may be missing from the average, so they wait; another is tried once.
         if snapshot.scheduled:
             self.waiting.append(snapshot)
         try:
@@ -136,8 +126,7 @@ class CheckpointSaver:
             if not snapshot.scheduled:
                 self._write(snapshot)
         except OSError as error:
-            # Each one is a whole copy of weights and optimizer state, so memory bounds how many may
-            # wait.
+            # Each is a whole copy of weights and optimizer state: memory bounds how many may wait.
             if len(self.waiting) > MAX_WAITING:
                 raise
             self.context.log.warning(
@@ -159,8 +148,7 @@ class CheckpointSaver:
             del self.waiting[0]
 
     def _write(self, snapshot: Snapshot) -> None:
-        # Before the checkpoint, which states the size and the hash of the log: a log that is behind
-        # would make it unusable.
+        # First, because the checkpoint states size and hash of the log, which must not be behind.
         self.metrics.flush()
         checkpoints.save(
             self.folder,
@@ -182,11 +170,8 @@ class CheckpointSaver:
     def _kept_steps(self, newest: TrainingState) -> set[int]:
         """Steps whose weights averaging may still use."""
         chosen = newest.step if self.config.patience is None else newest.best_step
-        up_to_chosen = [c.step for c in checkpoints.scheduled(self.folder, until=chosen)][
-            -self.keep :
-        ]
+        steps = [checkpoint.step for checkpoint in checkpoints.scheduled(self.folder)]
+        up_to_chosen = [step for step in steps if step <= chosen]
         # With patience, a later evaluation may become the best one.
-        later = [c.step for c in checkpoints.scheduled(self.folder) if c.step > chosen][
-            -self.keep :
-        ]
-        return {*up_to_chosen, *later}
+        later = [step for step in steps if step > chosen]
+        return {*up_to_chosen[-self.keep :], *later[-self.keep :]}

@@ -1,6 +1,4 @@
-"""The connections of a training to the process around it: hooks, state, the report of a step, and
-the outcome.
-"""
+"""What connects a training to the process around it: hooks, state, reports and the outcome."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ class TrainingProgress:
 
 @dataclass(frozen=True)
 class TrainingOutcome:
-    """A finished training: the last step, the step whose weights are used, and the target tokens
-    trained on.
-    """
+    """A finished training: its last step, that whose weights are used, its target tokens."""
 
     steps: int
     chosen: int

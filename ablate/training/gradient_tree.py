@@ -18,17 +18,13 @@ from ablate.kernels.ranks import Ranks
 
 
 def parts_of_rank(parts: int, ranks: Ranks) -> range:
-    """The parts of a batch that a rank works on: neighbors, so that their sum is a branch of the
-    tree.
-    """
+    """The parts of a batch that a rank works on: neighbors, whose sum is a branch of the tree."""
     share = parts // ranks.size
     return range(ranks.index * share, (ranks.index + 1) * share)
 
 
 def part_seed(seed: int, step: int, part: int) -> int:
-    """The seed of dropout masks for a part of a step's batch. A run that is not divided keeps one
-    stream of masks.
-    """
+    """The seed of dropout masks of a part of a step; a run without parts keeps one stream."""
     # SeedSequence mixes its entropy, so neighboring seeds, steps and parts have unrelated streams.
     return int(np.random.SeedSequence([seed, step, part]).generate_state(1)[0])
 
@@ -55,9 +51,7 @@ class GradientTree:
         self._sums: list[tuple[int, Tensor]] = []  # of whole branches, with their heights
 
     def add(self, loss: Tensor) -> None:
-        """Add the next part: its loss (a scalar), and the gradients of the parameters, which are
-        cleared.
-        """
+        """Add the next part: its loss (a scalar), and the parameters' gradients, then cleared."""
         total = torch.zeros(self.length, device=loss.device)
         pieces = total[: sum(self.lengths) + 1].split([*self.lengths, 1])
         for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=False)):
@@ -67,25 +61,20 @@ class GradientTree:
                 self.has_gradient[i] = True
         pieces[-1].copy_(loss)
         height = 0
-        # As in a binary counter: two branches of equal height become one, so memory holds one
-        # vector for each level.
+        # As in a binary counter: two branches of equal height become one, a vector for each level.
         while self._sums and self._sums[-1][0] == height:
             total = self._sums.pop()[1].add_(total)
             height += 1
         self._sums.append((height, total))
 
     def sum(self) -> Tensor:
-        """Set the gradients of the parameters to the sum over all parts of all ranks; the sum of
-        the losses.
-        """
+        """Set gradients to the sum over all parts of all ranks; returns that of the losses."""
         ((_, total),) = self._sums  # the parts of a rank are a power of two
         self.ranks.sum_in_tree(total)
         pieces = total[: sum(self.lengths)].split(self.lengths)
-        for parameter, piece, has_gradient in zip(
-            self.parameters, pieces, self.has_gradient, strict=True
-        ):
+        for i, (parameter, piece) in enumerate(zip(self.parameters, pieces, strict=True)):
             # None and not zeros for an unused parameter: an optimizer skips None, but still moves a
             # parameter with a zero gradient by its momentum.
-            parameter.grad = piece.view_as(parameter) if has_gradient else None
+            parameter.grad = piece.view_as(parameter) if self.has_gradient[i] else None
         self.clear()
         return total[sum(self.lengths)]

@@ -14,8 +14,7 @@ _CLOSED = -1  # in the place of a file descriptor
 
 
 class MetricsLog:
-    """A file of JSON lines. Before a run resumes, the file is cut back to its size at the
-    checkpoint.
+    """A file of JSON lines, which is cut back to its size at the checkpoint before a run resumes.
 
     Lines that the disk refuses are kept in memory and written with the next one. Each `cut` creates
     a new file and keeps it open, so that a process that has lost its lease writes to a file that is
@@ -24,27 +23,19 @@ class MetricsLog:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file = _CLOSED
-        self._unwritten = b""
-        self._size = 0
-        self._hash = hashlib.sha256()
+        self.size = 0  # in bytes, unwritten lines included
+        self._file, self._unwritten, self._hash = _CLOSED, b"", hashlib.sha256()
 
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
-        # Size and hash include lines that the disk has refused: a checkpoint flushes them before it
-        # states both.
-        self._size += len(line)
+        # With lines that the disk has refused: a checkpoint flushes them before it states both.
+        self.size += len(line)
         self._hash.update(line)
         self._unwritten += line
         # On a full disk the training goes on; `flush` raises when a checkpoint needs the lines.
         with suppress(OSError):
             self._write()
-
-    @property
-    def size(self) -> int:
-        """Size in bytes, unwritten lines included."""
-        return self._size
 
     @property
     def sha256(self) -> str:
@@ -71,12 +62,11 @@ class MetricsLog:
         found = hashlib.sha256(content)
         if len(content) < size or (digest is not None and found.hexdigest() != digest):
             return False
-        # A new file instead of truncate(): a process that has lost its lease still has the old one
-        # open.
+        # A new file, no truncate(): a process that has lost its lease still has the old one open.
         write_bytes(self.path, content)
         self.close()
         self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND)
-        self._unwritten, self._size, self._hash = b"", size, found
+        self._unwritten, self.size, self._hash = b"", size, found
         return True
 
     def last(self, name: str) -> float | None:

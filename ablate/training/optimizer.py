@@ -115,9 +115,7 @@ class Optimizer:
             state[AVERAGE].lerp_(parameter, (1 - decay) / (1 - decay**steps))
 
     def allocate(self) -> None:
-        """Make the state of all parameters now, and not in the first step, where memory may already
-        be full.
-        """
+        """Make the state of all parameters now: memory may be full in the first step."""
         for group in self.groups:
             for name, parameter in group.parameters.items():
                 self._state(group.rule, name, parameter)
@@ -158,15 +156,12 @@ class Optimizer:
 
     def load(self, state: dict[str, Tensor]) -> None:
         """Replace the state by one from `state()`."""
-        devices = {
-            name: parameter.device
-            for name, parameter in zip(self.names, self.parameters, strict=True)
-        }
+        named = dict(zip(self.names, self.parameters, strict=True))
         self.moments = {}
         for key, value in state.items():
             # At the first slash: kinds have none.
             kind, _, name = key.partition("/")
-            self.moments.setdefault(name, {})[kind] = value.to(devices[name])
+            self.moments.setdefault(name, {})[kind] = value.to(named[name].device)
 
 
 class OwnOptimizer(Optimizer):
@@ -271,9 +266,7 @@ def make_optimizer(model: nn.Module, config: RowConfig, sources: Path) -> Optimi
 
 
 def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
-    """Groups of a model's parameters: those that decay most first, with those of a rule for
-    matrices before all others.
-    """
+    """Groups of parameters: of a rule for matrices first, and then those that decay most."""
     kinds, hidden = kinds_of_parameters(model), set[str]()
     if config.optimizer in RULES_OF_MATRICES:
         hidden = hidden_matrices(model)
@@ -292,7 +285,7 @@ def _groups(model: nn.Module, config: RowConfig) -> list[ParameterGroup]:
 
 def _rule(config: RowConfig, of_matrix: bool) -> UpdateRule:
     if is_own(config.optimizer):
-        return UpdateRule()  # the class has its own
+        return UpdateRule(config)  # the class has its own
     if of_matrix:
         rule = RULES_OF_MATRICES[config.optimizer](config)
     else:
@@ -331,18 +324,17 @@ def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
     Embeddings are those of tokens, also where they are tied to the output; positions have token
     types beside them; vectors are gains, biases and other parameters with one axis.
     """
-    of_modules = {
-        "embedding": (Embedding,),
-        "position": (PositionalEncoding, TokenTypes),
-    }
     by_identity = {}  # and not by name: a tied embedding is one parameter in several modules
     for module in model.modules():
-        for kind, types in of_modules.items():
-            if isinstance(module, types):
-                by_identity.update({id(parameter): kind for parameter in module.parameters()})
-        if isinstance(module, Layer) and module.feed_forward is not None:
-            for parameter in module.feed_forward.parameters():  # which may be of an own class
-                by_identity[id(parameter)] = "feed_forward"
+        kind, part = "", module
+        if isinstance(module, Embedding):
+            kind = "embedding"
+        elif isinstance(module, (PositionalEncoding, TokenTypes)):
+            kind = "position"
+        elif isinstance(module, Layer) and module.feed_forward is not None:
+            kind, part = "feed_forward", module.feed_forward  # which may be of an own class
+        if kind:
+            by_identity.update({id(parameter): kind for parameter in part.parameters()})
     output = getattr(model, "output", None)
     if output is not None:
         by_identity[id(output.weight)] = "output"
@@ -354,12 +346,9 @@ def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
 
 
 def hidden_matrices(model: nn.Module) -> set[str]:
-    """Names of the parameters with two axes that are neither embeddings nor positional
-    encodings.
-    """
-    kinds = kinds_of_parameters(model)
-    return {
-        name
-        for name, parameter in model.named_parameters()
-        if parameter.dim() == 2 and kinds[name] in ("matrix", "feed_forward")
-    }
+    """Names of parameters with two axes, but for embeddings, positions and the output matrix."""
+    kinds, names = kinds_of_parameters(model), set()
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 2 and kinds[name] in ("matrix", "feed_forward"):
+            names.add(name)
+    return names

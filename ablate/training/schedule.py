@@ -43,11 +43,7 @@ def decay_share(config: RowConfig, step: int, last: int | None) -> float:
     if config.decay_schedule == "constant":
         return 1.0
     progress = _progress(1, step, last)
-    return (
-        0.5 * (1.0 + math.cos(math.pi * progress))
-        if config.decay_schedule == "cosine"
-        else 1.0 - progress
-    )
+    return _half_cosine(progress) if config.decay_schedule == "cosine" else 1.0 - progress
 
 
 def _inverse_sqrt(config: RowConfig, step: int, last: int | None) -> float:
@@ -63,9 +59,7 @@ def _linear(config: RowConfig, step: int, last: int | None) -> float:
 
 
 def _cosine(config: RowConfig, step: int, last: int | None) -> float:
-    """Half a period (Loshchilov and Hutter, 2017, without restarts)."""
-    progress = _progress(config.warmup_steps, step, last)
-    return _to_floor(config, 0.5 * (1.0 + math.cos(math.pi * progress)))
+    return _to_floor(config, _half_cosine(_progress(config.warmup_steps, step, last)))
 
 
 def _wsd(config: RowConfig, step: int, last: int | None) -> float:
@@ -79,6 +73,11 @@ def _progress(begin: int, step: int, last: int | None) -> float:
     """From 0 at the step `begin` to 1 one step after the last."""
     assert last is not None  # the configuration requires one for these schedules
     return (step - begin) / max(1, last + 1 - begin)
+
+
+def _half_cosine(progress: float) -> float:
+    """From 1 to 0 by half a period (Loshchilov and Hutter, 2017, without restarts)."""
+    return 0.5 * (1.0 + math.cos(math.pi * progress))
 
 
 def _to_floor(config: RowConfig, share: float) -> float:

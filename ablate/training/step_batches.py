@@ -41,9 +41,7 @@ def place_in_batch(stages: Sequence[tuple[int, int, int]], step: int) -> Place:
 
 @dataclass(frozen=True)
 class BatchPart:
-    """A part of a batch, which one process works on: its index in the batch, and micro-batches to
-    go through once.
-    """
+    """A part of a batch for one process: its index there, and micro-batches to go through once."""
 
     index: int
     micro_batches: Iterable[Batch]
@@ -91,9 +89,9 @@ class StepBatches:
         """The batch of a step, with micro-batches of at most `limit` padded tokens."""
         items, split = self.items(step), self.task.at_step(self.split, self.order.seed, step)
         parts = divide(self.split, items, self.parts)
-        mine = [
-            BatchPart(index, self._micro_batches(split, parts[index], limit)) for index in self.mine
-        ]
+        mine = []
+        for index in self.mine:
+            mine.append(BatchPart(index, self._micro_batches(split, parts[index], limit)))
         return StepBatch(items, self.task.n_targets(split, items), mine)
 
     def _micro_batches(self, split: Split, items: NDArray[np.int64], limit: int) -> Iterator[Batch]:

@@ -52,8 +52,7 @@ from ablate.training.schedule import decay_share, learning_rate, schedule_of
 from ablate.training.step_batches import BatchPart, StepBatches
 
 LOG_EVERY = 50  # steps between log lines; divergence is noticed this often
-# A uniform prediction has a loss of ln V per token. Training does not recover from this multiple of
-# it.
+# Training does not recover from this multiple of ln V, the loss per token of a uniform prediction.
 EXPLODED = 4.0
 
 
@@ -182,15 +181,13 @@ class Trainer:
         # The state before the step, to which a step that runs out of memory returns.
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:
-            # The step is then that of a run with the smaller micro-batches, whose masks are drawn
-            # in another order.
+            # As in a run with the smaller micro-batches, whose masks are drawn in another order.
             self.random.set_state(random)
             self.loss_sum = loss_sum.clone()
         if self.tree is not None:
             self.loss_sum += self.tree.sum()
-            self.random.manual_seed(
-                part_seed(self.seed, step, self.parts)
-            )  # in a checkpoint, the same on all ranks
+            # In a checkpoint, the same on all ranks.
+            self.random.manual_seed(part_seed(self.seed, step, self.parts))
         self.optimizer.step(self._rate(step), decay_share(self.config, step, self.steps))
         self.loss_tokens += n_tokens
         self.progress.tokens += n_tokens
@@ -215,8 +212,7 @@ class Trainer:
             out_of_memory = True
         if not self._agree(out_of_memory):
             return batch.n_tokens
-        # Outside of the handler, whose traceback would keep the tensors of the failed micro-batch
-        # alive.
+        # Outside of the handler, whose traceback keeps the failed micro-batch's tensors alive.
         self.optimizer.clear()
         self.model.balance_loss()  # its graph has them, too
         if self.tree is not None:
@@ -230,8 +226,7 @@ class Trainer:
         """Add the gradients of a part of the batch, whose dropout masks depend on no other part."""
         if self.tree is None:
             for batch in part.micro_batches:
-                # Summed on the device, because reading the value would wait for the GPU at every
-                # step.
+                # Summed on the device: reading the value would wait for the GPU at every step.
                 self.loss_sum += self._add_gradients(batch, n_tokens)
             return
         self.random.manual_seed(part_seed(self.seed, step, part.index))
@@ -255,29 +250,22 @@ class Trainer:
         return out_of_memory
 
     def _stop_requested(self) -> bool:
-        """Whether to save and leave after this step. Several ranks have agreed on it during the
-        step.
-        """
+        """Whether to save and leave after this step, which several ranks have agreed on in it."""
         return self.context.stop_requested() if self.ranks.size == 1 else self.stop_agreed
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
-        """Forward and backward over a micro-batch; its loss. Other tensors live only in this
-        call.
-        """
+        """Forward and backward over a micro-batch; its loss. Other tensors live in this call."""
+        batch, smoothing = batch.to(self.device), self.config.label_smoothing
         with autocast(self.device, self.precision):
-            loss, _ = self.task.loss_terms(
-                self.model, batch.to(self.device), self.config.label_smoothing
-            )
-        # By the tokens of the whole batch: the gradients of all micro-batches add up to those of
-        # its mean loss.
+            loss, _ = self.task.loss_terms(self.model, batch, smoothing)
+        # By the tokens of the whole batch, so that the gradients add up to those of its mean loss.
         (loss / n_tokens).backward()
         return loss.detach()
 
     def _log_loss(self) -> None:
-        loss = float(self.loss_sum) / self.loss_tokens
+        self.last_loss = loss = float(self.loss_sum) / self.loss_tokens
         self.loss_sum.zero_()
         self.loss_tokens = 0
-        self.last_loss = loss
         if not math.isfinite(loss):
             raise Diverged(self.progress.step, "the loss is not a finite number")
         predictions = 1 + self.config.future_tokens * self.config.future_loss
@@ -313,10 +301,9 @@ class Trainer:
         return min((end for end in ends if end), default=None)
 
     def _finished(self) -> bool:
-        patience = self.config.patience
-        return self.progress.step == self.steps or (
-            patience is not None and self.progress.evaluations_since_best >= patience
-        )
+        patience, since_best = self.config.patience, self.progress.evaluations_since_best
+        is_stopped = patience is not None and since_best >= patience
+        return self.progress.step == self.steps or is_stopped
 
     def _save(self, scheduled: bool) -> None:
         """Save a checkpoint. It includes the partial loss sum, so that the next log line is the
@@ -348,15 +335,12 @@ class Trainer:
         self.optimizer.load(tensors)
         self.optimizer.exchange()  # as they were saved
         if self.ranks.is_first:
-            self.last_loss, self.last_perplexity = (
-                self.metrics.last(name) for name in ("loss", "dev_perplexity")
-            )
+            self.last_loss = self.metrics.last("loss")
+            self.last_perplexity = self.metrics.last("dev_perplexity")
             self.context.log.info("resumed at step %d", self.progress.step)
 
     def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """The checkpoint to resume from, to whose step the log is cut back; None to start over, or
-        if all is done.
-        """
+        """The checkpoint to resume from, to which the log is cut; None without one, or if done."""
         # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)
@@ -377,9 +361,7 @@ class Trainer:
         return checkpoint
 
     def _agreed(self, checkpoint: checkpoints.Checkpoint | None) -> checkpoints.Checkpoint | None:
-        """The checkpoint that the first rank has found, and its progress where training had ended
-        already.
-        """
+        """The checkpoint of the first rank, with its progress where training had ended already."""
         if self.ranks.size == 1:
             return checkpoint
         manifest = None if checkpoint is None else checkpoint.model_dump(mode="json")
@@ -388,9 +370,7 @@ class Trainer:
         return manifest and checkpoints.Checkpoint(folder=self.folder, **manifest)
 
     def _had_ended(self) -> bool:
-        """Whether the weights of the last step are whole, so that only the result is to be made
-        again.
-        """
+        """Whether the last step's weights are whole, so that only the result is to be made."""
         before, last = self.progress, checkpoints.scheduled(self.folder)[-1:]
         for checkpoint in last:
             self._restore(checkpoint.info)

@@ -10,6 +10,7 @@ pays that price.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -25,15 +26,30 @@ State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buf
 # Coefficients and steps of the Newton-Schulz iteration (Jordan et al., 2024)
 QUINTIC, NEWTON_SCHULZ_STEPS = (3.4445, -4.7750, 2.0315), 5
 UPDATE_SIZE = 0.2  # root mean square of Muon's updates, that of AdamW's (Liu et al., 2025)
-NORMUON_BETA2 = 0.95  # decay rate of the mean square of a row
+NORMUON_BETA2, NORMUON_EPS = 0.95, 1e-10  # decay rate of the mean square of a row
 
 
 class UpdateRule:
-    """An update rule; its state of each parameter goes into checkpoints."""
+    """An update rule; its state of each parameter goes into checkpoints.
+
+    moments: kinds of state that are as large as the parameter.
+    counts: kinds that are one number.
+    """
+
+    moments: ClassVar[tuple[str, ...]] = ()
+    counts: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, config: RowConfig) -> None:
+        self.betas, self.eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
+        self.momentum = config.momentum_used
 
     def new_state(self, parameter: Tensor) -> State:
-        """The state of a parameter before its first gradient."""
-        raise NotImplementedError
+        """The state of a parameter before its first gradient: zeros."""
+        state = {kind: torch.zeros_like(parameter) for kind in self.moments}
+        for kind in self.counts:
+            # A tensor, as the fused kernel requires, and on the device of the parameter.
+            state[kind] = torch.zeros((), device=parameter.device)
+        return state
 
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
@@ -59,19 +75,9 @@ class UpdateRule:
 class Adam(UpdateRule):
     """Adam (section 5.3; Kingma and Ba, 2015)."""
 
+    moments = ("exp_avg", "exp_avg_sq")
+    counts = ("step",)
     function: Callable[..., None] = staticmethod(adam)
-
-    def __init__(self, config: RowConfig) -> None:
-        self.betas, self.eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
-
-    def new_state(self, parameter: Tensor) -> State:
-        """Two moments, and the number of steps."""
-        return {
-            # A tensor, as the fused kernel requires, and on the device of the parameter.
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
 
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
@@ -104,9 +110,6 @@ class AdamW(Adam):
 class SGD(UpdateRule):
     """Stochastic gradient descent, with or without momentum."""
 
-    def __init__(self, config: RowConfig) -> None:
-        self.momentum = config.momentum_used
-
     def new_state(self, parameter: Tensor) -> State:
         """The momentum. Zeros give the first step that torch gives without a buffer."""
         return {"momentum_buffer": torch.zeros_like(parameter)} if self.momentum else {}
@@ -132,12 +135,7 @@ class SGD(UpdateRule):
 class Lion(UpdateRule):
     """The sign of a momentum (Chen et al., 2023)."""
 
-    def __init__(self, config: RowConfig) -> None:
-        self.betas = (config.adam_beta1, config.adam_beta2)
-
-    def new_state(self, parameter: Tensor) -> State:
-        """The momentum."""
-        return {"exp_avg": torch.zeros_like(parameter)}
+    moments = ("exp_avg",)
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
         """The sign is that of the momentum with more weight on the newest gradient."""
@@ -153,23 +151,16 @@ class ScheduleFree(UpdateRule):
     weights `z` that the updates move. Each step counts in the average by its squared rate.
     """
 
-    def __init__(self, config: RowConfig) -> None:
-        self.betas, self.eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
+    moments = ("exp_avg_sq",)
+    counts = ("step", "weight_sum")
 
     def new_state(self, parameter: Tensor) -> State:
-        """Both sequences, the second moment, and sums."""
-        return {
-            "step": torch.zeros((), device=parameter.device),
-            "weight_sum": torch.zeros((), device=parameter.device),
-            "z": parameter.detach().clone(),
-            "average": parameter.detach().clone(),
-            "exp_avg_sq": torch.zeros_like(parameter),
-        }
+        """The same, and both sequences."""
+        sequences = {kind: parameter.detach().clone() for kind in ("z", "average")}
+        return {**super().new_state(parameter), **sequences}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
-        """The rates are those of the warm-up and then constant, so the newest one is the largest
-        so far.
-        """
+        """Rates are those of the warm-up and then constant, so the newest is the largest so far."""
         beta1, beta2 = self.betas
         second = state["exp_avg_sq"].mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
         size = (second / (1 - beta2 ** state["step"].add_(1))).sqrt_().add_(self.eps)
@@ -179,17 +170,10 @@ class ScheduleFree(UpdateRule):
 
 
 class Muon(UpdateRule):
-    """torch.optim.Muon with updates of the size of AdamW's, so that one rate serves both (Liu et
-    al., 2025).
-    """
+    """torch.optim.Muon, with updates of AdamW's size: one rate serves both (Liu et al., 2025)."""
 
-    def __init__(self, config: RowConfig) -> None:
-        self.momentum = config.momentum_used
-        self.optimizer: torch.optim.Muon | None = None
-
-    def new_state(self, parameter: Tensor) -> State:
-        """The momentum."""
-        return {"momentum_buffer": torch.zeros_like(parameter)}
+    moments = ("momentum_buffer",)
+    optimizer: torch.optim.Muon | None = None
 
     def step(
         self, parameters: Sequence[Tensor], states: Sequence[State], rate: float, decay: float
@@ -208,21 +192,17 @@ class Muon(UpdateRule):
 class NorMuon(UpdateRule):
     """Muon whose updates have rows of about equal size (Li et al., 2025, Algorithm 1)."""
 
-    def __init__(self, config: RowConfig) -> None:
-        self.momentum, self.eps = config.momentum_used, 1e-10
+    moments = ("momentum_buffer",)
 
     def new_state(self, parameter: Tensor) -> State:
-        """The momentum, and the mean square of each row."""
-        return {
-            "momentum_buffer": torch.zeros_like(parameter),
-            "row_sq": torch.zeros_like(parameter[:, :1]),
-        }
+        """The same, and the mean square of each row."""
+        return {**super().new_state(parameter), "row_sq": torch.zeros_like(parameter[:, :1])}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
         """The update of a matrix has the size of AdamW's."""
         update = orthogonalized(state["momentum_buffer"].lerp_(gradient, 1 - self.momentum))
         of_rows = update.square().mean(1, keepdim=True)
-        update.div_(state["row_sq"].lerp_(of_rows, 1 - NORMUON_BETA2).sqrt() + self.eps)
+        update.div_(state["row_sq"].lerp_(of_rows, 1 - NORMUON_BETA2).sqrt() + NORMUON_EPS)
         update.mul_(UPDATE_SIZE * update.numel() ** 0.5 / update.norm())
         x.mul_(1 - rate * decay).sub_(update, alpha=rate)
 
@@ -245,27 +225,20 @@ class SOAP(UpdateRule):
     the axes alone.
     """
 
+    moments = ("exp_avg", "exp_avg_sq")  # the second one of the turned gradient
+    counts = ("step",)
+
     def __init__(self, config: RowConfig) -> None:
-        self.betas, self.eps = (config.adam_beta1, config.adam_beta2), config.adam_eps
+        super().__init__(config)
         self.frequency = config.preconditioning_frequency
 
     def new_state(self, parameter: Tensor) -> State:
-        """Two moments, the second of the turned gradient; for the rows and for the columns their
-        mean products and the axes; and the number of steps.
-        """
-        rows, columns = parameter.shape
-        sides = {"rows": rows, "columns": columns}
-        squares = {
-            f"{kind}_{side}": parameter.new_zeros(size, size)
-            for kind in ("products", "axes")
-            for side, size in sides.items()
-        }
-        return {
-            "step": torch.zeros((), device=parameter.device),
-            "exp_avg": torch.zeros_like(parameter),
-            "exp_avg_sq": torch.zeros_like(parameter),
-            **squares,
-        }
+        """The same; and for the rows and for the columns their mean products and the axes."""
+        state = super().new_state(parameter)
+        for side, size in zip(("rows", "columns"), parameter.shape, strict=True):
+            for kind in ("products", "axes"):
+                state[f"{kind}_{side}"] = parameter.new_zeros(size, size)
+        return state
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
         """The axes of this step are those of the gradients before it."""
@@ -295,11 +268,10 @@ class SOAP(UpdateRule):
 
 
 class Cautious(UpdateRule):
-    """Another rule, in which only some entries move or decay (Liang et al., 2024; Chen et al.,
-    2025).
-    """
+    """A rule of which only some entries move or decay (Liang et al., 2024; Chen et al., 2025)."""
 
     def __init__(self, rule: UpdateRule, config: RowConfig) -> None:
+        super().__init__(config)
         self.rule, self.decays_apart = rule, config.optimizer in DECOUPLED
         self.updates, self.decay = config.cautious_updates, config.cautious_decay
 
