@@ -100,9 +100,8 @@ def divide(split: Split, records: NDArray[np.int64], count: int) -> list[NDArray
         return [records]
     ends = np.cumsum(split.lengths(records).max(axis=0), dtype=np.int64)
     # In whole numbers: the cuts must be the same on every machine.
-    return np.split(
-        records, np.searchsorted(ends * count, ends[-1] * np.arange(1, count), side="right")
-    )
+    cuts = np.searchsorted(ends * count, ends[-1] * np.arange(1, count), side="right")
+    return np.split(records, cuts)
 
 
 def micro_batches(
@@ -120,9 +119,8 @@ def micro_batches(
     longest = split.lengths(records).max(axis=0)
     fewest = len(_parts(longest, limit))
     if fewest > 1:  # the smallest limit with this number of parts makes them as even as possible
-        limit = 1 + bisect_left(
-            range(1, limit), True, key=lambda lower: len(_parts(longest, lower)) == fewest
-        )
+        lower = range(1, limit)
+        limit = 1 + bisect_left(lower, True, key=lambda n: len(_parts(longest, n)) == fewest)
     for part in _parts(longest, limit):
         yield records[part]
 
@@ -168,9 +166,8 @@ def pad_sequences(
     is_token = columns < lengths[:, None]  # (B, longest)
     before, after = int(start is not None), int(end is not None)
     out = np.full((len(lengths), before + len(columns) + after), PAD, dtype=np.int64)
-    out[:, before : before + len(columns)][is_token] = sequences.ids[
-        (starts[:, None] + columns)[is_token]
-    ]
+    ids = sequences.ids[(starts[:, None] + columns)[is_token]]
+    out[:, before : before + len(columns)][is_token] = ids
     if start is not None:
         out[:, 0] = start
     if end is not None:
@@ -220,11 +217,9 @@ def _parts(lengths: NDArray[np.int32], limit: int) -> list[slice]:
 
 
 class AtTargets:
-    """What batches of sequences have in common; `positions` has the indices of the n target tokens
-    that count into (B, T), flattened.
-    """
+    """What batches of sequences have in common."""
 
-    positions: Tensor
+    positions: Tensor  # indices of the n target tokens that count into (B, T), flattened
 
     @property
     def tokens(self) -> int:
@@ -233,10 +228,8 @@ class AtTargets:
 
     def to(self, device: torch.device) -> Self:
         """Copy to a device."""
-        moved = {}
-        for name, value in vars(self).items():
-            if isinstance(value, Tensor):
-                moved[name] = value.to(device, non_blocking=True)
+        tensors = {name: part for name, part in vars(self).items() if isinstance(part, Tensor)}
+        moved = {name: part.to(device, non_blocking=True) for name, part in tensors.items()}
         return replace(self, **moved)  # type: ignore[type-var]
 
     def at_targets(self, x: Tensor) -> Tensor:

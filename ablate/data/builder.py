@@ -194,8 +194,8 @@ class Preparation(ABC):
         if read is None:
             read = self.learn()
             noticed = [*self._checked("dev"), *self._checked("test"), *read.noticed]
-            of_reading = {"repaired": self._repaired(self.sources), "noticed": noticed}
-            read = read.model_copy(update=of_reading)
+            repaired = self._repaired(self.sources)
+            read = read.model_copy(update={"repaired": repaired, "noticed": noticed})
             read.write(self.folder / _READ)
         for split in self.sources:
             if split != "train":
@@ -222,10 +222,8 @@ class Preparation(ABC):
         # By content: two files of different names may hold the same text.
         is_training_text = self.origins[split].sha256 == self.origins["train"].sha256
         if split in self.compared and is_training_text:
-            warnings.append(
-                f"{split} is the same text as the training split: scores on it do not apply to "
-                f"other text"
-            )
+            what = "scores on it do not apply to other text"
+            warnings.append(f"{split} is the same text as the training split: {what}")
         return warnings
 
     # Reuse of a corpus that differs only in what evaluations read
@@ -330,11 +328,9 @@ class Preparation(ABC):
         """Sums of the lengths of the training split's sequences on disk."""
         fields = self.data.fields
         whole = Split({field: open_sequences(self.folder, "train", field) for field in fields})
+        slices = (slice(start, start + _SUMMED) for start in range(0, len(whole), _SUMMED))
         # `lengths` counts an end mark for every sequence.
-        parts = (
-            whole.lengths(slice(start, start + _SUMMED)) - 1 + self.end_marks
-            for start in range(0, len(whole), _SUMMED)
-        )
+        parts = (whole.lengths(part) - 1 + self.end_marks for part in slices)
         return length_sums(fields, parts)
 
     def _publish(self, counts: CorpusCounts) -> None:

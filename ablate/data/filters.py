@@ -80,8 +80,7 @@ def within_limits(
     even = np.asarray(lengths[:2].max(axis=0) <= max_ratio * lengths[:2].min(axis=0))
     # Each record counts for its first reason only.
     left_out[UNEVEN] += int((kept & ~even).sum())
-    both: NDArray[np.bool_] = kept & even
-    return both
+    return np.asarray(kept & even)
 
 
 def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: DataConfig) -> None:
@@ -110,14 +109,12 @@ def _repeated(source: Source) -> NDArray[np.bool_]:
 
 def _hash(texts: Sequence[str]) -> int:
     # Not Python's hash(), which differs between processes: collisions would drop other records.
-    return int.from_bytes(
-        hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest(), "little"
-    )
+    digest = hashlib.blake2b("\n".join(texts).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
 
 
-# Scores need detokenized, plain text.
-# Plain text contains an entity, or a space before a full stop, now and then. Only a large share of
-# lines is a sign.
+# Scores need detokenized, plain text. It contains an entity, or a space before a full stop, now and
+# then: only a large share of lines is a sign.
 SHARE = 0.1
 CHECKED_RECORDS = 20_000  # at the beginning of a split
 

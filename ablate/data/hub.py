@@ -65,14 +65,11 @@ class Repository:
         if matches:
             return sorted(matches)
         if not readable:
-            # Where the Hub has converted such a data set to Parquet, the result is a revision of
-            # this name.
             why = f"holds no file that ends in {listed(SUFFIXES)}"
             if any(name.endswith(".py") for name in names):
-                why = (
-                    "consists of a Python script, which ablate does not execute; try its revision "
-                    "refs/convert/parquet"
-                )
+                # Where the Hub has converted such a data set to Parquet, it has this revision.
+                remedy = "try its revision refs/convert/parquet"
+                why = f"consists of a Python script, which ablate does not execute; {remedy}"
             raise DataError(f"{self.display_name}: {why}")
         stems = sorted(set(map(_stem, readable)))
         near = did_you_mean(prefix, stems) or f"; its splits are {', '.join(stems[:10])}"
@@ -99,20 +96,15 @@ class Repository:
         from huggingface_hub import hf_hub_download
 
         record = self.record()
+        about, commit = record.files[file], record.commit
         with self._translate_errors(file):
-            path = Path(
-                hf_hub_download(self.name, file, repo_type="dataset", revision=record.commit)
-            )
-        about = record.files[file]
+            path = Path(hf_hub_download(self.name, file, repo_type="dataset", revision=commit))
         stamp = (path.stat().st_size, path.stat().st_mtime_ns)
         if about.verified == stamp:  # unchanged since it was verified
             return str(path)
         # Large files have a SHA-256 on the Hub, small ones only a git blob hash.
-        for kind, expected in (
-            ("SHA-256", self.known.get(file)),
-            ("SHA-256", about.sha256),
-            ("git", about.git),
-        ):
+        known = ("SHA-256", self.known.get(file))
+        for kind, expected in (known, ("SHA-256", about.sha256), ("git", about.git)):
             if expected and (digest := _digest(path, kind)) != expected:
                 # Both the blob and the link to it, else the library would find the file again.
                 path.resolve().unlink()

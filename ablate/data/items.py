@@ -166,25 +166,17 @@ def fault_of(data: SyntheticData, size: int) -> str | None:
 
 
 def items_of(
-    data: SyntheticData,
-    split: str,
-    eval_length: int | None = None,
-    eval_pairs: int | None = None,
-    has_source: bool = False,
+    data: SyntheticData, split: str, size: int | None = None, has_source: bool = False
 ) -> DrawnItems:
-    """The items of a split.
+    """The items of a split: train, dev or test.
 
-    Args:
-        data: of the study.
-        split: train, dev or test.
-        eval_length: of all test items; unset: the sizes of training.
-        eval_pairs: likewise.
-        has_source: see `DrawnItems`.
+    All test items have the length, or the pairs, `size`; those of other splits, and of test without
+    one, have the sizes of training. `has_source`: see `DrawnItems`.
     """
     count = _AMONG if getattr(data, split) == DRAWN else int(getattr(data, split))
     least, most = data.shortest or data.largest, data.largest
-    if split == "test" and (eval_length or eval_pairs) is not None:
-        least = most = int(eval_length or eval_pairs or 0)
+    if split == "test" and size is not None:
+        least = most = size
     sizes = least + np.arange(count) % (most - least + 1)
     empty = np.empty(0, np.uint32), np.empty(0, np.int64)
     key = (_KEYS[split],)
@@ -198,10 +190,9 @@ def texts_of(items: DrawnItems) -> list[str]:
     for start in range(0, len(items), 256):
         some = items.draw(np.arange(start, min(start + 256, len(items))))
         for inputs, targets in zip(*(part.tolist() for part in some), strict=True):
-            words = [
-                f"{names[read]}:{names[target]}" if target else names[read]
-                for read, target in zip(inputs, targets, strict=True)
-                if read
-            ]
+            words = []
+            for read, target in zip(inputs, targets, strict=True):
+                if read:
+                    words.append(f"{names[read]}:{names[target]}" if target else names[read])
             texts.append(" ".join(words))
     return texts

@@ -128,16 +128,13 @@ class SacrebleuSet(Location):
         from sacrebleu.dataset import DATASETS
 
         if self.name not in DATASETS:
-            raise DataError(
-                f"{self}: sacreBLEU has no such test set{did_you_mean(self.name, DATASETS)}"
-            )
+            nearest = did_you_mean(self.name, DATASETS)
+            raise DataError(f"{self}: sacreBLEU has no such test set{nearest}")
         self._set = DATASETS[self.name]
         self._pair = "-".join(self.languages)
         if self._pair not in self._set.langpairs:
-            raise DataError(
-                f"{self}: has no direction {self._pair}: must be "
-                f"{listed(sorted(self._set.langpairs))}"
-            )
+            allowed = listed(sorted(self._set.langpairs))
+            raise DataError(f"{self}: has no direction {self._pair}: must be {allowed}")
 
     def __str__(self) -> str:
         return f"{SACREBLEU}{self.name}"

@@ -117,12 +117,10 @@ class MaskedContexts(Contexts):
         ids, spaces = self.ids[places], self.spaces
         token, previous = ids[:, 1:], ids[:, :-1]
         first = np.ones(ids.shape, dtype=bool)
-        first[:, 1:] = spaces.mark[token] | (
-            (spaces.before[token] | spaces.after[previous]) & ~spaces.only[previous]
-        )
-        return places[:, :1] + np.maximum.accumulate(
-            np.where(first, np.arange(ids.shape[1]), 0), axis=1
-        )
+        has_space = (spaces.before[token] | spaces.after[previous]) & ~spaces.only[previous]
+        first[:, 1:] = spaces.mark[token] | has_space
+        columns = np.where(first, np.arange(ids.shape[1]), 0)
+        return places[:, :1] + np.maximum.accumulate(columns, axis=1)
 
     def counts(self, items: Sequence[int] | NDArray[np.int64]) -> int:
         """Number of predicted tokens of some contexts."""
@@ -137,7 +135,6 @@ class MaskedContexts(Contexts):
         span = self.vocab_size - FIRST_TOKEN
         random = FIRST_TOKEN + (uniform(self.key, _REPLACEMENT, where) * span).astype(np.int64)
         is_random = reading < masking.read_as_mask + masking.read_as_random
-        inputs[is_chosen] = np.where(
-            reading < masking.read_as_mask, MASK, np.where(is_random, random, targets)
-        )
+        read = np.where(is_random, random, targets)
+        inputs[is_chosen] = np.where(reading < masking.read_as_mask, MASK, read)
         return ContextBatch.of(inputs, targets, is_chosen, where)

@@ -54,10 +54,8 @@ def file_lines(path: str, repaired: Counter[str], longest: int = MAX_LINE_BYTES)
             try:
                 yield line.decode()
             except UnicodeDecodeError as error:
-                byte = error.start + 1
-                raise DataError(
-                    f"{path}:{number}: is not valid UTF-8 (byte {byte} of the line)"
-                ) from None
+                fault = f"is not valid UTF-8 (byte {error.start + 1} of the line)"
+                raise DataError(f"{path}:{number}: {fault}") from None
 
 
 def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
@@ -133,17 +131,13 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
             if len(cells) == 1:
                 form = "<tab>".join(map(str.upper, fields.names))
                 raise DataError(f"{path}:{number}: has no tab; each line must be {form}")
-            raise DataError(
-                f"{path}:{number}: has {plural(len(cells), 'column')}, but the study uses column "
-                f"{needed}"
-            )
+            given = plural(len(cells), "column")
+            raise DataError(f"{path}:{number}: has {given}, but the study uses column {needed}")
         if len(cells) > width and columns is None:
             names = " and ".join(fields.names)
             example = " and ".join(f"{setting}={n}" for n, setting in enumerate(fields.settings, 1))
-            raise DataError(
-                f"{path}:{number}: has {len(cells)} columns; choose those of {names}, for example "
-                f"{example}"
-            )
+            choose = f"choose those of {names}, for example {example}"
+            raise DataError(f"{path}:{number}: has {len(cells)} columns; {choose}")
         yield number, tuple(cells[position].strip() for position in positions)
 
 
@@ -183,9 +177,8 @@ def _json_lines(
         except (ValueError, RecursionError) as error:
             raise DataError(f"{path}:{number}: is not JSON: {str(error).splitlines()[0]}") from None
         if not isinstance(row, dict):
-            raise DataError(
-                f"{path}:{number}: is not a JSON object with the keys {' and '.join(fields.labels)}"
-            )
+            keys = " and ".join(fields.labels)
+            raise DataError(f"{path}:{number}: is not a JSON object with the keys {keys}")
         yield number, _texts(row, fields, f"{path}:{number}")
 
 
@@ -208,9 +201,8 @@ def _parquet(
     except UnicodeDecodeError:
         raise DataError(f"{path}, rows from {number + 1} on: a value is not valid UTF-8") from None
     except ArrowException as error:
-        raise DataError(
-            f"{path}: is not a complete Parquet file: {str(error).splitlines()[0]}"
-        ) from None
+        why = str(error).splitlines()[0]
+        raise DataError(f"{path}: is not a complete Parquet file: {why}") from None
 
 
 def _parquet_columns(path: str, available: list[str], fields: TextFields) -> list[str]:
@@ -232,9 +224,7 @@ def _texts(row: dict[str, Any], fields: TextFields, where: str) -> tuple[str, ..
     for name in fields.columns or fields.labels:
         if name not in row:
             raise DataError(f"{where}: {_no_column(name, list(row), fields)}")
-        text = row[name]
-        if text is None:
-            text = ""
+        text = "" if row[name] is None else row[name]
         if not isinstance(text, str):
             raise DataError(f'{where}: "{name}" is not text')
         if "\0" in text:

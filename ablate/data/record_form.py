@@ -75,20 +75,11 @@ class Records(Preparation):
             raise DataError(f"{self.sources['train'].location}: {why}")
         for path in dict.fromkeys(self.models):
             fields = [field for field, model in enumerate(self.models) if model == path]
-            trained = train_tokenizer(
-                self._learned_texts(records, fields),
-                data.vocab_size,
-                data.tokenizer,
-                data.byte_fallback,
-                symbols=self._symbols(records, fields),
-            )
-            write_bytes(path, trained.model)
-        return TrainingText(
-            pairs=count,
-            left_out=dict(left_out),
-            repaired={},
-            noticed=self._markup("train", records),
-        )
+            texts, symbols = self._learned_texts(records, fields), self._symbols(records, fields)
+            kind = (data.vocab_size, data.tokenizer, data.byte_fallback)
+            write_bytes(path, train_tokenizer(texts, *kind, symbols=symbols).model)
+        noticed = self._markup("train", records)
+        return TrainingText(pairs=count, left_out=dict(left_out), repaired={}, noticed=noticed)
 
     def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:
         """The texts of these fields, but for symbols."""
@@ -140,9 +131,8 @@ class Records(Preparation):
             for label, encoded in zip(self.data.labels, fields, strict=True):
                 unknown = float(np.sum(encoded.ids == UNK)) / max(1, len(encoded.ids))
                 if unknown:
-                    self.noticed.append(
-                        f"{split} ({label}): {unknown:.1%} of the words are not in the vocabulary"
-                    )
+                    text = f"{unknown:.1%} of the words are not in the vocabulary"
+                    self.noticed.append(f"{split} ({label}): {text}")
         return Chunk(len(records), fields)
 
     def _tokenizers(self) -> list[Tokenizer]:

@@ -224,14 +224,9 @@ class _Texts(_Records):
 
     def in_files(self, name: str) -> Source:
         """A text file, with or without its ending, or the files of a folder."""
-        path = path_of_split(self.folder, name)
-        for ending in ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz"):
-            if is_file(f"{path}{ending}"):
-                return TextFiles(Files((f"{path}{ending}",)), self.data)
-        inside = files_in(path)
-        if inside is None:
-            raise missing(path)
-        return TextFiles(Files(_readable(path, inside, (TEXT_SUFFIX, *TABLES))), self.data)
+        path, endings = path_of_split(self.folder, name), (TEXT_SUFFIX, *TABLES)
+        optional = ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz")
+        return TextFiles(Files(_files(path, endings, optional)), self.data)
 
     def on_hub(self, repository: Repository, prefix: str) -> Source:
         return TextFiles(HubFiles(repository, prefix, at_once=False), self.data)
@@ -280,28 +275,31 @@ class _Trees(_Records):
     def in_files(self, name: str) -> Source:
         sections = WSJ_SECTIONS.fullmatch(name) if self.data.corpus == WSJ else None
         if sections is None:
-            return Treebank(Files(_tree_files(path_of_split(self.folder, name))))
+            return Treebank(Files(_files(path_of_split(self.folder, name), TREE_SUFFIXES)))
         first = int(sections[1])
         remedy = (
             "set data.folder to the folder of the WSJ's sections, which are licensed (LDC99T42)"
         )
         files: list[str] = []
         for number in range(first, int(sections[2] or first) + 1):
-            files.extend(_tree_files(path_of_split(self.folder, f"{number:02d}"), remedy))
+            path = path_of_split(self.folder, f"{number:02d}")
+            files += _files(path, TREE_SUFFIXES, remedy=remedy)
         return Treebank(Files(tuple(files)))
 
 
-def _tree_files(path: str, remedy: str = "correct the name or data.folder") -> tuple[str, ...]:
-    if is_file(path):
-        return (path,)
+def _files(
+    path: str,
+    suffixes: Sequence[str],
+    endings: Sequence[str] = ("",),
+    remedy: str = "correct the name or data.folder",
+) -> tuple[str, ...]:
+    """The file of a path, whose ending may be left out, or those of a folder in some formats."""
+    for ending in endings:
+        if is_file(f"{path}{ending}"):
+            return (f"{path}{ending}",)
     inside = files_in(path)
     if inside is None:
         raise missing(path, remedy=remedy)
-    return _readable(path, inside, TREE_SUFFIXES)
-
-
-def _readable(path: str, inside: Sequence[str], suffixes: Sequence[str]) -> tuple[str, ...]:
-    """The files of a folder in one of some formats."""
     files = tuple(file for file in inside if suffix_of(file) in suffixes)
     if not files:
         raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, or these with .gz")
@@ -329,23 +327,20 @@ def files_source(path: str, fields: TextFields) -> Source:
         if not is_file(path):
             raise missing(path)
         return Tables(Files((path,)), fields)
-    files = []
-    absent = ""
-    for label in fields.labels:
-        plain = f"{path}.{label}"
-        if is_file(plain):
-            files.append(plain)
-        elif is_file(f"{plain}.gz"):
-            files.append(f"{plain}.gz")
+    files, absent = [], []
+    for plain in (f"{path}.{label}" for label in fields.labels):
+        file = next(filter(is_file, (plain, f"{plain}.gz")), None)
+        if file is None:
+            absent.append(plain)
         else:
-            absent = absent or plain
+            files.append(file)
     if not absent:
         _refuse_columns(path, fields)
         return Aligned(Files(tuple(files)), len(files))
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
-    raise _missing_files(path, f"{absent}(.gz)", fields.labels)
+    raise _missing_files(path, f"{absent[0]}(.gz)", fields.labels)
 
 
 def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:

@@ -295,19 +295,10 @@ def train_tokenizer(
 def _reason(message: str, vocab_size: int) -> str:
     if "sentences_.empty()" in message:
         return "the training split has no text that a vocabulary can be learned on"
-    too_high = re.search(r"Vocabulary size too high.*?<= (\d+)", message)
-    if too_high:
-        return (
-            f"data.vocab_size={vocab_size} is too large for the training split: at most "
-            f"{too_high[1]}"
-        )
-    too_low = re.search(r"smaller than required_chars\. \d+ vs (\d+)", message)
-    if too_low:
-        return (
-            f"data.vocab_size={vocab_size} is too small for the characters of the training split: "
-            f"at least {too_low[1]}"
-        )
-    return (
-        f"the vocabulary could not be trained with data.vocab_size={vocab_size}: "
-        f"{message.strip().splitlines()[-1]}"
-    )
+    size = f"data.vocab_size={vocab_size}"
+    if too_high := re.search(r"Vocabulary size too high.*?<= (\d+)", message):
+        return f"{size} is too large for the training split: at most {too_high[1]}"
+    if too_low := re.search(r"smaller than required_chars\. \d+ vs (\d+)", message):
+        least = f"at least {too_low[1]}"
+        return f"{size} is too small for the characters of the training split: {least}"
+    return f"the vocabulary could not be trained with {size}: {message.strip().splitlines()[-1]}"

@@ -114,10 +114,8 @@ def parse_brackets(lines: Iterator[str], path: str) -> Iterator[tuple[int, Tree]
                 opened = stack.pop()
                 node = opened.close()
                 if node is None:
-                    raise DataError(
-                        f'{path}:{number}: "({opened.label}" holds neither one word nor '
-                        "constituents alone"
-                    )
+                    fault = "holds neither one word nor constituents alone"
+                    raise DataError(f'{path}:{number}: "({opened.label}" {fault}')
                 if stack:
                     stack[-1].parts.append(node)
                 else:

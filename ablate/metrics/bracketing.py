@@ -100,8 +100,6 @@ def tree_statistics(
 ) -> Statistics:
     """The statistics of each tree, for a score."""
     of_trees = statistics(predictions, sentences, references)
-    brackets = of_trees[:, 1].sum()
-    signature = (
-        f"EVALB:COLLINS|not-well-formed:0|trees:{len(of_trees)}|brackets:{brackets}|split:{split}"
-    )
+    counted = f"trees:{len(of_trees)}|brackets:{of_trees[:, 1].sum()}|split:{split}"
+    signature = f"EVALB:COLLINS|not-well-formed:0|{counted}"
     return Statistics(of_trees.astype(np.float64), _SCORES[name], signature)

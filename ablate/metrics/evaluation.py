@@ -50,12 +50,11 @@ def _scores(
     batches: Iterable[T], score: Callable[[T], NDArray[np.float64]]
 ) -> dict[int, NDArray[np.float64]]:
     """The scores of this rank's batches, by the number of the batch."""
-    ranks = current_ranks()
-    return {
-        number: score(batch)
-        for number, batch in enumerate(batches)
-        if number % ranks.size == ranks.index
-    }
+    ranks, scores = current_ranks(), {}
+    for number, batch in enumerate(batches):
+        if number % ranks.size == ranks.index:
+            scores[number] = score(batch)
+    return scores
 
 
 def _of_all_ranks(own: dict[int, NDArray[np.float64]]) -> list[NDArray[np.float64]]:

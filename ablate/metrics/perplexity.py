@@ -38,14 +38,12 @@ def nats_per_token(
     cap = model.config.logit_cap
 
     def score(batch: Any) -> NDArray[np.float64]:
-        return np.array(
-            [negative_log_likelihood(*output_terms(model, batch.to(device)), cap), batch.tokens]
-        )
+        nats = negative_log_likelihood(*output_terms(model, batch.to(device)), cap)
+        return np.array([nats, batch.tokens])
 
     total, tokens = 0.0, 0
-    for nats, count in score_batches(
-        batches, score, device
-    ):  # not sum(), whose rounding depends on Python's version
+    for nats, count in score_batches(batches, score, device):
+        # Not sum(), whose rounding depends on Python's version.
         total += float(nats)
         tokens += int(count)
     return total / tokens

@@ -37,9 +37,8 @@ def measure(
         signature: how the score is computed.
     """
     resamples = (round(float(score(sums)), RESAMPLE_DIGITS) for sums in _resampled_sums(statistics))
-    return Measurement(
-        value=float(score(statistics.sum(0))), signature=signature, resamples=tuple(resamples)
-    )
+    value = float(score(statistics.sum(0)))
+    return Measurement(value=value, signature=signature, resamples=tuple(resamples))
 
 
 def measure_mean(values: Sequence[float]) -> Measurement:

@@ -24,18 +24,14 @@ def measure_translations(
     metric = _metric(name)
     # sacrebleu.significance uses the same two functions. Its public functions return p-values only,
     # and compare single systems, not means over seeds.
-    statistics = np.array(
-        metric._extract_corpus_statistics(list(hypotheses), [list(references)]), dtype=np.float64
-    )
+    of_items = metric._extract_corpus_statistics(list(hypotheses), [list(references)])
+    statistics, score_of = np.array(of_items, np.float64), metric._compute_score_from_stats
     metric.num_refs = 1  # part of the signature; the functions above do not set it
-    measured = resampling.measure(
-        statistics,
-        lambda sums: metric._compute_score_from_stats(sums).score,
-        str(metric.get_signature()),
-    )
+    signature = str(metric.get_signature())
+    measured = resampling.measure(statistics, lambda sums: score_of(sums).score, signature)
     if name != "bleu":
         return measured
-    penalty = float(metric._compute_score_from_stats(statistics.sum(0)).bp)
+    penalty = float(score_of(statistics.sum(0)).bp)
     return measured.model_copy(update={"parts": {BREVITY_PENALTY.name: penalty}})
 
 

@@ -139,11 +139,8 @@ class Task(ABC):
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         if config.architecture not in self.architectures:
-            allowed = " or ".join(self.architectures)
-            yield (
-                f"architecture={config.architecture} does not work with task {self.name}; use "
-                f"{allowed}"
-            )
+            what = f"architecture={config.architecture} does not work with task {self.name}"
+            yield f"{what}; use {' or '.join(self.architectures)}"
         if config.loss_term != "none" and type(self).loss_terms is not Task.loss_terms:
             yield "loss_term has no effect with a task that has its own loss_terms; remove it"
         if isinstance(data, DataConfig) and data.max_length >= config.smallest_batch:
@@ -269,9 +266,8 @@ class Task(ABC):
         self, model: Transformer, corpus: Corpus, config: RowConfig, device: torch.device
     ) -> dict[str, Score]:
         """Measure `model_metrics` on the dev split."""
-        return {
-            PPL.name: Score(value=self.perplexity(model, self.items(corpus, "dev", config), device))
-        }
+        dev = self.items(corpus, "dev", config)
+        return {PPL.name: Score(value=self.perplexity(model, dev, device))}
 
     def predict(
         self,

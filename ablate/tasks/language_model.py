@@ -67,10 +67,8 @@ class LanguageModel(TextTask):
             return
         context, stride = evaluated(config)
         if stride > context:
-            yield (
-                f"eval_stride={stride} leaves out tokens: it must be at most eval_context={context}"
-            )
-
+            limit = f"it must be at most eval_context={context}"
+            yield f"eval_stride={stride} leaves out tokens: {limit}"
         for layer in config.all_layers if config.document_masks else ():
             for name, allowed in MASKED.items():
                 value = getattr(layer, name)
@@ -161,10 +159,8 @@ class LanguageModel(TextTask):
         """Texts that begin as a document does, with seeds 1, 2 and 3."""
         from ablate.decoding.generate import generate_text
 
-        return tuple(
-            generate_text(model, corpus.tokenizer, "", config, seed)
-            for seed in range(1, GENERATED + 1)
-        )
+        seeds = range(1, GENERATED + 1)
+        return tuple(generate_text(model, corpus.tokenizer, "", config, seed) for seed in seeds)
 
 
 def _is_own(task: type[TextTask], method: str) -> bool:

@@ -62,10 +62,5 @@ class Parsing(SequenceToSequence):
         """Those of EVALB, of each tree."""
         from ablate.metrics.bracketing import tree_statistics
 
-        split = str(corpus.manifest.data["test"])
-        return tree_statistics(metric, predictions, *_references(corpus), split)
-
-
-def _references(corpus: Corpus) -> tuple[list[str], list[str]]:
-    """Sentences of the test split, and their trees with tags."""
-    return corpus.text("test", SENTENCE), corpus.text("test", TREE)
+        references = (corpus.text("test", SENTENCE), corpus.text("test", TREE))
+        return tree_statistics(metric, predictions, *references, str(corpus.manifest.data["test"]))

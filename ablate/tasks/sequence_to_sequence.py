@@ -42,9 +42,8 @@ class SequenceToSequence(Task):
     @property
     def decoding(self) -> DecodingConfig:
         """Decoding of new texts where no row is named: the task's defaults."""
-        return DecodingConfig(
-            **{k: v for k, v in self.defaults.items() if k in DecodingConfig.model_fields}
-        )
+        fields = self.defaults.keys() & DecodingConfig.model_fields.keys()
+        return DecodingConfig(**{name: self.defaults[name] for name in fields})
 
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
@@ -85,10 +84,8 @@ class SequenceToSequence(Task):
 
         test = corpus.split("test")[self.source]
         sources = [test[i].tolist() for i in range(len(test))]
-        tokenizer = corpus.tokenizer_of(self.target)
-        return translate(
-            model, tokenizer, sources, config, device, after_batch, self.constrain(corpus, config)
-        )
+        tokenizer, constrain = corpus.tokenizer_of(self.target), self.constrain(corpus, config)
+        return translate(model, tokenizer, sources, config, device, after_batch, constrain)
 
     def constrain(self, corpus: Corpus, decoding: DecodingConfig) -> Constrain | None:
         """Return what makes the constraint of each batch; None if any token may follow."""

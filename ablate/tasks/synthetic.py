@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
-from ablate.config.metrics import ANSWER_METRICS, PPL, Metric
+from ablate.config.metrics import ANSWER_METRICS, PPL
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
@@ -35,6 +35,7 @@ class Synthetic(Task):
     architectures = ("decoder-only", "encoder-decoder")
     prediction_metrics = ANSWER_METRICS
     predicts_texts = False
+    units: ClassVar[Mapping[str, str]] = {}  # signatures name the generator and its settings
     default_metrics = ("accuracy", "items_right")
     defaults: ClassVar[Mapping[str, Any]] = {
         "architecture": "decoder-only",
@@ -62,9 +63,9 @@ class Synthetic(Task):
             if getattr(config, field) is not None and data.generator.size != size:
                 yield f"{field} has no effect on corpus {data.corpus}: its items have no {size}"
                 return
-        test = items_of(data, "test", config.eval_length, config.eval_pairs)
+        train, test = items_of(data, "train"), items_of(data, "test", _evaluated(config))
         try:
-            longest = max(int(split.lengths.max()) for split in (items_of(data, "train"), test))
+            longest = max(int(split.lengths.max()) for split in (train, test))
         except ValueError as error:
             if data.generator.draw is not None:  # of the user's own: with its file and line
                 raise
@@ -75,19 +76,13 @@ class Synthetic(Task):
                 f"items have up to {longest} tokens, more than "
                 f"max_positions={config.max_positions}; increase max_positions"
             )
-        if int(items_of(data, "train").lengths.max()) > config.smallest_batch:
+        if int(train.lengths.max()) > config.smallest_batch:
             yield f"an item does not fit in batch_tokens={config.smallest_batch}"
-
-    def describe(
-        self, metric: Metric, data: CorpusConfig, vocab_sizes: Sequence[int]
-    ) -> str | None:
-        """None: each score has its signature, which names the generator and its settings."""
-        return None
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
         """`length` or `pairs`, and that of the test items; None where they have several."""
         assert isinstance(data, SyntheticData)
-        size = config.eval_length or config.eval_pairs
+        size = _evaluated(config)
         if size is None and data.shortest in (None, data.largest):
             size = data.largest
         return (data.generator.size, size) if size and data.generator.size else None
@@ -172,8 +167,8 @@ class Synthetic(Task):
         from ablate.metrics.answers import lines_of
         from ablate.metrics.blocks import score_text
 
-        data, sizes = self.data_of(corpus), (config.eval_length, config.eval_pairs)
-        split = items_of(data, "test", *sizes, has_source=config.has_encoder).as_split()
+        data, size = self.data_of(corpus), _evaluated(config)
+        split = items_of(data, "test", size, has_source=config.has_encoder).as_split()
 
         def batches(tokens: int) -> Iterator[tuple[NDArray[np.int64], Any]]:
             for items in eval_batches(split, tokens):
@@ -182,7 +177,7 @@ class Synthetic(Task):
                 yield item_of, self.collate(split, items)
 
         scores = score_text(model, batches, self.output_terms, device, after_batch)
-        return lines_of(scores, signature_of(data, config.eval_length or config.eval_pairs))
+        return lines_of(scores, signature_of(data, size))
 
     # Scores
 
@@ -199,6 +194,11 @@ class Synthetic(Task):
         texts = texts_of(items_of(self.data_of(corpus), "test"))
         for i in items:
             yield Sample(i + 1, (("text", texts[i]),))
+
+
+def _evaluated(config: RowConfig) -> int | None:
+    """The size of all test items; None: the sizes of training."""
+    return config.eval_length or config.eval_pairs
 
 
 def signature_of(data: SyntheticData, evaluated: int | None = None) -> str:

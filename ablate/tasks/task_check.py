@@ -34,9 +34,8 @@ def check_task(
     """
     with faults_of([plugin], sources):
         split = task.at_step(task.items(corpus, "train", config), seed=1, step=1)
-        model = build(
-            config.with_one_layer(), corpus.tokenizer.vocab_size, seed=1, sources=sources
-        ).eval()
+        small, V = config.with_one_layer(), corpus.tokenizer.vocab_size
+        model = build(small, V, seed=1, sources=sources).eval()
         with torch.no_grad():
             _check(task, model, split, config.label_smoothing)
         _check_scores(task, corpus)
@@ -56,8 +55,8 @@ def _check(task: Task, model: Transformer, split: Split, label_smoothing: float)
     if not abs(together.loss - total) <= _TOLERANCE * max(1.0, abs(total)):  # NaN is a fault too
         raise OwnClassFault(
             f"the loss of two items is {together.loss:.4g}, and {first.loss:.4g} + "
-            f"{second.loss:.4g} of each alone: it "
-            "must be the sum over the targets, without padding and without a mean",
+            f"{second.loss:.4g} of each alone: it must be the sum over the targets, without "
+            "padding and without a mean",
             "loss_terms", "output_terms", "collate",
         )  # fmt: skip
     _check_outputs(task, model, split, pair)

@@ -54,13 +54,10 @@ class Translation(SequenceToSequence):
 
         scores = super().evaluate(model, corpus, config, device)
         tokens = int(corpus.split("dev")["target"].lengths.sum())
-        characters = sum(
-            len(text) + 1 for text in corpus.text("dev", "target")
-        )  # the end of a sentence counts as one
-        return {
-            **scores,
-            PPL_CHAR.name: Score(value=per_character(scores[PPL.name].value, tokens, characters)),
-        }
+        texts = corpus.text("dev", "target")
+        characters = sum(map(len, texts)) + len(texts)  # the end of a sentence counts as one
+        value = per_character(scores[PPL.name].value, tokens, characters)
+        return {**scores, PPL_CHAR.name: Score(value=value)}
 
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score translations with sacreBLEU, also on resampled test sets."""

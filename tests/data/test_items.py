@@ -126,7 +126,7 @@ def test_sizes_run_from_the_smallest_to_the_largest():
     data = SyntheticData.resolve({"corpus": "recall", "pairs": 5, "shortest": 3, "test": 300})
     items = items_of(data, "test")
     assert np.bincount(items.sizes).tolist() == [0, 0, 0, 100, 100, 100]
-    assert items_of(data, "test", eval_pairs=2).sizes.tolist() == [2] * 300
+    assert items_of(data, "test", size=2).sizes.tolist() == [2] * 300
     assert sorted(set(items.lengths.tolist())) == [11, 15, 19]
 
 

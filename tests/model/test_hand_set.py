@@ -94,7 +94,7 @@ def test_two_layers_of_attention_are_an_induction_head():
     set_ones(second.W_V.weight, range(V), token)
     set_ones(second.W_O.weight, answer, range(V))
     assert accuracy(model, data) == 100
-    assert accuracy(model, data, eval_length=29) == 100  # T is 31
+    assert accuracy(model, data, size=29) == 100  # T is 31
     first.W_O.weight.zero_()
     assert accuracy(model, data) < 30
 
@@ -123,7 +123,7 @@ def test_an_lstm_copies_a_length_as_a_delay_line():
     set_ones(of_input[2], range(V), range(V), SURE)
     set_ones(of_state[2], range(V, width), range(width - V), SURE)
     assert accuracy(model, data) == 100
-    assert accuracy(model, data, eval_length=8) < 40
+    assert accuracy(model, data, size=8) < 40
 
 
 def test_an_lstm_flips_its_state_for_parity_at_any_length():
@@ -139,4 +139,4 @@ def test_an_lstm_flips_its_state_for_parity_at_any_length():
     model.output.weight[4, [zero, one]] = 0.3
     model.output.weight[5, cell] = 1.0
     assert accuracy(model, data) == 100
-    assert accuracy(model, data, eval_length=1000) == 100
+    assert accuracy(model, data, size=1000) == 100

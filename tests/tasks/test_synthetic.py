@@ -145,7 +145,7 @@ def test_the_scores_are_those_of_a_plain_loop(folder, trained, label):
     """One forward pass for each answer, from the tokens before it."""
     run, row = loaded(folder, trained, label)
     data = run.task.data_of(run.corpus)
-    items = items_of(data, "test", eval_pairs=row.config.eval_pairs)
+    items = items_of(data, "test", size=row.config.eval_pairs)
     nats, right, count, whole = 0.0, 0, 0, 0
     for inputs, targets in zip(*items.draw(np.arange(len(items))), strict=True):
         before = right
