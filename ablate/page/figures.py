@@ -110,9 +110,7 @@ def _forest(
 
 
 def _ends(rows: Sequence[Interval], reference: float) -> list[float]:
-    """The values that an axis holds: those of the rows within it, and as much room where a row is
-    off it.
-    """
+    """The values that an axis holds, with as much room on a side where a row is off it."""
     within = within_axis(rows, reference)
     ends, reach = [], 0.0
     for row in within:
@@ -151,9 +149,7 @@ def _interval(
 def _note(
     axes: Axes, row: Interval, at: tuple[float, float], text: str, color: str, side: str = "left"
 ) -> None:
-    """Write beside a point, over the lines of the grid; the side of the text that is at the
-    point.
-    """
+    """Write beside a point, over the grid; the side of the text that is at the point."""
     offset = {"left": 5, "right": -5}[side], 0
     note = axes.annotate(text, at, offset, textcoords="offset points", size=SMALL, color=color)
     under = {"facecolor": PALETTE["paper"], "edgecolor": "none", "pad": 0.5}
@@ -257,9 +253,7 @@ def _legend_below(figure: Figure, axes: Axes, lines: Sequence[Curve | Line]) -> 
 
 
 def draw_sizes(ladder: Ladder) -> Figure:
-    """Draw the difference from base of each row over the parameters of base, which are on a
-    logarithmic axis.
-    """
+    """Draw the differences of rows from base over the parameters of base, on a log axis."""
     lines = []
     for row in ladder.rows:
         differences = [rung.difference for rung in row.rungs]

@@ -1,6 +1,4 @@
-"""HTML from templates: the environment that all of them share, and the table as an element for any
-web page.
-"""
+"""HTML from templates: their environment, and the table as an element for any web page."""
 
 from __future__ import annotations
 
@@ -48,9 +46,7 @@ def environment() -> Environment:
 
 
 def _visible(value: object) -> object:
-    """Escape the characters of a value that would act on the page's text; markup is made of escaped
-    parts.
-    """
+    """Escape the characters that would act on the page; markup is made of escaped parts."""
     if isinstance(value, str) and not isinstance(value, Markup):
         return visible(value)
     return value

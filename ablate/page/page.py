@@ -64,9 +64,7 @@ def page(
 
 
 def page_of_scores(table: Table) -> str:
-    """Return the text of the page of scores that were measured elsewhere: conclusion, table and
-    differences from base.
-    """
+    """The page of scores measured elsewhere: conclusion, table, differences from base."""
     without = ("curves", "designs", "costs", "equal_costs", "samples", "attention")
     return _page(table, {}, **dict.fromkeys((*without, "changes", "origins"), ()))
 

@@ -1,6 +1,4 @@
-"""The data of every figure: learning curves by panel, differences from base, and scores beside
-costs.
-"""
+"""The data of figures: curves by panel, differences from base, scores beside costs."""
 
 from __future__ import annotations
 
@@ -173,9 +171,7 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 
 
 def split(rows: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Parts of nearly equal size with at most so many rows, instead of a last part with a single
-    one.
-    """
+    """Parts of nearly equal size of at most so many rows, so that none has a single one."""
     count, parts = -(-len(rows) // most), []
     for part in range(count):
         parts.append(rows[len(rows) * part // count : len(rows) * (part + 1) // count])
@@ -246,9 +242,7 @@ def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
 
 
 def points(table: Table, cost: str) -> list[Point]:
-    """Return every row that has a score in the main metric and this cost, one of COSTS; none if all
-    cost the same.
-    """
+    """The rows with a score and this cost, one of COSTS; none if all cost the same."""
     rows = [row for row in _scored(table) if _cost(row, cost)]
     drawn, costs, short = [], [], _names(rows)
     for row in rows:
@@ -264,9 +258,7 @@ def points(table: Table, cost: str) -> list[Point]:
 
 
 def equal_costs(table: Table) -> list[str]:
-    """Names of the costs in which all rows with a score are equal, so that a figure would show
-    nothing.
-    """
+    """Names of the costs that are equal for all rows with a score: figures show nothing."""
     scored, equal = _scored(table), []
     for cost, name in COSTS.items():
         is_known = len(scored) > 1 and all(_cost(row, cost) for row in scored)
@@ -290,9 +282,7 @@ def _names(rows: Iterable[TableRow]) -> dict[str, str]:
 
 
 def names(groups: Mapping[str, str]) -> dict[str, str]:
-    """A name for each label, whose group is given: the label without its group where no other row
-    has the same name.
-    """
+    """For each label, by its group: the label without it where that name is unique."""
     short = {label: label.removeprefix(f"{group} ") for label, group in groups.items()}
     counts = Counter(short.values())
     return {label: name if counts[name] == 1 else label for label, name in short.items()}

@@ -1,6 +1,4 @@
-"""Sections of the page for designs: sizes, effects of factorials and paths, choices, and effective
-speed-up.
-"""
+"""Sections of the page: sizes, effects of designs, choices, and effective speed-up."""
 
 from __future__ import annotations
 
@@ -147,19 +145,13 @@ def _effects(table: Table) -> Iterator[DesignSection]:
         drawings: list[Drawing] = []
         for metric in table.compared:
             drawings += _effect_drawings(design, metric, file, f"{place}-{metric.name}")
-        yield DesignSection(
-            f"design-{place}",
-            design.title,
-            " ".join(design.notes),
-            [_listing("Effects", effects_layout(table, design))],
-            drawings,
-        )
+        listings = [_listing("Effects", effects_layout(table, design))]
+        head = (f"design-{place}", design.title, " ".join(design.notes))
+        yield DesignSection(*head, listings, drawings)
 
 
 def file_names(designs: Iterable[DesignEffects]) -> list[str]:
-    """A part of a file name for each design that no other has: `opt.a` and `opt a` are `opt-a` and
-    `opt-a-2`.
-    """
+    """A unique part of a file name for each design: `opt.a`, `opt a`: `opt-a`, `opt-a-2`."""
     used: list[str] = []
     for design in designs:
         name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")
@@ -213,12 +205,8 @@ def _choices(table: Table) -> Iterator[DesignSection]:
     rows = []
     for label, choice in choices.items():
         rows.append((label, *_losses(choice, labels), number(choice.sensitivity, 3)))
-    yield DesignSection(
-        KEY,
-        KEY.capitalize(),
-        OF_LOSSES,
-        [Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)],
-    )
+    listing = Listing("Dev loss by candidate", ("row", *labels, "sensitivity"), rows)
+    yield DesignSection(KEY, KEY.capitalize(), OF_LOSSES, [listing])
 
 
 def _losses(choice: Choice, labels: Iterable[str]) -> list[str]:

@@ -1,3 +1,1 @@
-"""Tables, plans and comparisons as text: columns, formats and sentences. Nothing here imports
-torch.
-"""
+"""Tables, plans and comparisons as text: columns, formats and sentences; without torch."""

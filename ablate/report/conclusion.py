@@ -1,6 +1,4 @@
-"""The conclusion of a study in words: sentences made by rules from the verdicts, which say no more
-than the numbers.
-"""
+"""The conclusion in words, made by rules from the verdicts: no more than the numbers."""
 
 from __future__ import annotations
 
@@ -181,9 +179,7 @@ def _named(metric: Metric, row: Judged) -> str:
 
 
 def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> list[str]:
-    """How often a study without any difference names a row. It covers rows with a score: others
-    have no test.
-    """
+    """How often a study without a difference names a row; only rows with a score count."""
     tested = sum(row.verdict.mean is not None for row in named)
     if not tested:
         return []
@@ -201,9 +197,7 @@ def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> li
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
-    """Differences that are found in the undecided rows, and the seeds that the observed ones
-    need.
-    """
+    """What is found in the undecided rows, and the seeds that the observed differences need."""
     if not rows:
         return []
     seen = []

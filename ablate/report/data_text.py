@@ -171,9 +171,7 @@ def _counts(by_reason: Mapping[str, int]) -> str:
 
 
 def _overlap_json(manifest: CorpusManifest) -> dict[str, Any] | None:
-    """Counts, and shares of the test records; None if the corpus was prepared without counting
-    them.
-    """
+    """Counts, and shares of the test records; None for a corpus prepared without them."""
     overlap = manifest.overlap
     if overlap is None:
         return None

@@ -234,9 +234,7 @@ def _varied(study: Study) -> list[str]:
 
 
 def steps_frame(study: Study, results: Results) -> pd.DataFrame:
-    """Learning curves: one line for each row, seed and logged step, which are its index; see
-    `load`.
-    """
+    """Learning curves: a line for each row, seed and step, which are its index; see `load`."""
     import pandas as pd
 
     from ablate.analysis.results import log_of

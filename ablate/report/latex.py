@@ -68,9 +68,7 @@ _BOLD = "\N{START OF HEADING}"  # marks a best value until the text is escaped; 
 
 
 def latex(table: Table, against_paper: bool = False, with_cost: bool = False) -> str:
-    """The table in LaTeX with the conclusion and its legend, then a table for each design, and for
-    sizes.
-    """
+    """The table in LaTeX with conclusion and legend, then one for each design, and for sizes."""
     mark = f"{_BOLD}{{}}".format
     layout = paper_layout(table, mark, against_paper, with_cost, every_setting=False)
     name = escaped(table.study.name)
@@ -155,9 +153,7 @@ def _note(text: str) -> str:
 
 
 def _with_minus(text: str) -> str:
-    """A minus for the hyphen of a negative number, which is shorter; ranges and exponents such as
-    1e-9 keep theirs.
-    """
+    """A minus for the hyphen of a negative number, not of ranges or of exponents: 1e-9."""
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 

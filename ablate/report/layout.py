@@ -92,9 +92,7 @@ class Layout:
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns that fit, the most important first; only requested and more important ones may
-    narrow the labels.
-    """
+    """The columns that fit, most important first; only up to REQUESTED may narrow labels."""
     shown = [columns[0]]
     for column in columns[1:]:
         tried = [*shown, column]
@@ -109,9 +107,7 @@ def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
 
 
 def folded(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns folded to the terminal's width: labels a little, then verdicts, then labels as
-    far as needed.
-    """
+    """The columns folded to a width: labels a little, then verdicts, then labels again."""
     room = width - _GAP * (len(columns) - 1)
     widths = [column.full_width for column in columns]
     for least_label in (GOOD_LABEL, LEAST_LABEL):

@@ -34,9 +34,7 @@ _WORDS = {"pending": "waiting"}
 
 
 def live_table(progress: StudyProgress, width: int, height: int) -> Group:
-    """Progress in at most `height` lines of at most `width` columns; of a tall table its active
-    part.
-    """
+    """Progress in at most `height` lines of `width` columns; of a tall table the active part."""
     text = counts_text(progress)
     name = middle_ellipsis(progress.study.name, max(LEAST_LABEL, width - len(text) - 2))
     parts: list[RenderableType] = [_line(f"{name}: {text}", "bold"), _bar(progress, width)]
@@ -95,9 +93,7 @@ def _table(progress: StudyProgress, rows: Sequence[RowProgress], width: int) -> 
 
 @dataclass(frozen=True)
 class _Label:
-    """A row's label on one line; if it does not fit, its group and values, which tell rows apart:
-    `D 0.3 none`.
-    """
+    """A row's label on one line; where that does not fit, group and values: `D 0.3 none`."""
 
     row: Row
 

@@ -72,9 +72,7 @@ def _origin(results: Results, record: Path) -> Path | None:
 
 
 def _is_other_study(path: Path, study: Study) -> bool:
-    """Whether this file is a study with the same name and another text; a file that cannot be
-    read or parsed counts as one.
-    """
+    """Whether a file is another study of this name; one that cannot be read counts as one."""
     try:
         if not path.is_file():
             return False
@@ -172,9 +170,7 @@ class PublishedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class TableProvenance:
-    """The corpora and runs behind a table, by id, and each distinct provenance of the runs; None
-    for an unreadable one.
-    """
+    """Corpora and runs behind a table, by id, and the distinct provenances; None: unreadable."""
 
     data: CorpusConfig
     corpora: tuple[str, ...]
@@ -182,9 +178,7 @@ class TableProvenance:
     runs: Mapping[str, PublishedRun]
 
     def as_json(self) -> dict[str, Any]:
-        """The content of provenance.json; `carried_out` lists the provenances, and each run has the
-        index of its own.
-        """
+        """The content of provenance.json; each run has the index of its `carried_out`."""
         runs = {}
         for id, (seed, made_with, result) in self.runs.items():
             runs[id] = {

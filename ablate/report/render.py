@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 def print_rich(
     table: Table, console: Console, against_paper: bool, with_cost: bool = False, wide: bool = False
 ) -> None:
-    """Print the columns that fit the terminal, the most important ones first; piped or `wide`, all
-    of them.
-    """
+    """Print the columns that fit, most important first; all of them if piped or `wide`."""
     everything = wide or not console.is_terminal
     width = None if everything else console.width
     layout = terminal_layout(table, "{}*".format, against_paper, with_cost, width)
@@ -122,16 +120,12 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Text on one line, in which nothing is an element of HTML or a link: records may be those of a
-    stranger.
-    """
+    """Text on one line, without an element of HTML or a link: it may be a stranger's."""
     return _ELEMENT.sub("&lt;", visible(" ".join(text.splitlines()))).replace("](", "]\\(")
 
 
 def _rich(layout: Layout, folds: bool = False) -> RichTable:
-    """The table for a terminal; `folds` breaks cells that are too wide, for a layout that does not
-    do so.
-    """
+    """The table for a terminal; `folds`: break wide cells, which the layout does not."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -25,9 +25,7 @@ PHASES: dict[Phase, str] = {
 
 @dataclass(frozen=True)
 class RunSummary:
-    """Everything known about a run; None for absent or damaged records, and a line for each
-    damage.
-    """
+    """All that is known of a run; None for absent or damaged records, a line for each damage."""
 
     id: str
     state: State

@@ -29,9 +29,7 @@ STYLES: dict[str, str] = {
 
 @dataclass(frozen=True)
 class Label:
-    """A row's label in a table; where it does not fit, it is broken between its settings instead of
-    anywhere.
-    """
+    """A row's label; where it does not fit, it is broken between its settings."""
 
     text: str
 
@@ -90,9 +88,7 @@ def print_wide(table: Table) -> None:
 
 
 def _lines(table: Table) -> list[Text]:
-    """The lines of a table as rich prints it, which takes rich a millisecond each; none for cells
-    of several lines.
-    """
+    """The lines as rich prints them, a millisecond each; none for cells of several lines."""
     columns = []
     for column in table.columns:
         cells = list(map(_text, (column.header, *column.cells)))

@@ -1,6 +1,4 @@
-"""Comparison with base: differences with their intervals, p values, verdicts; and rows that are not
-finished.
-"""
+"""Comparison with base: differences, intervals, p values, verdicts; rows not finished."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def _verdicts_json(row: TableRow) -> dict[str, Any]:
 
 
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
-    """Interval, p values and verdict of the difference from base; the paired bootstrap for metrics
-    of predictions.
-    """
+    """Interval, p values and verdict; for metrics of predictions the paired bootstrap."""
     parts: dict[str, tuple[str, ...]] = {}
     for metric in measured_metrics(table.study):
         name = metric.name

@@ -82,9 +82,7 @@ def _ranked(column: Column) -> Column:
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
-    """Every column but the settings, for a table whose rows can be sorted: their labels name the
-    settings.
-    """
+    """All columns but settings, for a table to sort: the labels of rows name the settings."""
     form = Form(mark, with_paper=False, labels=True)
     declared = columns_of(table, form)
     columns = []

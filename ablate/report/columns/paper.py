@@ -64,9 +64,7 @@ _SHAPE = ("n_layers", "d_model", "d_ff")
 
 
 def _published(paper: PaperTable) -> Iterator[str]:
-    """Yield the systems that a table of the paper compares, a line for each kind of training
-    data.
-    """
+    """Yield the systems that the paper compares, a line for each kind of training data."""
     systems: dict[str, list[str]] = {}
     for published in paper.published:
         systems.setdefault(published.training, []).append(f"{published.system} {published.score}")

@@ -83,9 +83,7 @@ def _own_changes(table: Table, setting: Setting) -> int:
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield the settings without a column, which all rows share or are base's, and those of rows
-    with a written label.
-    """
+    """Yield settings without a column, shared or base's, and those behind written labels."""
     base = table.rows[0]
     hidden = []
     for setting in SETTINGS:
@@ -123,9 +121,7 @@ def _setting_text(row: TableRow, setting: Setting) -> str:
 
 
 def _other_changes(row: TableRow) -> str:
-    """Changes of fields that are no columns of Table 3, or the row's label; chosen fields have
-    their own column.
-    """
+    """Changes that no column of Table 3 or of choices shows, or the row's label."""
     if row.row.is_labeled:
         return row.row.label
     with_column = set(SETTING_FIELDS)
@@ -136,9 +132,7 @@ def _other_changes(row: TableRow) -> str:
 
 
 def _other_settings(base: TableRow, table: Table) -> dict[str, object]:
-    """Base's settings that are no columns of Table 3: batch and decoding, and all that differ from
-    the paper's.
-    """
+    """Base's settings without a column: batch, decoding, and all that is not the paper's."""
     # `resolve_row` without settings gives the paper's base model.
     paper, always = resolve_row({}), table.study.task.shown_fields
     settings = {}
