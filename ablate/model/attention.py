@@ -82,19 +82,16 @@ class FullAttention(AttentionMechanism):
     def forward(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
         """(B, h, T, d_v)."""
         if context.is_plain:
-            # torch's `is_causal` takes the first query to be at the first key, so it holds for
-            # whole sequences alone.
+            # torch's `is_causal` has the first query at the first key: for whole sequences alone.
             causal = context.causal and self.window is None and Q.shape[2] == K.shape[2]
             causal = causal and context.query_mask is None
             mask = None if causal else context.mask(self.window)
             return F.scaled_dot_product_attention(
                 Q, K, V, attn_mask=mask, is_causal=causal, scale=context.scale
             )
-        dtype = V.dtype
         # The positional encoding's own tensors are fp32 (fp64 in tests).
-        Q, K, V = (
-            x.to(torch.promote_types(dtype, torch.float32)) for x in (Q * context.scale, K, V)
-        )
+        dtype, precise = V.dtype, torch.promote_types(V.dtype, torch.float32)
+        Q, K, V = (x.to(precise) for x in (Q * context.scale, K, V))
         scores = Q @ K.transpose(-1, -2)  # (B, h, T, S)
         bias = context.bias(Q)
         weights = context.weights(scores if bias is None else scores + bias, self.window)
@@ -152,12 +149,10 @@ class LinearAttention(AttentionMechanism):
             return self._by_weights(Q, K, V, context)
         if context.key_mask is not None:
             K = K * context.key_mask.transpose(-1, -2)  # padding has weight 0
-        V = torch.cat(
-            [V, torch.ones_like(V[..., :1])], dim=-1
-        )  # (B, h, S, d_v + 1): the last column sums the weights
-        sums = (
-            _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)
-        )  # (B, h, T, d_v + 1)
+        # (B, h, S, d_v + 1): the last column sums the weights
+        V = torch.cat([V, torch.ones_like(V[..., :1])], dim=-1)
+        # (B, h, T, d_v + 1)
+        sums = _causal_sums(Q, K, V) if context.causal else Q @ (K.transpose(-1, -2) @ V)
         return sums[..., :-1] / (sums[..., -1:] + EPS)
 
     def _by_weights(self, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext) -> Tensor:
@@ -173,9 +168,8 @@ def _causal_sums(Q: Tensor, K: Tensor, V: Tensor) -> Tensor:
     """
     before = torch.zeros(*K.shape[:2], K.shape[-1], V.shape[-1], dtype=K.dtype, device=K.device)
     out = []
-    for q, k, v in zip(
-        Q.split(LINEAR_CHUNK, 2), K.split(LINEAR_CHUNK, 2), V.split(LINEAR_CHUNK, 2), strict=True
-    ):
+    chunks = (x.split(LINEAR_CHUNK, 2) for x in (Q, K, V))
+    for q, k, v in zip(*chunks, strict=True):
         # In chunks, because all prefix sums at once would take T x d_k x d_v numbers for each head.
         out.append((q @ k.transpose(-1, -2)).tril() @ v + q @ before)
         before = before + k.transpose(-1, -2) @ v
@@ -338,18 +332,15 @@ class MultiHeadAttention(TokenMixer):
 
     def _key_values(self, K: Tensor, V: Tensor, context: AttentionContext) -> KeyValues:
         """The same for keys (B, S, g * d_k), and values (B, S, g * d_v), which have neither."""
-        return KeyValues(
-            self._placed(self.norm_K, self._heads(K, self.g), context), self._heads(V, self.g)
-        )
+        keys = self._placed(self.norm_K, self._heads(K, self.g), context)
+        return KeyValues(keys, self._heads(V, self.g))
 
     def _heads(self, x: Tensor, count: int) -> Tensor:
         """(B, T, count * d) -> (B, count, T, d)."""
         return x.unflatten(2, (count, -1)).transpose(1, 2)
 
     def _placed(self, norm: nn.Module | None, heads: Tensor, context: AttentionContext) -> Tensor:
-        """Queries or keys (B, h, T, d_k) with their norm and their positions, in their type: that
-        of V.
-        """
+        """Queries or keys (B, h, T, d_k) with norm and positions, in their type, that of V."""
         if norm is not None:
             heads = norm(heads).to(heads.dtype)
         if context.positional_encoding is None:
@@ -394,9 +385,7 @@ class MultiHeadAttention(TokenMixer):
         return self.W_O(heads.transpose(1, 2).flatten(2))  # (B, T, h * d_v) -> (B, T, d_model)
 
     def _repeat(self, heads: Tensor) -> Tensor:
-        """(B, g, S, d) -> (B, h, S, d): each head of keys or values once for every query head of
-        its group.
-        """
+        """(B, g, S, d) -> (B, h, S, d): each head once for every query head of its group."""
         return heads if self.g == self.h else heads.repeat_interleave(self.h // self.g, dim=1)
 
 
@@ -505,8 +494,7 @@ def query_norm(kind: str, heads: int, size: int) -> nn.Module | None:
 def _apply(
     mechanism: AttentionMechanism, Q: Tensor, K: Tensor, V: Tensor, context: AttentionContext
 ) -> Tensor:
-    """Apply the mechanism in fp32, also in autocast; in bf16 on a GPU where the mechanism supports
-    it.
+    """Apply the mechanism in fp32, also in autocast; in bf16 on a GPU where it supports that.
 
     Attention is a small part of the work, and on a CPU torch's bf16 kernel is many times slower at
     the lengths of sentences (benchmarks/LOG.md, 2026-11-21, how workers are set up).

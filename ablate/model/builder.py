@@ -89,11 +89,11 @@ class ModelBuilder:
     def token_pairs(self) -> nn.ModuleList:
         """What embeddings take from the token before."""
         parts: list[nn.Module] = []
-        if self.config.smear:
-            parts.append(Smear(self.config.d_model, self.init))
-        if self.config.bigram_embeddings is not None:
-            rows = self.config.bigram_embeddings
-            parts.append(BigramEmbeddings(rows, self.config.d_model, self.init))
+        c = self.config
+        if c.smear:
+            parts.append(Smear(c.d_model, self.init))
+        if c.bigram_embeddings is not None:
+            parts.append(BigramEmbeddings(c.bigram_embeddings, c.d_model, self.init))
         return nn.ModuleList(parts)
 
     def dropout(self) -> Dropout:
@@ -102,11 +102,9 @@ class ModelBuilder:
 
     def positions(self, causal: bool) -> PositionalEncoding:
         """The positional encoding of a stack, or those that its layers have in turn."""
-        depth = self.config.depths[int(causal)]
-        encodings = {
-            layer.encoding_key: self.of_layer(layer)._encoding(causal)
-            for layer in self.config.encodings(depth)
-        }
+        depth, encodings = self.config.depths[int(causal)], {}
+        for layer in self.config.encodings(depth):
+            encodings[layer.encoding_key] = self.of_layer(layer)._encoding(causal)
         if len(encodings) == 1:
             return next(iter(encodings.values()))
         keys = list(encodings)
@@ -234,8 +232,7 @@ class ModelBuilder:
 
     def layer_skips(self) -> LayerSkips | None:
         """The states of earlier layers that the stream takes up again."""
-        skip = LAYER_SKIPS[self.config.layer_skips]
-        passes = self.config.passes
+        skip, passes = LAYER_SKIPS[self.config.layer_skips], self.config.passes
         return optional(skip.count(passes), LayerSkips, skip, passes)
 
     def final_norm(self, depth: int) -> nn.Module:

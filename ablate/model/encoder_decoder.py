@@ -92,10 +92,8 @@ class EncoderDecoder(Transformer):
         x = self.embedding_dropout(self.source_positions.embed(x, context.query_positions))
         x = self.encoder_norm(apply_encoder(self.encoder, x, self.source_positions, context))
         # Projected once for the whole sentence; decoding reads them in each step.
-        return EncodedSource(
-            [layer.cross_attention.key_values(x, context) for layer in self.decoder],
-            context.key_mask,
-        )
+        layers = [layer.cross_attention.key_values(x, context) for layer in self.decoder]
+        return EncodedSource(layers, context.key_mask)
 
     def start(self, source: Tensor, K: int) -> EncoderDecoderCache:
         """Encode token ids (B, S), and start to decode at most K hypotheses for each."""

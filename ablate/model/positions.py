@@ -79,9 +79,8 @@ class SinusoidalPositions(PositionalEncoding):
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        self.register_buffer(
-            "table", sinusoids(config.max_positions, config.d_model), persistent=False
-        )
+        table = sinusoids(config.max_positions, config.d_model)
+        self.register_buffer("table", table, persistent=False)
 
     def embed(self, x: Tensor, positions: Tensor) -> Tensor:
         """(B, T, d_model) -> (B, T, d_model)."""
@@ -209,10 +208,9 @@ class AlternatingPositions(PositionalEncoding):
         self.encodings, self.turns = nn.ModuleList(encodings), turns
         for encoding in encodings:
             if type(encoding).embed is not PositionalEncoding.embed:
-                raise StudyError(
-                    f"positional_encoding: {type(encoding).__name__} acts on embeddings (it has "
-                    "`embed`), and so cannot alternate over the layers"
-                )
+                why = f"{type(encoding).__name__} acts on embeddings (it has `embed`)"
+                text = f"positional_encoding: {why}, and so cannot alternate over the layers"
+                raise StudyError(text)
 
     def of_layer(self, layer: int) -> PositionalEncoding:
         """The encoding of a layer, by its index in the stack."""

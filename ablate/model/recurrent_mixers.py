@@ -186,12 +186,8 @@ class Retention(RecurrentMixer):
         places = context.query_positions
         Q, K = (self.rotary.rotate(self._heads(W(x)), places) for W in (self.query, self.key))
         log_decay: Tensor = self.log_decay  # type: ignore[assignment]
-        return Projections(
-            Q,
-            K * self.d_k**-0.5,
-            self._heads(self.value(x)),
-            log_decay.expand(x.shape[0], -1, x.shape[1], 1),
-        )
+        decays = log_decay.expand(x.shape[0], -1, x.shape[1], 1)
+        return Projections(Q, K * self.d_k**-0.5, self._heads(self.value(x)), decays)
 
 
 class GatedLinearAttention(RecurrentMixer):
@@ -207,12 +203,9 @@ class GatedLinearAttention(RecurrentMixer):
     def project(self, x: Tensor, inputs: list[Tensor], context: AttentionContext) -> Projections:
         """Scaled queries, and the decay as the root of a sigmoid of low rank."""
         decay = self.decay_out(self.decay_in(x))
-        return Projections(
-            self._heads(self.query(x)) * self.d_k**-0.5,
-            self._heads(self.key(x)),
-            self._heads(self.value(x)),
-            F.logsigmoid(full_precision(self._heads(decay))) / GATE_TEMPERATURE,
-        )
+        Q, K, V = (self._heads(W(x)) for W in (self.query, self.key, self.value))
+        log_decay = F.logsigmoid(full_precision(self._heads(decay))) / GATE_TEMPERATURE
+        return Projections(Q * self.d_k**-0.5, K, V, log_decay)
 
 
 class DeltaNet(RecurrentMixer):
@@ -231,9 +224,8 @@ class DeltaNet(RecurrentMixer):
         """Convolved parts, with queries and keys of length 1, and no decay."""
         Q, K, V = map(self._heads, self._convolved(x, inputs, context))
         beta = self._heads(self.strength(x)).sigmoid()
-        return Projections(
-            unit_length(Q) * self.d_k**-0.5, unit_length(K), V, self.log_decay(x), beta
-        )
+        Q, K = unit_length(Q) * self.d_k**-0.5, unit_length(K)
+        return Projections(Q, K, V, self.log_decay(x), beta)
 
     def log_decay(self, x: Tensor) -> Tensor:
         """(B, h, T, 1): zeros, as nothing is forgotten but what is replaced."""
@@ -275,15 +267,9 @@ class Mamba2(RecurrentMixer):
         """Convolved parts, values times the step of each token, and the skip of the values."""
         Q, K, V = self._convolved(x, inputs, context)
         step, log_decay = self.decay(x)
-        shared = (-1, self.n_heads, -1, -1)
         V = self._heads(V)
-        return Projections(
-            Q[:, None].expand(shared),
-            K[:, None].expand(shared),
-            V * step,
-            log_decay,
-            skip=self.skip[:, None, None] * V,
-        )
+        Q, K = (part[:, None].expand(-1, self.n_heads, -1, -1) for part in (Q, K))
+        return Projections(Q, K, V * step, log_decay, skip=self.skip[:, None, None] * V)
 
     def gated(self, out: Tensor, x: Tensor) -> Tensor:
         """The heads times SiLU of a gate, normalized together."""

@@ -55,9 +55,8 @@ class Layer(nn.Module):
         """The feed-forward network and its residual: (B, T, d_model) -> (B, T, d_model)."""
         if self.feed_forward is None:
             return x
-        return self.around_feed_forward.after(
-            x, self.feed_forward(self.around_feed_forward.before(x))
-        )
+        around = self.around_feed_forward
+        return around.after(x, self.feed_forward(around.before(x)))
 
 
 class ParallelLayer(Layer):
@@ -125,10 +124,9 @@ class Stack(nn.ModuleList, Generic[LayerType]):
         builder: ModelBuilder, depth: int, positions: PositionalEncoding, make: Maker[LayerType]
     ) -> Stack[LayerType]:
         """So many layers, each with the positional encoding of its place."""
-        layers = (
-            make(layer, positions.of_layer(i)) for i, layer in enumerate(builder.layers(depth))
-        )
-        return Stack(layers, builder.config.loops)
+        layers = enumerate(builder.layers(depth))
+        made = (make(layer, positions.of_layer(i)) for i, layer in layers)
+        return Stack(made, builder.config.loops)
 
     def __iter__(self) -> Iterator[LayerType]:
         return super().__iter__()  # type: ignore[return-value]

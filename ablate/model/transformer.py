@@ -92,9 +92,8 @@ class Transformer(nn.Module):
             states = states * self.logit_factor
         if self.output_bias is None:
             return states
-        constant = F.one_hot(
-            torch.zeros(states.shape[:-1], dtype=torch.int64, device=states.device), _BIAS_COLUMNS
-        )
+        first = torch.zeros(states.shape[:-1], dtype=torch.int64, device=states.device)
+        constant = F.one_hot(first, _BIAS_COLUMNS)
         return torch.cat([states, constant.to(states.dtype)], dim=-1)
 
     @property

@@ -1,6 +1,4 @@
-"""One row compared with base: its scores, the noise of their mean difference, and the tests that
-follow from both.
-"""
+"""One row compared with base: scores, noise of their mean difference, and its tests."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ class PairedScores:
 
     @property
     def is_constant_zero(self) -> bool:
-        """Whether the row has exactly base's scores, as one that differs only in a setting without
-        effect.
-        """
+        """Whether the row has base's scores, as one that differs in a setting without effect."""
         return not any(self.differences.values())
 
     @property
@@ -74,9 +70,7 @@ class PairedScores:
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a mean difference: the variance of one seed, in independent components, and that of
-    the test sentences.
-    """
+    """Noise of a mean difference: parts of the variance of a seed, and of test sentences."""
 
     seeds: tuple[Variance, ...]
     sentences: float = 0.0
@@ -107,9 +101,7 @@ class Noise:
         return math.sqrt(squares + critical_t(level, math.inf) ** 2 * self.sentences)
 
     def p(self, distance: float, n: int) -> float:
-        """Two-sided p value of a mean of this size: the level at which it is half the width of the
-        interval.
-        """
+        """Two-sided p value of a mean: the level at which it is half the interval's width."""
         if not distance or not self.error(n):
             return 1.0
         if len(self.seeds) == 1 and not self.sentences:
@@ -118,9 +110,7 @@ class Noise:
 
 
 def _level_at(excess: Callable[[float], float]) -> float:
-    """The level at which a function that falls with the level is zero, to 6 digits: bisection of
-    its logarithm.
-    """
+    """Where a function that falls with the level is zero, by bisection: to 6 digits."""
     low, high = math.log(_SMALLEST_P), 0.0
     if excess(_SMALLEST_P) < 0:
         return _SMALLEST_P
@@ -184,9 +174,7 @@ class Comparison:
         return self.noise is not None and self.p_own(mean) < self.noise.own_level
 
     def half_width(self, level: float, n: int) -> float:
-        """Smallest difference that both tests would see with n seeds, at the spread observed with
-        its own.
-        """
+        """Smallest difference that both tests see with n seeds, at the spread observed."""
         noise = self.noise
         assert noise is not None
         # More seeds would give more degrees of freedom, in proportion.
@@ -270,9 +258,7 @@ class Comparison:
 
 
 def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
-    """Each row with its variances. The noise of rows that share base's trainings is estimated
-    apart.
-    """
+    """Each row with its noise; that of rows with base's trainings is estimated apart."""
     pooled = [row for row in rows if row.shows_noise and not row.same_training]
     noise = None
     if pooled:
@@ -298,8 +284,7 @@ def _with_noise(row: PairedScores, noise: SeedNoise, index: int, level: float) -
     # No spread at all is no knowledge of the noise over seeds, whatever the test sentences say.
     if not any(part.value for part in shared):
         return Comparison(row, bootstrap)
-    # Rows that are unlike the others cast doubt on the pool, so each makes the second test
-    # stricter.
+    # Rows unlike the others cast doubt on the pool, so each makes the second test stricter.
     own_level = level / (1 + len(noise.apart))
     of_tests = NoiseOfTests(Noise(shared, sentences), Noise(own, sentences), own_level)
     return Comparison(row, bootstrap, of_tests)
@@ -317,9 +302,7 @@ def _with_further_seeds(row: PairedScores, noise: SeedNoise) -> PairedScores:
 
 
 def _bootstrap(row: PairedScores) -> BootstrapTest | None:
-    """Bootstrap the mean over seeds; None unless every seed with a difference has resampled
-    scores.
-    """
+    """Bootstrap of the mean; None unless all seeds with a difference have resamples."""
     if not row.differences or row.resamples.keys() != row.differences.keys():
         return None
     assert row.mean is not None

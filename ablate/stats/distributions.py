@@ -33,9 +33,7 @@ def two_sided_p(t: float, df: float) -> float:
 
 
 def f_tail(f: float, df1: float, df2: float) -> float:
-    """P(F > f) for an F statistic with `df1` and `df2` degrees of freedom (Abramowitz and Stegun,
-    26.6.2).
-    """
+    """P(F > f) with `df1` and `df2` degrees of freedom (Abramowitz and Stegun, 26.6.2)."""
     if f < 1:  # df2 / (df2 + df1 f) would lose the digits of a small f
         return 1.0 - incomplete_beta(df1 * f / (df2 + df1 * f), df1 / 2, df2 / 2)
     return incomplete_beta(df2 / (df2 + df1 * f), df2 / 2, df1 / 2)

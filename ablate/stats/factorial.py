@@ -78,9 +78,7 @@ class Fraction:
 
     @property
     def resolution(self) -> int | None:
-        """Length of the shortest word: 3 if a main effect has an interaction of two as alias. None
-        for a full one.
-        """
+        """Length of the shortest word: 3 if main effects have aliases of two; None if full."""
         return min(map(len, self.relation), default=None)
 
     def aliases(self, effect: Effect) -> dict[Effect, int]:
@@ -103,9 +101,7 @@ class Fraction:
         return effects
 
     def text(self, effect: Effect) -> str:
-        """An effect in the order of the factors: `activation x dropout`, with a multiplication
-        sign.
-        """
+        """An effect in the order of the factors, with multiplication signs."""
         return " × ".join(name for name in self.factors if name in effect)
 
     def signed_text(self, effect: Effect, sign: int) -> str:

@@ -123,9 +123,7 @@ def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) ->
 
 
 def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look: Look) -> Verdict:
-    """The verdict with its look. A row that was settled before stays so, unless its scores speak
-    against it now.
-    """
+    """The verdict at a look. Settled rows stay so unless their scores speak against it."""
     if earlier is not None and not verdict.is_different and _still_holds(verdict, row, earlier):
         within = verdict.is_within_margin or earlier.is_within_margin
         verdict = replace(verdict, word=earlier.word, is_within_margin=within)
@@ -197,13 +195,8 @@ def _word(metric: Metric, compared: Comparison, adjusted: float, within: bool) -
     if row.mean is None:
         if not row.diverged:
             return ""
-        always = (
-            row.diverged == row.ended > 1
-            and not row.pending
-            and row.base_ended
-            and not row.base_diverged
-        )
-        return "worse" if always else "diverged"
+        always = row.diverged == row.ended > 1 and not row.pending
+        return "worse" if always and row.base_ended and not row.base_diverged else "diverged"
     if adjusted < LEVEL and row.diverged > row.base_diverged:
         return "worse"  # by its scores or by its divergence
     if row.n == 1:

@@ -198,9 +198,7 @@ def _further_seeds(
 
 
 def _noisiest(variances: Sequence[Variance], kept: Sequence[int], df: float) -> int | None:
-    """The row whose variance exceeds that of the others, if there is one. At least two rows
-    remain.
-    """
+    """The row whose variance exceeds that of the others, if any; at least two remain."""
     place = max(kept, key=lambda place: variances[place].value)
     others = [variances[index].value for index in kept if index != place]
     rest = statistics.fmean(others)
@@ -249,9 +247,7 @@ class _Layout:
         return effects, statistics.fmean(of_rows)
 
     def variances(self, kept: Sequence[int]) -> list[Variance]:
-        """Variance of every row around the effects of the seeds, which are fitted to the rows
-        `kept`.
-        """
+        """Variance of each row around the effects of the seeds, fitted to the rows `kept`."""
         import numpy as np
 
         share = self.present / self.present.sum(axis=1, keepdims=True)

@@ -1,6 +1,4 @@
-"""Power of the verdicts: the smallest difference that a study can detect, and the seeds that a
-difference takes.
-"""
+"""Power of the verdicts: what a study can detect, and the seeds that a difference takes."""
 
 from __future__ import annotations
 
@@ -81,16 +79,12 @@ def _variance(draw: random.Random, df: int) -> float:
 def seeds_to_see(
     difference: float, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL
 ) -> int | None:
-    """Smallest number of seeds with which `detectable` is at most a difference; None if not even
-    1000 are enough.
-    """
+    """Fewest seeds with which `detectable` is at most a difference; None above 1000."""
     return fewest_seeds(1, lambda n: detectable(n, rows, sd, sentences, level) <= difference)
 
 
 def fewest_seeds(above: int, is_enough: Callable[[int], bool]) -> int | None:
-    """Smallest number of seeds above a number that is enough, by doubling and bisection; None if
-    not even 1000 are.
-    """
+    """Fewest seeds above a number that are enough, by doubling and bisection; or None."""
     low, high = above, above + 1
     while not is_enough(high):
         if high >= MAX_SEEDS:

@@ -50,9 +50,7 @@ def paired_t_test(differences: Sequence[float], level: float = LEVEL) -> PairedT
 
 
 def rounding(values: Iterable[float]) -> float:
-    """Spread below which values are taken as equal: differences of equal size differ in their last
-    digits.
-    """
+    """Spread below which values are equal: equal differences differ in their last digits."""
     return 1e-12 * (1.0 + max(map(abs, values)))
 
 

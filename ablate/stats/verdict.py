@@ -127,9 +127,8 @@ class Verdict:
             seeds = f"{self.diverged} of {plural(self.ended, 'seed')}"
             if self.ended == 1:
                 seeds = "its only seed"
-            if self.word == "diverged":
-                return f"diverged with {seeds}"
-            return f"{self.word}: diverged with {seeds}"
+            before = "" if self.word == "diverged" else f"{self.word}: "
+            return f"{before}diverged with {seeds}"
         phrases = [self._over_seeds(reference)]
         if self.diverged:
             phrases.append(f"{self.diverged} of {plural(self.ended, 'seed')} diverged")
@@ -216,10 +215,8 @@ class Verdict:
         if self.seed_test is None or self.minimum_detectable is None:
             return f"cannot tell: the seeds show no spread in {title}"
         if self.is_of_survivors:
-            return (
-                "cannot tell: the difference is significant only over the seeds that did not "
-                "diverge"
-            )
+            over = "over the seeds that did not diverge"
+            return f"cannot tell: the difference is significant only {over}"
         if self.is_blind:
             return f"cannot tell: {seeds_text(self.n)} do not tell"
         detected = f"{self.minimum_detectable_text} {title} is found with {POWER:.0%} probability"
