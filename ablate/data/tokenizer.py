@@ -6,8 +6,8 @@ import io
 import random
 import re
 import threading
-from collections.abc import Iterable, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
 from operator import itemgetter
 from typing import Any, Literal, TypeVar
 
@@ -271,25 +271,29 @@ def train_tokenizer(
         settings["control_symbols"] = unused
     if lossless:
         settings |= _LOSSLESS
+    try:
+        _in_thread(partial(sentencepiece.SentencePieceTrainer.train, **settings))
+    except RuntimeError as error:  # by which SentencePiece reports faults of the text
+        raise DataError(_reason(str(error), vocab_size)) from None
+    return Tokenizer(model.getvalue())
+
+
+def _in_thread(train: Callable[[], None]) -> None:
+    """Call a function that releases the GIL, so that this thread handles signals meanwhile."""
     failures: list[Exception] = []
 
-    def train() -> None:
+    def call() -> None:
         try:
-            sentencepiece.SentencePieceTrainer.train(**settings)
+            train()
         except Exception as error:
             failures.append(error)
 
-    # It releases the GIL, so that this thread handles signals.
-    worker = threading.Thread(target=train, daemon=True)
+    worker = threading.Thread(target=call, daemon=True)
     worker.start()
     while worker.is_alive():
         worker.join(_SIGNAL_CHECK)
-    # SentencePiece reports faults of the text as RuntimeError; others are ours.
-    if failures and not isinstance(failures[0], RuntimeError):
-        raise failures[0]
     if failures:
-        raise DataError(_reason(str(failures[0]), vocab_size))
-    return Tokenizer(model.getvalue())
+        raise failures[0]
 
 
 def _reason(message: str, vocab_size: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -81,6 +81,10 @@ class AttentionContext:
     sinks: Tensor | None = None
     earlier: Earlier | None = None
     x: Tensor | None = None
+
+    def in_layer(self, layer: int, encoding: PositionalEncoding) -> AttentionContext:
+        """The context in a layer, by its index, with the positional encoding of its stack."""
+        return replace(self, positional_encoding=encoding.of_layer(layer), layer=layer)
 
     @property
     def is_plain(self) -> bool:

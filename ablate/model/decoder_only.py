@@ -168,20 +168,11 @@ class DecoderOnly(Transformer):
         if self.config.document_masks:
             positions, previous, query_mask = _documents(sequence)
         x = self.opened(self.embedding_dropout(self._embed(sequence, positions, previous)))
-        earlier = Earlier(x, sequence, [x])
-        past = []
+        past, earlier = [], Earlier(x, sequence, [x])
+        masks = (key_mask, query_mask)
+        whole = AttentionContext(positions, positions, *masks, causal=True, earlier=earlier)
         for place, (i, layer) in enumerate(self.decoder.passes()):
-            context = AttentionContext(
-                positions,
-                positions,
-                key_mask,
-                query_mask,
-                causal=True,
-                positional_encoding=self.positions.of_layer(i),
-                layer=i,
-                earlier=earlier,
-            )
-            read = x
+            read, context = x, whole.in_layer(i, self.positions)
             x, state = layer.apply_mixer(x, None, context)
             x = layer.apply_feed_forward(x)
             past.append(state)

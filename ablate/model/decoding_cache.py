@@ -79,7 +79,7 @@ class DecodingCache:
         i: int,
         layer: Layer,
         x: Tensor,
-        positional_encoding: PositionalEncoding,
+        encoding: PositionalEncoding,
         earlier: Earlier | None = None,
     ) -> Tensor:
         """Apply the token mixer of layer i to the last tokens, as the layer at this place among all
@@ -91,12 +91,7 @@ class DecodingCache:
             context_of, rows = self.context_of_hypotheses, x.reshape(B * K, 1, d_model)
         if context_of not in self.contexts:
             self.contexts[context_of] = context_of()
-        context = replace(
-            self.contexts[context_of],
-            positional_encoding=positional_encoding.of_layer(i),
-            layer=i,
-            earlier=earlier,
-        )
+        context = replace(self.contexts[context_of].in_layer(i, encoding), earlier=earlier)
         mixed, self.past[place] = layer.apply_mixer(rows, self.past[place], context)
         return mixed.view(B, K, d_model)
 

@@ -72,15 +72,9 @@ class EncoderDecoder(Transformer):
         positions = torch.arange(target.shape[1], device=target.device)
         x = self.embedding_dropout(self.target_positions.embed(self.embedding(target), positions))
         over_source = memory.context(target.shape[1])
+        context = AttentionContext(positions, positions, causal=True)
         for i, layer in self.decoder.passes():
-            context = AttentionContext(
-                positions,
-                positions,
-                causal=True,
-                positional_encoding=self.target_positions.of_layer(i),
-                layer=i,
-            )
-            x, _ = layer.apply_mixer(x, None, context)
+            x, _ = layer.apply_mixer(x, None, context.in_layer(i, self.target_positions))
             x = layer.apply_cross_attention(x, memory.layers[i], over_source)
             x = layer.apply_feed_forward(x)
         return self.decoder_norm(x)

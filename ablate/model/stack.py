@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -160,8 +159,7 @@ def apply_encoder(
 ) -> Tensor:
     """Apply the layers of an encoder: (B, S, d_model) -> (B, S, d_model)."""
     for place, (i, layer) in enumerate(layers.passes()):
-        own = replace(context, positional_encoding=encoding.of_layer(i), layer=i)
-        x, _ = layer.apply_mixer(x, None, own)
+        x, _ = layer.apply_mixer(x, None, context.in_layer(i, encoding))
         x = layer.apply_feed_forward(x)
         if skips is not None and context.earlier is not None:
             x = skips(place, x, context.earlier.states)
