@@ -230,8 +230,7 @@ class _Search:
 
     def _drop_done(self, position: int) -> None:
         """Drop the sentences that are done, and select the kept hypotheses in the cache."""
-        # An upper bound: scores are negative and only fall, and the largest penalty makes the
-        # quotient largest.
+        # An upper bound: scores are negative and only fall, and the penalty is the largest.
         attainable = self.scores[:, 0] / self.at_limit
         done = attainable <= self.best_scores.index_select(0, self.sentences)
         if self.ends_with_K_finished:

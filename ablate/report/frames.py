@@ -251,7 +251,6 @@ def steps_frame(study: Study, results: Results) -> pd.DataFrame:
     numbers: dict[str, Any] = dict.fromkeys(("seed", "step", "tokens"), "int64")
     numbers |= dict.fromkeys(("loss", "lr", "dev_perplexity"), float)
     logged = pd.DataFrame(lines, columns=columns).astype(numbers)
-    # The loss and the evaluation of one step are separate lines of the log; first() merges what is
-    # not NaN.
+    # Loss and evaluation of a step are separate lines of the log; first() merges what is not NaN.
     frame: pd.DataFrame = logged.groupby(index, sort=False).first()
     return frame

@@ -58,8 +58,7 @@ def critical_t(level: float, df: float) -> float:
     for _ in range(_MOST_STEPS):
         p = incomplete_beta(math.cos(theta) ** 2, df / 2, 0.5)
         step = math.log(p / level) * p * math.exp(-log_density) / math.cos(theta) ** (df - 1)
-        # t grows without bound as theta approaches pi / 2, so a step goes at most half of the way
-        # there.
+        # t grows without bound as theta approaches pi / 2: a step goes at most half the way there.
         theta = min(theta + step, (theta + math.pi / 2) / 2)
         if abs(step) < _STEP * theta:
             break

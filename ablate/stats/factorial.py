@@ -69,8 +69,7 @@ class Fraction:
         words: dict[Effect, int] = {frozenset(): 1}
         for generator in self.generators:
             word = generator.product ^ {generator.factor}
-            # Symmetric difference: a factor times itself is I. Each generator doubles the group of
-            # words.
+            # Symmetric difference: a factor times itself is I. Each generator doubles the words.
             for known, sign in list(words.items()):
                 words[word ^ known] = generator.sign * sign
         del words[frozenset()]

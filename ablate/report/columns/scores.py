@@ -62,8 +62,7 @@ def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
     text = mean_and_std(scores, metric.digits, seeds)
     if best is None or scores.n < seeds:
         return text
-    # Equal to the last digit that is printed: two equal numbers, only one of them bold, would
-    # confuse.
+    # Equal to the last digit printed: of two equal numbers, only one bold would confuse.
     if number(scores.mean, metric.digits) == number(best, metric.digits):
         return mark(text)
     return text
