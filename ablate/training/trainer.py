@@ -104,6 +104,7 @@ class Trainer:
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
+        self.random = self.model.random  # of dropout masks
         self.model.loss_term = own_function(config.loss_term, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
         self.schedule = schedule_of(config, folder.sources)
@@ -123,11 +124,6 @@ class Trainer:
         self.last_perplexity: float | None = None
         self.steps = self._last_step()
         self._resume()
-
-    @property
-    def random(self) -> torch.Generator:
-        """The generator of dropout masks."""
-        return self.model.random
 
     def fit(self) -> TrainingOutcome:
         """Train to the end of the budget.
