@@ -258,7 +258,7 @@ def points(table: Table, cost: str) -> list[Point]:
 
 
 def equal_costs(table: Table) -> list[str]:
-    """Names of the costs that are equal for all rows with a score: figures show nothing."""
+    """Names of the costs in which all rows with a score are equal, and need no figure."""
     scored, equal = _scored(table), []
     for cost, name in COSTS.items():
         is_known = len(scored) > 1 and all(_cost(row, cost) for row in scored)
@@ -282,7 +282,7 @@ def _names(rows: Iterable[TableRow]) -> dict[str, str]:
 
 
 def names(groups: Mapping[str, str]) -> dict[str, str]:
-    """For each label, by its group: the label without it where that name is unique."""
+    """A name for each label, by its group: the label without the group where that is unique."""
     short = {label: label.removeprefix(f"{group} ") for label, group in groups.items()}
     counts = Counter(short.values())
     return {label: name if counts[name] == 1 else label for label, name in short.items()}

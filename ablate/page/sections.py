@@ -151,7 +151,7 @@ def _effects(table: Table) -> Iterator[DesignSection]:
 
 
 def file_names(designs: Iterable[DesignEffects]) -> list[str]:
-    """A unique part of a file name for each design: `opt.a`, `opt a`: `opt-a`, `opt-a-2`."""
+    """Unique parts of file names for designs: `opt-a` and `opt-a-2` for `opt.a` and `opt a`."""
     used: list[str] = []
     for design in designs:
         name = slug = re.sub(r"[^a-z0-9]+", "-", design.group.lower()).strip("-")

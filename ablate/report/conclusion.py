@@ -197,7 +197,7 @@ def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> li
 
 
 def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
-    """What is found in the undecided rows, and the seeds that the observed differences need."""
+    """Differences that undecided rows would show, and the seeds that the observed ones need."""
     if not rows:
         return []
     seen = []

@@ -153,7 +153,7 @@ def _note(text: str) -> str:
 
 
 def _with_minus(text: str) -> str:
-    """A minus for the hyphen of a negative number, not of ranges or of exponents: 1e-9."""
+    """A minus for the hyphen of a negative number, but not in ranges and exponents (1e-9)."""
     return re.sub(r"(?<![\w.])-(?=\d)", "$-$", text)
 
 

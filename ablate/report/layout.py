@@ -92,7 +92,7 @@ class Layout:
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns that fit, most important first; only up to REQUESTED may narrow labels."""
+    """The columns that fit, most important first; those up to REQUESTED may narrow labels."""
     shown = [columns[0]]
     for column in columns[1:]:
         tried = [*shown, column]

@@ -170,7 +170,7 @@ class PublishedRun(NamedTuple):
 
 @dataclass(frozen=True)
 class TableProvenance:
-    """Corpora and runs behind a table, by id, and the distinct provenances; None: unreadable."""
+    """Corpora and runs behind a table, by id, and distinct provenances (None: unreadable)."""
 
     data: CorpusConfig
     corpora: tuple[str, ...]

@@ -120,12 +120,12 @@ def _markdown_row(cells: Iterable[str]) -> str:
 
 
 def _markdown_text(text: str) -> str:
-    """Text on one line, without an element of HTML or a link: it may be a stranger's."""
+    """Text on one line, in which nothing acts as HTML or as a link: it may be a stranger's."""
     return _ELEMENT.sub("&lt;", visible(" ".join(text.splitlines()))).replace("](", "]\\(")
 
 
 def _rich(layout: Layout, folds: bool = False) -> RichTable:
-    """The table for a terminal; `folds`: break wide cells, which the layout does not."""
+    """The table for a terminal; with `folds`, cells that are too wide are broken."""
     from rich import box
     from rich.table import Table as RichTable
     from rich.text import Text

@@ -70,7 +70,7 @@ class PairedScores:
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a mean difference: parts of the variance of a seed, and of test sentences."""
+    """Noise of a mean difference: independent parts of a seed's variance, and test sentences."""
 
     seeds: tuple[Variance, ...]
     sentences: float = 0.0
@@ -110,7 +110,7 @@ class Noise:
 
 
 def _level_at(excess: Callable[[float], float]) -> float:
-    """Where a function that falls with the level is zero, by bisection: to 6 digits."""
+    """The level at which a falling function is zero, to 6 digits, by bisection of its logarithm."""
     low, high = math.log(_SMALLEST_P), 0.0
     if excess(_SMALLEST_P) < 0:
         return _SMALLEST_P
@@ -184,7 +184,7 @@ class Comparison:
 
     def detectable(self, level: float, n: int) -> float:
         """True difference that n seeds find with a probability of 80 %, at the spread observed with
-        its own: the smallest significant mean, and the 80 % quantile of t standard errors more.
+        `row.n`: the smallest significant mean, and the 80 % quantile of t standard errors more.
         """
         assert self.noise is not None
         beyond = critical_t(2 * (1 - POWER), n - 1)

@@ -77,7 +77,7 @@ class Fraction:
 
     @property
     def resolution(self) -> int | None:
-        """Length of the shortest word: 3 if main effects have aliases of two; None if full."""
+        """Length of the shortest word: 3 if an interaction of two is an alias; None if full."""
         return min(map(len, self.relation), default=None)
 
     def aliases(self, effect: Effect) -> dict[Effect, int]:

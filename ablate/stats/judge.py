@@ -123,7 +123,7 @@ def verdicts_before(metric: Metric, rows: Sequence[PairedScores], look: Look) ->
 
 
 def _at_look(verdict: Verdict, row: PairedScores, earlier: Verdict | None, look: Look) -> Verdict:
-    """The verdict at a look. Settled rows stay so unless their scores speak against it."""
+    """The verdict at a look; a settled row stays so unless its scores now speak against it."""
     if earlier is not None and not verdict.is_different and _still_holds(verdict, row, earlier):
         within = verdict.is_within_margin or earlier.is_within_margin
         verdict = replace(verdict, word=earlier.word, is_within_margin=within)

@@ -82,7 +82,7 @@ def _ranked(column: Column) -> Column:
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
-    """All columns but settings, for a table to sort: the labels of rows name the settings."""
+    """Every column but the settings, which labels name: for a table that can be sorted."""
     form = Form(mark, with_paper=False, labels=True)
     declared = columns_of(table, form)
     columns = []

@@ -83,7 +83,7 @@ def _own_changes(table: Table, setting: Setting) -> int:
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield settings without a column, shared or base's, and those behind written labels."""
+    """Yield the settings without a column, and those of rows with a written label."""
     base = table.rows[0]
     hidden = []
     for setting in SETTINGS:
@@ -121,7 +121,7 @@ def _setting_text(row: TableRow, setting: Setting) -> str:
 
 
 def _other_changes(row: TableRow) -> str:
-    """Changes that no column of Table 3 or of choices shows, or the row's label."""
+    """Changes without a column, here or among the choices; the label if it is written."""
     if row.row.is_labeled:
         return row.row.label
     with_column = set(SETTING_FIELDS)

@@ -56,7 +56,7 @@ def _difference(name: str, row: TableRow) -> dict[str, Any]:
 
 
 def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
-    """A metric over seeds; marked if it prints the digits of the best mean of whole rows."""
+    """A metric over seeds, marked if it prints the same digits as the best complete mean."""
     scores, best = row.scores[metric.name], table.best(metric.name)
     seeds = len(table.study.seeds_of(row.row))
     text = mean_and_std(scores, metric.digits, seeds)
@@ -69,7 +69,7 @@ def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield signatures, the marks of cells, and warnings about runs that are not alike."""
+    """Yield signatures, the marks of cells, and warnings about runs that were not made alike."""
     study, seeds = table.study, len(table.study.seeds)
     for metric in table.metrics:
         if metric.name in table.signatures:
