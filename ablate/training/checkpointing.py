@@ -106,7 +106,7 @@ class CheckpointSaver:
 
     @property
     def is_due_by_clock(self) -> bool:
-        """Whether to save for the time that has passed, or to try a refused checkpoint again."""
+        """Whether `checkpoint_minutes` have passed, or it is time to try a refused checkpoint."""
         # A clock that never goes back, because the time of day may be set while a run trains.
         seconds, limit = time.monotonic() - self.last_save, 60 * self.config.checkpoint_minutes
         return seconds > (min(limit, RETRY_SECONDS) if self.waiting else limit)

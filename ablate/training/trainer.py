@@ -246,11 +246,11 @@ class Trainer:
         return out_of_memory
 
     def _stop_requested(self) -> bool:
-        """Whether to save and leave after this step, which several ranks have agreed on in it."""
+        """Whether to save and leave after this step; several ranks have agreed on it before."""
         return self.context.stop_requested() if self.ranks.size == 1 else self.stop_agreed
 
     def _add_gradients(self, batch: Batch, n_tokens: int) -> Tensor:
-        """Forward and backward over a micro-batch; its loss. Other tensors live in this call."""
+        """Forward and backward over a micro-batch; its loss. No other tensor outlives the call."""
         batch, smoothing = batch.to(self.device), self.config.label_smoothing
         with autocast(self.device, self.precision):
             loss, _ = self.task.loss_terms(self.model, batch, smoothing)
