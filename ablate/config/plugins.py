@@ -452,6 +452,14 @@ def faults_of(plugins: Sequence[Reference], sources: Path) -> Iterator[None]:
         raise StudyError(describe(plugins, error, stored_place(plugins[0], sources))) from None
 
 
+def with_place(error: StudyError, plugins: Sequence[Reference], sources: Path) -> StudyError:
+    """An error of loading a class, or of its combination with other fields, with its place."""
+    if error.lines[0].startswith(tuple(f"{plugin.written_file}:" for plugin in plugins)):
+        return error
+    place = stored_place(plugins[0], sources)
+    return StudyError(*(f"{place}: {line}" for line in error.lines))
+
+
 def stored_place(plugin: Reference, sources: Path, *methods: str) -> str:
     """As `place_of`, by the source that a run keeps."""
     return place_of(plugin, (sources / plugin.file).read_bytes(), *methods)

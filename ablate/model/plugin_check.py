@@ -23,7 +23,7 @@ from ablate.config.plugins import (
     faults_of,
     parse_reference,
     plugin_fields,
-    stored_place,
+    with_place,
 )
 from ablate.errors import StudyError
 from ablate.model import Transformer, build
@@ -103,11 +103,8 @@ def _check(config: ModelConfig, plugins: Mapping[str, Reference], sources: Path)
         try:
             model, twin = (build(config, _VOCAB_SIZE, seed=1, sources=sources) for _ in range(2))
             _check_model(model, twin, plugins)
-        except StudyError as error:  # of loading, or of the combination with other fields
-            line, files = error.lines[0], tuple(f"{plugin.written_file}:" for plugin in classes)
-            if line.startswith(files):
-                raise
-            raise StudyError(f"{stored_place(classes[0], sources)}: {line}") from None
+        except StudyError as error:
+            raise with_place(error, classes, sources) from None
 
 
 def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Reference]) -> None:

@@ -234,17 +234,14 @@ def _significance(verdict: Verdict, text: str) -> Iterator[Text]:
     """The verdict in a metric, with the intervals over seeds and over test sentences."""
     metric = verdict.metric
     yield Text(f"{metric.title}: ").append(text, STYLES.get(verdict.word, ""))
+    noises = []
     if verdict.interval and verdict.p is not None:
-        interval = metric.interval_text(*verdict.interval)
-        yield Text(
-            f"  95 % over {verdict.n} seeds {interval}, {p_equation(verdict.p)}", style="dim"
-        )
-    if verdict.bootstrap:
-        interval = metric.interval_text(verdict.bootstrap.low, verdict.bootstrap.high)
-        yield Text(
-            f"  95 % over test {metric.item}s {interval}, {p_equation(verdict.bootstrap.p)}",
-            style="dim",
-        )
+        noises.append((f"{verdict.n} seeds", verdict.interval, verdict.p))
+    if test := verdict.bootstrap:
+        noises.append((f"test {metric.item}s", (test.low, test.high), test.p))
+    for noise, interval, p in noises:
+        shown = f"{metric.interval_text(*interval)}, {p_equation(p)}"
+        yield Text(f"  95 % over {noise} {shown}", style="dim")
 
 
 def _legend(comparison: RowComparison) -> str:

@@ -18,7 +18,7 @@ from ablate.config.plugins import (
     is_own,
     own_function,
     parse_reference,
-    stored_place,
+    with_place,
 )
 from ablate.errors import StudyError
 from ablate.training.optimizer import Optimizer, make_optimizer
@@ -61,11 +61,8 @@ def check_own_training(config: RowConfig, sources: Path) -> None:
 def _check_own(check: Check, config: RowConfig, sources: Path, plugin: Reference) -> None:
     try:
         fault = check(config, sources)
-    except StudyError as error:  # of loading, or of the combination with other fields
-        if error.lines[0].startswith(f"{plugin.written_file}:"):
-            raise
-        place = stored_place(plugin, sources)
-        raise StudyError(*(f"{place}: {line}" for line in error.lines)) from None
+    except StudyError as error:
+        raise with_place(error, [plugin], sources) from None
     if fault:
         raise OwnClassFault(fault)
 
