@@ -38,7 +38,7 @@ def study_between(start: str, end: str) -> str:
     first, last = ({"preset": name, **_small(PRESETS[name])} for name in (start, end))
     # A size without effect in the first preset, such as heads without attention, is of the last.
     model = resolve_row({**PRESETS[start], **SIZES})
-    unused = dict(inactive_fields(model, model))
+    unused = inactive_fields(model)
     for name, value in SIZES.items():
         place = last if name in unused else first
         place[name] = value

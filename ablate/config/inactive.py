@@ -7,7 +7,7 @@ them from base.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ablate.config.fields import SET, facts_of
 from ablate.config.model import ModelConfig
@@ -16,7 +16,9 @@ from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
 from ablate.config.variants import ATTENTIONS, MIXERS
 from ablate.formatting import setting_text
 
-_OF_MODEL = frozenset(ModelConfig.model_fields)
+if TYPE_CHECKING:
+    from ablate.config.resolve import RowConfig
+
 _FACTS = {**facts_of(ModelConfig), **facts_of(TrainingConfig)}
 
 
@@ -28,90 +30,78 @@ class InactiveSettings(ValueError):  # noqa: N818
         self.errors = errors
 
 
-def inactive_fields(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
-    """Yield (field, the setting that makes it so) for every field that no layer uses.
+def inactive_fields(c: RowConfig) -> dict[str, str]:
+    """The fields that no layer uses, each with the setting that makes it so.
 
     A custom class may read any field of the model, so no field is inactive because of it.
     """
-    if fault := warmup_fault(training):
-        yield "schedule", fault
     # Plans of a thousand rows ask for this, and without patterns all layers are equal.
-    layers = c.all_layers if c.patterns else [c]
-    first, *further = (dict(_inactive_in_layer(layer, training)) for layer in layers)
-    for name, reason in first.items():
-        if all(name in layer for layer in further):
-            yield name, reason
-    yield from _of_depths(c)
+    first, *further = map(_inactive_in_layer, c.all_layers if c.patterns else [c])
+    for layer in further:
+        first = {name: reason for name, reason in first.items() if name in layer}
+    return first
 
 
-def warmup_fault(training: TrainingConfig) -> str:
-    """`warmup_steps=100, which is not below train_steps=80`; empty if the rate has its peak
-    before the last step.
-    """
-    steps, warmup = training.train_steps, training.warmup_steps
-    if steps is None or steps > warmup:
-        return ""
-    return f"warmup_steps={warmup}, which is not below train_steps={steps}"
-
-
-def idle_entries(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
+def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for every pattern with a value that no layer uses.
 
     Every layer gets a value, also one that ignores it. It is an error only if all layers with this
     value ignore it.
     """
     patterns = c.patterns
-    reasons = []
-    if patterns:  # plans of a thousand rows ask for this
-        reasons = [dict(_inactive_in_layer(layer, training)) for layer in c.all_layers]
-    for name in patterns:
-        idle, used = dict[Any, str](), set[Any]()
-        for layer, inactive in zip(c.all_layers, reasons, strict=True):
-            value = getattr(layer, name)
+    idle: dict[str, dict[Any, str]] = {name: {} for name in patterns}
+    used: dict[str, set[Any]] = {name: set() for name in patterns}
+    for layer in c.all_layers if patterns else ():
+        inactive = _inactive_in_layer(layer)
+        for name in patterns:
             if name in inactive:
-                idle[value] = inactive[name]
+                idle[name][getattr(layer, name)] = inactive[name]
             else:
-                used.add(value)
-        for value, reason in idle.items():
-            if used and value not in used and value is not None:
+                used[name].add(getattr(layer, name))
+    for name in patterns:
+        for value, reason in idle[name].items():
+            if used[name] and value not in used[name] and value is not None:
                 text = without_digest(setting_text(value))
                 yield name, f"{text} stands only in layers where it has no effect, with {reason}"
 
 
-def _inactive_in_layer(c: ModelConfig, training: TrainingConfig) -> Iterator[tuple[str, str]]:
-    """Yield the same for one layer, by its own configuration."""
+def _inactive_in_layer(c: RowConfig) -> dict[str, str]:
+    """The same for one layer, by its own configuration."""
+    inactive = _of_depths(c)
+    if c.train_steps is not None and c.train_steps <= c.warmup_steps:
+        above = f"warmup_steps={c.warmup_steps}, which is not below train_steps={c.train_steps}"
+        inactive["schedule"] = above  # the rate has its peak at the last step, or none
     for name, facts in _FACTS.items():
         for selector, values in facts.needs.items():
-            value = getattr(c if selector in _OF_MODEL else training, selector)
+            value = getattr(c, selector)
             if values == (SET,):
                 if not value:
-                    yield name, f"{selector} unset" if value is None else f"{selector}={value:g}"
+                    unset = f"{selector} unset" if value is None else f"{selector}={value:g}"
+                    inactive[name] = unset
             elif value not in values and not is_own(value):
                 needed = f"{selector} other than {setting_text(values[0])}"
-                yield name, needed if len(values) == 1 else f"{selector}={value}"
+                inactive[name] = needed if len(values) == 1 else f"{selector}={value}"
     if c.has_both_stacks or is_own(c.mixer):  # cross-attention uses the fields of attention
-        return
-    left_out = f"mixer={c.mixer} with architecture={c.architecture}, which leaves no attention"
+        return inactive
     for name, facts in _FACTS.items():
         if facts.acts_in == "heads" and MIXERS[c.mixer].has_heads:
             continue
         if facts.acts_in and c.mixer != "attention":
-            yield name, left_out
+            alone = f"mixer={c.mixer} with architecture={c.architecture}"
+            inactive[name] = f"{alone}, which leaves no attention"
         elif facts.acts_in == "attention scores" and not ATTENTIONS[c.attention].forms_scores:
-            yield name, f"attention={c.attention} with architecture={c.architecture}"
+            inactive[name] = f"attention={c.attention} with architecture={c.architecture}"
+    return inactive
 
 
-def _of_depths(c: ModelConfig) -> Iterator[tuple[str, str]]:
-    """Yield N where each stack has a depth of its own."""
-    depths = []
-    if c.has_encoder:
-        depths.append("encoder_layers")
-    if c.has_decoder:
-        depths.append("decoder_layers")
-    if all(getattr(c, name) is not None for name in depths):
-        both = "encoder_layers and decoder_layers both set"
-        alone = f"architecture={c.architecture} and {depths[0]} set"
-        yield "n_layers", both if len(depths) == 2 else alone
+def _of_depths(c: RowConfig) -> dict[str, str]:
+    """N, where each stack has a depth of its own."""
+    depths = ["encoder_layers"] * c.has_encoder + ["decoder_layers"] * c.has_decoder
+    if any(getattr(c, name) is None for name in depths):
+        return {}
+    if len(depths) == 2:
+        return {"n_layers": "encoder_layers and decoder_layers both set"}
+    return {"n_layers": f"architecture={c.architecture} and {depths[0]} set"}
 
 
 def check_active(
@@ -141,7 +131,7 @@ def check_active(
         raise InactiveSettings(errors)
 
 
-def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[str, Any]:
+def canonical_values(config: RowConfig, inactive: Mapping[str, str]) -> dict[str, Any]:
     """Canonical values: inactive fields at their default, and repetitions of other fields unset.
 
     Equal models then mostly have equal configurations; identity.py treats the remaining cases.
@@ -158,9 +148,8 @@ def canonical_values(config: ModelConfig, inactive: Mapping[str, str]) -> dict[s
     # With other heads in cross-attention, the number of key heads is not that of both attentions.
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None
-    if (
-        "n_layers" in inactive
-    ):  # the depths are set: the encoder's becomes N; without an encoder, the decoder's
+    # The depths are set: the encoder's becomes N; without an encoder, the decoder's.
+    if "n_layers" in inactive:
         values["n_layers"] = values["encoder_layers"] or values["decoder_layers"]
     for name in ("encoder_layers", "decoder_layers"):
         if values[name] == values["n_layers"]:

@@ -101,18 +101,13 @@ def standard_name(name: str) -> str | None:
     return name if name in RowConfig.model_fields else None
 
 
-def resolve_row(
-    settings: Mapping[str, Any],
-    written: Collection[str] = (),
-    unused: Mapping[str, str] | None = None,
-) -> RowConfig:
+def resolve_row(settings: Mapping[str, Any], written: Collection[str] = ()) -> RowConfig:
     """Resolve settings into a complete configuration.
 
     Args:
         settings: values by standard name, `preset` included; later ones override earlier ones.
         written: the fields that the study writes for this row itself. Each must have an effect;
             others need not.
-        unused: fields that the task of the study does not use, and why.
 
     Raises:
         pydantic.ValidationError: a value has the wrong type or is out of range, or values are
@@ -126,9 +121,8 @@ def resolve_row(
             values[head_size] = _head_size(values, head_size)
     config = RowConfig(**values)
     # After validation: whether a field has an effect depends on the values of others.
-    inactive = dict(inactive_fields(config, config))
-    idle = idle_entries(config, config)
-    check_active(settings, written, {**inactive, **(unused or {})}, idle)
+    inactive = inactive_fields(config)
+    check_active(settings, written, inactive, idle_entries(config))
     return config.model_copy(update=canonical_values(config, inactive))
 
 

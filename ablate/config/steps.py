@@ -36,7 +36,7 @@ def steps_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
     part_of = {}
     for part, names in {**PARTS, "sizes": SIZES}.items():
         part_of.update(dict.fromkeys(names, part))
-    idle = dict(inactive_fields(after, after))
+    idle = inactive_fields(after)
     steps: Steps = {part: {} for part in part_of.values()}  # in the order of a model
     for name, value in before:
         if value != getattr(after, name) and name not in idle:
@@ -47,14 +47,14 @@ def steps_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
 
 def _joined(start: Mapping[str, Any], steps: Steps) -> Steps:
     """The steps, of which those that depend on each other are joined."""
-    for is_valid in (_is_alone_valid, _is_whole_valid_without):
+    for is_alone in (True, False):  # and then the others without it
         for part in steps:
-            if is_valid(start, steps, part):
+            if _is_valid(start, steps, part, is_alone):
                 continue
             unions = [_union(steps, part, partner) for partner in steps if partner != part]
             for union in unions:
                 (united,) = union.keys() - steps.keys()
-                if is_valid(start, union, united):
+                if _is_valid(start, union, united, is_alone):
                     return _joined(start, union)
             if unions:  # it depends on more than one
                 return _joined(start, unions[0])
@@ -73,19 +73,12 @@ def _union(steps: Steps, part: str, partner: str) -> Steps:
     return united
 
 
-def _is_alone_valid(start: Mapping[str, Any], steps: Steps, part: str) -> bool:
-    return _is_valid(start, steps[part])
-
-
-def _is_whole_valid_without(start: Mapping[str, Any], steps: Steps, part: str) -> bool:
-    others: dict[str, Any] = {}
-    for name, fields in steps.items():
-        if name != part:
-            others.update(fields)
-    return _is_valid(start, others)
-
-
-def _is_valid(start: Mapping[str, Any], fields: Mapping[str, Any]) -> bool:
+def _is_valid(start: Mapping[str, Any], steps: Steps, part: str, is_alone: bool) -> bool:
+    """Whether a part can be changed alone, or all others without it."""
+    fields: dict[str, Any] = {}
+    for name, of_step in steps.items():
+        if (name == part) == is_alone:
+            fields |= of_step
     try:
         resolve_row({**start, **fields}, written=fields)
     except ValueError:

@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from ablate.config.model import ModelConfig
 
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
@@ -22,29 +25,6 @@ GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
 RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
 LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
 DECAY_RANK = 16  # of gated linear attention's decay
-
-
-class _Sizes(Protocol):
-    """The members of ModelConfig that costs and requirements depend on."""
-
-    @property
-    def mixer(self) -> str: ...
-    @property
-    def d_model(self) -> int: ...
-    @property
-    def d_k(self) -> int: ...
-    @property
-    def d_v(self) -> int: ...
-    @property
-    def n_heads(self) -> int: ...
-    @property
-    def rope_fraction(self) -> float: ...
-    @property
-    def max_positions(self) -> int: ...
-    @property
-    def relative_clip(self) -> int: ...
-    @property
-    def has_encoder(self) -> bool: ...
 
 
 Entry = TypeVar("Entry")
@@ -68,7 +48,7 @@ class Variant:
     error: returns why a configuration cannot have this variant, or None.
     """
 
-    error: Callable[[_Sizes], str | None] = lambda sizes: None
+    error: Callable[[ModelConfig], str | None] = lambda c: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +59,7 @@ class EncodingFacts(Variant):
         absent.
     adds_to_scores: whether it adds to attention scores or outputs, so that attention cannot be one
         fused operation.
-    parameters: trained parameters in a stack, by (sizes, its number of layers, causal).
+    parameters: trained parameters in a stack, by (c, its number of layers, causal).
     score_factor: multiplications per attention score, relative to attention without positions.
     kept: numbers per token, beside scores and weights, that the backward pass of attention needs.
     depends_on: fields of a layer that it reads; layers that differ in them have encodings of their
@@ -89,9 +69,9 @@ class EncodingFacts(Variant):
 
     in_attention: bool = False
     adds_to_scores: bool = False
-    parameters: Callable[[_Sizes, int, bool], int] = lambda sizes, depth, causal: 0
+    parameters: Callable[[ModelConfig, int, bool], int] = lambda c, depth, causal: 0
     score_factor: int = 1
-    kept: Callable[[_Sizes], int] = lambda sizes: 0
+    kept: Callable[[ModelConfig], int] = lambda c: 0
     depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
     may_alternate: bool = True
 
@@ -102,16 +82,16 @@ class AttentionFacts(Variant):
 
     forms_scores: whether it computes a score for every pair of tokens.
     parameters: trained parameters beside the projections.
-    multiplications: between the projections, by (sizes, causal, tokens, sum of squared lengths);
+    multiplications: between the projections, by (c, causal, tokens, sum of squared lengths);
         None: of scores.
-    kept: fp32 numbers per token, between the projections, that the backward pass needs, by (sizes,
+    kept: fp32 numbers per token, between the projections, that the backward pass needs, by (c,
         causal, length of a sentence); None: of scores.
     """
 
     forms_scores: bool = True
-    parameters: Callable[[_Sizes], int] = lambda sizes: 0
-    multiplications: Callable[[_Sizes, bool, int, int], int] | None = None
-    kept: Callable[[_Sizes, bool, int], int] | None = None
+    parameters: Callable[[ModelConfig], int] = lambda c: 0
+    multiplications: Callable[[ModelConfig, bool, int, int], int] | None = None
+    kept: Callable[[ModelConfig, bool, int], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -154,7 +134,9 @@ class NormFacts(Variant):
 
     vectors: int = 0
     numbers: int = 0
-    kept: Callable[[_Sizes], int] = lambda s: s.d_model + 2  # the input, its mean and its deviation
+    kept: Callable[[ModelConfig], int] = lambda c: (
+        c.d_model + 2
+    )  # the input, its mean and its deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,39 +145,39 @@ class MixerFacts(Variant):
 
     has_heads: whether it has h heads of the sizes d_k and d_v.
     matrices: trained parameters of one layer in matrices, which Muon trains and which multiply each
-        token once, by (sizes, causal); None: of self-attention.
+        token once, by (c, causal); None: of self-attention.
     vectors: further trained parameters, such as biases and convolutions.
     elementwise: further multiplications per token, such as those with the state.
-    kept: fp32 numbers per token that the backward pass needs, by (sizes, causal); None: of
+    kept: fp32 numbers per token that the backward pass needs, by (c, causal); None: of
         self-attention.
     """
 
     has_heads: bool = False
-    matrices: Callable[[_Sizes, bool], int] | None = None
-    vectors: Callable[[_Sizes], int] = lambda sizes: 0
-    elementwise: Callable[[_Sizes], int] = lambda sizes: 0
-    kept: Callable[[_Sizes, bool], int] | None = None
+    matrices: Callable[[ModelConfig, bool], int] | None = None
+    vectors: Callable[[ModelConfig], int] = lambda c: 0
+    elementwise: Callable[[ModelConfig], int] = lambda c: 0
+    kept: Callable[[ModelConfig, bool], int] | None = None
 
 
-def _relative_parameters(s: _Sizes, depth: int, causal: bool) -> int:
+def _relative_parameters(c: ModelConfig, depth: int, causal: bool) -> int:
     """A d_k and a d_v for each clipped distance: clip + 1 if causal, else 2 clip + 1."""
-    return depth * ((2 - causal) * s.relative_clip + 1) * (s.d_k + s.d_v)
+    return depth * ((2 - causal) * c.relative_clip + 1) * (c.d_k + c.d_v)
 
 
-def _linear_multiplications(s: _Sizes, causal: bool, tokens: int, squares: int) -> int:
+def _linear_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> int:
     """phi(K)^T V and phi(Q) times it; if causal, also the scores within a chunk."""
-    sums = 2 * s.n_heads * s.d_k * (s.d_v + 1) * tokens
-    chunks = min(squares, LINEAR_CHUNK * tokens) * s.n_heads * (s.d_k + s.d_v + 1)
+    sums = 2 * c.n_heads * c.d_k * (c.d_v + 1) * tokens
+    chunks = min(squares, LINEAR_CHUNK * tokens) * c.n_heads * (c.d_k + c.d_v + 1)
     return sums + causal * chunks
 
 
-def _linear_kept(s: _Sizes, causal: bool, length: int) -> int:
+def _linear_kept(c: ModelConfig, causal: bool, length: int) -> int:
     """Inputs and outputs of phi, V, the sums and divisors; if causal, Q and scores of chunks."""
     chunks, scores = 1, 0
     if causal:
-        chunks, scores = -(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + s.d_k
-    sums = chunks * s.d_k * (s.d_v + 1) // length
-    return s.n_heads * (4 * s.d_k + 2 * (s.d_v + 1) + 1 + scores + sums)
+        chunks, scores = -(-length // LINEAR_CHUNK), min(length, LINEAR_CHUNK) + c.d_k
+    sums = chunks * c.d_k * (c.d_v + 1) // length
+    return c.n_heads * (4 * c.d_k + 2 * (c.d_v + 1) + 1 + scores + sums)
 
 
 def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
@@ -209,79 +191,79 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
             d_model 48 to 512.
     """
 
-    def matrices(s: _Sizes, causal: bool) -> int:
+    def matrices(c: ModelConfig, causal: bool) -> int:
         # Over input and state: one direction of d_model if causal, else two of half of it.
-        width = s.d_model if causal else s.d_model // 2
-        return gates * s.d_model * (s.d_model + width)
+        width = c.d_model if causal else c.d_model // 2
+        return gates * c.d_model * (c.d_model + width)
 
     return MixerFacts(
         error=_odd_halves,
         matrices=matrices,
-        vectors=lambda s: 2 * gates * s.d_model,
-        kept=lambda s, causal: (kept_causal if causal else kept) * s.d_model,
+        vectors=lambda c: 2 * gates * c.d_model,
+        kept=lambda c, causal: (kept_causal if causal else kept) * c.d_model,
     )
 
 
-def _odd_d_model(s: _Sizes) -> str | None:
-    if s.d_model % 2:
-        return f"d_model={s.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
+def _odd_d_model(c: ModelConfig) -> str | None:
+    if c.d_model % 2:
+        return f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
     return None
 
 
-def _odd_d_k(s: _Sizes) -> str | None:
-    rotating = "retention" if s.mixer == "retention" else "rope"
-    if s.d_k % 2:
-        return f"d_k={s.d_k} is odd, and {rotating} rotates pairs of a head's entries"
+def _odd_d_k(c: ModelConfig) -> str | None:
+    rotating = "retention" if c.mixer == "retention" else "rope"
+    if c.d_k % 2:
+        return f"d_k={c.d_k} is odd, and {rotating} rotates pairs of a head's entries"
     return None
 
 
-def rotated_entries(s: _Sizes) -> int:
+def rotated_entries(c: ModelConfig) -> int:
     """Entries of a head that rope rotates."""
-    return int(s.d_k * s.rope_fraction)
+    return int(c.d_k * c.rope_fraction)
 
 
-def _odd_rotation(s: _Sizes) -> str | None:
-    if s.mixer not in ("attention", "retention"):  # no other one rotates anything
+def _odd_rotation(c: ModelConfig) -> str | None:
+    if c.mixer not in ("attention", "retention"):  # no other one rotates anything
         return None
-    rotated = rotated_entries(s)
-    if s.rope_fraction != 1.0 and (rotated < 2 or rotated % 2):
+    rotated = rotated_entries(c)
+    if c.rope_fraction != 1.0 and (rotated < 2 or rotated % 2):
         return (
-            f"rope_fraction={s.rope_fraction} of d_k={s.d_k} is {rotated} of its entries, and "
+            f"rope_fraction={c.rope_fraction} of d_k={c.d_k} is {rotated} of its entries, and "
             "rope rotates pairs"
         )
-    return _odd_d_k(s)
+    return _odd_d_k(c)
 
 
-def _odd_heads(s: _Sizes) -> str | None:
-    if s.n_heads % 2:
-        return f"attention=differential takes heads in pairs, and h={s.n_heads} is odd"
+def _odd_heads(c: ModelConfig) -> str | None:
+    if c.n_heads % 2:
+        return f"attention=differential takes heads in pairs, and h={c.n_heads} is odd"
     return None
 
 
-def _odd_halves(s: _Sizes) -> str | None:
-    if s.has_encoder and s.d_model % 2:
+def _odd_halves(c: ModelConfig) -> str | None:
+    if c.has_encoder and c.d_model % 2:
         return (
-            f"d_model={s.d_model} is odd, and the encoder's mixer={s.mixer} gives half of it to "
+            f"d_model={c.d_model} is odd, and the encoder's mixer={c.mixer} gives half of it to "
             "each direction"
         )
     return None
 
 
-def _one_causal_stack(s: _Sizes) -> str | None:
-    if s.has_encoder:
-        return f"mixer={s.mixer} reads in one direction, and needs architecture=decoder-only"
+def _one_causal_stack(c: ModelConfig) -> str | None:
+    if c.has_encoder:
+        return f"mixer={c.mixer} reads in one direction, and needs architecture=decoder-only"
     return None
 
 
-def _unequal_heads(s: _Sizes) -> str | None:
-    if s.d_k != s.d_v:
-        return f"mixer=rg_lru has blocks of one size, so d_k={s.d_k} must equal d_v={s.d_v}"
+def _unequal_heads(c: ModelConfig) -> str | None:
+    if c.d_k != c.d_v:
+        return f"mixer=rg_lru has blocks of one size, so d_k={c.d_k} must equal d_v={c.d_v}"
     return None
 
 
-def _lru_vectors(s: _Sizes) -> int:
+def _lru_vectors(c: ModelConfig) -> int:
     """A convolution, two gates in blocks, the biases of both and of the projections, the decays."""
-    return (CONVOLUTION_WIDTH + 2 * s.d_v + 6) * s.n_heads * s.d_v + s.d_model
+    return (CONVOLUTION_WIDTH + 2 * c.d_v + 6) * c.n_heads * c.d_v + c.d_model
 
 
 def _recurrence(
@@ -291,9 +273,9 @@ def _recurrence(
     shared: bool = False,
     per_head: int = 0,
     rank: int = 0,
-    vectors: Callable[[_Sizes], int],
+    vectors: Callable[[ModelConfig], int],
     delta: bool = False,
-    error: Callable[[_Sizes], str | None] = _one_causal_stack,
+    error: Callable[[ModelConfig], str | None] = _one_causal_stack,
 ) -> MixerFacts:
     """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
 
@@ -308,36 +290,36 @@ def _recurrence(
         error: why a configuration cannot have it.
     """
 
-    def key_width(s: _Sizes) -> int:
-        return s.d_k if shared else s.n_heads * s.d_k
+    def key_width(c: ModelConfig) -> int:
+        return c.d_k if shared else c.n_heads * c.d_k
 
-    def matrices(s: _Sizes, causal: bool) -> int:
-        values = (2 + gated) * s.n_heads * s.d_v
-        projections = s.d_model * (2 * key_width(s) + values + per_head * s.n_heads)
-        return projections + rank * (s.d_model + key_width(s))
+    def matrices(c: ModelConfig, causal: bool) -> int:
+        values = (2 + gated) * c.n_heads * c.d_v
+        projections = c.d_model * (2 * key_width(c) + values + per_head * c.n_heads)
+        return projections + rank * (c.d_model + key_width(c))
 
-    def convolutions(s: _Sizes) -> int:
-        channels = 2 * key_width(s) + s.n_heads * s.d_v
+    def convolutions(c: ModelConfig) -> int:
+        channels = 2 * key_width(c) + c.n_heads * c.d_v
         return convolved * CONVOLUTION_WIDTH * channels
 
-    def elementwise(s: _Sizes) -> int:
+    def elementwise(c: ModelConfig) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
         products = 2 + 2 * delta  # of a token with the others of its chunk
         state = 2 + delta  # products with the state: read, write, and what it holds
-        pairs = chunk * (s.d_k + s.d_v) * products // 2
-        return convolutions(s) + s.n_heads * (pairs + state * s.d_k * s.d_v)
+        pairs = chunk * (c.d_k + c.d_v) * products // 2
+        return convolutions(c) + c.n_heads * (pairs + state * c.d_k * c.d_v)
 
-    def kept(s: _Sizes, causal: bool) -> int:
+    def kept(c: ModelConfig, causal: bool) -> int:
         # With a decay for each row, both factors of the products of each halving of a chunk.
-        chunk = VECTOR_HALVINGS * s.d_k if rank else RECURRENCE_CHUNK
-        heads = 12 * s.d_k + (7 + 3 * gated) * s.d_v + (2 + 2 * delta) * chunk
-        return 2 * s.d_model + s.n_heads * heads
+        chunk = VECTOR_HALVINGS * c.d_k if rank else RECURRENCE_CHUNK
+        heads = 12 * c.d_k + (7 + 3 * gated) * c.d_v + (2 + 2 * delta) * chunk
+        return 2 * c.d_model + c.n_heads * heads
 
     return MixerFacts(
         has_heads=True,
         error=error,
         matrices=matrices,
-        vectors=lambda s: convolutions(s) + vectors(s),
+        vectors=lambda c: convolutions(c) + vectors(c),
         elementwise=elementwise,
         kept=kept,
     )
@@ -349,7 +331,7 @@ POSITIONAL_ENCODINGS = VariantTable(
     learned=EncodingFacts(
         depends_on=(),
         may_alternate=False,
-        parameters=lambda s, depth, causal: s.max_positions * s.d_model,
+        parameters=lambda c, depth, causal: c.max_positions * c.d_model,
     ),
     none=EncodingFacts(depends_on=()),
     rope=EncodingFacts(
@@ -364,13 +346,13 @@ POSITIONAL_ENCODINGS = VariantTable(
         adds_to_scores=True,
         parameters=_relative_parameters,
         score_factor=2,  # its vectors are multiplied as keys and values are
-        kept=lambda s: s.n_heads * s.d_k,  # Q in another order
+        kept=lambda c: c.n_heads * c.d_k,  # Q in another order
     ),
     t5=EncodingFacts(
         in_attention=True,
         adds_to_scores=True,
         depends_on=("n_heads",),
-        parameters=lambda s, depth, causal: T5_BUCKETS * s.n_heads,
+        parameters=lambda c, depth, causal: T5_BUCKETS * c.n_heads,
     ),
     alibi=EncodingFacts(in_attention=True, adds_to_scores=True, depends_on=("n_heads",)),
 )
@@ -380,12 +362,12 @@ ATTENTIONS = VariantTable(
     local=AttentionFacts(),
     differential=AttentionFacts(
         error=_odd_heads,
-        parameters=lambda s: 4 * s.d_k,
+        parameters=lambda c: 4 * c.d_k,
         # Each of two heads has the values of both.
-        multiplications=lambda s, causal, tokens, squares: (
-            squares * s.n_heads * (s.d_k + 2 * s.d_v)
+        multiplications=lambda c, causal, tokens, squares: (
+            squares * c.n_heads * (c.d_k + 2 * c.d_v)
         ),
-        kept=lambda s, causal, length: s.n_heads * (2 * s.d_k + 5 * s.d_v + length),
+        kept=lambda c, causal, length: c.n_heads * (2 * c.d_k + 5 * c.d_v + length),
     ),
     linear=AttentionFacts(
         forms_scores=False, multiplications=_linear_multiplications, kept=_linear_kept
@@ -404,9 +386,9 @@ NORMS = VariantTable(
     NormFacts(),
     layernorm=NormFacts(vectors=2),
     layernorm_no_bias=NormFacts(vectors=1),
-    rmsnorm=NormFacts(vectors=1, kept=lambda s: 2 * s.d_model + 1),
-    unit=NormFacts(kept=lambda s: s.d_model + 1),
-    dyt=NormFacts(vectors=2, numbers=1, kept=lambda s: 2 * s.d_model),
+    rmsnorm=NormFacts(vectors=1, kept=lambda c: 2 * c.d_model + 1),
+    unit=NormFacts(kept=lambda c: c.d_model + 1),
+    dyt=NormFacts(vectors=2, numbers=1, kept=lambda c: 2 * c.d_model),
 )
 MIXERS = VariantTable(
     MixerFacts(),
@@ -414,10 +396,10 @@ MIXERS = VariantTable(
     lstm=_recurrent_network(gates=4, kept=8, kept_causal=19),
     gru=_recurrent_network(gates=3, kept=8, kept_causal=8),
     retention=_recurrence(
-        gated=True, vectors=lambda s: s.d_v, error=lambda s: _one_causal_stack(s) or _odd_d_k(s)
+        gated=True, vectors=lambda c: c.d_v, error=lambda c: _one_causal_stack(c) or _odd_d_k(c)
     ),
     gated_linear_attention=_recurrence(
-        gated=True, rank=DECAY_RANK, vectors=lambda s: s.d_v + s.n_heads * s.d_k
+        gated=True, rank=DECAY_RANK, vectors=lambda c: c.d_v + c.n_heads * c.d_k
     ),
     mamba2=_recurrence(
         gated=True,
@@ -425,41 +407,41 @@ MIXERS = VariantTable(
         shared=True,
         per_head=1,  # the step
         # The biases of the convolutions, the norm of all heads, and step, rate and skip of each.
-        vectors=lambda s: 2 * s.d_k + 2 * s.n_heads * s.d_v + 3 * s.n_heads,
+        vectors=lambda c: 2 * c.d_k + 2 * c.n_heads * c.d_v + 3 * c.n_heads,
     ),
-    deltanet=_recurrence(convolved=True, per_head=1, delta=True, vectors=lambda s: s.d_v),
+    deltanet=_recurrence(convolved=True, per_head=1, delta=True, vectors=lambda c: c.d_v),
     gated_deltanet=_recurrence(
-        gated=True, convolved=True, per_head=2, delta=True, vectors=lambda s: s.d_v + 2 * s.n_heads
+        gated=True, convolved=True, per_head=2, delta=True, vectors=lambda c: c.d_v + 2 * c.n_heads
     ),
     short_convolution=MixerFacts(
         error=_one_causal_stack,
-        matrices=lambda s, causal: 4 * s.d_model**2,
-        vectors=lambda s: GATED_CONVOLUTION_WIDTH * s.d_model,
-        elementwise=lambda s: (GATED_CONVOLUTION_WIDTH + 2) * s.d_model,
-        kept=lambda s, causal: 7 * s.d_model,
+        matrices=lambda c, causal: 4 * c.d_model**2,
+        vectors=lambda c: GATED_CONVOLUTION_WIDTH * c.d_model,
+        elementwise=lambda c: (GATED_CONVOLUTION_WIDTH + 2) * c.d_model,
+        kept=lambda c, causal: 7 * c.d_model,
     ),
     rg_lru=MixerFacts(
         has_heads=True,
-        error=lambda s: _one_causal_stack(s) or _unequal_heads(s),
-        matrices=lambda s, causal: 3 * s.d_model * s.n_heads * s.d_v,
+        error=lambda c: _one_causal_stack(c) or _unequal_heads(c),
+        matrices=lambda c, causal: 3 * c.d_model * c.n_heads * c.d_v,
         vectors=_lru_vectors,
-        elementwise=lambda s: (2 * s.d_v + CONVOLUTION_WIDTH + 5) * s.n_heads * s.d_v,
-        kept=lambda s, causal: s.d_model + 21 * s.n_heads * s.d_v,
+        elementwise=lambda c: (2 * c.d_v + CONVOLUTION_WIDTH + 5) * c.n_heads * c.d_v,
+        kept=lambda c, causal: c.d_model + 21 * c.n_heads * c.d_v,
     ),
     rwkv=MixerFacts(
         error=_one_causal_stack,
-        matrices=lambda s, causal: 4 * s.d_model**2,
-        vectors=lambda s: 5 * s.d_model,
-        elementwise=lambda s: 16 * s.d_model,
-        kept=lambda s, causal: 25 * s.d_model,
+        matrices=lambda c, causal: 4 * c.d_model**2,
+        vectors=lambda c: 5 * c.d_model,
+        elementwise=lambda c: 16 * c.d_model,
+        kept=lambda c, causal: 25 * c.d_model,
     ),
     rwkv_channels=MixerFacts(
         error=_one_causal_stack,
         # Into the inner width and back, and the gate.
-        matrices=lambda s, causal: (2 * RWKV_EXPANSION + 1) * s.d_model**2,
-        vectors=lambda s: 2 * s.d_model,
-        elementwise=lambda s: (RWKV_EXPANSION + 3) * s.d_model,
-        kept=lambda s, causal: (6 + 2 * RWKV_EXPANSION) * s.d_model,
+        matrices=lambda c, causal: (2 * RWKV_EXPANSION + 1) * c.d_model**2,
+        vectors=lambda c: 2 * c.d_model,
+        elementwise=lambda c: (RWKV_EXPANSION + 3) * c.d_model,
+        kept=lambda c, causal: (6 + 2 * RWKV_EXPANSION) * c.d_model,
     ),
 )
 

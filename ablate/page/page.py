@@ -86,7 +86,7 @@ def _page(table: Table, links: Mapping[str, str], **sections: Any) -> str:
 
 def _settings(table: Table) -> dict[str, Listing]:
     config = table.rows[0].row.config
-    unused = {**dict(inactive_fields(config, config)), **table.study.task.unused_fields}
+    unused = {**inactive_fields(config), **table.study.task.unused_fields}
     changes = []
     for row in table.rows[1:]:
         texts = [f"{name}={setting_text(value)}" for name, value in row.row.changed.items()]

@@ -96,7 +96,7 @@ class SettingsReader:
         except InactiveSettings as error:
             self._report_fields(error.errors, settings, mark)
         try:
-            return resolve_row(values, written, self.unused)
+            return resolve_row(values, [name for name in written if name not in self.unused])
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in field_errors(error)):
                 self._report_fields(field_errors(error), settings, mark, written=own)

@@ -382,7 +382,7 @@ class Study:
 
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
     """The fields that differ from base and have an effect in `config`, with its values."""
-    inactive = dict(inactive_fields(config, config))
+    inactive = inactive_fields(config)
     changed = {}
     for name, value in config.model_dump().items():
         if value != getattr(base, name) and name not in inactive:

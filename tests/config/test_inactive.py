@@ -240,7 +240,7 @@ def test_resetting_inactive_fields_is_idempotent():
         again = type(settled)(**settled.model_dump())
         assert again == settled
         assert resolve_row(settled.model_dump()) == settled
-    assert dict(inactive_fields(resolve_row({}), resolve_row({}))).keys() == {
+    assert inactive_fields(resolve_row({})).keys() == {
         "attention_window", "relative_clip", "momentum", "preconditioning_frequency",
         "embedding_norm", "token_types", "output_transform", "rope_base", "rope_fraction", "rope_scaling",
         "batch_growth_fraction", "base_width", "base_depth", "embedding_decay", "output_decay", "vector_decay", "output_rate", "decay_schedule", "cautious_decay",

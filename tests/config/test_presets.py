@@ -23,7 +23,7 @@ def test_every_preset_resolves():
 
 def used(config):
     """The fields with an effect: a model without heads may have any size of heads."""
-    idle = dict(inactive_fields(config, config))
+    idle = inactive_fields(config)
     return {name: value for name, value in config if name not in idle}
 
 

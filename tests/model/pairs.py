@@ -125,7 +125,7 @@ def sweep(count=None, seed=1, field=None):
             yield error.args[0], pair
             continue
         count = None if count is None else count - 1
-        active = ModelConfig.model_fields.keys() - dict(inactive_fields(config, config)).keys()
+        active = ModelConfig.model_fields.keys() - inactive_fields(config).keys()
         held = [(name, getattr(config, name)) for name in few if name in active]
         covered.update(combinations(held, 2))
         yield config, pair
