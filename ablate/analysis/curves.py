@@ -36,9 +36,8 @@ class Curve:
     """Dev perplexity of a row.
 
     by_seed: (step, perplexity) of each evaluation; only seeds with one.
-    tokens: target tokens trained on, by seed and step.
-    flops_per_step: in closed form; None while it is not known.
-    seconds_per_step: mean over a finished training with its evaluations, by seed.
+    costs: of the training up to a step, by (one of AXES, seed, step), as far as they are known;
+        seconds are of a finished training with its evaluations, and equal for all steps.
     axis: one of AXES, that `points` and `mean` are along.
     base: the row that it is compared with.
     training: perplexity of the training items, where they are generated and repeated, so that a
@@ -47,10 +46,8 @@ class Curve:
 
     row: str
     group: str
-    by_seed: Mapping[int, tuple[tuple[int, float], ...]]
-    tokens: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
-    flops_per_step: float | None = None
-    seconds_per_step: Mapping[int, float] = field(default_factory=dict)
+    by_seed: Mapping[int, Sequence[tuple[int, float]]]
+    costs: Mapping[tuple[str, int, int], float] = field(default_factory=dict)
     axis: str = "step"
     base: str = "base"
     training: Curve | None = None
@@ -105,12 +102,7 @@ class Curve:
         """The cost of a seed's training up to a step, along one of AXES; None while it is not
         known.
         """
-        if axis == "step":
-            return step
-        if axis == "tokens":
-            return self.tokens.get(seed, {}).get(step)
-        per_step = self.flops_per_step if axis == "flops" else self.seconds_per_step.get(seed)
-        return None if per_step is None else step * per_step
+        return step if axis == "step" else self.costs.get((axis, seed, step))
 
     def by(self, axis: str) -> Curve:
         """This curve along another of AXES."""
@@ -139,25 +131,24 @@ def curves_of(table: Table, results: Results) -> list[Curve]:
 def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
     """The learning curve of one row."""
     by_seed: dict[int, tuple[tuple[int, float], ...]] = {}
-    tokens: dict[int, dict[int, int]] = {}
-    seconds: dict[int, float] = {}
-    learned: dict[int, tuple[tuple[int, float], ...]] = {}
+    learned: dict[int, list[tuple[int, float]]] = {}
+    costs: dict[tuple[str, int, int], float] = {}
     for run in row.runs:
         seed, log = run.run.seed, list[MetricsLine]()
         with suppress(StoreError):  # a curve without this seed; the table names the damaged file
             log = log_of(results.run(run.run.id), run.result)
         if points := evaluations(log):
-            by_seed[seed], tokens[seed], trained = points, {}, []
-            for line in log:
-                tokens[seed][line.step] = line.tokens
-                if line.loss is not None:
-                    trained.append((line.step, math.exp(line.loss)))
-            learned[seed] = tuple(trained)
-        if run.seconds and run.steps:
-            seconds[seed] = run.seconds / run.steps
-    label, group, base = row.row.label, row.row.group, row.row.base
-    curve = Curve(label, group, by_seed, tokens, row.cost.flops_per_step, seconds, base=base)
-    config = row.row.config
+            by_seed[seed], learned[seed] = points, []
+        for line in log if points else ():
+            step = line.step
+            costs["tokens", seed, step] = line.tokens
+            costs["flops", seed, step] = step * row.cost.flops_per_step
+            if run.seconds and run.steps:
+                costs["seconds", seed, step] = step * (run.seconds / run.steps)
+            if line.loss is not None:
+                learned[seed].append((step, math.exp(line.loss)))
+    config, base = row.row.config, row.row.base
+    curve = Curve(row.row.label, row.row.group, by_seed, costs, base=base)
     # Smoothing and dropout, which only training has, would part the two curves too.
     if not table.study.data.repeats_items or config.label_smoothing or config.dropout:
         return curve

@@ -175,7 +175,8 @@ def position_of_runs(
     for look in looks_of(study.judged_at):
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return replace(position, next=look)
-        first, of_look = study.with_first_seeds(look.seeds), study.seeds[: look.seeds]
+        of_look = study.seeds[: look.seeds]
+        first = replace(study, seeds=of_look)
         may_go_on = False
         for run in of_seeds(runs, of_look):
             lacks_score = run.state == "done" and not run.scores.keys() >= {*study.judged}

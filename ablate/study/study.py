@@ -214,17 +214,24 @@ class Study:
         return self.data_mark.error_line(f"data: {line}")
 
     @cached_property
-    def _ids(self) -> dict[tuple[str, int], str]:
-        """Run ids by (label of the row, seed)."""
-        ids = {}
+    def _runs(self) -> dict[tuple[str, int], Run]:
+        """The runs by (label of the row, seed); those of one training know all its decodings."""
+        runs: dict[tuple[str, int], Run] = {}
+        of_trainings: dict[str, dict[str, RowConfig]] = {}
         for row in self.rows:
+            data, config = fold_vocab_size(self.data, row.config)
             task = self.task_name
             # Without a configuration yet, its ids must belong to no training.
             if row.awaits_values:
                 task += f"{AFTER} {row.label}"
             for seed in self.seeds_of(row):
-                ids[row.label, seed] = run_id(self.data, row.config, seed, task)
-        return ids
+                id = run_id(data, config, seed, task)
+                decodings = of_trainings.setdefault(id, {})
+                if row.is_decoded and not row.awaits_decoding:
+                    decodings[row.decoding] = row.config
+                run = Run(id, seed, config, data, row.awaits_choice, decodings, self.split)
+                runs[row.label, seed] = run
+        return runs
 
     @cached_property
     def by_label(self) -> dict[str, Row]:
@@ -233,7 +240,7 @@ class Study:
 
     def runs_of(self, row: Row) -> list[Run]:
         """The row's runs in the order of the seeds."""
-        return [self._run(row, seed) for seed in self.seeds_of(row)]
+        return [self._runs[row.label, seed] for seed in self.seeds_of(row)]
 
     def seeds_of(self, row: Row) -> tuple[int, ...]:
         """The seeds with which a row is trained."""
@@ -259,12 +266,6 @@ class Study:
             return 1 / len(self.judged)
         return 1.0
 
-    def with_first_seeds(self, count: int) -> Study:
-        """The study with its first seeds only."""
-        if count == len(self.seeds):
-            return self
-        return replace(self, seeds=self.seeds[:count], further_seeds=())
-
     def data_of(self, row: Row) -> CorpusConfig:
         """The data settings with the row's vocabulary size."""
         return fold_vocab_size(self.data, row.config)[0]
@@ -285,12 +286,6 @@ class Study:
         """Each plug-in once, and the task, if that is one."""
         task = parse_reference(self.task_name)
         return tuple(filter(None, dict.fromkeys((*plugins, task))))
-
-    def _run(self, row: Row, seed: int) -> Run:
-        data, config = fold_vocab_size(self.data, row.config)
-        id = self._ids[row.label, seed]
-        decodings = self._decodings[id]
-        return Run(id, seed, config, data, row.awaits_choice, decodings, self.split)
 
     @cached_property
     def trials(self) -> Study | None:
@@ -364,20 +359,10 @@ class Study:
         for seed in (*self.seeds, *self.further_seeds):
             # All rows with the first seed come first: an interrupted study has a complete table.
             for row in self.rows:
-                id = self._ids.get((row.label, seed))
-                if id is not None and id not in seen:
-                    seen.add(id)
-                    yield self._run(row, seed)
-
-    @cached_property
-    def _decodings(self) -> dict[str, dict[str, RowConfig]]:
-        decodings: dict[str, dict[str, RowConfig]] = {}
-        for row in self.rows:
-            for seed in self.seeds_of(row):
-                of_run = decodings.setdefault(self._ids[row.label, seed], {})
-                if row.is_decoded and not row.awaits_decoding:
-                    of_run[row.decoding] = row.config
-        return decodings
+                run = self._runs.get((row.label, seed))
+                if run is not None and run.id not in seen:
+                    seen.add(run.id)
+                    yield run
 
 
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:

@@ -15,11 +15,11 @@ def falling(rate, *, steps=(100, 200, 300, 400), start=6.0):
 
 def curve(row, rates, flops=10.0, seconds=0.5, tokens=7):
     by_seed = {seed: falling(rate) for seed, rate in rates.items()}
-    return Curve(
-        row, "base" if row == "base" else "A", by_seed,
-        {seed: {step: tokens * step for step, _ in points} for seed, points in by_seed.items()},
-        flops, dict.fromkeys(by_seed, seconds),
-    )  # fmt: skip
+    costs = {}
+    for axis, per_step in {"tokens": tokens, "flops": flops, "seconds": seconds}.items():
+        for seed, points in by_seed.items():
+            costs |= {(axis, seed, step): per_step * step for step, _ in points}
+    return Curve(row, "base" if row == "base" else "A", by_seed, costs)
 
 
 @pytest.mark.parametrize("rate", [0.002, 0.0025, 0.004, 0.008])
