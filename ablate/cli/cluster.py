@@ -162,7 +162,7 @@ def submission_text(
     pilots = min(profile.workers, stage.at_once)
     gpus = profile.gpus
     per_run = gpus_for_run(processes, gpus, runs_of_pilot(plan.study.total_runs, profile.workers))
-    runs = plural(plan.totals().missing, "run")
+    runs = plural(len(plan.missing), "run")
     if per_run > 1:
         runs += f", {per_run} {'GPUs' if gpus else 'processes'} for each run"
     time = "time unknown until a run has finished there"

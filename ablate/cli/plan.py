@@ -88,7 +88,7 @@ def command(
         )
     submission = None
     if profile is not None and cluster.on is not None:
-        if plan.totals().missing:
+        if plan.missing:
             profile.check(content, processes, used)
         submission = submission_text(cluster.on, profile, plan, stage, root, processes)
     fitting = None if limit is None else fit(plan, limit.available(gpus))

@@ -7,7 +7,7 @@ import operator
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 from ablate.config import RowConfig, cost
@@ -65,26 +65,6 @@ class PlanRow:
         if report is None or not report.step or not self.steps:
             return 0.0
         return min(1.0, report.step / self.steps)
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Sums over the runs of a study; a run that several rows share counts once.
-
-    missing: runs that are neither done nor diverged.
-    only_decoding: trained runs that lack a decoding.
-    flops: of all trainings; None if a row's are not known yet.
-    disk_bytes: the most that all runs take during training.
-    seconds: estimated for the missing runs; None if unknown.
-    """
-
-    rows: int
-    runs: int
-    missing: int
-    only_decoding: int
-    flops: float | None
-    disk_bytes: int
-    seconds: float | None
 
 
 class RunStatus(NamedTuple):
@@ -163,26 +143,18 @@ class Plan:
         """Those of them that do not lack a decoding alone, which takes little beside a training."""
         return {id: row for id, row in self.missing.items() if id not in self.trained}
 
-    def totals(self) -> Totals:
-        """Sums over the runs."""
-        flops: float | None = 0.0
-        disk_bytes = 0
-        for row, _ in self.runs.values():
-            # The oldest checkpoint is deleted after the newest is complete.
-            disk_bytes += cost.run_bytes(row.row.config, row.V, RESUMABLE + 1)
-            if flops is not None and row.flops is not None:
-                flops += row.flops
-            else:
-                flops = None
-        return Totals(
-            rows=len(self.rows),
-            runs=len(self.runs),
-            missing=len(self.missing),
-            only_decoding=len(self.trained),
-            flops=flops,
-            disk_bytes=disk_bytes,
-            seconds=self.seconds,
-        )
+    @property
+    def flops(self) -> float | None:
+        """FLOPs of all trainings, each once; None if a row's are not known yet."""
+        of_runs = [row.flops for row, _ in self.runs.values()]
+        return None if None in of_runs else sum(filter(None, of_runs), 0.0)
+
+    @property
+    def disk_bytes(self) -> int:
+        """The most that all runs take during training."""
+        # The oldest checkpoint is deleted after the newest is complete.
+        rows = [row for row, _ in self.runs.values()]
+        return sum(cost.run_bytes(row.row.config, row.V, RESUMABLE + 1) for row in rows)
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts; what the study does not have is left out."""
@@ -195,7 +167,16 @@ class Plan:
         for design in self.study.designs:
             if isinstance(design, FactorialDesign):
                 content.setdefault("designs", []).append(_design_json(design))
-        content |= {"dropped": self.study.dropped, "totals": asdict(self.totals())}
+        content["dropped"] = self.study.dropped
+        content["totals"] = {
+            "rows": len(self.rows),
+            "runs": len(self.runs),
+            "missing": len(self.missing),
+            "only_decoding": len(self.trained),
+            "flops": self.flops,
+            "disk_bytes": self.disk_bytes,
+            "seconds": self.seconds,
+        }
         content["assumed_length"] = None
         if self.lengths is None and not self.study.data.is_stream:
             content["assumed_length"] = cost.ASSUMED_LENGTH

@@ -49,15 +49,14 @@ def _lines_below(plan: Plan) -> Iterator[str]:
         if isinstance(design, FactorialDesign):
             yield f"{design.group}: {design.title}."
             yield from map("  {}".format, design.alias_lines())
-    totals = plan.totals()
     here = "on this CPU" if plan.device == "cpu" else "on a GPU here"
     time = f"unknown until a run has finished {here}"
     if plan.seconds is not None:
         time = duration(plan.seconds)
     yield (
-        f"{plural(totals.rows, 'row')}, {plural(totals.runs, 'run')}, {totals.missing} to do: "
-        f"{scaled(totals.flops, 'FLOP')} in all, up to {size(totals.disk_bytes)} on disk, "
-        f"time {time}."
+        f"{plural(len(plan.rows), 'row')}, {plural(len(plan.runs), 'run')}, {len(plan.missing)} to "
+        f"do: {scaled(plan.flops, 'FLOP')} in all, up to {size(plan.disk_bytes)} on disk, time "
+        f"{time}."
     )
     if plan.trained:
         yield f"{plural(len(plan.trained), 'trained run')} still to be decoded."
