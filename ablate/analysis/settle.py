@@ -15,7 +15,7 @@ from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
 from ablate.store import Results, RunFolder, if_readable
 from ablate.store.files import verify
-from ablate.store.records import evaluation_at
+from ablate.store.records import Result, evaluation_at
 from ablate.store.status import damage_of
 from ablate.study import Row, Selection, Study, read_study
 from ablate.study.choice import TRIAL, Choice
@@ -53,9 +53,7 @@ def _with_choices(study: Study, results: Results) -> Study:
             if row.is_chosen_as_base:
                 choice = replace(row.choice, losses=choices[row.base].losses)
             else:
-                losses = []
-                for trial in study.trials_of(row):
-                    losses.append([loss_of(results.run(run.id)) for run in trials.runs_of(trial)])
+                losses = _losses(trials, study.trials_of(row), row.choice, results)
                 choice = row.choice.with_losses(losses)
             choices[row.label] = choice
             config = choice.chosen.config if choice.chosen else row.config
@@ -72,8 +70,7 @@ def _with_decoding(study: Study, results: Results) -> Study:
     if on_dev is None or choice is None:
         return study
     losses = []
-    for row in on_dev.rows:
-        scores = [_score_on_dev(results.run(run.id), row, choice) for run in on_dev.runs_of(row)]
+    for scores in _losses(on_dev, on_dev.rows, choice, results):
         # A seed that diverged did so for every candidate.
         losses.append([score for score in scores if score != math.inf] or scores)
     choice = choice.with_losses(losses)
@@ -88,20 +85,32 @@ def _with_decoding(study: Study, results: Results) -> Study:
     return _with_rows(study, rows)
 
 
-def _score_on_dev(folder: RunFolder, row: Row, choice: Choice) -> float | None:
-    """The score of a run with a candidate, as `Choice.losses` has it; infinite if it diverged,
-    None if missing.
+Losses = list[list[float | None]]  # of each candidate, by seed
+
+
+def _losses(trials: Study, rows: Sequence[Row], choice: Choice, results: Results) -> Losses:
+    """The losses of candidates, as `Choice.losses` has them; infinite if a run diverged, None if it
+    is missing.
 
     Raises:
-        StoreError: the result has lost its score.
+        StoreError: a result has lost its score.
     """
+    losses: Losses = []
+    for row in rows:
+        losses.append([_loss(results.run(run.id), row, choice) for run in trials.runs_of(row)])
+    return losses
+
+
+def _loss(folder: RunFolder, row: Row, choice: Choice) -> float | None:
     result = if_readable(folder.read_result)
     if result is None:
         return None
     if result.outcome == "diverged":
         return math.inf
+    if choice.metric is None:
+        return _dev_loss(folder, result)
     decoding = result.decodings.get(row.decoding)
-    if decoding is None or choice.metric is None:
+    if decoding is None:
         return None
     score = decoding.scores.get(choice.metric.name)
     if score is None:
@@ -112,28 +121,8 @@ def _score_on_dev(folder: RunFolder, row: Row, choice: Choice) -> float | None:
     return -score.value if choice.metric.more_is_better else score.value
 
 
-def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
-    """The study with these rows, compared with their bases."""
-    study = replace(study, rows=tuple(rows))
-    compared = [study.base]
-    for row in study.rows[1:]:
-        # The base of a further size has its changes from the first base.
-        compared.append(_compared(row, study.base if row.is_base else study.base_of(row)))
-    return replace(study, rows=tuple(compared))
-
-
-def loss_of(folder: RunFolder) -> float | None:
-    """Dev loss of a trial of its chosen weights, in nats per token; infinite if it diverged,
-    None if missing.
-
-    Raises:
-        StoreError: the evaluation is lost.
-    """
-    result = if_readable(folder.read_result)
-    if result is None:
-        return None
-    if result.outcome == "diverged":
-        return math.inf
+def _dev_loss(folder: RunFolder, result: Result) -> float:
+    """That of the chosen weights, in nats per token."""
     try:
         # A choice by a damaged number would train other runs.
         verify(folder.metrics, result.metrics_sha256)
@@ -146,6 +135,16 @@ def loss_of(folder: RunFolder) -> float | None:
             "to train the run again"
         )
     return math.log(perplexity)
+
+
+def _with_rows(study: Study, rows: Sequence[Row]) -> Study:
+    """The study with these rows, compared with their bases."""
+    study = replace(study, rows=tuple(rows))
+    compared = [study.base]
+    for row in study.rows[1:]:
+        # The base of a further size has its changes from the first base.
+        compared.append(_compared(row, study.base if row.is_base else study.base_of(row)))
+    return replace(study, rows=tuple(compared))
 
 
 def _compared(row: Row, base: Row) -> Row:
