@@ -63,6 +63,7 @@ class Choice:
     metric: of the predictions for dev that choose decoding; the losses are then its scores, with
         the sign that makes the best the smallest. None: the dev loss chooses.
     legend: what the columns of choices say.
+    has_grid: whether the candidates are the points of a grid around an optimum.
     """
 
     candidates: tuple[Candidate, ...]
@@ -103,7 +104,7 @@ class Choice:
         A better value may then be outside of the grid.
         """
         edges: list[str] = []
-        if self.chosen is None:
+        if self.chosen is None or not self.has_grid:
             return ()
         for name, value in self.chosen.values.items():
             grid = (candidate.values[name] for candidate in self.candidates)
@@ -120,7 +121,7 @@ class Choice:
         instabilities" (2023), arXiv 2309.14322, with the loss of uniform predictions in place of
         the loss at initialization. A candidate that diverged counts as ln V.
         """
-        if not self.losses:
+        if not self.losses or not self.has_grid:
             return None
         capped = [min(loss, self.uniform) for loss in self.losses]
         return sum(capped) / len(capped) - min(capped)
@@ -128,7 +129,7 @@ class Choice:
     @property
     def has_diverged(self) -> bool:
         """Whether every candidate diverged, so that the choice is the first of the grid."""
-        return bool(self.losses) and math.isinf(min(self.losses))
+        return bool(self.losses) and self.has_grid and math.isinf(min(self.losses))
 
     @property
     def text(self) -> str:

@@ -8,6 +8,7 @@ baseline's.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -165,8 +166,8 @@ def match_row(
     settings: Mapping[str, Any],
     base: RowConfig,
     vocab_sizes: Callable[[RowConfig], int],
-) -> tuple[RowConfig, Matched]:
-    """Resolve a row with the value of the free field that brings its cost nearest to base's.
+) -> Matched:
+    """Find the value of the free field that brings the cost of a row nearest to base's.
 
     Args:
         match: names the cost and the free field.
@@ -202,7 +203,7 @@ def match_row(
             f"{100 * match.within:g} %; the nearest, {match.field}={value}, gives "
             f"{matched.amount(reached)} ({signed_percent(matched.difference)})"
         )
-    return config, matched
+    return matched
 
 
 def _try(settings: Mapping[str, Any]) -> RowConfig | None:
@@ -244,24 +245,19 @@ class _Search:
             return getattr(inherited, self.match.field), inherited
         # The first multiple of the unit whose cost, or that of the next valid one, is enough.
         low, high = self.ends
-        while low < high:
-            middle = (low + high) // 2
-            larger = self.valid(middle, 1)
-            if larger is None or self.cost(larger[1]) >= self.target:
-                high = middle
-            else:
-                low = middle + 1
-        candidates = list(filter(None, (self.valid(low - 1, -1), self.valid(low, 1))))
-        smallest = self.valid(self.ends[0], 1)
+        first = low + bisect_left(range(low, high), True, key=self._is_enough)
+        candidates = list(filter(None, (self.valid(first - 1, -1), self.valid(first, 1))))
+        smallest = self.valid(low, 1)
         if smallest and candidates:
             value, config = candidates[-1]
             if value != smallest[0] and self.cost(config) == self.cost(smallest[1]):
                 what = f"{self.match.field} does not change the {self.match.cost} of this row"
                 raise NoMatch(what)
-        return min(candidates, key=self._distance, default=None)
+        return min(candidates, key=lambda at: abs(self.cost(at[1]) - self.target), default=None)
 
-    def _distance(self, candidate: tuple[int, RowConfig]) -> float:
-        return abs(self.cost(candidate[1]) - self.target)
+    def _is_enough(self, index: int) -> bool:
+        larger = self.valid(index, 1)
+        return larger is None or self.cost(larger[1]) >= self.target
 
     def cost(self, config: RowConfig) -> float:
         return self.match.of(config, self.vocab_sizes(config))

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from ablate.stats.factorial import Estimate, Fraction, effects
-from ablate.study.choice import AWAITS, Candidate, Choice
+from ablate.study.choice import Candidate, Choice
 
 SHARE = 0.25  # of the margin; a part is kept if the loss without it rises by as much
 RESOLUTION = 4  # main effects have no interaction of two parts as alias
@@ -63,21 +63,6 @@ class Pruning(Choice):
     def chosen(self) -> Candidate | None:
         """The pruned recipe; None until the screen is complete."""
         return self.without(self.removed) if self.by_seed else None
-
-    @property
-    def edges(self) -> tuple[str, ...]:
-        """None: there is no grid."""
-        return ()
-
-    @property
-    def sensitivity(self) -> float | None:
-        """None: the candidates are no grid around an optimum."""
-        return None
-
-    @property
-    def text(self) -> str:
-        """`without dropout, qk_norm`; AWAITS until the screen is complete."""
-        return AWAITS if self.chosen is None else self.chosen.label
 
     def as_json(self) -> dict[str, Any]:
         """The screen for scripts."""

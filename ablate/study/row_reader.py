@@ -259,7 +259,7 @@ class RowReader:
             return config, None
         data, before = self.data, len(self.errors)
         try:
-            _, matched = match_row(
+            matched = match_row(
                 rule,
                 self.settings.values(settings),
                 base,
