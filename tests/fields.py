@@ -15,7 +15,8 @@ from pydantic.fields import FieldInfo
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
 from ablate.config.plugins import VariantName
-from ablate.config.resolve import TASK_FIELDS, RowDataConfig
+from ablate.config.resolve import TASK_FIELDS
+from ablate.config.row import RowDataConfig
 from ablate.tasks import meaning_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "study.md"

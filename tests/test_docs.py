@@ -23,7 +23,8 @@ from ablate.config import PRESETS, ModelConfig, TrainingConfig, resolve_row
 from ablate.config.catalogue import PARALLEL_CORPORA, TEXTS, TREEBANKS
 from ablate.config.language_data import LanguageData
 from ablate.config.parsing_data import ParsingData
-from ablate.config.resolve import SYMBOL_OF, RowDataConfig
+from ablate.config.resolve import SYMBOL_OF
+from ablate.config.row import RowDataConfig
 from ablate.config.synthetic_data import GENERATORS
 from ablate.config.training import OPTIMIZERS, SCHEDULES
 from ablate.config.translation_data import TranslationData

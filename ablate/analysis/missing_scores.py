@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from ablate.analysis.results import measured_metrics
 from ablate.errors import Damaged, StoreError
 from ablate.formatting import plural
-from ablate.store import Results, RunFolder, state_of
+from ablate.store import Results, RunFolder, score_cache, state_of
 from ablate.store.records import Decoding, Measurement
-from ablate.store.score_cache import (
-    damage_of_predictions,
-    is_archived,
-    read_measurements,
-    read_predictions,
-    source,
-    write_scores,
-)
 from ablate.study import Study
 
 if TYPE_CHECKING:
@@ -83,12 +75,14 @@ def _unscored(study: Study, results: Results) -> list[_Unscored]:
             result = folder.read_result()
             assert result is not None
             decoding = result.decodings[row.decoding]
-            has_predictions = decoding.sha256 is not None and not is_archived(folder, row.decoding)
+            has_predictions = decoding.sha256 is not None and not score_cache.is_archived(
+                folder, row.decoding
+            )
             if not has_predictions or not results.has_corpus(decoding.corpus):
                 continue
             cached = dict[str, Measurement]()
             with suppress(StoreError):  # a damaged cache is made again
-                cached = read_measurements(folder, row.decoding, decoding)
+                cached = score_cache.read_measurements(folder, row.decoding, decoding)
             metrics = []
             for metric in wanted:
                 measured = cached.get(metric.name)
@@ -117,10 +111,10 @@ def _score(
     corpus = corpora[id]
     if corpus is None:
         return
-    damage = damage_of_predictions(folder, name, decoding)
+    damage = score_cache.damage_of_predictions(folder, name, decoding)
     if damage is not None:
         raise Damaged(damage)
-    predictions = read_predictions(folder, name, decoding)
+    predictions = score_cache.read_predictions(folder, name, decoding)
     expected, items = study.task.n_predictions(corpus), study.task.of_items(predictions)
     if len(items) != expected:
         raise StoreError(
@@ -129,4 +123,6 @@ def _score(
         )
     measured = {metric: study.task.measure(metric, predictions, corpus) for metric in metrics}
     assert decoding.sha256 is not None
-    write_scores(folder, name, source(decoding.sha256, id), {**cached, **measured})
+    score_cache.write_scores(
+        folder, name, score_cache.source(decoding.sha256, id), {**cached, **measured}
+    )

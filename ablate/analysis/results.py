@@ -14,7 +14,7 @@ from ablate.config.metrics import Metric
 from ablate.errors import StoreError
 from ablate.stats.comparison import PairedScores
 from ablate.stats.noise import BaseScores
-from ablate.store import Results, RunFolder, State, if_readable, state_of
+from ablate.store import Results, RunFolder, State, if_readable, score_cache, state_of
 from ablate.store.files import verify
 from ablate.store.records import (
     Decoding,
@@ -24,12 +24,6 @@ from ablate.store.records import (
     Result,
     Score,
     read_metrics,
-)
-from ablate.store.score_cache import (
-    damage_of_predictions,
-    is_archived,
-    read_predictions,
-    read_scores,
 )
 from ablate.store.status import NO_DECODING, damage_of, state_of_all
 from ablate.study import Row, Run, Study
@@ -135,7 +129,7 @@ def _read_run(
     scores: dict[str, Score] = {}
     damage: tuple[str, ...] = ()
     try:
-        measured = read_scores(folder, row.decoding, decoding)
+        measured = score_cache.read_scores(folder, row.decoding, decoding)
     except StoreError as error:
         measured, damage = decoding.scores, (str(error),)
     for metric in metrics:
@@ -150,14 +144,14 @@ def _read_run(
         decoding=decoding,
         scores=scores,
         damage=damage,
-        has_predictions=not is_archived(folder, row.decoding),
+        has_predictions=not score_cache.is_archived(folder, row.decoding),
     )
 
 
 def _faults(folder: RunFolder, decoding: str, result: Result) -> Iterator[str]:
     """Yield why files beside the result cannot be used."""
     if decoding in result.decodings:
-        damage = damage_of_predictions(folder, decoding, result.decodings[decoding])
+        damage = score_cache.damage_of_predictions(folder, decoding, result.decodings[decoding])
         if damage is not None:
             yield damage
     try:
@@ -192,7 +186,7 @@ def predictions_of(run: RunResult, results: Results) -> list[str]:
     if run.decoding is None:
         return []
     try:
-        return read_predictions(results.run(run.run.id), run.row.decoding, run.decoding)
+        return score_cache.read_predictions(results.run(run.run.id), run.row.decoding, run.decoding)
     except StoreError:
         return []
 

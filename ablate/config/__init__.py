@@ -5,7 +5,8 @@ from ablate.config.decoding import DecodingConfig
 from ablate.config.identity import decoding_id, run_id
 from ablate.config.model import ModelConfig
 from ablate.config.presets import PRESETS
-from ablate.config.resolve import RowConfig, field_names, resolve_row, standard_name
+from ablate.config.resolve import field_names, resolve_row, standard_name
+from ablate.config.row import RowConfig
 from ablate.config.training import TrainingConfig
 from ablate.config.translation_data import TranslationData
 

@@ -11,18 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ablate.config import ModelConfig, RowConfig
-from ablate.config.variants import (
-    ACTIVATIONS,
-    ATTENTIONS,
-    CONVOLUTION_WIDTH,
-    LAYER_SKIPS,
-    MIXERS,
-    NORM_POSITIONS,
-    NORMS,
-    POSITIONAL_ENCODINGS,
-    rotated_entries,
-)
+from ablate.config import ModelConfig, RowConfig, variants
 
 BYTES = 4  # fp32: weights, gradients and optimizer state, whatever `precision` is
 FORWARD_AND_BACKWARD = 3
@@ -88,14 +77,14 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
     c, d = config, config.d_model
     total = (_embedding_matrices(c) * vocab_size + c.token_types) * d
     total += (c.bigram_embeddings or 0) * d + c.smear * (d + 1)
-    total += LAYER_SKIPS[c.layer_skips].count(c.passes)
+    total += variants.LAYER_SKIPS[c.layer_skips].count(c.passes)
     for layer, causal, _ in c.trained_layers():
         total += _layer_parameters(layer, causal) + _value_parameters(layer, vocab_size)
     for depth, causal in zip(c.depths, (False, True), strict=True):
         for layer in c.encodings(depth):
-            encoding = POSITIONAL_ENCODINGS[layer.positional_encoding]
+            encoding = variants.POSITIONAL_ENCODINGS[layer.positional_encoding]
             total += encoding.parameters(layer, depth, causal)
-        if depth and NORM_POSITIONS[c.last_layer(depth).norm_position].at_end:
+        if depth and variants.NORM_POSITIONS[c.last_layer(depth).norm_position].at_end:
             total += _norm_parameters(c.last_layer(depth))
     if c.embedding_norm is True:
         total += _norm_parameters(c.all_layers[0])
@@ -107,7 +96,7 @@ def parameters(config: RowConfig, vocab_size: int) -> int:
 
 
 def _layer_parameters(c: ModelConfig, causal: bool) -> int:
-    around = NORM_POSITIONS[c.norm_position].norms * _norm_parameters(c)
+    around = variants.NORM_POSITIONS[c.norm_position].norms * _norm_parameters(c)
     if c.residual:
         around += {"layerscale": c.d_model, "rezero": 1, "scalar": 1}.get(c.residual_scale, 0)
     around += _hyper_vectors(c) + _hyper_weights(c)
@@ -147,7 +136,7 @@ def _hyper_multiplications(c: ModelConfig) -> int:
 
 def _input_projections(c: ModelConfig) -> int:
     """Projections into the inner layer of a feed-forward network: two if it is gated, else one."""
-    return 1 + ACTIVATIONS[c.activation].gated
+    return 1 + variants.ACTIVATIONS[c.activation].gated
 
 
 def inner_width(c: ModelConfig) -> int:
@@ -204,7 +193,7 @@ def idle_parameters(config: RowConfig) -> int:
 def _norm_parameters(c: ModelConfig) -> int:
     if c.norm_position == "none":
         return 0
-    norm = NORMS[c.norm]
+    norm = variants.NORMS[c.norm]
     return norm.vectors * c.d_model + norm.numbers
 
 
@@ -216,11 +205,11 @@ def _embedding_matrices(c: ModelConfig) -> int:
 
 
 def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
-    mixer = MIXERS[c.mixer]
+    mixer = variants.MIXERS[c.mixer]
     if mixer.matrices:
         return mixer.matrices(c, causal) + mixer.vectors(c)
-    attention = ATTENTIONS[c.attention]
-    total = attention.parameters(c) + CONVOLUTION_WIDTH * convolved_width(c)
+    attention = variants.ATTENTIONS[c.attention]
+    total = attention.parameters(c) + variants.CONVOLUTION_WIDTH * convolved_width(c)
     total += _attention_parameters(c, c.n_heads, attention.forms_scores)
     if c.kv_rank is None:
         return total
@@ -234,7 +223,7 @@ def _mixer_parameters(c: ModelConfig, causal: bool) -> int:
 
 def shared_entries(c: ModelConfig) -> int:
     """Entries of a key that all heads share in latent attention: those that are rotated."""
-    return (c.positional_encoding == "rope") * rotated_entries(c)
+    return (c.positional_encoding == "rope") * variants.rotated_entries(c)
 
 
 def _latent_weights(c: ModelConfig) -> int:
@@ -375,14 +364,14 @@ def predicted_tokens(c: RowConfig, tokens: float) -> float:
 
 def _mixer_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> float:
     """Multiplications of one layer's mixer, by the sums of lengths and of squared lengths."""
-    mixer, attention = MIXERS[c.mixer], ATTENTIONS[c.attention]
+    mixer, attention = variants.MIXERS[c.mixer], variants.ATTENTIONS[c.attention]
     if mixer.matrices:
         return (mixer.matrices(c, causal) + mixer.elementwise(c)) * tokens
     weights = self_attention_weights(c)
-    projections = (weights + CONVOLUTION_WIDTH * convolved_width(c)) * tokens
+    projections = (weights + variants.CONVOLUTION_WIDTH * convolved_width(c)) * tokens
     if attention.multiplications:
         return projections + attention.multiplications(c, causal, tokens, squares)
-    factor = POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
+    factor = variants.POSITIONAL_ENCODINGS[c.positional_encoding].score_factor
     return projections + factor * _score_multiplications(c, c.n_heads) * squares
 
 
@@ -426,7 +415,7 @@ def hidden_weights(c: RowConfig, of_mixers: bool = True) -> int:
     total = bool(c.output_transform) * c.d_model**2
     for layer, causal, _ in c.trained_layers():
         total += feed_forward_weights(layer) + sublayers(layer) * _hyper_weights(layer)
-        matrices = MIXERS[layer.mixer].matrices
+        matrices = variants.MIXERS[layer.mixer].matrices
         if matrices is None:
             total += self_attention_weights(layer)
         elif of_mixers:

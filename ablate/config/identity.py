@@ -17,7 +17,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import UNSET, Section, facts_of
 from ablate.config.language_data import MINIMAL_PAIRS
-from ablate.config.resolve import RowConfig
+from ablate.config.row import RowConfig
 from ablate.config.variants import MIXERS
 
 FORMAT = 2

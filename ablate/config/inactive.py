@@ -7,19 +7,16 @@ them from base.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ablate.config.fields import SET, facts_of
-from ablate.config.model import ModelConfig
 from ablate.config.plugins import is_own, without_digest
-from ablate.config.training import DEFAULT_MOMENTUM, TrainingConfig
+from ablate.config.row import RowConfig
+from ablate.config.training import DEFAULT_MOMENTUM
 from ablate.config.variants import ATTENTIONS, MIXERS
 from ablate.formatting import setting_text
 
-if TYPE_CHECKING:
-    from ablate.config.resolve import RowConfig
-
-_FACTS = {**facts_of(ModelConfig), **facts_of(TrainingConfig)}
+_FACTS = facts_of(RowConfig)
 
 
 class InactiveSettings(ValueError):  # noqa: N818

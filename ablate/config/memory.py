@@ -9,21 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ablate.config import cost
+from ablate.config import cost, variants
 from ablate.config.cost import ASSUMED_LENGTH, BYTES
-from ablate.config.resolve import RowConfig
+from ablate.config.row import RowConfig
 from ablate.config.training import LOGIT_CHUNK_TOKENS, resolve_precision
-from ablate.config.variants import (
-    ACTIVATIONS,
-    ATTENTIONS,
-    CONVOLUTION_WIDTH,
-    LAYER_SKIPS,
-    MIXERS,
-    NORM_POSITIONS,
-    NORMS,
-    POSITIONAL_ENCODINGS,
-    EncodingFacts,
-)
 
 # In tokens, padding included. On a CPU, larger micro-batches are no faster and take more memory.
 CPU_MICRO_BATCH = 8192
@@ -172,8 +161,8 @@ class _Kept:
     def _ends(self) -> int:
         """Token ids, the dropout and the norm of embeddings, and the norm at the end of a stack."""
         c = self.c.all_layers[-1]
-        norms = NORM_POSITIONS[c.norm_position].at_end + (c.embedding_norm is True)
-        skip = LAYER_SKIPS[c.layer_skips]
+        norms = variants.NORM_POSITIONS[c.norm_position].at_end + (c.embedding_norm is True)
+        skip = variants.LAYER_SKIPS[c.layer_skips]
         states = {source for i in range(c.passes) for source in skip.sources(i, c.passes)}
         # Beside the states that are added again: of a smear both embeddings, and the gated one.
         beside = BYTES * c.d_model * (len(states) + 3 * c.smear)
@@ -181,7 +170,7 @@ class _Kept:
         return beside + ids + self._mask(c.d_model, BYTES, c.dropout) + norms * self._norm()
 
     def _layer(self, causal: bool) -> int:
-        mixer = MIXERS[self.c.mixer].kept
+        mixer = variants.MIXERS[self.c.mixer].kept
         mixed = BYTES * mixer(self.c, causal) if mixer else self._self_attention(causal)
         width = self.c.d_model * max(1, self.c.streams)
         kept = mixed + BYTES * width * (self.c.embedding_skip + self.c.stream_scale)
@@ -200,19 +189,21 @@ class _Kept:
             kept += BYTES * c.streams * (c.d_model + 4 * (c.streams + 2) + 2)
         if c.residual_scale in ("rezero", "scalar", "layerscale") and c.residual:
             kept += BYTES * c.d_model
-        return kept + NORM_POSITIONS[c.norm_position].norms * self._norm()
+        return kept + variants.NORM_POSITIONS[c.norm_position].norms * self._norm()
 
     def _norm(self) -> int:
-        return BYTES * NORMS[self.c.norm].kept(self.c)
+        return BYTES * variants.NORMS[self.c.norm].kept(self.c)
 
     def _feed_forward(self) -> int:
         c, inner = self.c, cost.inner_width(self.c)
-        gated = ACTIVATIONS[c.activation].gated
+        gated = variants.ACTIVATIONS[c.activation].gated
         # Numbers that are kept besides the operand of the second product, the output of ReLU.
         before = int(c.activation != "relu" or c.activation_dropout > 0)
         if gated:
             before = 3
-        is_packed = not self.gpu and c.activation in ACTIVATIONS and c.activation_dropout == 0
+        is_packed = (
+            not self.gpu and c.activation in variants.ACTIVATIONS and c.activation_dropout == 0
+        )
         # Each projection converts the input.
         inputs = 1 + (gated and self.bf16 and not is_packed)
         bytes_each = self.operand_bytes if self.gpu or is_packed else BYTES
@@ -231,13 +222,13 @@ class _Kept:
         if c.kv_rank is not None:
             # Latent vectors before and after their norms; keys and values are made from them.
             operand += 3 * BYTES * (c.kv_rank + (c.query_rank or 0))
-        attention = ATTENTIONS[c.attention]
+        attention = variants.ATTENTIONS[c.attention]
         if attention.kept:
             between = attention.kept(c, causal, self.length)
             if self.gpu and not self.bf16:
                 between += cost.value_width(c)  # V, see _pinned_by_views
             return operand + BYTES * between + self.operand_bytes * c.n_heads * c.d_v
-        positions = POSITIONAL_ENCODINGS[c.positional_encoding]
+        positions = variants.POSITIONAL_ENCODINGS[c.positional_encoding]
         if not self._is_fused(causal, positions):
             return operand + self._scores(c.n_heads) + BYTES * positions.kept(c)
         rotates = c.positional_encoding == "rope"
@@ -255,7 +246,7 @@ class _Kept:
         pinned = 0
         if c.attention_convolution == "qkv" and not self.gpu:
             pinned = width - cost.value_width(c)
-        inputs = width + width * (CONVOLUTION_WIDTH - 1) // self.length
+        inputs = width + width * (variants.CONVOLUTION_WIDTH - 1) // self.length
         return self.operand_bytes * inputs + BYTES * pinned
 
     def _values(self) -> int:
@@ -300,7 +291,7 @@ class _Kept:
         c = self.c
         return c.attention_dropout > 0 or c.score_cap is not None or c.attention_sinks
 
-    def _is_fused(self, causal: bool, positions: EncodingFacts) -> bool:
+    def _is_fused(self, causal: bool, positions: variants.EncodingFacts) -> bool:
         c = self.c
         biased = positions.adds_to_scores or self._has_own_scores
         return not biased and c.d_k == c.d_v and not (causal and c.attention == "local")

@@ -5,56 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from pydantic import model_validator
-
-from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import (
-    PositiveShare,
-    Section,
-    TaskSettings,
-    VocabularySize,
-    entries_of,
-    facts_of,
-)
+from ablate.config.fields import TaskSettings, entries_of, facts_of
 from ablate.config.inactive import canonical_values, check_active, idle_entries, inactive_fields
-from ablate.config.language_data import ContextSettings, MaskSettings
 from ablate.config.model import MAX_SIZE, ModelConfig, shortest_pattern
-from ablate.config.plugins import is_own, without_digest
 from ablate.config.presets import PRESETS
-from ablate.config.training import TrainingConfig
-
-
-class SubsetSettings(Section):
-    """The size of the vocabulary, and the share of the training data."""
-
-    vocab_size: VocabularySize | None = None
-    """unset: data.vocab_size"""
-    train_fraction: PositiveShare = 1.0
-    """share of the training records; a smaller share is a subset of a larger one"""
-
-
-class RowDataConfig(MaskSettings, ContextSettings, SubsetSettings):
-    """Data fields that a row may change; all others belong to the study."""
-
-
-class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
-    """Every field that a row may set, resolved, in one flat configuration."""
-
-    @model_validator(mode="after")
-    def _rates_follow_the_width(self) -> RowConfig:
-        name = self.parametrization
-        if name != "standard" and (self.optimizer == "sgd" or is_own(self.optimizer)):
-            raise ValueError(
-                f"parametrization={name} has rules for optimizers whose updates have a size of "
-                f"their own, and not for optimizer={without_digest(self.optimizer)}"
-            )
-        if name != "standard" and self.learning_rate is None:
-            raise ValueError(
-                f"parametrization={name} keeps the best rate over widths, and the paper's rate "
-                "falls with d_model: set learning_rate"
-            )
-        return self
-
+from ablate.config.row import RowConfig
 
 # Fields that only the tasks use that name their class.
 TASK_FIELDS = tuple(

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from ablate.config.model import ModelConfig
+from typing import Protocol, TypeVar
 
 T5_BUCKETS = 32  # of distances, in positional_encoding=t5
 LINEAR_CHUNK = 64  # tokens that causal attention=linear processes at once
@@ -25,6 +22,29 @@ GATED_CONVOLUTION_WIDTH = 3  # tokens of mixer=short_convolution, as in LFM2
 RWKV_EXPANSION = 4  # inner width of mixer=rwkv_channels, as a multiple of d_model
 LRU_POWER = 8  # of the decay of mixer=rg_lru, as in Griffin
 DECAY_RANK = 16  # of gated linear attention's decay
+
+
+class _Layer(Protocol):
+    """The members of ModelConfig that costs and requirements depend on."""
+
+    @property
+    def mixer(self) -> str: ...
+    @property
+    def d_model(self) -> int: ...
+    @property
+    def d_k(self) -> int: ...
+    @property
+    def d_v(self) -> int: ...
+    @property
+    def n_heads(self) -> int: ...
+    @property
+    def rope_fraction(self) -> float: ...
+    @property
+    def max_positions(self) -> int: ...
+    @property
+    def relative_clip(self) -> int: ...
+    @property
+    def has_encoder(self) -> bool: ...
 
 
 Entry = TypeVar("Entry")
@@ -48,7 +68,7 @@ class Variant:
     error: returns why a configuration cannot have this variant, or None.
     """
 
-    error: Callable[[ModelConfig], str | None] = lambda c: None
+    error: Callable[[_Layer], str | None] = lambda c: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +89,9 @@ class EncodingFacts(Variant):
 
     in_attention: bool = False
     adds_to_scores: bool = False
-    parameters: Callable[[ModelConfig, int, bool], int] = lambda c, depth, causal: 0
+    parameters: Callable[[_Layer, int, bool], int] = lambda c, depth, causal: 0
     score_factor: int = 1
-    kept: Callable[[ModelConfig], int] = lambda c: 0
+    kept: Callable[[_Layer], int] = lambda c: 0
     depends_on: tuple[str, ...] = ("n_heads", "d_k", "d_v")
     may_alternate: bool = True
 
@@ -89,9 +109,9 @@ class AttentionFacts(Variant):
     """
 
     forms_scores: bool = True
-    parameters: Callable[[ModelConfig], int] = lambda c: 0
-    multiplications: Callable[[ModelConfig, bool, int, int], int] | None = None
-    kept: Callable[[ModelConfig, bool, int], int] | None = None
+    parameters: Callable[[_Layer], int] = lambda c: 0
+    multiplications: Callable[[_Layer, bool, int, int], int] | None = None
+    kept: Callable[[_Layer, bool, int], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -134,9 +154,7 @@ class NormFacts(Variant):
 
     vectors: int = 0
     numbers: int = 0
-    kept: Callable[[ModelConfig], int] = lambda c: (
-        c.d_model + 2
-    )  # the input, its mean and its deviation
+    kept: Callable[[_Layer], int] = lambda c: c.d_model + 2  # the input, its mean and its deviation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,25 +171,25 @@ class MixerFacts(Variant):
     """
 
     has_heads: bool = False
-    matrices: Callable[[ModelConfig, bool], int] | None = None
-    vectors: Callable[[ModelConfig], int] = lambda c: 0
-    elementwise: Callable[[ModelConfig], int] = lambda c: 0
-    kept: Callable[[ModelConfig, bool], int] | None = None
+    matrices: Callable[[_Layer, bool], int] | None = None
+    vectors: Callable[[_Layer], int] = lambda c: 0
+    elementwise: Callable[[_Layer], int] = lambda c: 0
+    kept: Callable[[_Layer, bool], int] | None = None
 
 
-def _relative_parameters(c: ModelConfig, depth: int, causal: bool) -> int:
+def _relative_parameters(c: _Layer, depth: int, causal: bool) -> int:
     """A d_k and a d_v for each clipped distance: clip + 1 if causal, else 2 clip + 1."""
     return depth * ((2 - causal) * c.relative_clip + 1) * (c.d_k + c.d_v)
 
 
-def _linear_multiplications(c: ModelConfig, causal: bool, tokens: int, squares: int) -> int:
+def _linear_multiplications(c: _Layer, causal: bool, tokens: int, squares: int) -> int:
     """phi(K)^T V and phi(Q) times it; if causal, also the scores within a chunk."""
     sums = 2 * c.n_heads * c.d_k * (c.d_v + 1) * tokens
     chunks = min(squares, LINEAR_CHUNK * tokens) * c.n_heads * (c.d_k + c.d_v + 1)
     return sums + causal * chunks
 
 
-def _linear_kept(c: ModelConfig, causal: bool, length: int) -> int:
+def _linear_kept(c: _Layer, causal: bool, length: int) -> int:
     """Inputs and outputs of phi, V, the sums and divisors; if causal, Q and scores of chunks."""
     chunks, scores = 1, 0
     if causal:
@@ -191,7 +209,7 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
             d_model 48 to 512.
     """
 
-    def matrices(c: ModelConfig, causal: bool) -> int:
+    def matrices(c: _Layer, causal: bool) -> int:
         # Over input and state: one direction of d_model if causal, else two of half of it.
         width = c.d_model if causal else c.d_model // 2
         return gates * c.d_model * (c.d_model + width)
@@ -204,25 +222,25 @@ def _recurrent_network(gates: int, kept: int, kept_causal: int) -> MixerFacts:
     )
 
 
-def _odd_d_model(c: ModelConfig) -> str | None:
+def _odd_d_model(c: _Layer) -> str | None:
     if c.d_model % 2:
         return f"d_model={c.d_model} is odd, and sinusoidal positions pair a sine with a cosine"
     return None
 
 
-def _odd_d_k(c: ModelConfig) -> str | None:
+def _odd_d_k(c: _Layer) -> str | None:
     rotating = "retention" if c.mixer == "retention" else "rope"
     if c.d_k % 2:
         return f"d_k={c.d_k} is odd, and {rotating} rotates pairs of a head's entries"
     return None
 
 
-def rotated_entries(c: ModelConfig) -> int:
+def rotated_entries(c: _Layer) -> int:
     """Entries of a head that rope rotates."""
     return int(c.d_k * c.rope_fraction)
 
 
-def _odd_rotation(c: ModelConfig) -> str | None:
+def _odd_rotation(c: _Layer) -> str | None:
     if c.mixer not in ("attention", "retention"):  # no other one rotates anything
         return None
     rotated = rotated_entries(c)
@@ -234,13 +252,13 @@ def _odd_rotation(c: ModelConfig) -> str | None:
     return _odd_d_k(c)
 
 
-def _odd_heads(c: ModelConfig) -> str | None:
+def _odd_heads(c: _Layer) -> str | None:
     if c.n_heads % 2:
         return f"attention=differential takes heads in pairs, and h={c.n_heads} is odd"
     return None
 
 
-def _odd_halves(c: ModelConfig) -> str | None:
+def _odd_halves(c: _Layer) -> str | None:
     if c.has_encoder and c.d_model % 2:
         return (
             f"d_model={c.d_model} is odd, and the encoder's mixer={c.mixer} gives half of it to "
@@ -249,19 +267,19 @@ def _odd_halves(c: ModelConfig) -> str | None:
     return None
 
 
-def _one_causal_stack(c: ModelConfig) -> str | None:
+def _one_causal_stack(c: _Layer) -> str | None:
     if c.has_encoder:
         return f"mixer={c.mixer} reads in one direction, and needs architecture=decoder-only"
     return None
 
 
-def _unequal_heads(c: ModelConfig) -> str | None:
+def _unequal_heads(c: _Layer) -> str | None:
     if c.d_k != c.d_v:
         return f"mixer=rg_lru has blocks of one size, so d_k={c.d_k} must equal d_v={c.d_v}"
     return None
 
 
-def _lru_vectors(c: ModelConfig) -> int:
+def _lru_vectors(c: _Layer) -> int:
     """A convolution, two gates in blocks, the biases of both and of the projections, the decays."""
     return (CONVOLUTION_WIDTH + 2 * c.d_v + 6) * c.n_heads * c.d_v + c.d_model
 
@@ -273,9 +291,9 @@ def _recurrence(
     shared: bool = False,
     per_head: int = 0,
     rank: int = 0,
-    vectors: Callable[[ModelConfig], int],
+    vectors: Callable[[_Layer], int],
     delta: bool = False,
-    error: Callable[[ModelConfig], str | None] = _one_causal_stack,
+    error: Callable[[_Layer], str | None] = _one_causal_stack,
 ) -> MixerFacts:
     """Facts about a mixer with a matrix as its state; see ablate/model/recurrent_mixers.py.
 
@@ -290,26 +308,26 @@ def _recurrence(
         error: why a configuration cannot have it.
     """
 
-    def key_width(c: ModelConfig) -> int:
+    def key_width(c: _Layer) -> int:
         return c.d_k if shared else c.n_heads * c.d_k
 
-    def matrices(c: ModelConfig, causal: bool) -> int:
+    def matrices(c: _Layer, causal: bool) -> int:
         values = (2 + gated) * c.n_heads * c.d_v
         projections = c.d_model * (2 * key_width(c) + values + per_head * c.n_heads)
         return projections + rank * (c.d_model + key_width(c))
 
-    def convolutions(c: ModelConfig) -> int:
+    def convolutions(c: _Layer) -> int:
         channels = 2 * key_width(c) + c.n_heads * c.d_v
         return convolved * CONVOLUTION_WIDTH * channels
 
-    def elementwise(c: ModelConfig) -> int:
+    def elementwise(c: _Layer) -> int:
         chunk = VECTOR_CHUNK if rank else RECURRENCE_CHUNK
         products = 2 + 2 * delta  # of a token with the others of its chunk
         state = 2 + delta  # products with the state: read, write, and what it holds
         pairs = chunk * (c.d_k + c.d_v) * products // 2
         return convolutions(c) + c.n_heads * (pairs + state * c.d_k * c.d_v)
 
-    def kept(c: ModelConfig, causal: bool) -> int:
+    def kept(c: _Layer, causal: bool) -> int:
         # With a decay for each row, both factors of the products of each halving of a chunk.
         chunk = VECTOR_HALVINGS * c.d_k if rank else RECURRENCE_CHUNK
         heads = 12 * c.d_k + (7 + 3 * gated) * c.d_v + (2 + 2 * delta) * chunk

@@ -1,0 +1,44 @@
+"""The configuration of a row: the fields of its model, training, decoding and data."""
+
+from __future__ import annotations
+
+from pydantic import model_validator
+
+from ablate.config.decoding import DecodingConfig
+from ablate.config.fields import PositiveShare, Section, VocabularySize
+from ablate.config.language_data import ContextSettings, MaskSettings
+from ablate.config.model import ModelConfig
+from ablate.config.plugins import is_own, without_digest
+from ablate.config.training import TrainingConfig
+
+
+class SubsetSettings(Section):
+    """The size of the vocabulary, and the share of the training data."""
+
+    vocab_size: VocabularySize | None = None
+    """unset: data.vocab_size"""
+    train_fraction: PositiveShare = 1.0
+    """share of the training records; a smaller share is a subset of a larger one"""
+
+
+class RowDataConfig(MaskSettings, ContextSettings, SubsetSettings):
+    """Data fields that a row may change; all others belong to the study."""
+
+
+class RowConfig(ModelConfig, TrainingConfig, DecodingConfig, RowDataConfig):
+    """Every field that a row may set, resolved, in one flat configuration."""
+
+    @model_validator(mode="after")
+    def _rates_follow_the_width(self) -> RowConfig:
+        name = self.parametrization
+        if name != "standard" and (self.optimizer == "sgd" or is_own(self.optimizer)):
+            raise ValueError(
+                f"parametrization={name} has rules for optimizers whose updates have a size of "
+                f"their own, and not for optimizer={without_digest(self.optimizer)}"
+            )
+        if name != "standard" and self.learning_rate is None:
+            raise ValueError(
+                f"parametrization={name} keeps the best rate over widths, and the paper's rate "
+                "falls with d_model: set learning_rate"
+            )
+        return self
