@@ -30,7 +30,7 @@ class Agreement:
 
 def agreements(table: Table) -> list[Agreement]:
     """Agreement of each group with rows of the paper, and of all these groups together (`all`)."""
-    base = table.rows[0]
+    base, rows, _ = table.families[0]
     if base.paper is None:
         return []
     main = table.study.task.default_metrics[0]
@@ -38,13 +38,13 @@ def agreements(table: Table) -> list[Agreement]:
         return []
     shared: list[TableRow] = []
     groups: dict[str, list[TableRow]] = {}
-    for row in table.rows_of(base):
+    for row in rows:
         if row.paper and row.scores[main].mean is not None:
             shared.append(row)
             groups.setdefault(row.row.group, []).append(row)
     if len(groups) > 1:  # with a single group, `all` would only repeat it
         groups["all"] = shared
-    return [_agreement(table, group, [base, *rows]) for group, rows in groups.items()]
+    return [_agreement(table, group, [base, *of_group]) for group, of_group in groups.items()]
 
 
 def _agreement(table: Table, group: str, rows: list[TableRow]) -> Agreement:

@@ -208,22 +208,14 @@ class SpeedUp:
         return f"{self.mean:.2f} [{low:.2f}, {high:.2f}]"
 
 
-def speed_ups(curves: Sequence[Curve], base: Curve) -> dict[str, dict[str, SpeedUp]]:
-    """The speed-up of every row of a base, by row and axis. Pairs are made by seed."""
+def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
+    """The speed-up of every row over its base, by row and axis. Pairs are made by seed."""
     of_rows: dict[str, dict[str, SpeedUp]] = {}
-    for curve in curves:
-        if curve.base == base.row and curve is not base:
-            of_rows[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
-    return of_rows
-
-
-def all_speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
-    """The speed-ups for each base of a study, each with its rows."""
-    every: dict[str, dict[str, SpeedUp]] = {}
     for base in curves:
-        if base.group == "base" and base.by_seed:
-            every |= speed_ups(curves, base)
-    return every
+        for curve in curves if base.group == "base" and base.by_seed else ():
+            if curve.base == base.row and curve is not base:
+                of_rows[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
+    return of_rows
 
 
 def speed_up(curve: Curve, base: Curve, axis: str) -> SpeedUp:

@@ -114,9 +114,9 @@ def bound_notes(table: Table) -> Iterator[str]:
     """Yield a line if base's scores are nearer to 0 or 100 than the differences that the study
     finds: rows cannot be told apart on that side, and effects near a bound do not add up.
     """
-    for metric, base in itertools.product(table.judged, table.bases):
+    for metric, (base, rows, _) in itertools.product(table.judged, table.families):
         mean, least = base.scores[metric.name].mean, math.inf
-        for row in table.rows_of(base):
+        for row in rows:
             verdict = row.verdicts.get(metric.name)
             if verdict and not verdict.is_blind:
                 least = min(least, verdict.minimum_detectable or math.inf)

@@ -134,7 +134,7 @@ class Ladder:
 def ladders(table: Table) -> list[Ladder]:
     """The ladder in the metrics of the verdicts and in perplexity; none for one size."""
     table = table.as_judged()
-    if len(table.bases) < 2:
+    if len(table.families) < 2:
         return []
     return [_ladder(table, metric) for metric in table.compared]
 
@@ -142,9 +142,8 @@ def ladders(table: Table) -> list[Ladder]:
 def _ladder(table: Table, metric: Metric) -> Ladder:
     rungs: dict[str, list[Rung]] = {}
     sizes = {}
-    for base in table.bases:
+    for base, rows, _ in table.families:
         sizes[base.row.size] = base.params
-        rows = table.rows_of(base)
         ranks = _ranks([base, *rows], metric)
         for row in rows:
             difference = row.scores[metric.name].minus(base.scores[metric.name])

@@ -198,12 +198,11 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
     is_open = dict.fromkeys(study.by_label, False)
     for run in of_seeds(runs, study.seeds[: judged[-1].seeds]):
         is_open[run.row.label] |= run.state == "failed" and not run.row.is_base
-    for base in study.bases:
-        rows, family = study.rows_of(base), study.family(base)
+    for base, rows, count in study.families:
         of_family = [of_rows[row.label] for row in rows]
         for metric in study.judged:
             of_base = of_rows[base.label]
-            judgments = verdicts_of_rows(study, metric, of_base, of_family, family, judged)
+            judgments = verdicts_of_rows(study, metric, of_base, of_family, count, judged)
             for row, verdict in zip(rows, judgments, strict=True):
                 is_open[row.label] |= not verdict.is_settled
     return tuple(label for label, is_undecided in is_open.items() if is_undecided)
@@ -308,7 +307,7 @@ def record_judgment(study: Study, results: Results) -> None:
 
 
 def _is_judged(study: Study, results: Results) -> bool:
-    if study.bases == list(study.rows):
+    if not any(family.rows for family in study.families):
         return False
     runs = read_runs(study, results)
     if study.judged_at:

@@ -278,9 +278,9 @@ def vocabularies_of(study: Study) -> tuple[int, ...]:
 
 def signatures(study: Study, runs: Sequence[RunResult]) -> dict[str, list[str]]:
     """Signature of each metric, from the study or from its scores; one text if all runs agree."""
-    of_metrics, sizes = {}, vocabularies_of(study)
+    of_metrics, vocabularies = {}, vocabularies_of(study)
     for metric in measured_metrics(study):
-        texts = {study.task.describe(metric, study.data, sizes)}
+        texts = {study.task.describe(metric, study.data, vocabularies)}
         for run in runs:
             if metric.name in run.scores:
                 texts.add(run.scores[metric.name].signature)

@@ -8,7 +8,7 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from io import StringIO
 from pathlib import Path
@@ -34,14 +34,9 @@ _TENSORBOARD = re.compile(r"(?:run-)?(.+)-tag-(.+)")  # the name of a file
 class Line(dict[str, Any]):
     """The values of a line by column; `place`: where it stands, for messages."""
 
-    place = ""
-
-    @classmethod
-    def at(cls, place: str, values: Mapping[Any, Any]) -> Line:
-        """A line that stands there."""
-        line = cls(values)
-        line.place = place
-        return line
+    def __init__(self, place: str, values: Mapping[Any, Any]) -> None:
+        super().__init__(values)
+        self.place = place
 
 
 def read_lines(files: Sequence[Path]) -> list[Line]:
@@ -66,7 +61,7 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
             except (TypeError, ValueError):
                 raise UsageError(f"{file}: a Step is no number") from None
             values = {"name": name[1], "metric": name[2], "value": last["Value"]}
-            content = [Line.at(last.place, values)]
+            content = [Line(last.place, values)]
         for line in content:
             if len(files) > 1:
                 line.place = f"{file.name}, {line.place}"
@@ -74,7 +69,7 @@ def read_lines(files: Sequence[Path]) -> list[Line]:
     return lines
 
 
-def _lines(file: Path) -> Iterable[Line]:
+def _lines(file: Path) -> Iterator[Line]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except OSError as error:
@@ -84,22 +79,18 @@ def _lines(file: Path) -> Iterable[Line]:
     if not text.lstrip().startswith("{"):
         delimiter = max(",;\t", key=text.split("\n", 1)[0].count)
         reader = csv.DictReader(StringIO(text), delimiter=delimiter, restval="")
-        return _of_table(file, reader)
-    lines = []
+        for values in reader:
+            if None in values:
+                raise UsageError(f"{file}:{reader.line_num}: has more cells than the header")
+            yield Line(f"line {reader.line_num}", values)
+        return
     for number, line in enumerate(text.splitlines(), 1):
         try:
             values = dict(json.loads(line or "{}", parse_constant=str))
-            lines.append(Line.at(f"line {number}", values))
         except (TypeError, ValueError):
             raise UsageError(f"{file}:{number}: is no JSON object; {NEEDED}") from None
-    return filter(None, lines)
-
-
-def _of_table(file: Path, reader: csv.DictReader[str]) -> Iterator[Line]:
-    for values in reader:
-        if None in values:
-            raise UsageError(f"{file}:{reader.line_num}: has more cells than the header")
-        yield Line.at(f"line {reader.line_num}", values)
+        if values:
+            yield Line(f"line {number}", values)
 
 
 def numbers_of(
@@ -120,7 +111,7 @@ def numbers_of(
     plain: list[Line] = []
     for count, line in enumerate(lines, 1):
         place = line.place if isinstance(line, Line) else f"line {count}"
-        plain.append(Line.at(place, {}))
+        plain.append(Line(place, {}))
         for name, value in line.items():
             columns[_plain(name)], plain[-1][_plain(name)] = name, value
     by = _columns_of_row(plain, columns, by)

@@ -41,6 +41,7 @@ from ablate.store import Results, State
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
 from ablate.store.records import Provenance
 from ablate.study import Row, Study
+from ablate.study.study import Family
 
 
 @dataclass(frozen=True)
@@ -188,13 +189,13 @@ class Table:
         return list(chain.from_iterable(row.runs for row in self.rows))
 
     @property
-    def bases(self) -> list[TableRow]:
-        """The base of each size; a single one in most studies."""
-        return [row for row in self.rows if row.row.is_base]
-
-    def rows_of(self, base: TableRow) -> list[TableRow]:
-        """The rows that are compared with a base."""
-        return [row for row in self.rows if row.row.base == base.row.label and row is not base]
+    def families(self) -> list[Family[TableRow]]:
+        """The rows by their bases, the first base first; a single family in most studies."""
+        by_label, families = self.by_label, []
+        for base, rows, count in self.study.families:
+            of_base = [by_label[row.label] for row in rows]
+            families.append(Family(by_label[base.label], of_base, count))
+        return families
 
     def verdicts(self, metric: Metric) -> list[Verdict]:
         """The verdicts in a metric, on every row but base."""
@@ -234,15 +235,6 @@ class Table:
         known = self.study.task.metrics
         names = (PPL.name, self.perplexity.name, *self.study.metrics, *self.study.judged)
         return tuple(filter(None, map(known.get, dict.fromkeys(names))))
-
-    @property
-    def family(self) -> int:
-        """Number of rows that Holm's correction covers: all of the study file but base, whatever
-        part is shown.
-
-        In a study at several sizes, the largest of its families: each size has its own.
-        """
-        return max(map(self.study.family, self.study.bases))
 
     @property
     def main(self) -> Metric:
@@ -289,8 +281,8 @@ class Table:
         rows of one base.
         """
         rows = dict(self.by_label)
-        for base in self.bases:
-            for row in self._compared(base, self.rows_of(base), self.study.family(base.row)):
+        for base, of_base, count in self.families:
+            for row in self._compared(base, of_base, count):
                 rows[row.row.label] = row
         return replace(self, rows=tuple(rows.values()))
 

@@ -74,7 +74,7 @@ def command(
     content = stage.with_all_seeds
     plan = plan_of(content, root, device, per_run_processes)
     power = power_of(content, root, spread)
-    if to_see is not None and not content.family(content.base):
+    if to_see is not None and not content.families[0].total:
         raise UsageError("--to-see: the study has no row beside base")
     if to_see is not None and (not power or power[0].source == "unknown"):
         raise UsageError(

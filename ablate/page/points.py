@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import TypeVar
 
-from ablate.analysis.curves import Curve, all_speed_ups
+from ablate.analysis.curves import Curve, speed_ups
 from ablate.analysis.designs import DesignEffects
 from ablate.analysis.scores import Scores
 from ablate.analysis.table import Table, TableRow
@@ -227,7 +227,7 @@ def contrasts(design: DesignEffects, metric: Metric) -> list[Interval]:
 def ratios_by_axis(curves: Sequence[Curve]) -> dict[str, list[Interval]]:
     """Return the effective speed-up of every row by cost; only costs with some."""
     ratios: dict[str, list[Interval]] = {}
-    for row, by_axis in all_speed_ups(curves).items():
+    for row, by_axis in speed_ups(curves).items():
         for axis, ratio in by_axis.items():
             low, high = ratio.interval or (None, None)
             word = "" if ratio.mean else ratio.text

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from ablate.analysis.curves import AXES, Curve, all_speed_ups
+from ablate.analysis.curves import AXES, Curve, speed_ups
 from ablate.analysis.designs import DesignEffects, design_effects
 from ablate.analysis.ladder import Ladder, ladders
 from ablate.analysis.table import Table
@@ -220,7 +220,7 @@ def _losses(choice: Choice, labels: Iterable[str]) -> list[str]:
 
 def _speed_ups(curves: Sequence[Curve]) -> Iterator[DesignSection]:
     rows = []
-    for row, by_axis in all_speed_ups(curves).items():
+    for row, by_axis in speed_ups(curves).items():
         texts = [by_axis[axis].text for axis in AXES]
         if any(texts):
             rows.append((row, *texts))

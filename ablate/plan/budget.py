@@ -138,13 +138,15 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     unfinished run.
     """
     study = plan.study
-    # Whole seeds, because the rows' differences from base are paired by seed.
+    # Whole seeds, because the rows' differences from base are paired by seed; with looks, those of
+    # one of them.
     parts = []
+    for count in study.judged_at or range(1, len(study.seeds) + 1):
+        if count <= len(study.seeds):
+            parts.append(replace(study, seeds=study.seeds[:count], further_seeds=()))
     if study.further_seeds:
         parts.append(study)
-    for count in _counts(study):
-        parts.append(replace(study, seeds=study.seeds[:count], further_seeds=()))
-    for part in parts:
+    for part in reversed(parts):
         needed = _needed(seconds, _runs(study, study.rows, (*part.seeds, *part.further_seeds)))
         if needed <= available:
             left, waits = _left(seconds, part), part.further_seeds != study.further_seeds
@@ -178,15 +180,6 @@ def _fit_rows(plan: Plan, seconds: Mapping[str, float], available: float) -> Fit
     left = tuple(row.label for row in study.rows if row.label not in kept)
     part = replace(study, seeds=study.seeds[:1], further_seeds=(), rows=tuple(kept.values()))
     return Fit(part, spent, study.seeds[1:], left, _left(seconds, part))
-
-
-def _counts(study: Study) -> Sequence[int]:
-    """Numbers of seeds that a part may have, the largest first: those that the study is judged at,
-    if it states some.
-    """
-    if not study.judged_at:
-        return range(len(study.seeds), 0, -1)
-    return [count for count in reversed(study.judged_at) if count <= len(study.seeds)]
 
 
 def _needed(seconds: Mapping[str, float], runs: Iterable[str]) -> float:

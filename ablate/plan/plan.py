@@ -241,11 +241,11 @@ def plan_of(
             rows.append(_plan_row(of, row, results, lengths, kind, processes))
         return tuple(rows)
 
-    plan = Plan(study, planned(study), None, None, device=kind, processes=processes)
-    if None not in known.values():
-        plan = replace(plan, lengths=known[study.data_of(study.base)])
-    if study.trials:
-        plan = replace(plan, trials=planned(study.trials))
+    lengths = None if None in known.values() else known[study.data_of(study.base)]
+    trials = planned(study.trials) if study.trials else ()
+    plan = Plan(
+        study, planned(study), lengths, None, trials=trials, device=kind, processes=processes
+    )
     trained = frozenset(id for id in plan.missing if results.run(id).has_result)
     plan = replace(plan, trained=trained)
     rates = {}

@@ -61,17 +61,12 @@ class Power:
     @property
     def rows(self) -> int:
         """Number of rows without base."""
-        return self.study.family(self.study.base)
+        return self.study.families[0].total
 
     @property
     def looks(self) -> tuple[Look, ...]:
         """The looks of the study, if it states some."""
         return looks_of(self.study.judged_at)
-
-    @property
-    def _seeds(self) -> tuple[int, int]:
-        """Number of seeds of every row, and of further ones that only base has."""
-        return len(self.study.seeds), len(self.study.further_seeds)
 
     def detectable(
         self, seeds: int, level: float = LEVEL, *, further: int | None = None
@@ -88,8 +83,7 @@ class Power:
         if seeds < 2 or not self.sd:
             return None
         if further is None:
-            own, further_of_base = self._seeds
-            further = (seeds == own) * further_of_base
+            further = (seeds == len(self.study.seeds)) * len(self.study.further_seeds)
         level *= self.study.share_of_level(self.metric.name)
         return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
 
@@ -183,7 +177,7 @@ class Power:
                 at_looks.append(f"{at} {amount}")
             known = f"{'; '.join(at_looks)}; {self._noise}"
             return f"With {rows}, found with {POWER:.0%} probability: {known}."
-        own, further = self._seeds
+        own, further = len(self.study.seeds), len(self.study.further_seeds)
         others = []
         for number in OTHER_SEEDS:
             if number != own or further:
@@ -269,7 +263,7 @@ def power_of(study: Study, results: Results, spread: float | None = None) -> lis
     Raises:
         StoreError: a result is damaged.
     """
-    if not study.family(study.base):
+    if not study.families[0].total:
         return []
     judged = [study.task.metrics[name] for name in study.judged]
     if spread is not None:
@@ -285,7 +279,7 @@ def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
     judged = [study.task.metrics[name] for name in study.judged]
     for metric in dict.fromkeys((*judged, *study.task.model_metrics[:1])):
         pairs = []
-        for row in study.rows_of(study.base):
+        for row in study.families[0].rows:
             pair = paired_scores(metric, of_rows[row.label], base, study.seeds)
             # Rows of the same trainings have almost no noise against each other, so they say
             # nothing about that of others.

@@ -31,6 +31,7 @@ def conclusion(table: Table) -> list[str]:
     judged: list[str] = []
     has_learned = True
     error = table.error / len(table.judged)
+    counts = [family.total for family in table.families]
     for metric in table.judged:
         unlearned, rows = _nothing_learned(table, metric), []
         has_learned = has_learned and not unlearned
@@ -40,12 +41,12 @@ def conclusion(table: Table) -> list[str]:
                 # A difference between scores of 0 is not one between rows.
                 if verdict.mean is None or not unlearned:
                     rows.append(Judged(row.row.label, verdict))
-        sentences = _sentences(metric, rows, table.family, len(table.bases), error)
+        sentences = _sentences(metric, rows, counts, error)
         for sentence in (*unlearned, *sentences):
             if len(table.judged) > 1:
                 sentence = f"By {metric.title}: {sentence}"
             judged.append(sentence)
-    sentences = [_base(table, base) for base in table.bases]
+    sentences = [_base(table, family.base) for family in table.families]
     if has_learned:
         sentences += bound_notes(table)
     sentences += table.position.sentences(table.error)
@@ -53,15 +54,14 @@ def conclusion(table: Table) -> list[str]:
 
 
 def _sentences(
-    metric: Metric, rows: Sequence[Judged], family: int, sizes: int = 1, error: float = LEVEL
+    metric: Metric, rows: Sequence[Judged], counts: Sequence[int], error: float = LEVEL
 ) -> list[str]:
     """A sentence for each kind of verdict among the rows.
 
     Args:
         metric: the main metric.
         rows: all rows but base.
-        family: number of rows that Holm's correction covers.
-        sizes: number of bases; each has a family of its own.
+        counts: numbers of rows that Holm's correction covers, one for each base.
         error: bound of the error of all verdicts.
     """
     if not rows:
@@ -71,7 +71,7 @@ def _sentences(
         by_word.setdefault(row.verdict.word, []).append(row)
     worse, better = by_word.get("worse", []), by_word.get("better", [])
     sentences = [*_different(metric, "worse", worse), *_different(metric, "better", better)]
-    sentences += _doubt([*worse, *better], family, sizes, error)
+    sentences += _doubt([*worse, *better], counts, error)
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
     if equal := by_word.get("as good as base"):
@@ -178,16 +178,16 @@ def _named(metric: Metric, row: Judged) -> str:
     return f"{row.label} ({text})"
 
 
-def _doubt(named: Sequence[Judged], family: int, sizes: int, error: float) -> list[str]:
+def _doubt(named: Sequence[Judged], counts: Sequence[int], error: float) -> list[str]:
     """How often a study without a difference names a row; only rows with a score count."""
     tested = sum(row.verdict.mean is not None for row in named)
     if not tested:
         return []
     start = "If"
-    if sizes > 1:
+    if len(counts) > 1:
         start = "For each size: if"
-    elif family > 1:
-        start = f"Corrected for the {family} rows of the study: if"
+    elif counts[0] > 1:
+        start = f"Corrected for the {counts[0]} rows of the study: if"
     text = (
         f"{start} no row differed from base, about {percent(error)} of such studies would name one"
     )

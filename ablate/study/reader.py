@@ -41,7 +41,7 @@ def read_study(path: Path, selection: Selection | None = None) -> Study:
         study = _read(path, root, selection.overrides, selection.data_folder)
     except StudyError as error:
         raise StudyError(*_blame_overrides(path, root, selection, error.lines)) from None
-    families = {base.label: study.family(base) for base in study.bases}
+    families = {family.base.label: family.total for family in study.families}
     total = sum(len(study.seeds_of(row)) for row in study.rows)
     study = replace(study, text=text, rows_of_bases=families, total_runs=total)
     return select(study, selection)

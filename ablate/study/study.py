@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar
 
 from ablate.config import RowConfig, decoding_id, run_id
 from ablate.config.data import CorpusConfig
@@ -118,6 +118,20 @@ class Run:
     split: Literal["test", "dev"] = "test"
 
 
+R = TypeVar("R")
+
+
+class Family(NamedTuple, Generic[R]):
+    """Rows that are compared with one base, so that Holm's correction covers them together.
+
+    total: of these rows in the file, whatever part of them is here.
+    """
+
+    base: R
+    rows: list[R]
+    total: int
+
+
 @dataclass(frozen=True)
 class Study:
     """A study, read and resolved.
@@ -175,17 +189,17 @@ class Study:
         return self.rows[0]
 
     @property
-    def bases(self) -> list[Row]:
-        """The base of each size; a single one in most studies."""
-        return [row for row in self.rows if row.is_base]
-
-    def rows_of(self, base: Row) -> list[Row]:
-        """The rows that are compared with a base."""
-        return [row for row in self.rows if row.base == base.label and not row.is_base]
-
-    def family(self, base: Row) -> int:
-        """Number of rows that Holm's correction covers: all of the file with this base."""
-        return max(len(self.rows_of(base)), self.rows_of_bases.get(base.label, 0))
+    def families(self) -> list[Family[Row]]:
+        """The rows by their bases, the first base first; a single family in most studies."""
+        rows: dict[str, list[Row]] = {row.label: [] for row in self.rows if row.is_base}
+        for row in self.rows:
+            if not row.is_base:
+                rows[row.base].append(row)
+        families = []
+        for label, of_base in rows.items():
+            count = max(len(of_base), self.rows_of_bases.get(label, 0))
+            families.append(Family(self.by_label[label], of_base, count))
+        return families
 
     def base_of(self, row: Row) -> Row:
         """The row that a row is compared with."""

@@ -33,7 +33,7 @@ def test_cost_per_step_scales_the_ratio_along_each_axis():
         curve("base", {1: 0.002}),
         curve("A", {1: 0.004}, flops=20.0, seconds=0.25, tokens=14),
     )
-    found = speed_ups([base, row], base)["A"]
+    found = speed_ups([base, row])["A"]
     assert {axis: one.mean for axis, one in found.items()} == pytest.approx(
         {"step": 2.0, "tokens": 1.0, "flops": 1.0, "seconds": 4.0}
     )

@@ -137,8 +137,9 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
 
 
 def _explained_verdicts(table: Table, metric: Metric) -> str:
-    rows, noise = plural(table.family, "row"), plural(len(table.study.seeds), "seed")
-    if len(table.bases) > 1:
+    families, noise = table.families, plural(len(table.study.seeds), "seed")
+    rows = plural(families[0].total, "row")
+    if len(families) > 1:
         rows = "the rows of each size"
     verdicts, within = table.verdicts(metric), ""
     if any(verdict.bootstrap for verdict in verdicts):
