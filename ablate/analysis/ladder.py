@@ -29,7 +29,6 @@ class Rung:
     one has no score.
     """
 
-    size: str
     params: int
     difference: Scores
     rank: int | None
@@ -147,7 +146,7 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
         ranks = _ranks([base, *rows], metric)
         for row in rows:
             difference = row.scores[metric.name].minus(base.scores[metric.name])
-            rung = Rung(base.row.size, base.params, difference, ranks.get(row.row.label))
+            rung = Rung(base.params, difference, ranks.get(row.row.label))
             rungs.setdefault(row.row.name, []).append(rung)
     common = []
     for name, of_row in rungs.items():

@@ -120,7 +120,7 @@ def numbers_of(
     seeds, assumed = _seeds(plain, rows, columns)
     cells, run = _wide(plain, columns, metrics), _first(columns, RUN)
     if {"metric", "value"} <= columns.keys():
-        cells = _long(plain)
+        cells = ((at, _text(line, "metric"), line.get("value")) for at, line in enumerate(plain))
     of_metrics: dict[str, list[Number]] = {}
     for index, metric, cell in cells:
         line = plain[index]
@@ -242,11 +242,6 @@ def _label(line: Line, by: Sequence[str]) -> str:
 
 
 Cells = Iterator[tuple[int, str, Any]]  # index of the line, metric, and what the cell has
-
-
-def _long(lines: Sequence[Line]) -> Cells:
-    for index, line in enumerate(lines):
-        yield index, _text(line, "metric"), line.get("value")
 
 
 def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[str]) -> Cells:

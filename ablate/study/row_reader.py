@@ -209,13 +209,9 @@ class RowReader:
         return Row(
             draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
             choice, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
-            decoding_choice=self._decoding_of(draft),
+            decoding_choice=self._decoding and self._decoding.except_for(draft.written.keys()),
             is_chosen_as_base=as_base,
         )  # fmt: skip
-
-    def _decoding_of(self, draft: _Draft) -> Choice | None:
-        """The choice of decoding, without the fields that the row sets."""
-        return self._decoding and self._decoding.except_for(draft.written.keys())
 
     def _screen(self, draft: _Draft, base: Row) -> Choice | None:
         """The screen of a group that prunes; None after an error."""

@@ -112,7 +112,7 @@ def test_half_normal_plots_have_the_quantiles_of_scipy_and_the_sizes_in_order():
 
 
 def test_a_figure_of_sizes_has_each_seed_and_the_mean_over_the_parameters():
-    rungs = [Rung(str(params), params, Scores({1: slope * params, 2: slope * params + 2}), None)
+    rungs = [Rung(params, Scores({1: slope * params, 2: slope * params + 2}), None)
              for slope, params in ((1e-5, 10**5), (2e-6, 10**6))]  # fmt: skip
     figure = draw_sizes(
         Ladder(BLEU, {"small": 10**5, "large": 10**6}, (RowOverSizes("A h=1", tuple(rungs)),))
@@ -123,7 +123,7 @@ def test_a_figure_of_sizes_has_each_seed_and_the_mean_over_the_parameters():
 
 
 def test_a_figure_of_sizes_names_every_row_of_a_large_study():
-    rungs = tuple(Rung(str(n), n, Scores({1: 1.0}), None) for n in (10, 100))
+    rungs = tuple(Rung(n, Scores({1: 1.0}), None) for n in (10, 100))
     rows = tuple(RowOverSizes(f"A h={n}", rungs) for n in range(19))
     figure = draw_sizes(Ladder(BLEU, {"small": 10, "large": 100}, rows))
     assert len(figure.axes) == 3
@@ -131,7 +131,7 @@ def test_a_figure_of_sizes_names_every_row_of_a_large_study():
 
 
 def test_a_figure_of_sizes_has_the_whole_name_of_a_row_without_overlap():
-    rungs = tuple(Rung(str(n), n, Scores({1: 1.0}), None) for n in (10, 100))
+    rungs = tuple(Rung(n, Scores({1: 1.0}), None) for n in (10, 100))
     long = (
         "norm_position=pre norm=rmsnorm activation=swiglu positional_encoding=rope n_kv_heads=1 "
         "attention_window=16"
