@@ -39,6 +39,15 @@ def inactive_fields(c: RowConfig) -> dict[str, str]:
     return first
 
 
+def warmup_fault(c: RowConfig) -> str:
+    """`warmup_steps=100, which is not below train_steps=80`; empty if the rate has its peak
+    before the last step.
+    """
+    if c.train_steps is None or c.train_steps > c.warmup_steps:
+        return ""
+    return f"warmup_steps={c.warmup_steps}, which is not below train_steps={c.train_steps}"
+
+
 def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
     """Yield (field, message) for every pattern with a value that no layer uses.
 
@@ -65,9 +74,8 @@ def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
 def _inactive_in_layer(c: RowConfig) -> dict[str, str]:
     """The same for one layer, by its own configuration."""
     inactive = _of_depths(c)
-    if c.train_steps is not None and c.train_steps <= c.warmup_steps:
-        above = f"warmup_steps={c.warmup_steps}, which is not below train_steps={c.train_steps}"
-        inactive["schedule"] = above  # the rate has its peak at the last step, or none
+    if fault := warmup_fault(c):
+        inactive["schedule"] = fault
     for name, facts in _FACTS.items():
         for selector, values in facts.needs.items():
             value = getattr(c, selector)
