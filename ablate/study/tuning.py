@@ -131,6 +131,14 @@ class Tune(Placed):
     share: float = Field(1.0, gt=0, le=1, alias="steps")
     """share of each row's train_steps; unset: 1"""
 
+    @classmethod
+    def unknown_key(cls, key: str) -> str:
+        """The message for a key that the section does not have, such as a field."""
+        if standard_name(key) is None:
+            return super().unknown_key(key)
+        section = "decoding" if standard_name(key) in CHOSEN_ON_DEV else "grid"
+        return f'"{key}" is a field; write {section}: {{{key}: [VALUE, VALUE]}}'
+
     def faults(self, seeds_of_study: Collection[int]) -> Iterator[Fault]:
         """What the keys lack beside each other, and the seeds that a verdict uses."""
         written = self.model_fields_set

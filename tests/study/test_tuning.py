@@ -285,6 +285,8 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
         ("{grid: {learning_rate: [0.1, 0.2, 0.1]}, seeds: [3]}", '5:41: "learning_rate" has the value "0.1" twice'),
         ("{grid: {learning_rate: [0.1]}, seeds: [3], steps: 2}", '5:57: steps: 2 is not allowed: must be less than or equal to 1'),
         ("{grid: {learning_rate: [0.1, 0.2]}, seeds: [3], steps: 0.3}", '5:7: row "base": tuning runs of 91 of 301'),
+        ("{learning_rate: [0.1, 1], seeds: [3]}", '5:8: "learning_rate" is a field; write grid: {learning_rate: [VALUE, VALUE]}'),
+        ("{beam: [1, 4]}", '5:8: "beam" is a field; write decoding: {beam: [VALUE, VALUE]}'),
         ("{gird: {learning_rate: [0.1]}, seeds: [3]}", '5:8: unknown key "gird"; did you mean "grid"?'),
         ("0.1", "5:7: tune: 0.1 is not allowed: must be a mapping of grid, seeds, decoding, steps"),
     ],
