@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_059
+LINES = 51_073
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -129,7 +129,12 @@ def read_data(section: Node, task: Task, folder: Path, report: Report) -> Corpus
     for key, mark, node in section.items():
         fault = next(value_faults(key, node), None)
         if key not in task.data_config.model_fields:
-            report(mark, unknown_name("data field", key, task.data_config.model_fields))
+            message = unknown_name("data field", key, task.data_config.model_fields)
+            if standard_name(key) is not None:
+                message = (
+                    f'unknown data field "{key}"; it is a field of base: base: {{{key}: VALUE}}'
+                )
+            report(mark, message)
         elif fault:
             report(node.mark, fault[1])
         else:

@@ -31,9 +31,10 @@ MAX_SIZES = 10
 
 def _no_key_of_a_group(value: Any) -> Any:
     """Refuse a key of a group in the place of the group's name."""
-    if not isinstance(value, dict):
-        return {} if value is None else value
-    for name, group in value.items():
+    if value is None:
+        return {}
+    groups = mapping_of(value, "groups by name, such as size: {each: {N: [1, 2]}}")
+    for name, group in groups.items():
         if name in WAYS and not (isinstance(group, dict) and group.keys() & {*WAYS}):
             write = f"write rows: {{GROUP: {{{name}: ...}}}}"
             raise Misplaced(((name, KEY), f'"{name}" is a key of a group; {write}'))

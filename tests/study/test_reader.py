@@ -613,7 +613,9 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
             "table3.yaml:3:33: vocab_size=350 has no effect with tokenizer=bytes, whose vocabulary "
             "has 260 entries; "
             "remove it, or set tokenizer to bpe or unigram"]),
-        (HEAD + "rows: [1]", ["table3.yaml:3:7: rows: [1] is not allowed: must be a mapping"]),
+        (HEAD + "rows: [1]", ["table3.yaml:3:7: rows: [1] is not allowed: must be a mapping of groups by name, such as size: {each: {N: [1, 2]}}"]),
+        ("study: t\ndata: {corpus: toy, vocab_size: 350, d_model: 64}", [
+            'table3.yaml:2:38: unknown data field "d_model"; it is a field of base: base: {d_model: VALUE}']),
         (HEAD + "seeds: []", ["table3.yaml:3:8: seeds: [] is not allowed: needs 1 or more entries"]),
         (HEAD + "seeds: [true]", [
             "table3.yaml:3:9: seeds: true is not allowed: must be a valid integer"]),
