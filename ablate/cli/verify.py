@@ -28,11 +28,9 @@ from ablate.study import Row, Study
 EXAMPLE = "ablate verify study.yaml --stored"
 STEPS = 4  # of the check of resumption
 
-OptionalStudy = Annotated[Path | None, argument("STUDY", "The study's YAML file.")]
-
 
 def command(
-    study: OptionalStudy = None,
+    study: Annotated[Path | None, argument("STUDY", "The study's YAML file.")] = None,
     *,
     options: StudyOptions,
     device: Device = "auto",

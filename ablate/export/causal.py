@@ -155,16 +155,17 @@ def _llama(
     )
 
 
-def _divides(c: ModelConfig, name: str) -> tuple[bool, str]:
+def _divides(c: ModelConfig, name: str) -> str:
     # Its configuration refuses it, although it takes the size of a head as a field of its own.
+    if c.d_model % c.n_heads == 0:
+        return ""
     return (
-        c.d_model % c.n_heads != 0,
-        f"n_heads={c.n_heads} and d_model={c.d_model}, but {name} needs n_heads to divide d_model",
+        f"n_heads={c.n_heads} and d_model={c.d_model}, but {name} needs n_heads to divide d_model"
     )
 
 
-def _has_experts(c: ModelConfig, name: str) -> tuple[bool, str]:
-    return c.n_experts is None, f"no n_experts, but {name} is a mixture of experts"
+def _has_experts(c: ModelConfig, name: str) -> str:
+    return "" if c.n_experts is not None else f"no n_experts, but {name} is a mixture of experts"
 
 
 def _mixture(c: ModelConfig) -> dict[str, Any]:
@@ -503,13 +504,15 @@ def _attends(layer: ModelConfig) -> bool:
     return layer.mixer == "attention"
 
 
-def _has_cap(c: ModelConfig, name: str) -> tuple[bool, str]:
-    return c.logit_cap is None, f"no logit_cap, but {name} always has one"
+def _has_cap(c: ModelConfig, name: str) -> str:
+    return f"no logit_cap, but {name} always has one" if c.logit_cap is None else ""
 
 
-def _rotates(c: ModelConfig, name: str) -> tuple[bool, str]:
+def _rotates(c: ModelConfig, name: str) -> str:
     plain = any(_attends(layer) and layer.positional_encoding == "none" for layer in c.all_layers)
-    return plain, f"positional_encoding=none in layers with attention, which {name} rotates"
+    if not plain:
+        return ""
+    return f"positional_encoding=none in layers with attention, which {name} rotates"
 
 
 RECURRENT_GEMMA = transformers_model(

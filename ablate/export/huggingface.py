@@ -86,13 +86,12 @@ def rope_bases(c: ModelConfig) -> dict[str, set[float]]:
     return bases
 
 
-def one_base_each(c: ModelConfig, name: str) -> tuple[bool, str]:
+def one_base_each(c: ModelConfig, name: str) -> str:
     """A rule: the layers of a kind of attention have one base of rotations."""
     several = "/".join(kind for kind, bases in rope_bases(c).items() if len(bases) > 1)
-    return (
-        bool(several),
-        f"several rope_base in layers of attention={several}, but {name} has one for each",
-    )
+    if not several:
+        return ""
+    return f"several rope_base in layers of attention={several}, but {name} has one for each"
 
 
 def write_transformers(target: Target, model: TrainedModel, folder: Path) -> None:

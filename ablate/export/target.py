@@ -18,8 +18,8 @@ from ablate.data.tokenizer import Tokenizer
 from ablate.errors import listed
 from ablate.formatting import setting_text
 
-# From a configuration and the name of the target: whether a rule is violated, and the violation.
-Rule = Callable[[ModelConfig, str], tuple[bool, str]]
+# From a configuration and the name of the target: the violation of a rule, empty without one.
+Rule = Callable[[ModelConfig, str], str]
 Change = Callable[[Tensor, ModelConfig], Tensor]
 ANY: Any = object()  # every value of a field
 GATED = tuple(name for name, activation in ACTIVATIONS.items() if activation.gated)
@@ -127,11 +127,7 @@ class Target:
         if alternating:
             values = ", ".join(f"{name}={_text(patterns[name])}" for name in alternating)
             return [*reasons, f"{values}, but all layers of {self.name} are alike"]
-        for rule in self.rules:
-            is_violated, reason = rule(config, self.name)
-            if is_violated:
-                reasons.append(reason)
-        return reasons
+        return [*reasons, *filter(None, (rule(config, self.name) for rule in self.rules))]
 
     def _supported_values(self) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -206,23 +202,21 @@ def _text(value: object) -> str:
     return without_digest(setting_text(value))
 
 
-def equal_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
+def equal_head_sizes(c: ModelConfig, name: str) -> str:
     """A rule: queries and values of a head have one size."""
-    return c.d_k != c.d_v, f"d_k={c.d_k} and d_v={c.d_v}, but {name} needs them equal"
+    return f"d_k={c.d_k} and d_v={c.d_v}, but {name} needs them equal" if c.d_k != c.d_v else ""
 
 
-def derived_head_sizes(c: ModelConfig, name: str) -> tuple[bool, str]:
+def derived_head_sizes(c: ModelConfig, name: str) -> str:
     """A rule: heads share d_model among them."""
-    return (
-        not c.d_k == c.d_v == c.d_model / c.n_heads,
-        f"d_k={c.d_k} and d_v={c.d_v}, but every head of {name} has size d_model / h",
-    )
+    if c.d_k == c.d_v == c.d_model / c.n_heads:
+        return ""
+    return f"d_k={c.d_k} and d_v={c.d_v}, but every head of {name} has size d_model / h"
 
 
-def equal_cross_heads(c: ModelConfig, name: str) -> tuple[bool, str]:
+def equal_cross_heads(c: ModelConfig, name: str) -> str:
     """A rule: cross-attention has the number of heads of self-attention."""
-    return (
-        c.cross_heads != c.n_heads,
-        f"n_cross_heads={c.n_cross_heads}, but {name} has as many heads in cross-attention as in "
-        "self-attention",
-    )
+    if c.cross_heads == c.n_heads:
+        return ""
+    has = "has as many heads in cross-attention as in self-attention"
+    return f"n_cross_heads={c.n_cross_heads}, but {name} {has}"

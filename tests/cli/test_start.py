@@ -78,6 +78,21 @@ def test_help_plan_and_status_load_nothing_heavy_and_table_only_pandas(
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"), [(["--help"], []), (["schema"], ["schema"]), (["plan", "-h"], ["plan"])]
+)
+def test_help_loads_no_command_and_a_command_no_other_one(words, expected):
+    probe = (
+        "import atexit, sys\nfrom ablate.cli import main\n"
+        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\nmain()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, *words], capture_output=True, text=True, check=True
+    )
+    loaded = done.stderr.split()
+    assert [verb for verb in VERBS if f"ablate.cli.{verb}" in loaded] == expected
+
+
 def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(fake, given):
     fake.all_done()
     fake.corpus(["a"], ["the old dog sleeps near the river"])
