@@ -554,8 +554,8 @@ def no_training(monkeypatch):
     """Replace training, which end_to_end tests, by a launch that reports every run as done."""
 
     done = Counter({"done": 1})
-    monkeypatch.setattr("ablate.launch.launch", lambda *_: None)
-    monkeypatch.setattr("ablate.launch.outcome_of_launch", lambda *_: done)
+    monkeypatch.setattr("ablate.cli.run.launch", lambda *_: None)
+    monkeypatch.setattr("ablate.cli.run.outcome_of_launch", lambda *_: done)
 
 
 def test_the_command_lines_of_the_guides_run_in_order(tmp_path, monkeypatch, no_training):
