@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_073
+LINES = 51_067
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
