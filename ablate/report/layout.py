@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
 
 from rich.cells import cell_len
 
@@ -12,11 +11,16 @@ from ablate.formatting import fold
 
 # Importance of columns on a terminal, from left to right; the last ones are left out first.
 ROW, SCORE, DIFFERENCE, VERDICT, REQUESTED = range(5)
-P_VALUE, OTHER_SCORE, OTHER_DIFFERENCE, CHOSEN, FURTHER, SETTING = range(5, 11)
+P_VALUE, CHOSEN, OTHER_SCORE, OTHER_DIFFERENCE, FURTHER, SETTING = range(5, 11)
 LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
 GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
 ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown
 _GAP = 3  # between columns
+
+
+def name_of(head: str) -> str:
+    """A head in one line, without what is in brackets: `ΔBLEU`, `paper BLEU`."""
+    return " ".join(line for line in head.split("\n") if line[:1] not in ("(", "["))
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,8 @@ class TextColumn:
 
     @property
     def name(self) -> str:
-        """The head in one line, without what is in brackets: `ΔBLEU`, `paper BLEU`."""
-        return " ".join(line for line in self.head.split("\n") if line[:1] not in ("(", "["))
+        """The name of the head."""
+        return name_of(self.head)
 
     @property
     def flat_head(self) -> str:
@@ -92,18 +96,31 @@ class Layout:
 
 
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
-    """The columns that fit, most important first; those up to REQUESTED may narrow labels."""
+    """The columns that fit, the most important first. Requested and more important ones narrow the
+    labels, and so does what was chosen for rows, which is folded where it does not fit otherwise.
+    """
     shown = [columns[0]]
     for column in columns[1:]:
-        tried = [*shown, column]
-        if column.priority <= REQUESTED:
-            needed = sum(map(attrgetter("least_width"), tried))
-        else:
-            widths = list(map(attrgetter("full_width"), tried))
-            needed = min(widths[0], ENOUGH_LABEL) + sum(widths[1:])
-        if needed + _GAP * (len(tried) - 1) <= width:
-            shown.append(column)
+        forms = [column]
+        if column.priority == CHOSEN:
+            forms.append(column.folded(column.least_width))
+        for form in forms:
+            if _needed([*shown, form]) <= width:
+                shown.append(form)
+                break
     return shown
+
+
+def _needed(columns: Sequence[TextColumn]) -> int:
+    """The width that columns need, the last of which is the least important."""
+    priority = columns[-1].priority
+    if priority <= REQUESTED:
+        needed = sum(column.least_width for column in columns)
+    else:
+        widths = [column.full_width for column in columns]
+        label = GOOD_LABEL if priority == CHOSEN else ENOUGH_LABEL
+        needed = min(widths[0], label) + sum(widths[1:])
+    return needed + _GAP * (len(columns) - 1)
 
 
 def folded(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:

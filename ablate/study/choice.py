@@ -62,7 +62,7 @@ class Choice:
     uniform: loss of uniform predictions, ln V.
     metric: of the predictions for dev that choose decoding; the losses are then its scores, with
         the sign that makes the best the smallest. None: the dev loss chooses.
-    legend: what the columns of choices say.
+    legend: what the column of chosen values says.
     has_grid: whether the candidates are the points of a grid around an optimum.
     """
 
@@ -70,7 +70,7 @@ class Choice:
     uniform: float
     losses: tuple[float, ...] = ()
     metric: Metric | None = None
-    legend: tuple[str, ...] = ()
+    legend: str = ""
     has_grid: ClassVar[bool] = True
 
     def with_losses(self, losses: Sequence[Sequence[float | None]]) -> Choice:

@@ -124,7 +124,7 @@ class RowTuner:
         return Pruning(
             tuple(cells),
             uniform,
-            legend=(legend,),
+            legend=legend,
             fraction=fraction,
             margin=margin,
             without=chosen,

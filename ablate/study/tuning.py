@@ -161,15 +161,13 @@ class Tune(Placed):
         return max(1, math.ceil(round(self.share * train_steps, 6)))
 
     @property
-    def legend(self) -> tuple[str, ...]:
-        """What the columns of chosen values and of the sensitivity say."""
+    def legend(self) -> str:
+        """What the column of chosen values says."""
         count = math.prod(map(len, self.grid.values()))
         return (
             f"tuned: the best of {count} values by dev loss, each row alike, with "
             f"seed{'s' if len(self.seeds) > 1 else ''} {self.trials}; "
-            "edge: the smallest or largest of the grid, so that a better value may be outside.",
-            "sensitivity: mean dev loss over the grid, at most ln V each, less that of the best "
-            "value (arXiv 2309.14322).",
+            "edge: the smallest or largest of the grid, so that a better value may be outside."
         )
 
     @property

@@ -4,6 +4,7 @@ alone.
 
 import csv
 import json
+import re
 import zipfile
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 
 from ablate.analysis.settle import settle
 from ablate.analysis.table import Table, table_of
+from ablate.config.resolve import SETTINGS
 from ablate.plan.typical import published_spreads
+from ablate.report.columns.layouts import terminal_layout
 from ablate.report.judge import judged
 from ablate.report.render import comma_separated, markdown
 from ablate.store import Results
@@ -137,3 +140,29 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
                 compared += 1
     others = [row for row in table.rows if not row.row.is_base]
     assert compared == len(others) * len(table.rows[0].scores)
+
+
+@pytest.mark.parametrize("width", [60, 80, 140])
+def test_a_narrow_legend_explains_only_what_is_shown(published, width):
+    table = published.table
+    columns = terminal_layout(table, str, False, with_cost=True).columns
+    layout = terminal_layout(table, str, False, with_cost=True, width=width)
+    names = {column.name for column in layout.columns}
+    left_out = {column.name for column in columns} - names
+    # The conclusion has base's scores, and the legend the verdicts that have no column.
+    left_out -= {"verdict", *(metric.title for metric in table.compared)}
+    for line in layout.legend:
+        if not line.startswith("Left out"):
+            assert not left_out & set(line.split(":")[0].split(", ")), line
+    has_settings = any(setting.head in names for setting in SETTINGS)
+    assert any(re.search("blank", line, re.I) for line in layout.legend) == has_settings
+    if width < 140:
+        assert left_out
+
+
+def test_what_was_chosen_is_shown_before_scores_that_decide_nothing_and_before_costs(published):
+    chosen = {"tuned", "matched"}
+    columns = terminal_layout(published.table, str, False).columns
+    chosen.intersection_update(column.name for column in columns)
+    layout = terminal_layout(published.table, str, False, width=140)
+    assert chosen <= {column.name for column in layout.columns}

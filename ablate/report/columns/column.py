@@ -9,7 +9,7 @@ from typing import Any
 from ablate.analysis.table import Table, TableRow
 from ablate.config.plugins import settings_text
 from ablate.config.resolve import Setting
-from ablate.report.layout import FURTHER, TextColumn
+from ablate.report.layout import FURTHER, TextColumn, name_of
 
 Mark = Callable[[str], str]  # marks the cell of a best value
 
@@ -21,7 +21,7 @@ class Form:
     settings: the settings of Table 3 with a column of their own.
     labels: row labels in place of the groups' names and of further settings.
     timed: whether scripts get measured times, which differ each time a study is repeated.
-    left_out: names of columns that are not shown; the legend has their most important content.
+    left_out: names of columns that are not shown, and that the legend does not explain.
     """
 
     mark: Mark = str
@@ -45,7 +45,7 @@ class Column:
     head: above its cells where people read it; may have two lines.
     value: of a row, as JSON has it; None for a column that only people read.
     text: the cell of a row; None for a column that only scripts read.
-    legend: the lines below the table that explain it, shown or not.
+    legend: the lines below the table that explain it, which stand there only if the column does.
     priority: its importance on a terminal; the least number is the most important.
     parts: parts of the value by their names in CSV and in frames, each with the keys that lead to
         it; None for the value itself, under its key.
@@ -66,6 +66,11 @@ class Column:
     folds: bool = False
     only_filled: bool = False
     latex: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the head."""
+        return name_of(self.head)
 
 
 def text_columns(columns: Iterable[Column], table: Table) -> list[TextColumn]:

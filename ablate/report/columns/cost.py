@@ -10,7 +10,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config.cost import idle_parameters
 from ablate.formatting import duration, millions, number, scaled
 from ablate.report.columns.column import Column, Form
-from ablate.report.layout import REQUESTED
+from ablate.report.layout import CHOSEN, REQUESTED
 from ablate.study.choice import HEAD, KEY
 
 
@@ -72,6 +72,7 @@ def _match_columns(table: Table, form: Form) -> Iterator[Column]:
         lambda row: row.row.matched and row.row.matched.as_json(),
         _matched,
         partial(_match_legend, table),
+        CHOSEN,
         parts={},
         numeric=False,
         folds=True,
@@ -115,12 +116,21 @@ def _choice_columns(table: Table) -> Iterator[Column]:
         lambda row: row.row.own_choice and row.row.own_choice.as_json(),
         _chosen,
         partial(_choice_legend, table),
+        CHOSEN,
         parts={},
         numeric=False,
         folds=True,
     )
     if any(row.row.own_choice and row.row.own_choice.has_grid for row in table.rows):
-        yield Column("", "sensitivity\n(nats)", text=_sensitivity)
+        yield Column(
+            "",
+            "sensitivity\n(nats)",
+            text=_sensitivity,
+            legend=lambda form: [
+                "sensitivity: mean dev loss over the grid, at most ln V each, less that of the "
+                "best value (arXiv 2309.14322)."
+            ],
+        )
 
 
 def _chosen(row: TableRow) -> str:
@@ -135,7 +145,7 @@ def _choice_legend(table: Table, form: Form) -> Iterator[str]:
     lines: dict[str, None] = {}
     for row in table.rows:
         if row.row.own_choice:
-            lines |= dict.fromkeys(row.row.own_choice.legend)
+            lines[row.row.own_choice.legend] = None
     yield from lines
 
 
@@ -148,10 +158,12 @@ def _time(row: TableRow) -> str:
 def _cost_legend(table: Table, form: Form) -> Iterator[str]:
     if not form.with_cost:
         return
-    yield (
-        "tokens/s, time: mean over seeds of one training with its evaluations. FLOPs: of one "
-        "training, closed form."
-    )
+    if form.shows("FLOPs"):
+        yield "FLOPs: of one training, closed form."
+    timed = [head for head in ("tokens/s", "time") if form.shows(head)]
+    if not timed:
+        return
+    yield f"{', '.join(timed)}: mean over seeds of one training with its evaluations."
     machines = set[str]()
     for row in table.rows:
         machines.update(row.cost.machines)

@@ -50,7 +50,6 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
             "",
             _by(table, "verdict", metric),
             text=_cell(metric, lambda verdict: verdict.short),
-            legend=partial(_verdict_legend, table, metric),
             priority=VERDICT,
             numeric=False,
             folds=form.labels,
@@ -61,6 +60,7 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
         "state",
         lambda row: row.state,
         None if form.labels else lambda row: row.note,
+        partial(_verdict_legend, table),
         numeric=False,
         folds=True,
         only_filled=True,
@@ -120,14 +120,18 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if any(_has_intervals(table, metric) for metric in table.judged):
         for metric in table.judged:
             yield _explained_verdicts(table, metric)
+        has_p = any(form.shows(_by(table, "p", metric)) for metric in table.judged)
         if len(table.judged) > 1:
-            yield (
+            line = (
                 f"Each of these {len(table.judged)} metrics is tested at "
                 f"{LEVEL / len(table.judged):.3g}, so that together they keep {LEVEL:g} "
-                f"(Bonferroni); p values are multiplied by {len(table.judged)}."
+                f"(Bonferroni)"
             )
+            if has_p:
+                line += f"; p values are multiplied by {len(table.judged)}"
+            yield f"{line}."
         yield from table.position.legend(table.error, _kept(table))
-        if form.shows(_by(table, "p", table.main)) and not table.is_measured_elsewhere:
+        if has_p and not table.is_measured_elsewhere:
             yield "p: the corrected p value of the verdict; `ablate compare` shows each test."
     elif judged and len(table.study.seeds) == 1:
         yield (
@@ -222,10 +226,11 @@ def _kept(table: Table) -> dict[str, None]:
     return kept
 
 
-def _verdict_legend(table: Table, metric: Metric, form: Form) -> Iterator[str]:
+def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
     """Yield the verdicts as lines, such as `worse: A h=1, B d_k=16`, if no column shows them."""
-    if not form.shows(_by(table, "verdict", metric)):
-        yield from _by_word(_cell(metric, lambda verdict: verdict.short), table)
+    for metric in table.judged:
+        if not form.shows(_by(table, "verdict", metric)):
+            yield from _by_word(_cell(metric, lambda verdict: verdict.short), table)
 
 
 def _note_legend(table: Table, form: Form) -> Iterator[str]:

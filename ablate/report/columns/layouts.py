@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -13,8 +14,7 @@ from ablate.report.columns.differences import difference_columns, verdict_column
 from ablate.report.columns.paper import paper_columns
 from ablate.report.columns.rows import label_column, row_columns, varied_settings
 from ablate.report.columns.scores import score_columns
-from ablate.report.layout import CHOSEN, FURTHER, REQUESTED, Layout, fitting, folded
-from ablate.study.choice import KEY
+from ablate.report.layout import FURTHER, REQUESTED, Layout, TextColumn, fitting, folded
 
 
 def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
@@ -50,7 +50,8 @@ def paper_layout(
     settings = SETTINGS if every_setting else varied_settings(table)
     form = Form(mark, against_paper, with_cost, settings)
     columns = columns_of(table, form)
-    return Layout(tuple(text_columns(columns, table)), _legend(columns, form))
+    shown = text_columns(columns, table)
+    return Layout(tuple(shown), _legend(columns, form, shown))
 
 
 def terminal_layout(
@@ -62,23 +63,19 @@ def terminal_layout(
     Columns that do not fit are named in the first line of the legend.
     """
     form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
-    declared = tuple(map(_ranked, columns_of(table, form)))
+    declared = columns_of(table, form)
     columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
-        return Layout(tuple(columns), _legend(declared, form))
+        return Layout(tuple(columns), _legend(declared, form, columns))
     shown = fitting(columns, width)
-    left_out = [column.name for column in columns if column not in shown]
-    legend = _legend(declared, replace(form, left_out=frozenset(left_out)))
+    legend = _legend(declared, form, shown)
+    names = {column.name for column in shown}
+    left_out = [column.name for column in columns if column.name not in names]
     if left_out:
         command = "judge" if table.is_measured_elsewhere else "table"
         line = f"Left out at {width} columns: {', '.join(left_out)}"
         legend = (f"{line}; `ablate {command} --wide` shows all.", *legend)
     return Layout(tuple(folded(shown, width)), legend)
-
-
-def _ranked(column: Column) -> Column:
-    """What trials or `match` have chosen tells rows apart, and stays longer than their size."""
-    return replace(column, priority=CHOSEN) if column.key in (KEY, "matched") else column
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:
@@ -92,11 +89,16 @@ def by_labels(table: Table, mark: Mark) -> Layout:
         if any(column.cells):
             columns.append(column)
     columns.sort(key=attrgetter("priority"))
-    return Layout(tuple(columns), _legend(declared, form))
+    return Layout(tuple(columns), _legend(declared, form, columns))
 
 
-def _legend(columns: tuple[Column, ...], form: Form) -> tuple[str, ...]:
+def _legend(declared: Sequence[Column], form: Form, shown: Sequence[TextColumn]) -> tuple[str, ...]:
+    """The lines that explain the shown columns, in the order of the declared ones."""
+    left_out = {column.name for column in declared if column.text}
+    left_out -= {column.name for column in shown}
+    form = replace(form, left_out=frozenset(left_out))
     lines: list[str] = []
-    for column in columns:
-        lines += column.legend(form)
+    for column in declared:
+        if form.shows(column.name):
+            lines += column.legend(form)
     return tuple(lines)

@@ -28,12 +28,13 @@ def score_columns(table: Table, form: Form) -> Iterator[Column]:
         column = Column(metric.name, head, value, priority=priority, parts=parts)
         if metric in table.metrics:
             column = replace(column, text=partial(_cell, table, metric, form.mark))
-        if metric == table.metrics[0]:
-            column = replace(column, legend=partial(_legend, table))
         yield column
     for metric in metrics:
         key = f"delta_{metric.name}"
-        yield Column(key, value=partial(_difference, metric.name), parts=statistics_of(key))
+        column = Column(key, value=partial(_difference, metric.name), parts=statistics_of(key))
+        if metric == table.metrics[0]:
+            column = replace(column, legend=partial(_legend, table))
+        yield column
 
 
 def statistics_of(name: str) -> dict[str, tuple[str, ...]]:
@@ -71,7 +72,12 @@ def _cell(table: Table, metric: Metric, mark: Mark, row: TableRow) -> str:
 def _legend(table: Table, form: Form) -> Iterator[str]:
     """Yield signatures, the marks of cells, and warnings about runs that were not made alike."""
     study, seeds = table.study, len(table.study.seeds)
+    # The conclusion has base's score in the compared metrics, with or without a column.
+    shown = []
     for metric in table.metrics:
+        if form.shows(metric.title) or metric in table.compared:
+            shown.append(metric)
+    for metric in shown:
         if metric.name in table.signatures:
             yield _signature(table, metric)
         yield from _parts(table, metric)
@@ -90,17 +96,23 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
         if study.further_seeds:
             over += f", base over {len(study.seeds_of(study.base))}"
         yield f"Mean ± standard deviation over {over}; k/{seeds} where only k are in."
-        logs = " and ".join(metric.title for metric in table.metrics if metric.is_log)
+        logs = [metric.title for metric in shown if metric.is_log]
         if logs:
-            yield (
-                f"{logs}: geometric mean ×÷ geometric standard deviation, the typical factor "
-                f"between seeds; Δ: ratio to base, such as ×1.050 for 5 % more."
+            line = (
+                f"{' and '.join(logs)}: geometric mean ×÷ geometric standard deviation, the "
+                "typical factor between seeds"
             )
-    marked = any(table.best(metric.name) is not None for metric in table.metrics)
-    if not table.is_measured_elsewhere:
-        yield "* best; blank: as base." if marked else "Blank: as base."
-    elif marked:
-        yield "* best."
+            if any(form.shows(f"Δ{title}") for title in logs):
+                line += "; Δ: ratio to base, such as ×1.050 for 5 % more"
+            yield f"{line}."
+    marks = []
+    if any(form.shows(metric.title) and table.best(metric.name) is not None for metric in shown):
+        marks.append("* best")
+    settings = () if table.is_measured_elsewhere else form.settings
+    if any(form.shows(setting.head) for setting in settings):
+        marks.append("blank: as base")
+    if marks:
+        yield f"{'; '.join(marks).capitalize()}."
     if len(table.corpora) > len(table.vocabularies):
         corpora = ", ".join(table.corpora)
         yield f"WARNING: these results mix corpora {corpora}: they cannot be compared."
