@@ -168,4 +168,4 @@ def test_a_deeply_nested_line_of_json_is_one_line(here):
     (here[0] / "deep.yaml").write_text(text)
     done = inside("data", "prepare", "deep.yaml", "--results", "new")
     assert (done.code, done.out) == (2, "")
-    assert done.err.splitlines()[-1].startswith("deep.jsonl:1: is not JSON: ")
+    assert done.err.splitlines()[-1].startswith("deep.yaml:2:7: data: deep.jsonl:1: is not JSON: ")
