@@ -14,6 +14,7 @@ from typing import get_args
 
 import pytest
 
+from ablate.config import field_names
 from ablate.study import read_study
 from docs import hooks
 from tests.cli.inside import inside
@@ -255,3 +256,20 @@ def test_what_a_model_learns_nothing_without_is_said_of_the_study_that_shows_it(
     assert [change for words, change in parts.items() if words in sentence] == learned_nothing
     base = read_study(ROOT / f"studies/{name}.yaml").base.config
     assert ("post-norm" in sentence) == (base.norm_position == "post")
+
+
+@pytest.mark.parametrize("study", ["since-gpt2", "multi30k"])
+def test_every_column_of_csv_that_is_no_setting_is_described(study):
+    """With `active_params`, which only studies with experts have."""
+    section = PAGE.partition("The columns of `csv`")[2].partition("`--cost` adds")[0]
+    described = set()
+    for line in section.splitlines():
+        for name in re.findall(r"`(\w+)`", line.split("|")[1]) if line.startswith("| `") else ():
+            described.add(name)
+            if name.startswith("_"):  # after the first name of the line
+                described.add(re.findall(r"`(\w+_bpb)_", line)[0] + name)
+    with (ROOT / f"results/{study}/table.csv").open(newline="") as file:
+        columns = set(next(csv.reader(file)))
+    columns -= set(field_names())
+    unknown = {re.sub("ppl|bleu", "bpb", name) for name in columns} - described
+    assert unknown == set()

@@ -144,7 +144,10 @@ def _base(named: str | None, labels: Sequence[str]) -> str:
     usual = [label for label in labels if label.lower() in BASES]
     if named is None:
         if len(usual) != 1:
-            raise UsageError(f"which row is base? --base ROW; there are {first_few(labels, 12)}")
+            known = first_few(labels, 12)
+            raise UsageError(
+                f"which row is base? --base ROW (base=ROW in Python); there are {known}"
+            )
         named = usual[0]
     if named not in labels:
         raise UsageError(unknown_name("row", named, labels))
@@ -185,7 +188,7 @@ def metric_of(name: str, numbers: Sequence[Number], directions: Mapping[str, boo
     if more_is_better is None:
         raise UsageError(
             f"is a lower or a higher {name} better? --lower-is-better {name}, or "
-            f"--higher-is-better {name}"
+            f"--higher-is-better {name} (more_is_better={{{name!r}: True}} in Python)"
         )
     spreads = [statistics.stdev(values) for values in scores.values() if len(values) > 1]
     digits, words = 3, _words(name)

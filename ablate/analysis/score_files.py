@@ -133,8 +133,8 @@ def numbers_of(
             of_metrics.setdefault(metric, []).append(number)
     if len(of_metrics) > 1 and not metrics:
         raise UsageError(
-            f"which metric is the verdict by? --metric NAME, and again for others to show; there "
-            f"are {first_few(list(of_metrics), 12)}"
+            "which metric is the verdict by? --metric NAME (metrics=[NAME] in Python), and again "
+            f"for others to show; there are {first_few(list(of_metrics), 12)}"
         )
     numbers: list[Number] = []
     for name in dict.fromkeys(metrics or of_metrics):
@@ -161,7 +161,10 @@ def _columns_of_row(
         # An export of W&B has a column Group even if no run has one.
         if any(_text(line, name) for line in lines):
             return [name]
-    raise UsageError(f"no column says the row ({', '.join(ROW)}, or --row COLUMN); {NEEDED}")
+    raise UsageError(
+        f"no column says the row ({', '.join(ROW)}, or --row COLUMN, rows=[COLUMN] in Python); "
+        f"{NEEDED}"
+    )
 
 
 def _ended(lines: list[Line], columns: Collection[str]) -> tuple[list[Line], list[str]]:
@@ -259,7 +262,7 @@ def _wide(lines: Sequence[Line], columns: Mapping[str, str], metrics: Sequence[s
                 wanted[name] = None
     if not wanted:
         raise UsageError(
-            f"which column is the metric? --metric NAME; of numbers are "
+            "which column is the metric? --metric NAME (metrics=[NAME] in Python); of numbers are "
             f"{first_few(list(numeric), 12) or 'none'}; {NEEDED}"
         )
     for name in wanted:

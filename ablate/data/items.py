@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,8 +126,11 @@ class DrawnItems(TokenSequences):
 
 def drawn_once(data: SyntheticData, draws: Draws, size: int) -> Items:
     """What the generator makes from random numbers."""
-    draw: Callable[..., Items] = data.generator.draw or generators.DRAW[data.corpus]
-    return Items(*draw(draws, size, data))
+    return Items(*_drawer(data)(draws, size, data))
+
+
+def _drawer(data: SyntheticData) -> Callable[..., Items]:
+    return data.generator.draw or generators.DRAW[data.corpus]
 
 
 @lru_cache(maxsize=10_000)
@@ -145,17 +148,21 @@ def width(data: SyntheticData, size: int) -> int:
 
 def fault_of(data: SyntheticData, size: int) -> str | None:
     """What is wrong with the items of a generator, as a message."""
-    many = drawn_once(data, Draws((1,), np.arange(8)), size)
+    many: object = _drawer(data)(Draws((1,), np.arange(8)), size, data)
+    kinds = [type(part).__name__ for part in many] if isinstance(many, tuple) else []
+    if kinds != ["ndarray", "ndarray"]:
+        given = ", ".join(kinds) if kinds else type(many).__name__
+        return f"must return two arrays of numpy, inputs and targets; got {given}"
+    inputs, targets = cast("Items", many)
     alone = drawn_once(data, Draws((1,), np.arange(3, 4)), size)
-    inputs, targets = many
     if inputs.ndim != 2 or inputs.shape != targets.shape or len(inputs) != 8:
         return (
             f"8 items have inputs {inputs.shape} and targets {targets.shape}: both must be (8, T)"
         )
-    if not ((inputs >= 0) & (inputs < data.vocab_size)).all():
-        return f"inputs must be ids below {data.vocab_size}, and are up to {inputs.max()}"
-    if not ((targets >= 0) & (targets < data.vocab_size)).all():
-        return f"targets must be ids below {data.vocab_size}, and are up to {targets.max()}"
+    for name, ids in (("inputs", inputs), ("targets", targets)):
+        if not ((ids >= 0) & (ids < data.vocab_size)).all():
+            allowed = f"{name} must be ids from 0 to {data.vocab_size - 1}"
+            return f"{allowed}, and are from {ids.min()} to {ids.max()}"
     if ((targets > 0) & (targets < MARKS)).any():  # <unk>, <s> and </s>, which are no answers
         return f"targets must be 0, where nothing is to be predicted, or ids from {MARKS}"
     if not targets.any(1).all():

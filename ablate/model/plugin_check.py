@@ -53,7 +53,10 @@ _STATE = "a state is that after the last token that is no padding, for each row"
 _MASKS = {"attention": "`context.mask()` has the allowed keys", "mixer": _STATE}
 _POSITIONS = {
     "mixer": _STATE,
-    "attention": "positions are `context.query_positions` and `context.key_positions`",
+    "attention": (
+        "Q may have the last tokens alone: `context.mask()` has the allowed keys, and positions "
+        "are `context.query_positions` and `context.key_positions`"
+    ),
     "positional_encoding": "positions are the arguments `positions`, `queries` and `keys`",
 }
 
@@ -126,10 +129,8 @@ def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Re
                 "gives other states when called again: nothing may be random when evaluating"
             )
         if not torch.equal(_in_training(model, 1), _in_training(model, 2)):
-            raise OwnClassFault(
-                "draws from torch's own generator while training, so no run could be resumed; see "
-                "`context.weights`"
-            )
+            fault = "draws from torch's own generator while training, so no run could be resumed"
+            raise OwnClassFault(fault + "; see `context.weights`" * ("attention" in plugins))
         _check_dependence(model, plugins)
         for seed in _SEEDS:
             before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -242,8 +243,17 @@ def _is_broadcast(shape: tuple[int, ...], to: tuple[int, ...]) -> bool:
 
 def _check_gradients(model: Transformer) -> None:
     """Refuse a parameter of a class, or a projection of values, that would never learn."""
+    known = set(map(id, model.parameters()))
     for part in model.modules():
         if _is_own(type(part)):
+            for name, value in vars(part).items():
+                if name not in vars(nn.Module()) and any(
+                    id(x) not in known for x in _hidden(value)
+                ):
+                    raise OwnClassFault(
+                        f"its attribute {name} has parameters that torch does not know, so they "
+                        "would never learn; use nn.Parameter, nn.ParameterList or nn.ModuleList"
+                    )
             for name, parameter in part.named_parameters():
                 if parameter.grad is None:
                     raise OwnClassFault(
@@ -263,6 +273,16 @@ def _check_gradients(model: Transformer) -> None:
                 "forms_scores = False",
                 _FORWARD,
             )
+
+
+def _hidden(value: object) -> list[Tensor]:
+    """What is to learn in an attribute that is no parameter and no module."""
+    if isinstance(value, dict):
+        value = list(value.values())
+    tensors = []
+    for item in value if isinstance(value, (list, tuple)) else (value,):
+        tensors += list(item.parameters()) if isinstance(item, nn.Module) else [item]
+    return [item for item in tensors if isinstance(item, Tensor) and item.requires_grad]
 
 
 # Dependence on other tokens

@@ -44,7 +44,7 @@ def load(
               `ppl_std`, `ppl_n`), the same of its difference from base paired by seed
               (`delta_ppl_mean`, ...) with 95 % interval and p values, and the verdict
               (`verdict_ppl`); `seconds` and `tokens_per_second` of one training, means over seeds;
-              `flops` of one training.
+              `flops` of one training; docs/report.md has each column.
             - `"run"`: one line for each row and seed, indexed by `row` and `seed`: `group`, `run`
               (id), `state`, the settings of Table 3 and all others that some row changes, `params`,
               `steps`, one column for each metric, `seconds`, `tokens_per_second`.

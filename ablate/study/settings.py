@@ -59,6 +59,10 @@ _KEYS = {
         ("task", "data", "seeds", "metrics", "judge", "margin", "sizes", "rows"),
         "a section of the study",
     ),
+    **dict.fromkeys(
+        ("corpus", "train", "dev", "test", "folder", "tokenizer", "documents", "direction"),
+        "a key of data, which all rows share",
+    ),
     **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
     **dict.fromkeys(
         ("label", "require", "where", "generators", "resolution"),

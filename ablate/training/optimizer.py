@@ -167,8 +167,9 @@ class Optimizer:
 class OwnOptimizer(Optimizer):
     """A `torch.optim.Optimizer` of a user's own or of an installed package.
 
-    It is called with groups of parameters, which have `lr` and, if it takes one, `weight_decay`;
-    with those of `betas`, `eps` and `momentum` that it takes, from the fields of the row; and with
+    It is called with groups of parameters, which have `lr`, `hidden_matrix` (a list that says for
+    each parameter whether muon would update it) and, if the class takes one, `weight_decay`; with
+    those of `betas`, `eps` and `momentum` that it takes, from the fields of the row; and with
     the arguments that its import path has.
     """
 
@@ -192,8 +193,10 @@ class OwnOptimizer(Optimizer):
         if config.momentum is not None:
             fields["momentum"] = config.momentum  # else the class has its own default
         groups: list[dict[str, Any]] = []
+        hidden = hidden_matrices(model)
         for group in self.groups:
             groups.append({"params": list(group.parameters.values())})
+            groups[-1]["hidden_matrix"] = [name in hidden for name in group.parameters]
             if "weight_decay" in taken:
                 groups[-1]["weight_decay"] = group.decay
             elif group.decay:

@@ -24,7 +24,9 @@ from ablate.errors import StudyError
 from ablate.training.optimizer import Optimizer, make_optimizer
 from ablate.training.schedule import learning_rate, schedule_of
 
-STEPS = 4
+STEPS = 24
+RESUMED = 13  # no multiple of an interval at which a state may be renewed, such as 5 or 10
+_LEAST_SHARE = 0.01  # of the peak: no schedule stays below it
 Check = Callable[[RowConfig, Path], str | None]  # what is wrong, as a message
 
 
@@ -75,28 +77,40 @@ class _Small(nn.Module):
 
 
 def _check_optimizer(config: RowConfig, sources: Path) -> str | None:
-    whole, resumed = _Small(), _Small()
-    unbroken, first = (make_optimizer(model, config, sources) for model in (whole, resumed))
-    _train(whole, unbroken, range(STEPS))
-    _train(resumed, first, range(STEPS // 2))
-    state: dict[str, Tensor] = {name: value.clone() for name, value in first.state().items()}
-    second = make_optimizer(resumed, config, sources)
-    second.load(state)
-    _train(resumed, second, range(STEPS // 2, STEPS))
-    for one, other in zip(whole.parameters(), resumed.parameters(), strict=True):
-        if not torch.equal(one, other):
-            return (
-                "a resumed training differs from an uninterrupted one; all that a step depends on "
-                "belongs into `self.state[parameter]` or `self.param_groups`"
-            )
+    def trained(rate: float = 0.01, resumed: bool = False) -> Tensor:
+        model = _Small()
+        optimizer = make_optimizer(model, config, sources)
+        _train(model, optimizer, range(RESUMED), rate)
+        if resumed:
+            state = {name: value.clone() for name, value in optimizer.state().items()}
+            optimizer = make_optimizer(model, config, sources)
+            optimizer.load(state)
+        _train(model, optimizer, range(RESUMED, STEPS), rate)
+        return nn.utils.parameters_to_vector(model.parameters()).detach()
+
+    weights = trained()
+    if not weights.isfinite().all():
+        return "gives weights that are not finite, with finite gradients"
+    if not torch.equal(weights, trained()):
+        return "gives other weights when its steps are repeated: nothing in them may be random"
+    if not torch.equal(weights, trained(resumed=True)):
+        return (
+            "a resumed training differs from an uninterrupted one; all that a step depends on "
+            "belongs into `self.state[parameter]` or `self.param_groups`"
+        )
+    if torch.equal(weights, trained(rate=0.02)):
+        return (
+            'gives the same weights with twice the learning rate: read `group["lr"]` in each step, '
+            "which has the schedule and the rate of the group"
+        )
     return None
 
 
-def _train(model: nn.Module, optimizer: Optimizer, steps: range) -> None:
+def _train(model: nn.Module, optimizer: Optimizer, steps: range, rate: float) -> None:
     for step in steps:
         for parameter in model.parameters():
             parameter.grad = torch.cos(parameter.detach() + step)
-        optimizer.step(0.01 * (step + 1))
+        optimizer.step(rate * (step % 4 + 1))
 
 
 def _check_schedule(config: RowConfig, sources: Path) -> str | None:
@@ -104,15 +118,24 @@ def _check_schedule(config: RowConfig, sources: Path) -> str | None:
     last = config.train_steps
     if last is None and config.epochs is not None:  # the corpus decides; any number will do
         last = 10 * begin
-    for step in (begin, begin + 1, max(begin, last or 10 * begin)):
+    end, highest = max(begin + 1, last or 10 * begin), 0.0
+    for step in (begin, *range(begin + 1, end, max(1, (end - begin) // 50)), end):
         share: object = schedule(config, step, last)
-        try:
-            float(share)  # type: ignore[arg-type]
-        except (TypeError, ValueError):
+        if not isinstance(share, (int, float)):
             return f"returns {share!r} at step {step}, which is no number"
         rate = learning_rate(config, step, last, schedule)
         if not 0.0 <= rate < math.inf:
-            return f"the share of the peak at step {step} of {last} gives the rate {rate}"
+            return f"the share of the peak at step {step} of {last} gives the rate {rate:.6g}"
+        if schedule(config, step, last) != share:
+            return (
+                f"returns another number when asked again for step {step}: it must follow from it"
+            )
+        highest = max(highest, share)
+    if highest < _LEAST_SHARE:
+        return (
+            f"returns at most {highest:.6g} of the peak, which is learning_rate: return a share, "
+            "such as 1.0, and not a rate"
+        )
     return None
 
 
@@ -125,7 +148,9 @@ def _check_loss_term(config: RowConfig, sources: Path) -> str | None:
     for rows in (slice(0, 5), slice(0, 2), slice(2, 5)):
         value: object = term(logits[rows], targets[rows])
         if not isinstance(value, Tensor) or value.shape != () or not value.isfinite():
-            shown = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            shown = type(value).__name__
+            if isinstance(value, Tensor):
+                shown = f"shape {tuple(value.shape)}" if value.dim() else f"{value.item()}"
             return f"returns {shown}, and not a finite number as a tensor without dimensions"
         parts.append(value)
     whole, first, second = parts

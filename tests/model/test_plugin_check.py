@@ -353,6 +353,7 @@ FUTURE = "lets a token depend on later ones; `context.mask()` has the allowed ke
 PADDING = "lets padding change a sentence; `context.mask()` has the allowed keys"
 STEPS = (
     "incremental decoding disagrees with the full forward pass; "
+    "Q may have the last tokens alone: `context.mask()` has the allowed keys, and "
     "positions are `context.query_positions` and `context.key_positions`"
 )
 
@@ -436,6 +437,41 @@ def test_attention_that_ignores_caps_and_sinks_is_refused(refused, fields):
 @pytest.mark.parametrize("fields", [{"score_cap": 50.0}, {"attention_sinks": True}], ids=str)
 def test_attention_with_caps_and_sinks_passes(tmp_path, kept, fields):
     check_plugins(shape(attention=kept(GOOD["attention"]), **fields), tmp_path)
+
+
+@pytest.mark.parametrize(
+    "hidden",
+    [
+        "[nn.Parameter(torch.ones(d_model))]",
+        '{"a": nn.Linear(d_model, 1)}',
+        "torch.ones(d_model, requires_grad=True)",
+    ],
+)
+def test_a_parameter_that_torch_does_not_know_is_refused(refused, hidden):
+    source = f"""
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.gains = {hidden}
+
+            def forward(self, x):
+                return x
+        """
+    assert "its attribute gains has parameters that torch does not know" in refused("norm", source)
+
+
+def test_a_list_of_known_modules_passes(tmp_path, kept):
+    source = """
+        class Mine(nn.Module):
+            def __init__(self, d_model):
+                super().__init__()
+                self.norm = nn.LayerNorm(d_model)
+                self.all = [self.norm]
+
+            def forward(self, x):
+                return self.all[0](x)
+        """
+    check_plugins(shape(norm=kept(source)), tmp_path)
 
 
 def test_an_unused_parameter_is_refused(refused):

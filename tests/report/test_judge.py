@@ -153,6 +153,8 @@ def test_nan_is_divergence_in_json_and_a_missing_value_in_a_frame(tmp_path):
         ablate.judge(wide)
     wide.loc[6:8, "loss"] = math.inf
     assert ablate.judge(wide).loc["deep", "verdict_loss"] == "worse"
+    with pytest.raises(UsageError, match=r"--metric NAME \(metrics=\[NAME\] in Python\)"):
+        ablate.judge(wide.assign(ppl=1.0))
     assert "deep" not in ablate.judge(wide[:6]).index
 
 

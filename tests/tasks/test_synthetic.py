@@ -267,7 +267,11 @@ def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path):
     ("before", "after", "fault"),
     [
         ("draws.integers(data.symbols, length)", "np.random.randint(9, size=(len(draws), length))", "depends on those"),
-        ("5 + draws", "50 + draws", "inputs must be ids below 14"),
+        ("5 + draws", "50 + draws", "inputs must be ids from 0 to 13, and are from 4 to"),
+        ("5 + draws", "-5 + draws", "inputs must be ids from 0 to 13, and are from -"),
+        ("return text[:, :-1], targets[:, 1:]", "return text", "two arrays of numpy, inputs and targets; got ndarray"),
+        ("return text[:, :-1], targets[:, 1:]", "pass", "two arrays of numpy, inputs and targets; got NoneType"),
+        ("return text[:, :-1], targets[:, 1:]", "return text.tolist(), text", "got list, ndarray"),
         ("return text[:, :-1], targets[:, 1:]", "return text, targets[:, 1:]", "both must be (8, T)"),
         ("> length, text, 0", "> 99, text, 0", "an item has nothing to predict"),
         ("targets[:, 1:]", "(targets - 4 * (targets > 0))[:, 1:]", "or ids from 4"),
@@ -293,8 +297,6 @@ def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, 
         ("5 + draws", "5 + torch.draws", 12, "NameError: name 'torch' is not defined"),
         ('["=", *map', '["=", *mapped', 25, "NameError: name 'mapped' is not defined"),
         ("5 + draws", "np.zeros(7) + draws", 12, "ValueError: operands could not be broadcast"),
-        # In none of its lines: that of the class.
-        ("return text[:, :-1], targets[:, 1:]", "pass", 31, "TypeError: "),
     ],
 )
 def test_an_error_in_an_own_generator_is_one_line_with_its_place(

@@ -112,8 +112,11 @@ def test_a_run_trains_with_its_term_and_keeps_its_source(tmp_path):
         ("def Mine(logits, targets):\n    return logits.logsumexp(1).mean()\n", "return the sum"),
         ("def Mine(logits, targets):\n    return logits.sum().detach()\n", "gradient is cut off"),
         ("def Mine(logits, targets):\n    return 0.0\n", "returns float, and not a finite number"),
-        ("def Mine(logits, targets):\n    return logits.sum(1)\n", "returns (5,), and not"),
-        ("def Mine(logits, targets):\n    return (logits * 0).log().sum()\n", "returns ()"),
+        ("def Mine(logits, targets):\n    return logits.sum(1)\n", "returns shape (5,), and not"),
+        (
+            "def Mine(logits, targets):\n    return (logits * 0).log().sum()\n",
+            "returns -inf, and not",
+        ),
         ("def Mine(logits):\n    return logits.sum()\n", "TypeError"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],

@@ -346,6 +346,15 @@ class Mine(torch.optim.Optimizer):
 FORGETS = SIGNED.replace("state = self.state[p]", "state = self.seen").replace(
     "super()", "self.seen = {}; super()"
 )
+# Every fifth step it goes half of the way back to weights that it keeps for itself (Lookahead).
+LOOKAHEAD = FORGETS.replace(
+    'alpha=group["lr"] / state["n"] / group["calls"])',
+    """alpha=group["lr"])
+                    kept = state.setdefault(p, p.clone())
+                    if group["calls"] % 5 == 0:
+                        kept.copy_(p.lerp_(kept, 0.5))
+""",
+)
 
 
 @pytest.fixture
@@ -407,6 +416,23 @@ def test_a_class_keeps_its_own_momentum_unless_the_row_sets_one(
     assert group["momentum"] == expected
 
 
+@pytest.mark.parametrize("settings", [{}, {"weight_decay": 0.1, "embedding_rate": 0.3}], ids=str)
+def test_a_class_is_told_which_parameters_are_hidden_matrices(own, tmp_path, settings):
+    source = SIGNED.replace("params, lr)", "params, lr, weight_decay=0.0)").replace(
+        '{"lr": lr,', '{"lr": lr, "weight_decay": weight_decay,'
+    )
+    model = build(resolve_row(SMALL), 11, 1)
+    config = resolve_row({"optimizer": own(source), **settings})
+    told = make_optimizer(model, config, tmp_path).own.param_groups
+    marks = {}
+    for group in told:
+        marks.update(zip(map(id, group["params"]), group["hidden_matrix"], strict=True))
+    names = {name for name, parameter in model.named_parameters() if marks[id(parameter)]}
+    muon = make_optimizer(model, resolve_row({"optimizer": "muon"}), tmp_path)
+    assert names == set(muon.groups[0].parameters)
+    assert len(told) > 1 or not settings
+
+
 @pytest.mark.parametrize(
     "source", [NADAM, SIGNED, AVERAGING, "torch.optim.RAdam", "torch.optim.Adafactor(d=2.0)"]
 )
@@ -440,6 +466,10 @@ def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
     ("source", "settings", "message"),
     [
         (FORGETS, {}, "a resumed training differs"),
+        (LOOKAHEAD, {}, "a resumed training differs"),
+        (SIGNED.replace("sign()", "div(0.0)"), {}, "gives weights that are not finite"),
+        (SIGNED.replace("sign()", "add(torch.randn(()))"), {}, "nothing in them may be random"),
+        (SIGNED.replace('group["lr"]', "0.01"), {}, "the same weights with twice the learning rate"),
         (SIGNED, {"weight_decay": 0.1}, "takes no weight_decay"),
         ("class Mine:\n    pass\n", {}, "does not derive from torch.optim.Optimizer"),
         ("import torch\ndef Mine(params, lr):\n    pass\n", {}, "does not derive from"),
@@ -501,6 +531,10 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
         ("def Mine(config, step, last):\n    return float('nan')\n", "gives the rate nan"),
         ("def Mine(config, step, last):\n    return -1\n", "gives the rate -"),
         ("def Mine(config, step, last):\n    print()\n", "returns None at step 4000, which is no number"),
+        ("def Mine(config, step, last):\n    import torch; return torch.tensor(1.0)\n", "which is no number"),
+        ("def Mine(config, step, last):\n    return '1'\n", "returns '1' at step 4000, which is no number"),
+        ("def Mine(config, step, last):\n    import random; return random.random()\n", "another number when asked again"),
+        ("def Mine(config, step, last):\n    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288 of the peak"),
         ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],
