@@ -12,12 +12,12 @@ from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from ablate.config import RowConfig, resolve_row, standard_name
-from ablate.config.cost import ASSUMED_LENGTH, Lengths, parameters, training_flops
+from ablate.config.cost import ASSUMED_LENGTH, Lengths, idle_parameters, parameters, training_flops
 from ablate.config.model import MAX_SIZE, ModelConfig
 from ablate.config.plugins import references
 from ablate.config.resolve import SYMBOLS
@@ -27,7 +27,7 @@ from ablate.formatting import scaled
 from ablate.study.settings import required_alone
 from ablate.study.typed import Misplaced, Placed
 
-Cost = Literal["params", "flops"]
+Cost = Literal["params", "active_params", "flops"]
 # Free fields of each cost, with the range that is searched.
 RANGES: dict[str, tuple[int, int]] = {
     "d_ff": (1, MAX_SIZE),
@@ -37,6 +37,7 @@ RANGES: dict[str, tuple[int, int]] = {
 }
 FREE_FIELDS: dict[str, tuple[str, ...]] = {
     "params": ("d_ff", "d_model", "n_layers"),
+    "active_params": ("d_ff", "d_model", "n_layers"),
     "flops": ("d_ff", "d_model", "n_layers", "train_steps"),
 }
 _NEARBY = 8  # candidates tried on either side of a value that is not valid
@@ -71,6 +72,7 @@ class Match(Placed):
     )
 
     params: _free("params") = None  # type: ignore[valid-type]
+    active_params: _free("active_params") = None  # type: ignore[valid-type]
     flops: _free("flops") = None  # type: ignore[valid-type]
     within: float = Field(0.01, ge=0, le=0.5)
     """largest relative difference from base; unset: 0.01"""
@@ -88,13 +90,13 @@ class Match(Placed):
 
     @property
     def cost(self) -> Cost:
-        """`params` of the model, or `flops` of one training."""
-        return "params" if self.params else "flops"
+        """`params` of the model, `active_params` that one token meets, or `flops` of a training."""
+        return next(cost for cost in get_args(Cost) if getattr(self, cost))
 
     @property
     def field(self) -> str:
         """Standard name of the free field."""
-        return str(self.params or self.flops)
+        return str(getattr(self, self.cost))
 
     def of(self, config: RowConfig, vocab_size: int) -> float:
         """Cost of a configuration.
@@ -104,6 +106,8 @@ class Match(Placed):
         """
         if self.cost == "params":
             return parameters(config, vocab_size)
+        if self.cost == "active_params":
+            return parameters(config, vocab_size) - idle_parameters(config)
         flops = training_flops(config, vocab_size, Lengths.of_length(self.tokens))
         if flops is None:
             raise ValueError(
@@ -140,8 +144,8 @@ class Matched:
 
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
-        if self.cost == "params":
-            return f"{cost:,} parameters"
+        if self.cost != "flops":
+            return f"{cost:,} {'active ' * (self.cost == 'active_params')}parameters"
         return scaled(cost, "FLOP")
 
     def as_json(self) -> dict[str, Any]:

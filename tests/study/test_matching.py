@@ -140,6 +140,20 @@ def test_every_row_with_a_vocabulary_of_its_own_is_matched_with_it(read):
     assert row.matched.reached == cost.parameters(row.config, 700)
 
 
+def test_a_mixture_of_experts_gets_the_parameters_that_a_token_meets(read):
+    experts = "{n_experts: 8, experts_per_token: 2, shared_experts: 1}"
+    row = read(f"{HEAD}rows: {{E: {{set: {experts}, match: {{active_params: d_ff}}}}}}\n").rows[1]
+    # Per layer: 2 d_model d_ff weights and d_ff + d_model biases in each of 2 + 1 experts in the
+    # place of one network, and 8 d_model weights of the router; two stacks of two layers.
+    inner = {d_ff: 3 * (129 * d_ff + 64) + 8 * 64 for d_ff in range(60, 90)}
+    nearest = min(inner, key=lambda d_ff: abs(inner[d_ff] - (129 * 256 + 64)))
+    assert row.config.d_ff == nearest
+    active = cost.parameters(row.config, V) - cost.idle_parameters(row.config)
+    assert row.matched.reached == active
+    assert row.matched.target == cost.parameters(resolve_row(BASE), V)
+    assert row.matched.text == f"d_ff={nearest}: active_params {100 * (active / 254336 - 1):+.1f} %"
+
+
 def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
     group = "A: {{set: {{activation: swiglu}}, match: {{params: d_ff}}, require: d_ff {} 255}}"
     assert read(f"{HEAD}rows:\n  {group.format('==')}\n").rows[1].config.d_ff == 255
@@ -166,11 +180,12 @@ def test_the_value_that_a_condition_requires_is_the_resolved_one(read, faults):
         ),
         (
             "{params: d_ff, flops: d_ff}",
-            "5:30: match needs exactly one of the keys params or flops; got 2",
+            "5:30: match needs exactly one of the keys params, active_params or flops; got 2",
         ),
         (
             "params",
-            '5:30: match: "params" is not allowed: must be a mapping of params, flops, within, tokens',
+            '5:30: match: "params" is not allowed: must be a mapping of params, active_params, flops, '
+            "within, tokens",
         ),
         (
             "{params: [d_ff]}",

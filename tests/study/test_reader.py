@@ -508,7 +508,7 @@ rows:
         ("rows: {each: {h: [1]}}", '3:8: "each" is a key of a group; write rows: {GROUP: {each: ...}}'),
         ("base: {match: {params: d_ff}}", '3:8: unknown field "match"; it is a section of the study or a key of a '
          "group, and not a field"),
-        ("rows: {A: {each: {train: [a.txt]}}}", '3:18: unknown field "train"; it is a key of data, which all rows '
+        ("rows: {A: {each: {train: [a.txt]}}}", '3:19: unknown field "train"; it is a key of data, which all rows '
          "share, and not a field"),
         ("rows: {A: {factorial: {N: [1, 2], h: [1, 2], resolution: 3}}}", '3:46: unknown field "resolution"; it is a '
          "key of the group, beside its rows, and not a field"),

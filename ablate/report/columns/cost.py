@@ -92,7 +92,11 @@ def _flops(row: TableRow) -> str:
 def _match_legend(table: Table, form: Form) -> Iterator[str]:
     # The column FLOPs counts the corpus's real lengths, with which the difference may be larger
     # than the tolerance.
-    names = {"params": "parameters", "flops": "training FLOPs"}
+    names = {
+        "params": "parameters",
+        "active_params": "active parameters",
+        "flops": "training FLOPs",
+    }
     lines: dict[str, None] = {}
     for row in table.rows:
         match = row.row.matched
