@@ -260,7 +260,6 @@ def test_what_a_model_learns_nothing_without_is_said_of_the_study_that_shows_it(
 
 @pytest.mark.parametrize("study", ["since-gpt2", "multi30k"])
 def test_every_column_of_csv_that_is_no_setting_is_described(study):
-    """With `active_params`, which only studies with experts have."""
     section = PAGE.partition("The columns of `csv`")[2].partition("`--cost` adds")[0]
     described = set()
     for line in section.splitlines():
