@@ -44,7 +44,8 @@ class Commands(CommandGroup):
         tree = ast.parse((Path(__file__).parent / f"{name}.py").read_text(encoding="utf-8"))
         (command,) = (node for node in tree.body if getattr(node, "name", "") == "command")
         assert isinstance(command, ast.FunctionDef)
-        return Command(name, help=ast.get_docstring(command), rich_help_panel=TITLE_OF[name])
+        summary = (ast.get_docstring(command) or "").partition("\n\n")[0].replace("\n", " ")
+        return Command(name, help=summary, rich_help_panel=TITLE_OF[name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find a command by its name, and load it."""
