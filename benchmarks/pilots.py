@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,8 @@ class SleepingExecutor:
 
     def __init__(self, slots: int, seconds: float) -> None:
         self._slots = [Slot(f"{i}", "cpu", 1, 1e9) for i in range(slots)]
-        self.seconds, self.done = seconds, queue.SimpleQueue()
+        self.seconds = seconds
+        self.done: queue.SimpleQueue[JobEvent | Lost] = queue.SimpleQueue()
         self.leases: dict[str, Lease] = {}
         self.busy = self.published = self.refused = 0
 
@@ -110,6 +112,12 @@ class Timing:
     def __init__(self) -> None:
         self.free_since: list[float] = []
         self.waits: list[float] = []
+
+    def announce(self, corpus: Any, slots: Sequence[Slot], missing: int) -> None:
+        pass
+
+    def log(self, line: str) -> None:
+        pass
 
     def started(self, run: str) -> None:
         if self.free_since:

@@ -56,7 +56,9 @@ def _section(name: str, command: Any) -> str:
     if arguments or options:
         lines += ["| | default | |", "| --- | --- | --- |"]
         lines += [f"| `{_escaped(p.metavar)}` | {_default(p)} | {p.help} |" for p in arguments]
-        lines += [f"| `{_option(p, command)}` | {_default(p)} | {p.help} |" for p in options]
+        for option in options:
+            written = _option(option, command)
+            lines.append(f"| `{written}` | {_default(option, written)} | {option.help} |")
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -75,9 +77,11 @@ def _option(option: Any, command: Any) -> str:
     return re.sub(r"[<>\[\]]|\blist(?=\[)|(?i: range)", "", written).strip().replace("|", "\\|")
 
 
-def _default(parameter: Any) -> str:
-    if isinstance(parameter.show_default, str):
-        return parameter.show_default
+def _default(parameter: Any, written: str = "") -> str:
+    """The default; code if it is one of the choices that the option is written with."""
+    shown = parameter.show_default
+    if isinstance(shown, str):
+        return f"`{shown}`" if shown in re.split(r"[ |\\]+", written) else shown
     value = parameter.default() if callable(parameter.default) else parameter.default
     value = getattr(value, "value", value)
     if parameter.required:

@@ -71,3 +71,11 @@ def test_the_mutation_of_a_module_runs():
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout
+
+
+def test_the_watcher_of_the_pilots_takes_every_event():
+    from ablate.launch.scheduler import Watcher
+    from benchmarks.pilots import Timing
+
+    events = {name for name in vars(Watcher) if not name.startswith("_")}
+    assert events <= set(dir(Timing))

@@ -508,6 +508,11 @@ def test_the_page_of_commands_is_up_to_date():
     assert PAGE.read_text() == page(), "run python -m tests.commands"
 
 
+def test_a_default_that_is_one_of_the_choices_is_code():
+    (line,) = [line for line in PAGE.read_text().splitlines() if line.startswith("| `--template ")]
+    assert "| `quickstart` |" in line
+
+
 def command_lines(text):
     """The arguments of every `ablate ...` command in a document: in shell blocks and in inline
     code.
