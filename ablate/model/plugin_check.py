@@ -130,7 +130,9 @@ def _check_model(model: Transformer, twin: Transformer, plugins: Mapping[str, Re
             )
         if not torch.equal(_in_training(model, 1), _in_training(model, 2)):
             fault = "draws from torch's own generator while training, so no run could be resumed"
-            raise OwnClassFault(fault + "; see `context.weights`" * ("attention" in plugins))
+            if "attention" in plugins:
+                fault += "; see `context.weights`"
+            raise OwnClassFault(fault)
         _check_dependence(model, plugins)
         for seed in _SEEDS:
             before = {name: value.clone() for name, value in model.state_dict().items()}
