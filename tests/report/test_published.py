@@ -160,9 +160,13 @@ def test_a_narrow_legend_explains_only_what_is_shown(published, width):
         assert left_out
 
 
-def test_what_was_chosen_is_shown_before_scores_that_decide_nothing_and_before_costs(published):
-    chosen = {"tuned", "matched"}
-    columns = terminal_layout(published.table, str, False).columns
-    chosen.intersection_update(column.name for column in columns)
-    layout = terminal_layout(published.table, str, False, width=140)
-    assert chosen <= {column.name for column in layout.columns}
+def test_what_was_chosen_stands_after_all_scores_and_before_other_differences_and_costs(published):
+    table = published.table
+    names = [column.name for column in terminal_layout(table, str, False).columns]
+    scores = [names.index(metric.title) for metric in table.metrics]
+    judged = {metric.title for metric in table.judged}
+    others = {f"Δ{metric.title}" for metric in table.metrics if metric.title not in judged}
+    for name in {"tuned", "matched"}.intersection(names):
+        assert max(scores) < names.index(name)
+        for later in {"params", *others}.intersection(names):
+            assert names.index(name) < names.index(later)
