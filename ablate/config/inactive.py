@@ -101,7 +101,11 @@ def _inactive_in_layer(c: RowConfig) -> dict[str, str]:
 
 def _of_depths(c: RowConfig) -> dict[str, str]:
     """N, where each stack has a depth of its own."""
-    depths = ["encoder_layers"] * c.has_encoder + ["decoder_layers"] * c.has_decoder
+    depths = []
+    if c.has_encoder:
+        depths.append("encoder_layers")
+    if c.has_decoder:
+        depths.append("decoder_layers")
     if any(getattr(c, name) is None for name in depths):
         return {}
     if len(depths) == 2:

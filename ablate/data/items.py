@@ -152,7 +152,7 @@ def fault_of(data: SyntheticData, size: int) -> str | None:
     kinds = [type(part).__name__ for part in many] if isinstance(many, tuple) else []
     if kinds != ["ndarray", "ndarray"]:
         given = ", ".join(kinds) if kinds else type(many).__name__
-        return f"must return two arrays of numpy, inputs and targets; got {given}"
+        return f"must return a tuple of two arrays of numpy, inputs and targets; got {given}"
     inputs, targets = cast("Items", many)
     alone = drawn_once(data, Draws((1,), np.arange(3, 4)), size)
     if inputs.ndim != 2 or inputs.shape != targets.shape or len(inputs) != 8:

@@ -32,7 +32,7 @@ MAX_GROUP_SIZE = 128  # tokens
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: tokens without marks, log-probability over the length penalty."""
+    """A finished translation: tokens without marks; log-probability by length penalty."""
 
     tokens: list[int]
     score: float
@@ -173,7 +173,7 @@ class _Search:
     def _best(
         self, states: Tensor, rows: slice, position: int, allowed: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The same for the sentences in some rows, of which `states` (B, K, d_model) are the last.
+        """The best continuations of the sentences in `rows`, with last `states` (B, K, d_model).
 
         `allowed` is the mask of the constraint for all rows, (rows, K, V).
         """

@@ -105,7 +105,7 @@ def _max_target_length(model: Transformer, source: int) -> int:
 
 
 def _batches(order: list[int], sentences: Sequence[Sequence[int]], tokens: int) -> list[list[int]]:
-    """Sentences, in this order, in batches of at most `tokens` padded tokens, or of one."""
+    """Sentences in this order, in batches of at most `tokens` padded tokens; longer ones alone."""
     batches: list[list[int]] = [[]]
     for i in order:
         if batches[-1] and (len(batches[-1]) + 1) * (len(sentences[i]) + 1) > tokens:

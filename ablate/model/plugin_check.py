@@ -50,6 +50,7 @@ _MAY_CHANGE = ("activation", "embed", "rotate", "after")
 # What the author of each kind of component has at hand.
 _ALONE = "each token must be treated alone"
 _STATE = "a state is that after the last token that is no padding, for each row"
+_OF_TORCH = frozenset(vars(nn.Module()))  # attributes of every module
 _MASKS = {"attention": "`context.mask()` has the allowed keys", "mixer": _STATE}
 _POSITIONS = {
     "mixer": _STATE,
@@ -249,9 +250,7 @@ def _check_gradients(model: Transformer) -> None:
     for part in model.modules():
         if _is_own(type(part)):
             for name, value in vars(part).items():
-                if name not in vars(nn.Module()) and any(
-                    id(x) not in known for x in _hidden(value)
-                ):
+                if name not in _OF_TORCH and any(id(x) not in known for x in _hidden(value)):
                     raise OwnClassFault(
                         f"its attribute {name} has parameters that torch does not know, so they "
                         "would never learn; use nn.Parameter, nn.ParameterList or nn.ModuleList"
@@ -284,7 +283,9 @@ def _hidden(value: object) -> list[Tensor]:
     tensors = []
     for item in value if isinstance(value, (list, tuple)) else (value,):
         tensors += list(item.parameters()) if isinstance(item, nn.Module) else [item]
-    return [item for item in tensors if isinstance(item, Tensor) and item.requires_grad]
+    # An activation that a class keeps is computed from others, and no leaf.
+    tensors = [item for item in tensors if isinstance(item, Tensor)]
+    return [item for item in tensors if item.requires_grad and item.is_leaf]
 
 
 # Dependence on other tokens

@@ -57,7 +57,7 @@ def paired_bootstrap(
     mean = statistics.fmean(differences)
     deviations = sorted(abs(value - mean) for value in differences)
     exceeding = len(deviations) - bisect_left(deviations, abs(difference))
-    # The test set itself counts as one resample: p is never 0, which no sample can show.
+    # The test set itself counts as one resample: p is never 0, which no number of resamples shows.
     p = (exceeding + 1) / (len(deviations) + 1)
     # The largest number of deviations of at least |difference| with which p is below the level.
     allowed = int(LEVEL * (len(deviations) + 1) - 1e-9) - 1

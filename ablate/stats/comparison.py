@@ -70,7 +70,7 @@ class PairedScores:
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of a mean difference: independent parts of a seed's variance, and test sentences."""
+    """Noise of a mean: the variance of one seed, in independent parts, and of the sentences."""
 
     seeds: tuple[Variance, ...]
     sentences: float = 0.0

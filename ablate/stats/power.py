@@ -84,7 +84,7 @@ def seeds_to_see(
 
 
 def fewest_seeds(above: int, is_enough: Callable[[int], bool]) -> int | None:
-    """Fewest seeds above a number that are enough, by doubling and bisection; or None."""
+    """Fewest seeds above a number that are enough, by doubling and bisection; None above 1000."""
     low, high = above, above + 1
     while not is_enough(high):
         if high >= MAX_SEEDS:

@@ -145,7 +145,8 @@ class Matched:
     def amount(self, cost: float) -> str:
         """A cost with its unit: `12,345 parameters`, `9.53 TFLOP`."""
         if self.cost != "flops":
-            return f"{cost:,} {'active ' * (self.cost == 'active_params')}parameters"
+            active = "active " if self.cost == "active_params" else ""
+            return f"{cost:,} {active}parameters"
         return scaled(cost, "FLOP")
 
     def as_json(self) -> dict[str, Any]:

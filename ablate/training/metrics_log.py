@@ -29,7 +29,7 @@ class MetricsLog:
     def append(self, **values: float) -> None:
         """Write a line, now or as soon as the disk accepts it."""
         line = (json.dumps(values) + "\n").encode()
-        # With lines that the disk has refused: a checkpoint flushes them before it states both.
+        # Of all lines, refused ones too: a checkpoint flushes them before it states size and hash.
         self.size += len(line)
         self._hash.update(line)
         self._unwritten += line

@@ -121,8 +121,8 @@ def _check_schedule(config: RowConfig, sources: Path) -> str | None:
     end, highest = max(begin + 1, last or 10 * begin), 0.0
     for step in (begin, *range(begin + 1, end, max(1, (end - begin) // 50)), end):
         share: object = schedule(config, step, last)
-        if not isinstance(share, (int, float)):
-            return f"returns {share!r} at step {step}, which is no number"
+        if not isinstance(share, (int, float)):  # it is written into the log, as JSON
+            return f"returns {share!r} at step {step}, which is no int or float of Python"
         rate = learning_rate(config, step, last, schedule)
         if not 0.0 <= rate < math.inf:
             return f"the share of the peak at step {step} of {last} gives the rate {rate:.6g}"

@@ -336,7 +336,7 @@ class Trainer:
             self.context.log.info("resumed at step %d", self.progress.step)
 
     def _find_checkpoint(self) -> checkpoints.Checkpoint | None:
-        """The checkpoint to resume from, to which the log is cut; None without one, or if done."""
+        """The checkpoint to resume from, to which the log is cut; None without one."""
         # `newest` quarantines damaged checkpoints, which only the holder of the lease may do.
         self.context.check_lease()
         checkpoint, skipped = checkpoints.newest(self.folder)

@@ -26,7 +26,7 @@ State = dict[str, Tensor]  # of one parameter, by kind: `exp_avg`, `momentum_buf
 # Coefficients and steps of the Newton-Schulz iteration (Jordan et al., 2024)
 QUINTIC, NEWTON_SCHULZ_STEPS = (3.4445, -4.7750, 2.0315), 5
 UPDATE_SIZE = 0.2  # root mean square of Muon's updates, that of AdamW's (Liu et al., 2025)
-NORMUON_BETA2, NORMUON_EPS = 0.95, 1e-10  # decay rate of the mean square of a row
+NORMUON_BETA2, NORMUON_EPS = 0.95, 1e-10  # of a row's mean square: decay, added to root
 
 
 class UpdateRule:
@@ -155,7 +155,7 @@ class ScheduleFree(UpdateRule):
     counts = ("step", "weight_sum")
 
     def new_state(self, parameter: Tensor) -> State:
-        """The same, and both sequences."""
+        """The zeros, and both sequences."""
         sequences = {kind: parameter.detach().clone() for kind in ("z", "average")}
         return {**super().new_state(parameter), **sequences}
 
@@ -195,7 +195,7 @@ class NorMuon(UpdateRule):
     moments = ("momentum_buffer",)
 
     def new_state(self, parameter: Tensor) -> State:
-        """The same, and the mean square of each row."""
+        """The zeros, and the mean square of each row."""
         return {**super().new_state(parameter), "row_sq": torch.zeros_like(parameter[:, :1])}
 
     def change(self, x: Tensor, gradient: Tensor, state: State, rate: float, decay: float) -> None:
@@ -233,7 +233,7 @@ class SOAP(UpdateRule):
         self.frequency = config.preconditioning_frequency
 
     def new_state(self, parameter: Tensor) -> State:
-        """The same; and for the rows and for the columns their mean products and the axes."""
+        """The zeros; and for the rows and for the columns their mean products and the axes."""
         state = super().new_state(parameter)
         for side, size in zip(("rows", "columns"), parameter.shape, strict=True):
             for kind in ("products", "axes"):

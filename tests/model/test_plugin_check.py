@@ -460,7 +460,7 @@ def test_a_parameter_that_torch_does_not_know_is_refused(refused, hidden):
     assert "its attribute gains has parameters that torch does not know" in refused("norm", source)
 
 
-def test_a_list_of_known_modules_passes(tmp_path, kept):
+def test_a_list_of_known_modules_and_a_kept_activation_pass(tmp_path, kept):
     source = """
         class Mine(nn.Module):
             def __init__(self, d_model):
@@ -469,7 +469,8 @@ def test_a_list_of_known_modules_passes(tmp_path, kept):
                 self.all = [self.norm]
 
             def forward(self, x):
-                return self.all[0](x)
+                self.last = self.all[0](x)
+                return self.last
         """
     check_plugins(shape(norm=kept(source)), tmp_path)
 

@@ -269,7 +269,7 @@ def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path):
         ("draws.integers(data.symbols, length)", "np.random.randint(9, size=(len(draws), length))", "depends on those"),
         ("5 + draws", "50 + draws", "inputs must be ids from 0 to 13, and are from 4 to"),
         ("5 + draws", "-5 + draws", "inputs must be ids from 0 to 13, and are from -"),
-        ("return text[:, :-1], targets[:, 1:]", "return text", "two arrays of numpy, inputs and targets; got ndarray"),
+        ("return text[:, :-1], targets[:, 1:]", "return text", "a tuple of two arrays of numpy, inputs and targets; got ndarray"),
         ("return text[:, :-1], targets[:, 1:]", "pass", "two arrays of numpy, inputs and targets; got NoneType"),
         ("return text[:, :-1], targets[:, 1:]", "return text.tolist(), text", "got list, ndarray"),
         ("return text[:, :-1], targets[:, 1:]", "return text, targets[:, 1:]", "both must be (8, T)"),
