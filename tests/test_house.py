@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_200
+LINES = 51_248
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -139,7 +139,9 @@ def curve_of(table: Table, row: TableRow, results: Results) -> Curve:
             log = log_of(results.run(run.run.id), run.result)
         if points := evaluations(log):
             by_seed[seed], learned[seed] = points, []
-        for line in log if points else ():
+        else:
+            log = []
+        for line in log:
             step = line.step
             costs["tokens", seed, step] = line.tokens
             costs["flops", seed, step] = step * row.cost.flops_per_step
@@ -211,8 +213,9 @@ class SpeedUp:
 def speed_ups(curves: Sequence[Curve]) -> dict[str, dict[str, SpeedUp]]:
     """The speed-up of every row over its base, by row and axis. Pairs are made by seed."""
     of_rows: dict[str, dict[str, SpeedUp]] = {}
-    for base in curves:
-        for curve in curves if base.group == "base" and base.by_seed else ():
+    bases = [curve for curve in curves if curve.group == "base" and curve.by_seed]
+    for base in bases:
+        for curve in curves:
             if curve.base == base.row and curve is not base:
                 of_rows[curve.row] = {axis: speed_up(curve, base, axis) for axis in AXES}
     return of_rows

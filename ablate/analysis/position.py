@@ -176,7 +176,7 @@ def position_of_runs(
         if look.seeds > len(study.seeds):  # of a part of the study, which ends before
             return replace(position, next=look)
         of_look = study.seeds[: look.seeds]
-        first = replace(study, seeds=of_look)
+        first = replace(study, seeds=of_look, further_seeds=())
         may_go_on = False
         for run in of_seeds(runs, of_look):
             lacks_score = run.state == "done" and not run.scores.keys() >= {*study.judged}

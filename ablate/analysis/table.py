@@ -302,14 +302,19 @@ class Table:
         """The rows with their differences and verdicts, corrected for a family of rows."""
         if not rows:
             return []
-        runs, compared, looks = [row.runs for row in rows], list(rows), self.position.judged
-        for name, of_base in base.scores.items():
-            verdicts = verdicts_of_rows(self.study, name, base.runs, runs, family, looks)
-            for index, (row, verdict) in enumerate(zip(compared, verdicts, strict=True)):
-                deltas = {**row.deltas, name: row.scores[name].minus(of_base, verdict.shift)}
-                compared[index] = replace(
-                    row, deltas=deltas, verdicts={**row.verdicts, name: verdict}
-                )
+        runs = [row.runs for row in rows]
+        judged: dict[str, list[Verdict]] = {}
+        for name in base.scores:
+            judged[name] = verdicts_of_rows(
+                self.study, name, base.runs, runs, family, self.position.judged
+            )
+        compared = []
+        for index, row in enumerate(rows):
+            deltas, verdicts = {}, {}
+            for name, scores in base.scores.items():
+                verdicts[name] = judged[name][index]
+                deltas[name] = row.scores[name].minus(scores, verdicts[name].shift)
+            compared.append(replace(row, deltas=deltas, verdicts=verdicts))
         return compared
 
     def as_judged(self) -> Table:

@@ -23,7 +23,7 @@ GROUPS = (
     ("Results", ("table", "judge", "compare", "report", "publish")),
     ("Trained runs", ("translate", "generate", "fill", "attention", "export")),
     ("Housekeeping", ("verify", "clean", "schema")),
-    ("Study", ("data",)),
+    ("Study", ("data",)),  # a group of commands, after all single ones
 )
 TITLE_OF = {name: title for title, names in GROUPS for name in names}
 
@@ -48,9 +48,10 @@ class Commands(CommandGroup):
         return Command(name, help=summary, rich_help_panel=TITLE_OF[name])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find a command by its name, and load it."""
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command and load(name), rest
+        """Load a command by its name."""
+        if args[0] in TITLE_OF:
+            return args[0], load(args[0]), args[1:]
+        return super().resolve_command(ctx, args)
 
 
 @functools.cache

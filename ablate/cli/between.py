@@ -16,7 +16,7 @@ from ablate.config.steps import steps_between
 from ablate.errors import UsageError, unknown_name
 from ablate.formatting import plural
 
-# Of presets: no YAML before they are filled in
+# The study, with places such as <from>; it is no YAML until they are filled.
 STUDY = Path(__file__).parent / "templates" / "between.txt"
 # Sizes for a start on a CPU; those of parts are written where a preset has them.
 SIZES = {"n_layers": 6, "d_model": 64, "d_ff": 256, "n_heads": 4}

@@ -138,9 +138,9 @@ class ClusterOptions:
             if (value := getattr(self, name)) is not None:
                 options[name.replace("_", "-")] = value
         if self.on is None:
-            for name in (*options, "workers", "sbatch"):
-                if name in options or getattr(self, name):
-                    raise UsageError(f"--{name} has an effect only with --on")
+            given = [*options, *(name for name in ("workers", "sbatch") if getattr(self, name))]
+            if given:
+                raise UsageError(f"--{given[0]} has an effect only with --on")
             return None
         for text in self.sbatch or ():
             name, equals, text_value = text.partition("=")

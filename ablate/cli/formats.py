@@ -9,7 +9,6 @@ from ablate.analysis.table import Table
 from ablate.cli.options import flag, option
 from ablate.cli.scoring import print_faults
 from ablate.errors import UsageError
-from ablate.page.html import table_html
 from ablate.report import render
 from ablate.report.latex import latex
 from ablate.streams import new_console, print_data
@@ -35,6 +34,8 @@ def print_table(
     if format == "rich":
         render.print_rich(table, new_console(), against_paper, cost, wide)
         return
+    from ablate.page.html import table_html  # loads jinja2
+
     # Entries are functions, so that only the requested format is made.
     forms: dict[str, Callable[[], str]] = {
         "markdown": lambda: render.markdown(table, against_paper, cost),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from ablate.analysis.settle import settle
-from ablate.errors import did_you_mean_path
+from ablate.errors import UsageError, did_you_mean_path
 from ablate.store import Results
 from ablate.streams import echo
 from ablate.study import Selection, Study, read_study
@@ -93,18 +93,13 @@ class StudyOptions:
         names = [field.name for field in fields(self) if field.name not in but]
         return [f"--{name}" for name in names if getattr(self, name) != getattr(type(self), name)]
 
-    def open(
-        self, study: Path, *, may_be_new: bool = False, with_notes: bool = False
-    ) -> tuple[Study, Results]:
-        """As `read`, with the choices that trials have made so far. Notes on standard error say
-        what the file probably does not mean.
+    def open(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
+        """As `read`, with the choices that trials have made so far.
 
         Raises:
             StoreError: the result of a trial cannot be read.
         """
         content, root = self.read(study, may_be_new=may_be_new)
-        for line in content.notes if with_notes else ():
-            echo(f"note: {line}", err=True)
         return settle(content, root), root
 
     def read(self, study: Path, *, may_be_new: bool = False) -> tuple[Study, Results]:
@@ -126,6 +121,12 @@ class StudyOptions:
         return content, root
 
 
+def print_notes(study: Study) -> None:
+    """Print what the study file probably does not mean, on standard error."""
+    for line in study.notes:
+        echo(f"note: {line}", err=True)
+
+
 def torch_device(choice: Device) -> torch.device:
     """The torch device for --device.
 
@@ -134,9 +135,10 @@ def torch_device(choice: Device) -> torch.device:
     """
     import torch
 
-    from ablate.launch.devices import usable_gpus
-
-    return torch.device("cuda" if usable_gpus(choice) else "cpu")
+    cuda = choice != "cpu" and torch.cuda.is_available()
+    if choice == "cuda" and not cuda:
+        raise UsageError("--device cuda: torch finds no CUDA device; use --device cpu")
+    return torch.device("cuda" if cuda else "cpu")
 
 
 def go_offline(requested: bool) -> None:

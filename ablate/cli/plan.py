@@ -10,7 +10,15 @@ import typer
 
 from ablate.analysis.stages import Stage, next_stage
 from ablate.cli.cluster import ClusterOptions, PerRun, describe_per_run, submission_text
-from ablate.cli.options import BudgetText, Device, Format, StudyFile, StudyOptions, option
+from ablate.cli.options import (
+    BudgetText,
+    Device,
+    Format,
+    StudyFile,
+    StudyOptions,
+    option,
+    print_notes,
+)
 from ablate.cli.scoring import warn_of_changed_data
 from ablate.data.resolve_sources import learns_in_a_moment, source_faults
 from ablate.errors import EXIT_BAD_INPUT, UsageError
@@ -64,11 +72,12 @@ def command(
     gpus = 0 if on_cpu else visible_gpus()
     wanted: Literal["cpu", "auto"] = "cpu" if on_cpu or per_run.processes_per_run else "auto"
     processes, used = per_run.resolve(wanted, gpus if profile is None else None)
-    content, root = options.open(study, may_be_new=True, with_notes=True)
+    content, root = options.open(study, may_be_new=True)
     together, per_run_processes = None, processes or 1
     if profile is None and per_run != PerRun():
         together = describe_per_run(processes, used, gpus, content.total_runs)
         per_run_processes = gpus_for_run(processes, gpus, content.total_runs)
+    print_notes(content)
     warn_of_changed_data(content, root)
     stage = next_stage(content, root)
     content = stage.with_all_seeds

@@ -26,6 +26,7 @@ from ablate.cli.options import (
     flag,
     go_offline,
     option,
+    print_notes,
 )
 from ablate.cli.scoring import score_with_progress
 from ablate.cluster.submission import close_finished, submit_study
@@ -90,8 +91,9 @@ def command(
     _refuse_without_effect(profile is not None, detach, limit is not None, bool(loggers))
     if is_default:
         echo("note: ABLATE_LOG has no effect with --detach", err=True)
-    content, root = options.open(study, may_be_new=True, with_notes=True)
+    content, root = options.open(study, may_be_new=True)
     publish.refuse_other_study(content, root)
+    print_notes(content)
     retries = failed_before(time.time(), retry_failed)
     part = content if limit is None else base_alone(content)
     plan = plan_of(part, root, resources.device, resources.processes or 1)
@@ -109,8 +111,10 @@ def command(
         if profile is not None:
             assert cluster.on is not None
             publish.claim(content, root)  # the closing job publishes
-            where = options.selection, cluster.on, profile, resources
-            job = submit_study(content, root, *where, retry_failed, view.log)
+            selection, log_line = options.selection, view.log
+            job = submit_study(
+                content, root, selection, cluster.on, profile, resources, retry_failed, log_line
+            )
             if detach:
                 raise typer.Exit
             end = _follow(content, view, job)

@@ -38,6 +38,7 @@ CLOSING_INHERITS = ("account", "partition", "qos", "reservation", "constraint")
 _CHOOSES_CORES = {
     *("cpus-per-task", "mincpus", "exclusive", "gpus", "gpus-per-node", "gpus-per-task", "gres"),
 }
+_SIZES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _HAS_ENDED = re.compile("Invalid job id|already completing or completed")  # of scancel
 _TIMES = ("time", "time-min")
 _SLURM_TIME = re.compile(
@@ -486,4 +487,4 @@ def _bytes(value: Setting) -> float | None:
     amount = re.fullmatch(r"(\d+)([KMGT]?)", str(value).upper().removesuffix("B"))
     if amount is None or not int(amount[1]):
         return None
-    return int(amount[1]) << 10 * " KMGT".index(amount[2] or "M")
+    return int(amount[1]) * _SIZES[amount[2] or "M"]

@@ -55,9 +55,11 @@ def idle_entries(c: RowConfig) -> Iterator[tuple[str, str]]:
     value ignore it.
     """
     patterns = c.patterns
+    if not patterns:  # plans of a thousand rows ask for this
+        return
     idle: dict[str, dict[Any, str]] = {name: {} for name in patterns}
     used: dict[str, set[Any]] = {name: set() for name in patterns}
-    for layer in c.all_layers if patterns else ():
+    for layer in c.all_layers:
         inactive = _inactive_in_layer(layer)
         for name in patterns:
             if name in inactive:

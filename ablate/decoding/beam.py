@@ -32,7 +32,9 @@ MAX_GROUP_SIZE = 128  # tokens
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """A finished translation: tokens without marks; log-probability by length penalty."""
+    """A finished translation: its tokens without marks, and its log-probability divided by the
+    length penalty.
+    """
 
     tokens: list[int]
     score: float

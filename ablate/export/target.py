@@ -127,7 +127,10 @@ class Target:
         if alternating:
             values = ", ".join(f"{name}={_text(patterns[name])}" for name in alternating)
             return [*reasons, f"{values}, but all layers of {self.name} are alike"]
-        return [*reasons, *filter(None, (rule(config, self.name) for rule in self.rules))]
+        for rule in self.rules:
+            if violation := rule(config, self.name):
+                reasons.append(violation)
+        return reasons
 
     def _supported_values(self) -> dict[str, Any]:
         values: dict[str, Any] = {}

@@ -110,7 +110,9 @@ def _forest(
 
 
 def _ends(rows: Sequence[Interval], reference: float) -> list[float]:
-    """The values that an axis holds, with as much room on a side where a row is off it."""
+    """The values that an axis holds: those of the rows within it, and as much room again on a side
+    where a row is off it.
+    """
     within = within_axis(rows, reference)
     ends, reach = [], 0.0
     for row in within:

@@ -171,7 +171,7 @@ def panels(curves: Sequence[Curve]) -> list[Panel]:
 
 
 def split(rows: Sequence[T], most: int) -> list[Sequence[T]]:
-    """Parts of nearly equal size of at most so many rows, so that none has a single one."""
+    """Parts of nearly equal size of at most so many rows, in place of full ones and a rest."""
     count, parts = -(-len(rows) // most), []
     for part in range(count):
         parts.append(rows[len(rows) * part // count : len(rows) * (part + 1) // count])

@@ -146,8 +146,8 @@ def _effects(table: Table) -> Iterator[DesignSection]:
         for metric in table.compared:
             drawings += _effect_drawings(design, metric, file, f"{place}-{metric.name}")
         listings = [_listing("Effects", effects_layout(table, design))]
-        head = (f"design-{place}", design.title, " ".join(design.notes))
-        yield DesignSection(*head, listings, drawings)
+        notes = " ".join(design.notes)
+        yield DesignSection(f"design-{place}", design.title, notes, listings, drawings)
 
 
 def file_names(designs: Iterable[DesignEffects]) -> list[str]:

@@ -138,8 +138,8 @@ def _fit_seeds(plan: Plan, seconds: Mapping[str, float], available: float) -> Fi
     unfinished run.
     """
     study = plan.study
-    # Whole seeds, because the rows' differences from base are paired by seed; with looks, those of
-    # one of them.
+    # Whole seeds, because the rows' differences from base are paired by seed; in a study with
+    # looks, as many as one of them has.
     parts = []
     for count in study.judged_at or range(1, len(study.seeds) + 1):
         if count <= len(study.seeds):

@@ -83,7 +83,9 @@ class Power:
         if seeds < 2 or not self.sd:
             return None
         if further is None:
-            further = (seeds == len(self.study.seeds)) * len(self.study.further_seeds)
+            further = 0
+            if seeds == len(self.study.seeds):
+                further = len(self.study.further_seeds)
         level *= self.study.share_of_level(self.metric.name)
         return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
 

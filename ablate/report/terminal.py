@@ -88,7 +88,9 @@ def print_wide(table: Table) -> None:
 
 
 def _lines(table: Table) -> list[Text]:
-    """The lines as rich prints them, a millisecond each; none for cells of several lines."""
+    """The lines as rich prints them, which takes rich a millisecond each; none for cells of several
+    lines.
+    """
     columns = []
     for column in table.columns:
         cells = list(map(_text, (column.header, *column.cells)))

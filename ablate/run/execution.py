@@ -159,6 +159,6 @@ def _code_version() -> CodeVersion:
     status = output_of(["git", "status", "--porcelain", "--", "."], folder) if head else None
     return CodeVersion(
         version=ablate.__version__,
-        revision=head and head.strip(),
+        revision=head.strip() if head else None,
         dirty=None if status is None else bool(status.strip()),
     )

@@ -78,8 +78,8 @@ class ProgressReporter:
             self.enter("training")
 
     def enter(self, phase: Phase) -> None:
-        """Write a report if the phase is new, or the last report is old enough. Of a process that
-        leaves, it is the last one.
+        """Write a report if the phase is new, or the last report is old enough. The phase
+        `left` says that no process works on the run any more.
         """
         if phase != self.report.phase or time.monotonic() - self.written >= self.interval:
             self._write(phase)

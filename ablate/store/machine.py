@@ -172,18 +172,22 @@ def gpu_memory() -> int | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     which = [] if visible is None else ["-i", visible]
     query = ["nvidia-smi", *which, "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
-    lines = (output_of(query) or "").split("\n")
+    # Some of its exit codes are warnings, with a whole output.
+    lines = (output_of(query, check=False) or "").split("\n")
     return min((int(line) << 20 for line in lines if line.strip().isdecimal()), default=None)
 
 
-def output_of(command: Sequence[str], folder: Path | None = None) -> str | None:
-    """The output of a command in a folder; None if it fails, is missing or hangs."""
+def output_of(command: Sequence[str], folder: Path | None = None, check: bool = True) -> str | None:
+    """The output of a command in a folder; None if it is missing or hangs, and with `check` also if
+    it fails.
+    """
     try:
-        return subprocess.check_output(
-            command, cwd=folder, text=True, stderr=subprocess.DEVNULL, timeout=10
+        done = subprocess.run(
+            command, cwd=folder, capture_output=True, text=True, timeout=10, check=check
         )
     except (OSError, subprocess.SubprocessError):
         return None
+    return done.stdout
 
 
 @functools.cache

@@ -96,7 +96,11 @@ def test_gpus_are_counted_without_torch(tmp_path, monkeypatch, files, visible, c
 
 @pytest.mark.parametrize(
     ("answer", "memory"),
-    [("echo 81559; echo 24564", 24564 << 20), ("echo No devices were found; exit 6", None)],
+    [
+        ("echo 81559; echo 24564", 24564 << 20),
+        ("echo 81559; exit 14", 81559 << 20),  # a warning
+        ("echo No devices were found; exit 6", None),
+    ],
 )
 def test_the_smallest_gpu_by_nvidia_smi_has_the_memory(tmp_path, monkeypatch, answer, memory):
     program = tmp_path / "nvidia-smi"

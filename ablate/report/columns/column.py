@@ -21,7 +21,7 @@ class Form:
     settings: the settings of Table 3 with a column of their own.
     labels: row labels in place of the groups' names and of further settings.
     timed: whether scripts get measured times, which differ each time a study is repeated.
-    left_out: names of columns that are not shown, and that the legend does not explain.
+    left_out: names of columns that are not shown.
     """
 
     mark: Mark = str
@@ -45,7 +45,8 @@ class Column:
     head: above its cells where people read it; may have two lines.
     value: of a row, as JSON has it; None for a column that only people read.
     text: the cell of a row; None for a column that only scripts read.
-    legend: the lines below the table that explain it, which stand there only if the column does.
+    legend: the lines below the table that explain it; they are left out with the column, and always
+        there for one that only scripts read.
     priority: its importance on a terminal; the least number is the most important.
     parts: parts of the value by their names in CSV and in frames, each with the keys that lead to
         it; None for the value itself, under its key.

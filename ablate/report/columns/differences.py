@@ -79,7 +79,7 @@ def _verdicts_json(row: TableRow) -> dict[str, Any]:
 
 
 def _verdict_parts(table: Table) -> dict[str, tuple[str, ...]]:
-    """Interval, p values and verdict; for metrics of predictions the paired bootstrap."""
+    """Interval, p values, verdict; for metrics of predictions those of the bootstrap, too."""
     parts: dict[str, tuple[str, ...]] = {}
     for metric in measured_metrics(table.study):
         name = metric.name

@@ -83,7 +83,9 @@ def _own_changes(table: Table, setting: Setting) -> int:
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield the settings without a column, and those of rows with a written label."""
+    """Yield the settings without a column, which all rows share or are base's, and those of rows
+    with a written label.
+    """
     base = table.rows[0]
     hidden = []
     for setting in SETTINGS:
@@ -121,7 +123,9 @@ def _setting_text(row: TableRow, setting: Setting) -> str:
 
 
 def _other_changes(row: TableRow) -> str:
-    """Changes without a column, here or among the choices; the label if it is written."""
+    """Changes of fields that are no columns of Table 3, or the row's written label; chosen fields
+    have their own column.
+    """
     if row.row.is_labeled:
         return row.row.label
     with_column = set(SETTING_FIELDS)
