@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 _GAMMA, _MIX = 0x9E3779B97F4A7C15, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+_BITS = (1 << 64) - 1  # products and sums keep 64 bits
 _PLACES = 1 << 20  # of the draws of an item; no item is longer
+
+Numbers = TypeVar("Numbers", int, NDArray[np.uint64])
 
 
 def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray[np.float64]:
@@ -16,24 +20,21 @@ def uniform(key: Sequence[int], draw: int, places: NDArray[np.int64]) -> NDArray
 
     SplitMix64 (Steele, Lea and Flood, 2014) as a function of its counter.
     """
-    state = np.zeros(1, np.uint64)
+    state = 0
     for word in (*key, draw):
-        state = mixed(state ^ np.uint64(word))
-    with np.errstate(over="ignore"):
-        counter = state + places.astype(np.uint64) * np.uint64(_GAMMA)
+        state = mixed(state ^ word)
+    counter: NDArray[np.uint64] = state + places.astype(np.uint64) * _GAMMA
     # The upper 53 bits: as many as a double has digits.
-    bits = mixed(counter) >> np.uint64(11)
-    numbers: NDArray[np.float64] = bits * np.float64(2.0**-53)
+    numbers: NDArray[np.float64] = (mixed(counter) >> 11) * np.float64(2.0**-53)
     return numbers
 
 
-def mixed(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """The finalizer of SplitMix64, after one step of its counter."""
-    with np.errstate(over="ignore"):
-        x = x + np.uint64(_GAMMA)
-        x = (x ^ (x >> np.uint64(30))) * np.uint64(_MIX[0])
-        x = (x ^ (x >> np.uint64(27))) * np.uint64(_MIX[1])
-    mixed: NDArray[np.uint64] = x ^ (x >> np.uint64(31))
+def mixed(x: Numbers) -> Numbers:
+    """The finalizer of SplitMix64, after one step of its counter; of numbers with 64 bits."""
+    y: Any = (x + _GAMMA) & _BITS  # either type; numpy's stubs make some of these signed
+    y = ((y ^ (y >> 30)) * _MIX[0]) & _BITS
+    y = ((y ^ (y >> 27)) * _MIX[1]) & _BITS
+    mixed: Numbers = y ^ (y >> 31)
     return mixed
 
 

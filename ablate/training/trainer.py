@@ -173,7 +173,8 @@ class Trainer:
 
     def _step(self, step: int) -> None:
         """One optimizer step over the whole batch, in as many micro-batches as memory requires."""
-        self.model.train()
+        if not self.model.training:
+            self.model.train()  # an evaluation was between; the call visits every module
         # The state before the step, to which a step that runs out of memory returns.
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:

@@ -6,9 +6,10 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
-from ablate.model.norms import EPS, LayerNorm, RMSNorm
+from ablate.model.norms import EPS, LayerNorm, RMSNorm, rms_norm
 from ablate.model.residual import PostNorm, PreNorm
 from tests.model.small import normal, parts, small_model
 
@@ -51,6 +52,22 @@ def test_rms_norm_is_invariant_to_scale_and_maps_zeros_to_zeros():
     x = normal(3, 5, 7)
     torch.testing.assert_close(norm(1000 * x), norm(x))
     assert not norm(torch.zeros(7)).any()
+
+
+@pytest.mark.parametrize("with_gain", [True, False])
+@pytest.mark.parametrize("size", [(6,), (3, 6), (2, 4, 3, 6)])
+def test_rms_norm_has_the_value_of_torch_and_the_gradient_of_its_formula(size, with_gain):
+    x = normal(*size)
+    gain = normal(6, seed=2) if with_gain else None
+    assert torch.equal(rms_norm(x, gain, EPS), F.rms_norm(x, (6,), gain, EPS))
+    inputs = [
+        x.double().requires_grad_(),
+        None if gain is None else gain.double().requires_grad_(),
+        0.3,
+    ]
+    assert torch.autograd.gradcheck(rms_norm, inputs)
+    across = x.double().transpose(0, -1).requires_grad_()  # as heads, whose entries lie apart
+    assert torch.autograd.gradcheck(lambda heads: rms_norm(heads, None, EPS), [across])
 
 
 @pytest.mark.parametrize("norm", [LayerNorm, RMSNorm])
