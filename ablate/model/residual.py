@@ -156,8 +156,8 @@ class HyperConnections(Residual):
         """(B, T, n * d_model) -> (B, T, d_model)."""
         streams = x.unflatten(-1, (self.n, -1))
         with torch.autocast(x.device.type, enabled=False):
-            read = self.weights(streams)[..., :1].mT @ streams
-        return self.around.before(read.squeeze(-2))
+            read = torch.einsum("...n,...nd->...d", self.weights(streams)[..., 0], streams)
+        return self.around.before(read)
 
     def after(self, x: Tensor, output: Tensor) -> Tensor:
         """(B, T, n * d_model), (B, T, d_model) -> (B, T, n * d_model)."""
@@ -165,7 +165,8 @@ class HyperConnections(Residual):
         output = self.around.after(x, output).to(x.dtype)
         with torch.autocast(x.device.type, enabled=False):
             weights = self.weights(streams)
-            mixed = weights[..., 1:-1].mT @ streams
+            # One product where all tokens have the same weights, which `@` would repeat for each.
+            mixed = torch.einsum("...nm,...nd->...md", weights[..., 1:-1], streams)
             return (mixed + weights[..., -1:] * output[..., None, :]).flatten(-2)
 
 
