@@ -220,8 +220,8 @@ class _Kept:
         operand = self.operand_bytes * c.d_model + self._gates_and_norms(c.n_heads)
         operand += self._convolved() + self._values()
         if c.kv_rank is not None:
-            # Latent vectors before and after their norms; keys and values are made from them.
-            operand += 3 * BYTES * (c.kv_rank + (c.query_rank or 0))
+            # Normalized latent vectors, and what their gain makes of them.
+            operand += 2 * BYTES * (c.kv_rank + (c.query_rank or 0))
         attention = variants.ATTENTIONS[c.attention]
         if attention.kept:
             between = attention.kept(c, causal, self.length)
@@ -276,13 +276,14 @@ class _Kept:
         return operand + inner + self._around()
 
     def _gates_and_norms(self, heads: int) -> int:
-        """The gate of the output, what it multiplies, and the inputs of the norms of Q and K."""
+        """The gate of the output, what it multiplies, and what the norms of Q and K keep."""
         c = self.c
         width = cost.gate_width(c, heads)
         kept = (width > 0) * BYTES * (heads * c.d_v + width)
         if c.qk_norm != "none":
-            copies = 1 + (c.qk_norm != "unit")  # the gain multiplies what is normalized
-            kept += BYTES * (heads + (c.n_kv_heads or heads)) * (copies * c.d_k + 1)
+            # On a CPU, `unit` keeps its output, which attention keeps anyway unless it is rotated.
+            is_shared = c.qk_norm == "unit" and not self.gpu and c.positional_encoding != "rope"
+            kept += BYTES * (heads + (c.n_kv_heads or heads)) * (c.d_k * (not is_shared) + 1)
         return kept
 
     @property

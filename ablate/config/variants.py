@@ -404,7 +404,7 @@ NORMS = VariantTable(
     NormFacts(),
     layernorm=NormFacts(vectors=2),
     layernorm_no_bias=NormFacts(vectors=1),
-    rmsnorm=NormFacts(vectors=1, kept=lambda c: 2 * c.d_model + 1),
+    rmsnorm=NormFacts(vectors=1, kept=lambda c: c.d_model + 1),
     unit=NormFacts(kept=lambda c: c.d_model + 1),
     dyt=NormFacts(vectors=2, numbers=1, kept=lambda c: 2 * c.d_model),
 )

@@ -64,6 +64,9 @@ def device(request, monkeypatch):
     if request.param == "cuda":
         for package in (kernels, model):
             for found in pkgutil.iter_modules(package.__path__):
+                # torch's RMSNorm of a GPU keeps as much as ours of a CPU, and torch's of a CPU more.
+                if found.name == "norms":
+                    continue
                 module = importlib.import_module(f"{package.__name__}.{found.name}")
                 for name, answer in (("on_gpu", True), ("rounds_to_bf16", False)):
                     if hasattr(module, name):
