@@ -208,6 +208,11 @@ class OwnOptimizer(Optimizer):
             if name in taken and not (name == "eps" and isinstance(taken[name].default, tuple)):
                 given[name] = value
         self.own: torch.optim.Optimizer = kind(groups, **given, **arguments)
+        if len(self.own.param_groups) != len(groups):  # each step sets the rate of every group
+            raise StudyError(
+                f"{kind.__name__}: has {len(self.own.param_groups)} groups of parameters, and was "
+                f"given {len(groups)}; keep them as they are, and tell parameters apart in `step`"
+            )
 
     def allocate(self) -> None:
         """Nothing: the class makes its state in the first step."""

@@ -465,6 +465,12 @@ def test_a_class_goes_on_from_its_state_to_the_bit(own, tmp_path, source, ema):
 @pytest.mark.parametrize(
     ("source", "settings", "message"),
     [
+        (
+            SIGNED.replace("super().__init__(params,", "super().__init__([{**group, 'params': [p]} "
+            "for group in params for p in group['params']],"),
+            {},
+            "has 2 groups of parameters, and was given 1; keep them as they are",
+        ),
         (FORGETS, {}, "a resumed training differs"),
         (LOOKAHEAD, {}, "a resumed training differs"),
         (SIGNED.replace("sign()", "div(0.0)"), {}, "gives weights that are not finite"),
