@@ -235,10 +235,11 @@ class _Kept:
         kept = operand + self._fused(c.n_heads, is_copied=rotates)
         if self.gpu:
             kept += self.operand_bytes * self._pinned_by_views(rotates)
-        if causal:
+        if causal and not c.document_masks:
             return kept
-        # The mask of padding, or of a window for each token.
-        return kept + self._head_bytes * (self.length if c.attention == "local" else 1)
+        # The mask of padding, or of a window or a document for each token.
+        is_square = c.attention == "local" or c.document_masks
+        return kept + self._head_bytes * (self.length if is_square else 1)
 
     def _convolved(self) -> int:
         """The inputs of a convolution; queries and keys, which lie in a tensor with the values."""
@@ -260,7 +261,7 @@ class _Kept:
     def _pinned_by_views(self, rotates: bool) -> int:
         """Numbers that stay because Q or V is a view of the one tensor with all projections."""
         c = self.c
-        if c.value_residual or c.value_embeddings != "none":
+        if c.kv_rank is not None or c.value_residual or c.value_embeddings != "none":
             return 0  # V is no view
         if c.kv_heads == c.n_heads:
             return rotates * 2 * c.n_heads * c.d_k
@@ -281,9 +282,7 @@ class _Kept:
         width = cost.gate_width(c, heads)
         kept = (width > 0) * BYTES * (heads * c.d_v + width)
         if c.qk_norm != "none":
-            # On a CPU, `unit` keeps its output, which attention keeps anyway unless it is rotated.
-            is_shared = c.qk_norm == "unit" and not self.gpu and c.positional_encoding != "rope"
-            kept += BYTES * (heads + (c.n_kv_heads or heads)) * (c.d_k * (not is_shared) + 1)
+            kept += BYTES * (heads + (c.n_kv_heads or heads)) * (c.d_k + 1)
         return kept
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -362,8 +362,7 @@ class MultiHeadAttention(TokenMixer):
         (h, rank, d_v) makes heads of those of latent vectors.
         """
         K, V = (self._repeat(heads) for heads in (memory.K, memory.V))
-        context = replace(
-            context,
+        context = context.changed(
             x=x,
             scale=self.scale,
             dropout=self.dropout,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,7 +85,14 @@ class AttentionContext:
 
     def in_layer(self, layer: int, encoding: PositionalEncoding) -> AttentionContext:
         """The context in a layer, by its index, with the positional encoding of its stack."""
-        return replace(self, positional_encoding=encoding.of_layer(layer), layer=layer)
+        return self.changed(positional_encoding=encoding.of_layer(layer), layer=layer)
+
+    def changed(self, **fields: Any) -> AttentionContext:
+        """The context with other values of some fields."""
+        # A tenth of the time of `dataclasses.replace`, which each layer would take twice.
+        context = object.__new__(type(self))
+        context.__dict__.update(self.__dict__, **fields)
+        return context
 
     @property
     def is_plain(self) -> bool:

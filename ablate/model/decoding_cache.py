@@ -10,7 +10,6 @@ each hypothesis is instead a row of the batch with keys and values of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -91,7 +90,7 @@ class DecodingCache:
             context_of, rows = self.context_of_hypotheses, x.reshape(B * K, 1, d_model)
         if context_of not in self.contexts:
             self.contexts[context_of] = context_of()
-        context = replace(self.contexts[context_of].in_layer(i, encoding), earlier=earlier)
+        context = self.contexts[context_of].in_layer(i, encoding).changed(earlier=earlier)
         mixed, self.past[place] = layer.apply_mixer(rows, self.past[place], context)
         return mixed.view(B, K, d_model)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -70,7 +69,7 @@ class EncoderOnly(Transformer):
             x = part(x, self.embedding, tokens, previous_tokens(tokens))
         x = self.token_types(self.positions.embed(x, context.query_positions))
         x = self.opened(self.embedding_dropout(self.embedding_norm(x)))
-        context = replace(context, earlier=Earlier(x, tokens, [x]))
+        context = context.changed(earlier=Earlier(x, tokens, [x]))
         x = apply_encoder(self.encoder, x, self.positions, context, self.layer_skips)
         states: Tensor = self.encoder_norm(self.closed(x))
         return states

@@ -61,7 +61,7 @@ def rms_norm(x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
     Returns:
         (..., d).
     """
-    if on_gpu(x):
+    if on_gpu(x) or not torch.is_grad_enabled():
         return F.rms_norm(x, x.shape[-1:], gain, eps)
     y: Tensor = _RMSNorm.apply(x, gain, eps)  # type: ignore[no-untyped-call]
     return y
@@ -72,22 +72,23 @@ class _RMSNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor | None, eps: float) -> Tensor:
         scale = x.square().mean(-1, keepdim=True).add_(eps).rsqrt_()
         normed = x * scale
-        ctx.save_for_backward(normed, scale, gain)
+        # Without a gain the input is kept, since the output may be changed in place.
+        ctx.save_for_backward(x if gain is None else normed, scale, gain)
         return normed if gain is None else normed * gain
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor | None, None]:
-        (grad,), (normed, scale, gain) = grads, ctx.saved_tensors
-        along, grad_gain, d = grad * normed, None, normed.shape[-1]
+        (grad,), (kept, scale, gain) = grads, ctx.saved_tensors
+        normed, grad_gain, d = kept if gain is not None else kept * scale, None, kept.shape[-1]
+        products = grad * normed
         if gain is None:
-            along = along.sum(-1, keepdim=True)
+            along, grad_x = products.sum(-1, keepdim=True), products.copy_(grad)
         else:
-            grad_gain = along.reshape(-1, d).sum(0)
-            along, grad = (along @ gain)[..., None], grad * gain
+            grad_gain, along = products.reshape(-1, d).sum(0), (products @ gain)[..., None]
+            grad_x = torch.mul(grad, gain, out=products)
         # Without its part along x, which would change only the length of x.
-        grad_x = torch.addcmul(grad, normed, along, value=-1 / d).mul_(scale)
-        return grad_x, grad_gain, None
+        return grad_x.addcmul_(normed, along, value=-1 / d).mul_(scale), grad_gain, None
 
 
 class DynamicTanh(nn.Module):

@@ -111,19 +111,24 @@ class RotaryPositions(PositionalEncoding):
         self.rotated = rotated_entries(config)
         frequencies, scale = rope_frequencies(config)
         # Cosine and sine, the parts of a complex number: (positions, rotated / 2, 2).
-        turns = waves(config.max_positions, frequencies, scale).flip(-1)
-        self.register_buffer("turns", turns, persistent=False)
+        rotations = waves(config.max_positions, frequencies, scale).flip(-1)
+        self.register_buffer("rotations", rotations, persistent=False)
 
     def rotate(self, heads: Tensor, positions: Tensor) -> Tensor:
         """(B, h, T, d_k) -> (B, h, T, d_k)."""
-        turns: Tensor = self.turns  # type: ignore[assignment]
-        others = heads[..., self.rotated :]
-        # As complex numbers, a pair is rotated by one product, in a quarter of the time of products
-        # with sines and cosines (benchmarks/LOG.md, 2026-11-27).
-        pairs = heads[..., : self.rotated].to(turns.dtype).contiguous().unflatten(-1, (-1, 2))
+        rotations: Tensor = self.rotations  # type: ignore[assignment]
+        dtype = torch.promote_types(heads.dtype, rotations.dtype)
+        # A pair of entries is a complex number: one product rotates it, in a quarter of the time of
+        # sines and cosines apart (benchmarks/LOG.md, 2026-11-27). Complex numbers must lie at even
+        # places, those of the copy.
+        copy = heads[..., : self.rotated].to(
+            dtype, copy=True, memory_format=torch.contiguous_format
+        )
+        pairs = torch.view_as_complex(copy.unflatten(-1, (-1, 2)))
         # (1, T, rotated / 2) or (B, 1, T, rotated / 2)
-        by = torch.view_as_complex(turns[positions]).unsqueeze(-3)
-        rotated = torch.view_as_real(torch.view_as_complex(pairs) * by).flatten(-2).to(heads.dtype)
+        by = torch.view_as_complex(rotations[positions].to(dtype)).unsqueeze(-3)
+        rotated = torch.view_as_real(pairs * by).flatten(-2).to(heads.dtype)
+        others = heads[..., self.rotated :]
         return torch.cat([rotated, others], dim=-1) if others.shape[-1] else rotated
 
 
@@ -169,14 +174,18 @@ class T5Positions(PositionalEncoding):
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
-        self.causal = causal
+        # The bucket of each distance from -T5_DISTANCE to T5_DISTANCE.
+        near = buckets(torch.arange(-T5_DISTANCE, T5_DISTANCE + 1), causal)
+        self.register_buffer("near", near, persistent=False)
         self.weight = nn.Parameter(torch.empty(T5_BUCKETS, config.n_heads))
         nn.init.normal_(self.weight, std=config.d_model**-0.5, generator=init)
 
     def bias(self, layer: int, Q: Tensor, queries: Tensor, keys: Tensor) -> Tensor:
         """(h, T, S) or (B, h, T, S)."""
+        near: Tensor = self.near  # type: ignore[assignment]
         distances = keys[..., None, :] - queries[..., :, None]
-        return self.weight[buckets(distances, self.causal)].movedim(-1, -3)
+        of_distances = near[distances.clamp(-T5_DISTANCE, T5_DISTANCE) + T5_DISTANCE]
+        return self.weight[of_distances].movedim(-1, -3)
 
 
 class AlibiPositions(PositionalEncoding):

@@ -167,7 +167,8 @@ class HyperConnections(Residual):
             weights = self.weights(streams)
             # One product where all tokens have the same weights, which `@` would repeat for each.
             mixed = torch.einsum("...nm,...nd->...md", weights[..., 1:-1], streams)
-            return (mixed + weights[..., -1:] * output[..., None, :]).flatten(-2)
+            # In the layout of the first, which `flatten` need not copy.
+            return (weights[..., -1:] * output[..., None, :] + mixed).flatten(-2)
 
 
 class DynamicHyperConnections(HyperConnections):

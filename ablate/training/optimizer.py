@@ -106,13 +106,16 @@ class Optimizer:
         first average is the weights, and the averages of d steps are nearly their mean.
         """
         self.allocate()
+        share = None  # of the weights, the same for all parameters
         for name, parameter in zip(self.names, self.parameters, strict=True):
             state = self.moments.setdefault(name, {})
             if AVERAGE not in state:
                 state[AVERAGE] = torch.zeros_like(parameter)
                 state[AVERAGED] = torch.zeros((), device=parameter.device)
             steps = state[AVERAGED].add_(1)
-            state[AVERAGE].lerp_(parameter, (1 - decay) / (1 - decay**steps))
+            if share is None:
+                share = (1 - decay) / (1 - decay**steps)
+            state[AVERAGE].lerp_(parameter, share)
 
     def allocate(self) -> None:
         """Make the state of all parameters now: memory may be full in the first step."""

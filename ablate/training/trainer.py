@@ -104,6 +104,7 @@ class Trainer:
         self.vocab_size = corpus.tokenizer.vocab_size
         self.order = BatchOrder(self.train, config.batch_tokens, seed, config.train_fraction)
         self.model = build(config, self.vocab_size, seed, device, folder.sources)
+        self.model.train()  # also the parts of an own class that has set them to evaluation
         self.random = self.model.random  # of dropout masks
         self.model.loss_term = own_function(config.loss_term, folder.sources)
         self.optimizer = make_optimizer(self.model, config, folder.sources)
@@ -174,7 +175,7 @@ class Trainer:
     def _step(self, step: int) -> None:
         """One optimizer step over the whole batch, in as many micro-batches as memory requires."""
         if not self.model.training:
-            self.model.train()  # an evaluation was between; the call visits every module
+            self.model.train()  # after an evaluation only, since it visits every module
         # The state before the step, to which a step that runs out of memory returns.
         random, loss_sum = self.random.get_state(), self.loss_sum.clone()
         while (n_tokens := self._accumulate(step)) is None:

@@ -41,6 +41,7 @@ EXACT = [
 NEAR = [
     *({"positional_encoding": name} for name in ("learned", "rope", "t5", "relative", "alibi")),
     {"attention_dropout": 0.1}, {"attention": "linear"},
+    {"architecture": "decoder-only", "context": T, "document_masks": True},
     {"positional_encoding": "rope", "n_kv_heads": 1, "norm": "rmsnorm", "norm_position": "pre", "activation": "swiglu"},
 ]  # fmt: skip
 
@@ -48,6 +49,7 @@ NEAR = [
 # Norms on a CPU keep a copy of a view, too.
 ESTIMATED = [
     {"qk_norm": "head"}, {"qk_norm": "width"}, {"qk_norm": "unit"}, {"attention_gate": "head"},
+    {"qk_norm": "unit", "attention_dropout": 0.1}, {"norm": "unit"},
     {"attention_gate": "element"}, {"attention_sinks": True}, {"score_cap": 20.0}, {"loops": 3},
     {"attention_convolution": "input"}, {"attention_convolution": "qkv"}, {"value_residual": True},
     {"value_embeddings": "gated"}, {"stream_scale": True}, {"layer_skips": "dense"}, {"smear": True},

@@ -129,7 +129,7 @@ def share_rotations(ours, rotary, **layer_type):
     found = rotary(torch.zeros(1, LENGTH, D, dtype=torch.float64), at, **layer_type)
     cos, sin = (table.double() for table in found)
     half = cos.shape[-1] // 2
-    for table, values in zip(ours.turns.unbind(-1), (cos, sin), strict=True):
+    for table, values in zip(ours.rotations.unbind(-1), (cos, sin), strict=True):
         torch.testing.assert_close(table[:LENGTH], values[0, :, :half], rtol=0, atol=1e-5)
         table[:LENGTH] = values[0, :, :half]
 
@@ -182,7 +182,7 @@ def test_gpt_oss_has_sinks_and_clamped_experts():
             expert.W_2.bias.copy_(experts.down_proj_bias[number])
         copy_norms(mine, layer)
     cos, sin = theirs.model.rotary_emb(torch.zeros(1, dtype=torch.float64), AT)
-    ours.positions.turns[:LENGTH] = torch.stack([cos[0], sin[0]], dim=-1)
+    ours.positions.rotations[:LENGTH] = torch.stack([cos[0], sin[0]], dim=-1)
     assert_equal_logits(ours, theirs)
 
 

@@ -144,6 +144,15 @@ def test_rope_preserves_dtype_and_norm():
     assert rope.rotate(x.bfloat16(), places(11)).dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("size", [(1, 1, 1, D_K + 1), (2, H, 11, D_K + 1)])
+def test_rope_rotates_heads_that_lie_anywhere_and_has_their_gradient(size):
+    x = normal(*size).double()[..., 1:]  # from an odd place on, at odd distances
+    rope = positions_of("rope", True).double()
+    at = places(size[2], first=5)
+    assert torch.equal(rope.rotate(x, at), rope.rotate(x.clone(), at))
+    assert torch.autograd.gradcheck(rope.rotate, [x.clone().requires_grad_(), at])
+
+
 # Relative (Shaw et al., 2018)
 
 
@@ -217,6 +226,13 @@ def bucket_by_the_rule(distance, causal, count=32, farthest=128):
     M = count - exact
     reached = [m for m in range(M) if n**M * exact**m >= farthest**m * exact**M]
     return first + exact + reached[-1]
+
+
+@both_ways
+def test_t5_looks_up_the_bucket_of_every_distance(causal):
+    t5, distances = positions_of("t5", causal), torch.arange(-600, 601)
+    found = t5.bias(0, normal(1, H, 1, D_K), torch.tensor([600]), 600 + distances)
+    assert torch.equal(found[:, 0], t5.weight[buckets(distances, causal)].T)
 
 
 @both_ways

@@ -144,7 +144,7 @@ def share_rotations(ours, theirs):
 
 
 def _share(encoding, cos, sin):
-    for table, values in zip(encoding.turns.unbind(-1), (cos, sin), strict=True):
+    for table, values in zip(encoding.rotations.unbind(-1), (cos, sin), strict=True):
         torch.testing.assert_close(table[:LENGTH].double(), values, rtol=0, atol=1e-5)
         table[:LENGTH] = values
 
