@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_325
+LINES = 51_373
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

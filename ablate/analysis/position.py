@@ -230,13 +230,21 @@ def verdicts_of_rows(
     rule: dict[str, Any] = {"family": family, "margin": study.margins.get(metric)}
     rule["share"] = study.share_of_level(metric)
 
-    def pairs(seeds: Sequence[int]) -> list[PairedScores]:
-        return [paired_scores(measured, row, base, seeds, study.further_seeds) for row in rows]
+    repeated = study.repeated([row[0].row for row in rows])
+    different = {row[0].row.label: row for row in rows if row[0].row.label not in repeated}
 
-    if not looks:
-        return verdicts_before(measured, pairs(study.seeds), looks_of(study.plan)[0])
-    at_looks = [(look, pairs(study.seeds[: look.seeds])) for look in looks]
-    return verdicts_over_looks(measured, at_looks, **rule)[-1]
+    def pairs(seeds: Sequence[int]) -> list[PairedScores]:
+        further = study.further_seeds
+        return [paired_scores(measured, row, base, seeds, further) for row in different.values()]
+
+    if looks:
+        at_looks = [(look, pairs(study.seeds[: look.seeds])) for look in looks]
+        judged = verdicts_over_looks(measured, at_looks, **rule)[-1]
+    else:
+        judged = verdicts_before(measured, pairs(study.seeds), looks_of(study.plan)[0])
+    of_labels = dict(zip(different, judged, strict=True))
+    labels = [row[0].row.label for row in rows]
+    return [of_labels[repeated.get(label, label)] for label in labels]
 
 
 def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:

@@ -226,6 +226,12 @@ def shared_entries(c: ModelConfig) -> int:
     return (c.positional_encoding == "rope") * variants.rotated_entries(c)
 
 
+def shares_whole_keys(c: ModelConfig) -> bool:
+    """Whether a layer's latent vectors make values alone, because all of its keys is rotated."""
+    layers = [layer for layer in c.all_layers if layer.kv_rank is not None]
+    return any(shared_entries(layer) == layer.d_k for layer in layers)
+
+
 def _latent_weights(c: ModelConfig) -> int:
     """Weights of the projections of latent attention, without biases."""
     assert c.kv_rank is not None

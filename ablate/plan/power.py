@@ -281,7 +281,11 @@ def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
     judged = [study.task.metrics[name] for name in study.judged]
     for metric in dict.fromkeys((*judged, *study.task.model_metrics[:1])):
         pairs = []
-        for row in study.families[0].rows:
+        rows = study.families[0].rows
+        repeated = study.repeated(rows)
+        for row in rows:
+            if row.label in repeated:
+                continue
             pair = paired_scores(metric, of_rows[row.label], base, study.seeds)
             # Rows of the same trainings have almost no noise against each other, so they say
             # nothing about that of others.

@@ -78,6 +78,22 @@ def _lines_below(plan: Plan) -> Iterator[str]:
             "NOTE: the learning rate rises until training ends, because warmup_steps is not below "
             f"train_steps: {first_few(rising)}."
         )
+    shared = [row.row.label for row in plan.rows if cost.shares_whole_keys(row.row.config)]
+    if shared:
+        yield (
+            "NOTE: rope rotates all entries of a key, which all heads then share, so that the "
+            "latent vectors of kv_rank make values alone; a rope_fraction below 1 leaves entries "
+            f"to them: {first_few(shared)}."
+        )
+    repeated = []
+    for family in plan.study.families:
+        for label, earlier in plan.study.repeated(family.rows).items():
+            repeated.append(f"{label} ({earlier})")
+    if repeated:
+        yield (
+            "NOTE: rows with the runs of an earlier row, in parentheses, which verdicts count and "
+            f"test once: {first_few(repeated)}."
+        )
     yield from _custom_classes(plan.study)
     yield from precision_lines(plan)
     yield memory_line(plan)

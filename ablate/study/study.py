@@ -197,9 +197,23 @@ class Study:
                 rows[row.base].append(row)
         families = []
         for label, of_base in rows.items():
-            count = max(len(of_base), self.rows_of_bases.get(label, 0))
+            different = len(of_base) - len(self.repeated(of_base))
+            count = max(different, self.rows_of_bases.get(label, 0))
             families.append(Family(self.by_label[label], of_base, count))
         return families
+
+    def repeated(self, rows: Sequence[Row]) -> dict[str, str]:
+        """The rows that have the same scores as an earlier one, by label, with its label: one
+        comparison, which is tested once.
+        """
+        first: dict[tuple[Any, ...], str] = {}
+        repeated = {}
+        for row in rows:
+            key = row.decoding, *(run.id for run in self.runs_of(row))
+            earlier = first.setdefault(key, row.label)
+            if earlier != row.label:
+                repeated[row.label] = earlier
+        return repeated
 
     def base_of(self, row: Row) -> Row:
         """The row that a row is compared with."""

@@ -10,6 +10,7 @@ import pytest
 from ablate.analysis.missing_scores import score_missing
 from ablate.config.metrics import TRANSLATION_METRICS
 from ablate.metrics import sacrebleu
+from ablate.plan.power import power_of
 from ablate.stats.bootstrap import paired_bootstrap
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts
@@ -87,6 +88,27 @@ def test_diverged_seeds_are_counted_beside_those_with_a_score(tmp_path):
     }  # fmt: skip
     assert rows["A h=1"]["bleu"].text.endswith("; 1 of 3 seeds diverged")
     assert rows["A h=2"]["bleu"].text == "worse: diverged with 3 of 3 seeds"
+
+
+def test_a_row_of_the_same_runs_as_another_changes_no_verdict_and_no_power(tmp_path):
+    again = SMALL.replace("decoding: {each: {beam: [1]}}", "again: {set: {h: 2}}")
+    steps = {"base": 0.1, "A h=1": -0.2, "A h=2": 0.3, "D dropout=0.3": 0.7}
+
+    def judged(text):
+        results = Fake(tmp_path / "results", study_from(tmp_path, text))
+        for label, step in steps.items():
+            for seed in (1, 2, 3):
+                results.done(label, seed, 5.0 + seed * step / 100, 25.0 + seed * step + len(label))
+        verdicts = {row.row.label: row.verdicts for row in results.table().rows[1:]}
+        power = [power.text for power in power_of(results.study, results.results)]
+        return results.study.families[0].total, power, verdicts
+
+    once = judged(again.replace("  again: {set: {h: 2}}\n", ""))
+    count, power, verdicts = judged(again)
+    assert verdicts.pop("again h=2") == verdicts["A h=2"]
+    assert (count, power, verdicts) == once
+    # Both are of the file, whatever part of it is selected.
+    assert count == study_from(tmp_path, again, rows=("again",)).families[0].total == 3
 
 
 def test_the_bootstrap_does_not_depend_on_the_order_of_the_resamples():

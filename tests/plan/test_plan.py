@@ -272,6 +272,21 @@ def test_the_printed_plan_counts_the_combinations_dropped_by_where(fake, capsys)
     assert "3 combinations were dropped by `where`." in capsys.readouterr().out
 
 
+def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(fake, capsys):
+    """Latent attention is meant to rotate a part of each key."""
+    latent = "kv_rank: 8, positional_encoding: rope"
+    rows = f"""
+  once: {{set: {{{latent}, rope_fraction: 0.5}}}}
+  again: {{set: {{{latent}, rope_fraction: 0.5}}}}
+  whole: {{set: {{{latent}}}}}
+"""
+    print_plan(plan(fake(COSTS[: COSTS.index("rows:")] + f"rows:{rows}")))
+    text = " ".join(capsys.readouterr().out.split())
+    named = "kv_rank=8 positional_encoding=rope rope_fraction=0.5"
+    assert f"which verdicts count and test once: again {named} (once {named})." in text
+    assert "leaves entries to them: whole kv_rank=8 positional_encoding=rope." in text
+
+
 def test_the_printed_plan_names_the_rows_that_never_leave_the_warm_up(fake, capsys):
     text = COSTS.replace("train_steps: 100", "train_steps: 400, warmup_steps: 299")
     print_plan(plan(fake(text)))
