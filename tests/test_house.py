@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_373
+LINES = 51_396
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 import statistics
 from collections import Counter, defaultdict
@@ -292,8 +293,8 @@ def seconds_left(
     plan: Plan,
     untrained: Collection[str],
     results: Results,
-    rates: Mapping[str, float],
-    default: float | None = None,
+    rates: Mapping[str, Rates],
+    default: Rates | None = None,
 ) -> dict[str, float] | None:
     """Estimated time left of each training; None if it is unknown.
 
@@ -301,8 +302,8 @@ def seconds_left(
         plan: of the study.
         untrained: ids of the runs.
         results: root of the results.
-        rates: in FLOP/s, by precision.
-        default: rate of runs in the default precision of a node, where that is not known here.
+        rates: by precision.
+        default: rates of runs in the default precision of a node, where that is not known here.
     """
     seconds: dict[str, float] = {}
     for id, (row, _) in plan.runs.items():
@@ -315,7 +316,8 @@ def seconds_left(
         if row.flops is None or rate is None:
             return None
         report = if_readable(results.run(id).read_progress)
-        seconds[id] = row.flops * (1.0 - row.completed_share(report)) / rate
+        work = row.flops * (1.0 - row.completed_share(report))
+        seconds[id] = work / rate.of(row.flops_per_step)
     return seconds
 
 
@@ -344,6 +346,27 @@ def seconds_elsewhere(plan: Plan, results: Results) -> tuple[float, str] | None:
     return sum(seconds.values()), node.processor or "this machine"
 
 
+@dataclass(frozen=True)
+class Rates:
+    """Training rates of finished runs: (FLOPs per step, FLOPs per second) of each."""
+
+    of_runs: tuple[tuple[float, float], ...]
+
+    def of(self, flops_per_step: float) -> float:
+        """FLOPs per second of a run: the median over those with the most similar steps, by a factor
+        of two.
+
+        Small steps take longer than their FLOPs say, as each operation takes some time of its own.
+        """
+        distances = [abs(math.log2(step / flops_per_step)) for step, _ in self.of_runs]
+        farthest = min(distances) + 1
+        similar = []
+        for distance, (_, rate) in zip(distances, self.of_runs, strict=True):
+            if distance <= farthest:
+                similar.append(rate)
+        return statistics.median(similar)
+
+
 def _finished(results: Results, first: Iterable[str]) -> Iterator[RunFolder]:
     """Finished runs, at most RATE_SAMPLES. The study's come `first`: they are the most similar to
     those that are left.
@@ -358,8 +381,8 @@ def measured_rates(
     first: Iterable[str],
     node: Machine | None = None,
     device: PlannedDevice | None = None,
-) -> dict[str, float]:
-    """Training rate of a machine in FLOPs per second, by precision: the median over finished runs.
+) -> dict[str, Rates]:
+    """Training rates of a machine, by precision.
 
     The rate of a CPU is for all its cores: a run with 1 of 2 threads counts as one of two
     concurrent runs.
@@ -370,20 +393,20 @@ def measured_rates(
         node: the machine; None for this one.
         device: of the runs; None for any.
     """
-    measured: dict[str, list[float]] = defaultdict(list)
+    measured: dict[str, list[tuple[float, float]]] = defaultdict(list)
     node = node or machine()
     for folder in _finished(results, first):
         rate = _rate(results, folder, node, device)
         if rate is not None:
-            measured[rate[0]].append(rate[1])
-    return {precision: statistics.median(rates) for precision, rates in measured.items()}
+            measured[rate[0]].append(rate[1:])
+    return {precision: Rates(tuple(of_runs)) for precision, of_runs in measured.items()}
 
 
 def _rate(
     results: Results, folder: RunFolder, node: Machine, device: PlannedDevice | None
-) -> tuple[str, float] | None:
-    """(precision, FLOPs per second) of a finished run; None if another machine or another kind of
-    device trained it, or its files are damaged.
+) -> tuple[str, float, float] | None:
+    """(precision, FLOPs per step, FLOPs per second) of a finished run; None if another machine or
+    another kind of device trained it, or its files are damaged.
     """
     try:
         result, run, provenance = folder.read_result(), folder.read_run(), folder.read_provenance()
@@ -399,12 +422,12 @@ def _rate(
     on_cpu, processes = provenance.device == "cpu", provenance.processes
     if device is not None and on_cpu != (device == "cpu"):
         return None
-    flops = cost.flops_per_step(run.config, vocab_size, lengths) * result.steps
+    flops = cost.flops_per_step(run.config, vocab_size, lengths)
     # Runs on a GPU do not share it; one that was trained on several counts for each of them.
     at_once = 1 / processes
     if on_cpu:
         at_once = max(1, node.cores // (provenance.threads * processes))
-    return precision, at_once * flops / result.seconds
+    return precision, flops, at_once * flops * result.steps / result.seconds
 
 
 def _design_json(design: FactorialDesign) -> dict[str, Any]:

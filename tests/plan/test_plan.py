@@ -121,6 +121,13 @@ def test_a_diverged_run_is_a_result_and_not_missing(fake):
     assert (plan(results).missing, plan(results).seconds) == ({}, 0.0)
 
 
+def rates(results):
+    """By precision, for runs like base."""
+    like = plan(results).rows[0].flops_per_step
+    measured = measured_rates(results.results, [])
+    return {precision: of_runs.of(like) for precision, of_runs in measured.items()}
+
+
 def test_time_is_unknown_until_a_run_has_finished(fake):
     assert plan(fake(COSTS)).seconds is None
 
@@ -133,7 +140,7 @@ def test_time_is_the_missing_work_at_the_rate_of_finished_runs(fake):
     planned = plan(results)
     work = flops(planned)
     missing = [label for label in work if label != "base" and not label.startswith("decoding")]
-    assert measured_rates(results.results, []) == {"fp32": work["base"] / 60.0}
+    assert rates(results) == {"fp32": work["base"] / 60.0}
     assert planned.seconds == pytest.approx(
         60.0 * sum(work[label] for label in missing) / work["base"], rel=1e-12
     )
@@ -144,10 +151,25 @@ def test_the_rate_is_the_median_over_runs(fake):
     for label, seconds in (("base", 10.0), ("C N=1", 1000.0), ("C N=4", 20.0)):
         results.done(label, 1, 5.0, 25.0, seconds=seconds)
     work = flops(plan(results))
-    rates = [work["base"] / 10.0, work["C N=1"] / 1000.0, work["C N=4"] / 20.0]
-    assert measured_rates(results.results, [])["fp32"] == pytest.approx(
-        statistics.median(rates), rel=1e-12
-    )
+    of_runs = [work["base"] / 10.0, work["C N=1"] / 1000.0, work["C N=4"] / 20.0]
+    assert rates(results)["fp32"] == pytest.approx(statistics.median(of_runs), rel=1e-12)
+
+
+def test_the_rate_is_that_of_runs_whose_steps_are_as_large(fake):
+    text = COSTS.replace("  steps:", "  wide: {set: {d_model: 512}}\n  steps:")
+    results = fake(text, seeds="1-3", rows=["wide", "C"])
+    for seed, seconds in ((1, 10.0), (2, 20.0), (3, 60.0)):
+        results.done("C N=1", seed, 5.0, 25.0, seconds=seconds)
+    planned = plan(results)
+    (wide,) = (row for row in planned.rows if row.row.label == "wide d_model=512")
+    (small,) = (row for row in planned.rows if row.row.label == "C N=1")
+    measured = measured_rates(results.results, [])["fp32"]
+    assert wide.flops_per_step > 8 * small.flops_per_step
+    assert measured.of(wide.flops_per_step) == pytest.approx(small.flops / 20.0)
+    results.done("wide d_model=512", 1, 5.0, 25.0, seconds=100.0)
+    measured = measured_rates(results.results, [])["fp32"]
+    assert measured.of(1.9 * wide.flops_per_step) == pytest.approx(wide.flops / 100.0)
+    assert measured.of(small.flops_per_step) == pytest.approx(small.flops / 20.0)
 
 
 def test_the_rate_of_a_run_on_one_core_counts_all_cores(fake):
@@ -155,17 +177,13 @@ def test_the_rate_of_a_run_on_one_core_counts_all_cores(fake):
     results.done("base", 1, 5.0, 25.0, seconds=60.0)
     change(Provenance, results.folder("base", 1).provenance, threads=1)
     work = flops(plan(results))["base"]
-    assert measured_rates(results.results, []) == {
-        "fp32": pytest.approx(machine().cores * work / 60.0)
-    }
+    assert rates(results) == {"fp32": pytest.approx(machine().cores * work / 60.0)}
 
 
 def test_the_rate_counts_the_steps_that_were_made(fake):
     results = fake(COSTS, seeds="1")
     results.done("base", 1, 5.0, 25.0, seconds=60.0, steps=50)
-    assert measured_rates(results.results, [])["fp32"] == pytest.approx(
-        flops(plan(results))["base"] / 2 / 60.0
-    )
+    assert rates(results)["fp32"] == pytest.approx(flops(plan(results))["base"] / 2 / 60.0)
 
 
 def test_runs_of_other_machines_and_damaged_runs_do_not_count_for_the_rate(fake):
