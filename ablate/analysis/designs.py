@@ -16,7 +16,7 @@ from ablate.config.metrics import PPL, Metric
 from ablate.formatting import plural
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
-from ablate.study.designs import FactorialDesign, PathDesign
+from ablate.study.designs import PATHS, FactorialDesign, PathDesign
 from ablate.study.pruning import SHARE, Pruning
 
 
@@ -231,6 +231,14 @@ def _screen(label: str, screen: Pruning) -> DesignEffects:
 # Paths
 
 
+_MEANINGS = {
+    "cumulative": "After those before: base with all parts up to this one, less base with those "
+    "before it.",
+    "add-one-in": "Added to base: base with the part, less base.",
+    "leave-one-out": "In all others: the row with every part, less that without it.",
+}
+
+
 class _Pair(NamedTuple):
     """A line of the table of paths: a row, and the row that it is compared with."""
 
@@ -241,15 +249,21 @@ class _Pair(NamedTuple):
 
 
 def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects:
-    """One table for all paths of a group: each part added to base, and left out of the whole."""
+    """One table for all paths of a group: each part added to base or to the parts before it, and
+    left out of the whole.
+    """
     rows, base = table.by_label, table.rows[0]
     for label in designs[0].rows:
         if label in rows:
             base = rows[rows[label].row.base]
     pairs: list[_Pair] = []
     for design in designs:
+        before: TableRow | None = base
         for part, label in zip(design.parts, design.rows, strict=True):
-            if design.way == "add-one-in":
+            if design.way == "cumulative":
+                pairs.append(_Pair(f"{part}, after those before", rows.get(label), before))
+                before = rows.get(label)
+            elif design.way == "add-one-in":
                 pairs.append(_Pair(f"{part}, added to base", rows.get(label), base, True))
             else:
                 whole = rows.get(design.whole)
@@ -259,17 +273,18 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
     by_metric = {}
     for metric in table.compared:
         by_metric[metric.name] = _differences(pairs, metric, table.level)
+    ways = tuple(dict.fromkeys(design.way for design in designs))
     notes = [
-        "Added to base: base with the part, less base. In all others: the row with every part, "
-        "less that without it.",
-        "Differences from base: interval and p of the verdict. Without the part: paired t over "
-        "seeds, Holm-corrected over these lines; none without a spread.",
+        " ".join(_MEANINGS[way] for way in PATHS[::-1] if way in ways),
+        "Differences from base: interval and p of the verdict. Others: paired t over seeds, "
+        "Holm-corrected over these lines; none without a spread, and no interval that would hold "
+        "every difference.",
         *table.position.note(),
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(rows_of_pairs),
     ]
-    ways = " and ".join(dict.fromkeys(design.way for design in designs))
-    return DesignEffects(group, f"{group}: {ways}", names, False, by_metric, tuple(notes))
+    title = f"{group}: {' and '.join(ways)}"
+    return DesignEffects(group, title, names, False, by_metric, tuple(notes))
 
 
 def _differences(pairs: list[_Pair], metric: Metric, level: float) -> tuple[Contrast, ...]:

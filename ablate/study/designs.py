@@ -18,8 +18,8 @@ from ablate.study.settings import Settings, name_faults, schema_reference, value
 from ablate.study.typed import KEY, Fault, Misplaced, mapping_of, within
 from ablate.study.yaml_nodes import Mark, Node
 
-Path = Literal["leave-one-out", "add-one-in"]
-PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in")
+Path = Literal["leave-one-out", "add-one-in", "cumulative"]
+PATHS: tuple[Path, ...] = ("leave-one-out", "add-one-in", "cumulative")
 DESIGNS = ("factorial", *PATHS, "prune")
 MAX_PARTS = 100
 
@@ -75,7 +75,7 @@ class PathDesign:
     """Rows between base and another configuration that changes several parts.
 
     way: `add-one-in` changes one part of base; `leave-one-out` leaves one part of the other
-        configuration as in base.
+        configuration as in base; `cumulative` changes one part after another.
     rows: label of the row of each part.
     whole: label of the row with every part.
     """
@@ -127,15 +127,22 @@ def factorial(
 
 
 def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], PathDesign]:
-    """The rows of a group with one part changed, or left as in base, at a time."""
-    cells = [Cell("all", together(parts), parts[0].mark)]
+    """The rows of a group with one part changed, or left as in base, at a time, or with one part
+    more in each.
+    """
+    whole, cells = Cell("all", together(parts), parts[0].mark), []
     for index, part in enumerate(parts):
         title, changed = f"+ {part.name}", [part]
         if way == "leave-one-out":
             title, changed = f"all - {part.name}", [*parts[:index], *parts[index + 1 :]]
+        elif way == "cumulative":
+            title, changed = f"up to {part.name}", list(parts[: index + 1])
         cells.append(Cell(title, together(changed), part.mark))
-    whole, *rows = _labels(group, cells)
-    return cells, PathDesign(group, way, names_of(parts), tuple(rows), whole)
+    (label,) = _labels(group, [whole])
+    if way == "cumulative":
+        cells[-1] = whole
+        return cells, PathDesign(group, way, names_of(parts), _labels(group, cells), label)
+    return [whole, *cells], PathDesign(group, way, names_of(parts), _labels(group, cells), label)
 
 
 def _labels(group: str, cells: Sequence[Cell]) -> tuple[str, ...]:
@@ -265,6 +272,7 @@ _LEVELS = {"type": "array", "minItems": 2, "maxItems": 2, "items": _SCALAR}
 Factors = parts_of("factorial", MAX_FACTORS, _LEVELS)
 Added = parts_of("add-one-in", MAX_PARTS, _SCALAR)
 LeftOut = parts_of("leave-one-out", MAX_PARTS, _SCALAR)
+Cumulated = parts_of("cumulative", MAX_PARTS, _SCALAR)
 Pruned = parts_of("prune", MAX_FACTORS, _SCALAR)
 
 

@@ -321,7 +321,7 @@ class RowReader:
             labels = list(design.rows)
             if isinstance(design, PathDesign):
                 labels.insert(0, design.whole)
-                if design.way == "add-one-in":
+                if design.way != "leave-one-out":
                     labels.insert(0, next(iter(rows)))
             # By hash, because the pairs of a thousand rows are half a million.
             first: dict[RowConfig, Row] = {}

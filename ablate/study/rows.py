@@ -29,6 +29,7 @@ from ablate.study.designs import (
     DESIGNS,
     PATHS,
     Added,
+    Cumulated,
     Design,
     Factors,
     LeftOut,
@@ -107,6 +108,8 @@ class Group(Placed):
     """all parts changed, and all but one at a time"""
     add_one_in: Added = Field([], alias="add-one-in")
     """base with one part changed at a time, and with all of them"""
+    cumulative: Cumulated = Field([])
+    """base with one part more in each row, in the order written"""
     prune: Pruned = Field([])
     """parts of base, with the settings that remove each; a screen chooses which the row lacks"""
     label: Annotated[
@@ -262,7 +265,7 @@ def expand_group(
 ) -> list[RowSpec]:
     """The rows of a group; none if they are more than `max_rows`, which is reported."""
     way = options.way
-    parts = options.leave_one_out or options.add_one_in
+    parts = options.leave_one_out or options.add_one_in or options.cumulative
     if isinstance(parts, Settings):
         parts = parts_to(way, parts)
         if not parts:
@@ -304,6 +307,8 @@ def _count(options: Group, parts: Sequence[Part]) -> int:
             return 1 << len(options.fraction().basic)  # 2^(k - p)
         case "leave-one-out" | "add-one-in":
             return len(parts) + 1  # and the row with all of them
+        case "cumulative":
+            return len(parts)
     return 1
 
 

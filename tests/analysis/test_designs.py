@@ -101,6 +101,36 @@ def test_parts_are_compared_with_base_and_with_the_whole(tmp_path):
     assert "The single additions sum to +1.0 BLEU; all parts together give +2.0." in found.notes
 
 
+def test_each_step_of_a_cumulative_path_is_compared_with_the_one_before(tmp_path):
+    """With the scores of three parts and an interaction, whose steps sum to the whole."""
+    parts = "{norm_position: pre, activation: gelu, dropout: 0.3}"
+    study = study_from(tmp_path, f"{HEAD}  P: {{cumulative: {parts}}}\n")
+    (found,) = design_effects(finish(Fake(tmp_path / "results", study)).table())
+    values = {name: one.value for name, one in by_name(found).items()}
+    assert values == pytest.approx(
+        {"norm_position, after those before": 3.0, "activation, after those before": 0.0,
+         "dropout, after those before": -1.0, "all parts": 2.0}
+    )  # fmt: skip
+    assert found.title == "P: cumulative"
+    assert found.notes[0].startswith("After those before: ")
+    assert not any("sum" in note for note in found.notes)
+
+
+def test_steps_of_a_cumulative_path_have_the_p_of_a_paired_t_test_and_of_the_verdict(tmp_path):
+    study = study_from(tmp_path, f"{HEAD}  P: {{cumulative: {PARTS}}}\n")
+    fake = Fake(tmp_path / "results", study)
+    bleu = {"base": (20.0, 21.0), "P up to norm_position": (22.0, 24.0), "P all": (25.5, 26.0)}
+    for label, scores in bleu.items():
+        for seed, score in enumerate(scores, 1):
+            fake.done(label, seed, ppl=5.0, bleu=score)
+    table = fake.table()
+    first, second, whole = by_name(design_effects(table)[0]).values()
+    assert (first.value, second.value, whole.value) == pytest.approx((2.5, 2.75, 5.25))
+    assert first.p == table.by_label["P up to norm_position"].verdicts["bleu"].p
+    assert whole.p == table.by_label["P all"].verdicts["bleu"].p
+    assert second.p == pytest.approx(stats.ttest_1samp([3.5, 2.0], 0).pvalue)
+
+
 def test_a_factorial_without_spread_over_seeds_has_no_intervals_and_says_why(tmp_path):
     fake = Fake(tmp_path / "results", study_from(tmp_path, FACTORIAL))
     for row in fake.study.rows:

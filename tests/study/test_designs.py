@@ -97,6 +97,21 @@ def test_paths_lead_from_base_to_the_whole_by_one_part_at_a_time(read):
     assert added.rows == ("path + norm_position", "path + modern", "path + P_drop")
 
 
+def test_a_cumulative_path_has_one_part_more_in_each_row(read):
+    text = f"path: [{{cumulative: {PARTS}}}, {{add-one-in: {PARTS}}}]"
+    study = read(f"{HEAD}rows:\n  {text}\n")
+    rows = rows_of(study)
+    steps = ["path up to norm_position", "path up to modern", "path all"]
+    assert list(rows)[1:4] == steps
+    found = [set(rows[label].changed) for label in steps]
+    first = {"norm_position"}
+    second = first | {"activation", "norm"}
+    assert found == [first, second, second | {"dropout"}]
+    design, added = study.designs
+    assert (design.way, design.rows, design.whole) == ("cumulative", tuple(steps), added.whole)
+    assert design.parts == added.parts == ("norm_position", "modern", "P_drop")
+
+
 LM = """\
 study: table3
 task: language-model
@@ -186,6 +201,8 @@ def test_rows_of_a_design_can_be_matched_and_tuned(read):
             'part has no effect',
         ),
         ("{add-one-in: {P_drop: 0.1, h: 2}}", '5:20: rows "base" and "F + P_drop" have equal settings'),
+        ("{cumulative: {h: 2, P_drop: 0.1}}", '5:20: rows "F all" and "F up to h" have equal settings'),
+        ("{cumulative: {P_drop: 0.1, h: 2}}", '5:20: rows "base" and "F up to P_drop" have equal settings'),
         ("{leave-one-out: {P_drop: 0.1, h: 2}}", '5:23: rows "F all" and "F all - P_drop" have equal settings'),
         ("{factorial: {N: [1, 2], h: [1, 2]}, resolution: 3}", "5:54: no fraction of 2 factors has resolution 3"),
         ("{factorial: {N: [1, 2], h: [1, 2]}, generators: {h: N}}", "5:54: these generators confound main effects"),

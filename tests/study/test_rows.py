@@ -12,7 +12,7 @@ from ablate.study.study_file import StudyFile
 from ablate.study.typed import read_model
 from ablate.study.yaml_nodes import Mark, Node, parse_yaml
 
-WAYS = "each, zip, grid, set, factorial, leave-one-out, add-one-in or prune"
+WAYS = "each, zip, grid, set, factorial, leave-one-out, add-one-in, cumulative or prune"
 GROUP = f"{WAYS.replace(' or', ',')}, label, require, where, match, tune, generators, resolution"
 HEAD = "study: table3\ndata: {corpus: toy}\n"
 FIELDS = ["N", "h", "d_k", "d_v", "dropout", "beam"]
@@ -157,6 +157,12 @@ def test_rows_of_a_path_are_one_more_than_its_parts(way, budget, rows):
     assert len(made) == rows
     fault = f"s:1:{len(way) + 4}: makes 4 rows; a study can have at most 10,000"
     assert found == ([] if rows else [fault])
+
+
+@pytest.mark.parametrize(("budget", "rows"), [(3, 3), (2, 0)])
+def test_rows_of_a_cumulative_path_are_as_many_as_its_parts(budget, rows):
+    made, found = written("{cumulative: {h: 4, N: 2, dropout: 0.2}}", budget=budget)
+    assert (len(made), len(found)) == (rows, rows == 0)
 
 
 # --- labels --------------------------------------------------------------------------------------
