@@ -99,7 +99,7 @@ class _Label:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         label, width = self.row.label, options.max_width
-        if len(label) > width and not self.row.is_labeled:
+        if len(label) > width and "=" in label and not self.row.is_labeled:
             values = []
             for part in label.removeprefix(self.row.group).split(" "):
                 if "=" in part:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
+from ablate.config.plugins import settings_text
 from ablate.config.steps import steps_between
 from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
@@ -32,12 +33,14 @@ class FactorialDesign:
 
     rows: label of each cell, in the order of `fraction.cells()`.
     levels: text of the low and of the high level of each factor.
+    settings: text of the settings of each factor that is a group of fields.
     """
 
     group: str
     fraction: Fraction
     rows: tuple[str, ...]
     levels: Mapping[str, tuple[str, str]]
+    settings: Mapping[str, str]
 
     @property
     def title(self) -> str:
@@ -78,6 +81,7 @@ class PathDesign:
         configuration as in base; `cumulative` changes one part after another.
     rows: label of the row of each part.
     whole: label of the row with every part.
+    settings: text of the settings of each part.
     """
 
     group: str
@@ -85,6 +89,7 @@ class PathDesign:
     parts: tuple[str, ...]
     rows: tuple[str, ...]
     whole: str
+    settings: Mapping[str, str]
 
 
 Design = FactorialDesign | PathDesign
@@ -123,7 +128,8 @@ def factorial(
             titles.append(f"{part.name}={part.texts[is_high]}")
         cells.append(Cell(" ".join(titles), settings, parts[0].mark))
     texts = {part.name: part.texts for part in parts}
-    return cells, FactorialDesign(group, fraction, _labels(group, cells), texts)
+    labels, of_groups = _labels(group, cells), _settings_of(parts)
+    return cells, FactorialDesign(group, fraction, labels, texts, of_groups)
 
 
 def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], PathDesign]:
@@ -141,12 +147,22 @@ def path(group: str, way: Path, parts: Sequence[Part]) -> tuple[list[Cell], Path
     (label,) = _labels(group, [whole])
     if way == "cumulative":
         cells[-1] = whole
-        return cells, PathDesign(group, way, names_of(parts), _labels(group, cells), label)
-    return [whole, *cells], PathDesign(group, way, names_of(parts), _labels(group, cells), label)
+    rows, names, settings = _labels(group, cells), names_of(parts), _settings_of(parts)
+    design = PathDesign(group, way, names, rows, label, settings)
+    return (cells if way == "cumulative" else [whole, *cells]), design
 
 
 def _labels(group: str, cells: Sequence[Cell]) -> tuple[str, ...]:
     return tuple(f"{group} {cell.title}" for cell in cells)
+
+
+def _settings_of(parts: Iterable[Part]) -> dict[str, str]:
+    texts = {}
+    for part in parts:
+        if not part.low:  # else it is a factor with two levels, which labels show
+            values = ((standard_name(key) or key, part.high[key].to_python()) for key in part.high)
+            texts[part.name] = settings_text(dict(values))
+    return texts
 
 
 def names_of(parts: Sequence[Part]) -> tuple[str, ...]:

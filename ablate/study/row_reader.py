@@ -209,6 +209,7 @@ class RowReader:
         return Row(
             draft.label, _prefix(base.size) + spec.group, config, self._test, changed, matched,
             choice, base=base.label, size=base.size, is_labeled=bool(spec.options.label),
+            has_parts=bool(spec.design and spec.design.settings),
             decoding_choice=self._decoding and self._decoding.except_for(draft.written.keys()),
             is_chosen_as_base=as_base,
         )  # fmt: skip

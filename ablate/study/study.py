@@ -44,6 +44,7 @@ class Row:
     base: label of the row that it is compared with; a base's own label.
     size: of a study at several sizes.
     is_labeled: whether the study writes the label, which then does not show the settings.
+    has_parts: whether the label has names of a design's parts in the place of their settings.
     """
 
     label: str
@@ -58,6 +59,7 @@ class Row:
     base: str = "base"
     size: str = ""
     is_labeled: bool = False
+    has_parts: bool = False
     decoding_choice: Choice | None = None
 
     @cached_property

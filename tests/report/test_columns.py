@@ -80,6 +80,46 @@ def test_a_written_label_stands_for_the_changes_which_the_legend_names(fake):
     assert names({"RMS & pre": "later", "A h=1": "A"}) == labels
 
 
+PARTS = "{dropout: 0.3, modern: {norm: rmsnorm, norm_position: pre}}"
+OF_PARTS = ("dropout of path: dropout=0.3.", "modern of path: norm=rmsnorm, norm_position=pre.")
+
+
+@pytest.mark.parametrize(
+    ("group", "labels"),
+    [
+        (f"{{add-one-in: {PARTS}}}", ("all", "+ dropout", "+ modern")),
+        (f"{{leave-one-out: {PARTS}}}", ("all", "all - dropout", "all - modern")),
+    ],
+)
+def test_the_label_of_a_row_on_a_path_is_in_every_format_and_the_legend_has_the_parts(
+    fake, group, labels
+):
+    results = fake(f"{SMALL.split('rows:')[0]}rows:\n  path: {group}\n", seeds="1").all_done()
+    table, labels = results.table(), tuple(f"path {label}" for label in labels)
+    assert columns(table)["other"] == ("", *labels)
+    for text in (markdown(table, against_paper=False), latex(table).replace("\\_", "_")):
+        assert all(label in text for label in labels)
+    for text in (legend(table), latex(table).replace("\\_", "_"), shown(table)):
+        assert all(text.count(line) == 1 for line in OF_PARTS)
+
+
+def test_paths_and_sizes_share_a_line_of_the_legend_for_the_same_part(fake):
+    head, sizes = SMALL.split("rows:")[0], "sizes: {small: {}, large: {N: 3}}\n"
+    paths = f"[{{add-one-in: {PARTS}}}, {{leave-one-out: {PARTS}}}]"
+    table = fake(f"{head}{sizes}rows:\n  path: {paths}\n", seeds="1").all_done().table()
+    assert legend(table).count("dropout of small path, large path: dropout=0.3.") == 1
+    assert legend(table).count("dropout=0.3") == 1
+
+
+def test_a_cell_is_named_by_its_label_if_a_factor_is_a_group_of_fields(fake):
+    modern = "{factorial: {dropout: [0.1, 0.3], modern: {norm: rmsnorm, norm_position: pre}}}"
+    head = SMALL.split("rows:")[0]
+    table = fake(f"{head}rows:\n  F: {modern}\n", seeds="1").all_done().table()
+    assert columns(table)["other"][-1] == "F dropout=0.3 modern=on"
+    assert "modern of F: norm=rmsnorm, norm_position=pre." in legend(table)
+    assert "dropout of F" not in legend(table)
+
+
 def test_a_custom_class_of_a_labeled_row_is_named_as_written(fake, tmp_path):
     (tmp_path / "mine.py").write_text("class Square: ...\n")
     text = SMALL.replace(

@@ -242,6 +242,15 @@ def test_shortened_labels_still_differ(tmp_path):
     assert labels[1] == "D 0.0 0.0 none"
 
 
+def test_shortened_labels_of_a_path_still_differ(tmp_path):
+    parts = "{label_smoothing: 0.2, name-of-a-group-of-fields: {dropout: 0.3}}"
+    group = f"the-long-name-of-a-group: {{leave-one-out: {parts}}}"
+    small = study_from(tmp_path, MANY.split("rows:")[0] + f"rows:\n  {group}\n")
+    found = shown(standing(small, all_rows(small)))[3:-1]
+    labels = [line.split("  ")[0] for line in found]
+    assert len(set(labels)) == len(labels) == 4
+
+
 @pytest.mark.parametrize("step", [3, 133, 53_001])
 def test_the_step_of_an_interrupted_run_is_whole_at_80_columns(tmp_path, step):
     steps = 10 ** len(str(step)) - 1

@@ -83,8 +83,8 @@ def _own_changes(table: Table, setting: Setting) -> int:
 
 
 def _legend(table: Table, form: Form) -> Iterator[str]:
-    """Yield the settings without a column, which all rows share or are base's, and those of rows
-    with a written label.
+    """Yield the settings without a column, which all rows share or are base's, those of parts of
+    designs, and those of rows with a written label.
     """
     base = table.rows[0]
     hidden = []
@@ -94,6 +94,12 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     if hidden:
         yield f"{'base' if form.labels else 'all rows'}: {', '.join(hidden)}"
     yield f"base also: {settings_text(_other_settings(base, table))}."
+    groups: dict[tuple[str, str], dict[str, None]] = {}  # one line for a part of several designs
+    for design in table.study.designs:
+        for part in design.settings.items():
+            groups.setdefault(part, {})[design.group] = None
+    for (name, settings), of_groups in groups.items():
+        yield f"{name} of {', '.join(of_groups)}: {settings}."
     for row in table.rows:
         if row.row.is_labeled:
             yield f"{row.row.label}: {settings_text(row.row.changed)}."
@@ -123,10 +129,10 @@ def _setting_text(row: TableRow, setting: Setting) -> str:
 
 
 def _other_changes(row: TableRow) -> str:
-    """Changes of fields that are no columns of Table 3, or the row's written label; chosen fields
-    have their own column.
+    """Changes of fields that are no columns of Table 3, or a label that does not show them; chosen
+    fields have their own column.
     """
-    if row.row.is_labeled:
+    if row.row.is_labeled or row.row.has_parts:
         return row.row.label
     with_column = set(SETTING_FIELDS)
     if row.row.choice:
