@@ -34,6 +34,12 @@ def choices(field: FieldInfo) -> list[Any]:
     return [name for mark in field.metadata if isinstance(mark, VariantName) for name in mark.names]
 
 
+def own_part(field: FieldInfo) -> str:
+    """What a study may name of its own."""
+    marks = [mark for mark in field.metadata if isinstance(mark, VariantName)]
+    return "a custom function" if marks[0].is_function else "a custom class"
+
+
 def takes_own_class(field: FieldInfo) -> bool:
     """Whether a study may name a class of its own."""
     return any(isinstance(mark, VariantName) for mark in field.metadata)
@@ -62,7 +68,7 @@ def page(text: str) -> str:
         meaning = meaning.replace("|", "\\|")
         allowed = ", ".join(f"`{written(choice)}`" for choice in choices(field))
         if takes_own_class(field):
-            allowed += ", or [a custom class](components.md)"
+            allowed += f", or [{own_part(field)}](components.md)"
         return f"{match.group(1)}{allowed or match.group(4)} | {meaning} |"
 
     return ROW.sub(row, text)

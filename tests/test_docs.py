@@ -34,7 +34,7 @@ from docs import hooks
 from tests.cli.inside import inside
 from tests.commands import PAGE, commands, page
 from tests.config.test_inactive import INACTIVE
-from tests.fields import SECTIONS, choices, takes_own_class, written
+from tests.fields import SECTIONS, choices, own_part, takes_own_class, written
 
 ROOT = Path(__file__).parent.parent
 KUBERNETES = "1.31"
@@ -80,7 +80,7 @@ def test_every_field_is_documented_with_its_symbol_default_choices_and_meaning(s
         )
     needed = [f"`{written(choice)}`" for choice in choices(field)]
     if takes_own_class(field):
-        needed.append("[a custom class](components.md)")
+        needed.append(f"[{own_part(field)}](components.md)")
     allowed = line.split(" | ")[2]
     assert [each for each in needed if each not in allowed] == [], WRITER
 

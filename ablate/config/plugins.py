@@ -39,6 +39,18 @@ REFERENCE_PATTERN = rf"({_WORD}(?:\.{_WORD})*):({_WORD})(?:@([0-9a-f]{{12}}))?"
 _REFERENCE = re.compile(REFERENCE_PATTERN)
 IMPORT_PATTERN = rf"({_WORD}(?:\.{_WORD})*)\.({_WORD})(\(.*\))?"
 _IMPORT = re.compile(IMPORT_PATTERN)
+# Variants that are a field of their own, beside the one in which they are looked for.
+_FIELDS = {"mla": "kv_rank", "gqa": "n_kv_heads", "mqa": "n_kv_heads", "z_loss": "z_loss"}
+# What own parts are constructed or called with, by their base class. Modules have the last line.
+_GIVEN = {
+    "AttentionMechanism": "config",
+    "TokenMixer": "config",
+    "PositionalEncoding": "config, causal and init",
+    "Activation": "no arguments",
+    "Residual": "norm, residual, rate, random, scale and config; take them as *given",
+    "function": "config, step and last as a schedule, logits and targets as a loss term",
+    "Module": "d_model as a norm, config as a feed-forward network",
+}
 
 
 @dataclass(frozen=True)
@@ -287,12 +299,13 @@ def _modules(folders: Iterable[str]) -> list[str]:
 
 @dataclass(frozen=True)
 class VariantName:
-    """The values of a field: one of `names`, `module:Class`, or, where `example` is set, an import
-    path like it.
+    """The values of a field: one of `names`, `module:Class` or `module:function`, or, where
+    `example` is set, an import path like it.
     """
 
     names: tuple[str, ...]
     example: str = ""
+    is_function: bool = False
 
     def check(self, value: Any) -> Any:
         """Return a valid value.
@@ -304,10 +317,13 @@ class VariantName:
             return value
         if self.example and (imported := parse_import(value)):
             return str(imported)
-        allowed = f"{listed(self.names)}, or a class of your own as module:Class"
+        own = "function" if self.is_function else "Class"
+        allowed = f"{listed(self.names)}, or a {own.lower()} of your own as module:{own}"
         if self.example:
             allowed += f", or an installed one as {self.example}"
         nearest = did_you_mean(value, self.names) if isinstance(value, str) else ""
+        if isinstance(value, str) and value in _FIELDS:
+            nearest = f'; did you mean the field "{_FIELDS[value]}"?'
         raise ValueError(f"{value_text(value)} is not allowed: must be {allowed}{nearest}")
 
     def __get_pydantic_core_schema__(
@@ -474,15 +490,27 @@ def describe(plugins: Sequence[Reference], error: BaseException, place: str = ""
         place: file and line for an exception that passed through none of their modules.
     """
     modules = {plugin.file: plugin.written_file for plugin in plugins if plugin.digest}
+    given = _given(plugins, str(error))
     for frame in traceback.extract_tb(error.__traceback__):
         file = modules.get(Path(frame.filename).name)
         if file is not None:
-            place = f"{file}:{frame.lineno}"
+            place, given = f"{file}:{frame.lineno}", ""
     message = " ".join(str(error).split())
     return (
         f"{place}{': ' * bool(place)}{classes_text(plugins)}: "
-        f"{type(error).__name__}{': ' * bool(message)}{message}"
+        f"{type(error).__name__}{': ' * bool(message)}{message}{given}"
     )
+
+
+def _given(plugins: Iterable[Reference], message: str) -> str:
+    """What a part gets, if the message says that it has other parameters."""
+    for plugin in plugins:
+        if re.match(rf"{plugin.name}(\.__init__)?\(\) (takes|missing|got) ", message):
+            part = getattr(sys.modules.get(f"{PREFIX}{plugin.digest}"), plugin.name, None)
+            for kind in getattr(part, "__mro__", (type(part),)):
+                if kind.__name__ in _GIVEN:
+                    return f"; it gets {_GIVEN[kind.__name__]}"
+    return ""
 
 
 def classes_text(plugins: Iterable[Reference]) -> str:

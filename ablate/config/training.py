@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
@@ -96,7 +97,7 @@ class TrainingConfig(Section):
     """share of the steps with smaller batches"""
     warmup_steps: Steps = 4000
     """steps of linear learning-rate warm-up (5.3)"""
-    schedule: Annotated[str, VariantName(SCHEDULES)] = "inverse_sqrt"
+    schedule: Annotated[str, VariantName(SCHEDULES, is_function=True)] = "inverse_sqrt"
     """learning rate after warm-up: as in the paper (5.3), constant, or falling to 0 at the end, in
     `wsd` after a plateau (warm-up, stable, decay; Hu et al., 2024)"""
     decay_fraction: Annotated[PositiveShare, Facts(needs={"schedule": ("wsd",)})] = 0.2
@@ -160,7 +161,7 @@ class TrainingConfig(Section):
         Share, Facts(symbol="eps_ls", column=8, latex=r"$\epsilon_{ls}$")
     ] = 0.1
     """eps_ls: label smoothing over the whole vocabulary (5.4)"""
-    loss_term: Annotated[str, VariantName(("none",))] = "none"
+    loss_term: Annotated[str, VariantName(("none",), is_function=True)] = "none"
     """a function of logits and targets that is added to the training loss"""
     precision: Annotated[
         Literal["auto", "bf16", "tf32", "fp32"] | None, Facts(introduced="fp32")
@@ -202,6 +203,17 @@ class TrainingConfig(Section):
     def smallest_batch(self) -> int:
         """Tokens per step of the first batches."""
         return self.batch_tokens // self.batch_growth
+
+    def batch_faults(self, what: str, tokens: int) -> Iterator[str]:
+        """Yield why a sequence of so many tokens does not fit in the first batches, if so."""
+        if tokens > self.batch_tokens:
+            yield f"{what} does not fit in batch_tokens={self.batch_tokens}"
+        elif tokens > self.smallest_batch:
+            largest = 1 << ((self.batch_tokens // tokens).bit_length() - 1)  # a power of 2
+            yield (
+                f"batch_growth={self.batch_growth} begins with batches of {self.smallest_batch} of "
+                f"{self.batch_tokens} tokens, too few for {what}; use at most {largest}"
+            )
 
     @property
     def momentum_used(self) -> float:

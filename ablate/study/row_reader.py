@@ -249,7 +249,8 @@ class RowReader:
         settings, written, mark = draft.settings, draft.written, draft.spec.mark
         rule = self._rule(draft.spec)
         if rule is None or self.data is None or rule.field in written:
-            config = self.settings.resolve(settings, mark, written=written)
+            combined = draft.spec.options.way in ("zip", "grid", "factorial")
+            config = self.settings.resolve(settings, mark, written=written, combined=combined)
             if rule is not None and rule.field in written:
                 where = written[rule.field].mark
                 self.report(where, f"{rule.field}: is chosen by match; remove it")

@@ -21,24 +21,31 @@ from ablate.study.yaml_nodes import Mark, Node, Report
 _ELSEWHERE = {
     "lr": "learning_rate",
     "wd": "weight_decay",
-    **dict.fromkeys(("clip", "grad_norm"), "gradient_clipping"),
+    **dict.fromkeys(("clip", "grad_clip", "grad_norm", "max_grad_norm"), "gradient_clipping"),
     **dict.fromkeys(("bs", "batch", "batch_size"), "batch_tokens"),
     **dict.fromkeys(
         ("grad_accum", "grad_accum_steps", "gradient_accumulation_steps"), "micro_batch_tokens"
     ),
-    "num_hidden_layers": "n_layers",
+    **dict.fromkeys(("num_hidden_layers", "depth"), "n_layers"),
+    "layer_types": 'mixer" or "attention" with a list of values, such as "mixer: [lstm, attention]',
     **dict.fromkeys(("nhead", "num_attention_heads"), "n_heads"),
-    "num_key_value_heads": "n_kv_heads",
+    **dict.fromkeys(("num_key_value_heads", "gqa", "mqa"), "n_kv_heads"),
+    **dict.fromkeys(("mla", "kv_lora_rank"), "kv_rank"),
+    **dict.fromkeys(("head_dim", "d_head", "d_state", "state_size"), "d_k"),
+    **dict.fromkeys(("bias", "use_bias"), 'attention_bias" or "feed_forward_bias'),
+    **dict.fromkeys(("tie_weights", "weight_tying", "weight_sharing"), "tied_embeddings"),
+    "hidden_act": "activation",
     **dict.fromkeys(("dim_feedforward", "ffn_dim", "intermediate_size"), "d_ff"),
     **dict.fromkeys(("hidden_size", "hidden_dim", "embed_dim", "n_embd", "dim"), "d_model"),
-    "block_size": "context",
+    "width": "d_model",
+    **dict.fromkeys(("block_size", "n_ctx", "seq_len", "max_seq_len"), "context"),
     **dict.fromkeys(("max_iters", "max_steps"), "train_steps"),
     **dict.fromkeys(("beam_size", "num_beams"), "beam"),
     "length_penalty": "alpha",
     "rope_theta": "rope_base",
     "partial_rotary_factor": "rope_fraction",
-    "sliding_window": "attention_window",
-    "num_experts": "n_experts",
+    **dict.fromkeys(("sliding_window", "window_size"), "attention_window"),
+    **dict.fromkeys(("num_experts", "num_local_experts", "n_routed_experts", "moe"), "n_experts"),
     "num_experts_per_tok": "experts_per_token",
     "attn_logit_softcapping": "score_cap",
     "final_logit_softcapping": "logit_cap",
@@ -63,6 +70,7 @@ _KEYS = {
         ("corpus", "train", "dev", "test", "folder", "tokenizer", "documents", "direction"),
         "a key of data, which all rows share",
     ),
+    "seed": "`seeds: [1, 2, 3]`, a section of the study",
     **dict.fromkeys(("match", "tune"), "a section of the study or a key of a group"),
     **dict.fromkeys(
         ("label", "require", "where", "generators", "resolution"),
@@ -158,14 +166,14 @@ def name_faults(fields: Node) -> Iterator[Fault]:
     for key, _, _ in fields.items():
         name = "preset" if key == "preset" else standard_name(key)
         if name is None:
-            yield (key, KEY), _unknown_field(key)
+            yield (key, KEY), unknown_field(key)
         elif name in written:
             yield (key, KEY), f'"{key}" and "{written[name]}" are the same field'
         else:
             written[name] = key
 
 
-def _unknown_field(key: str) -> str:
+def unknown_field(key: str) -> str:
     """Message with the nearest name; all fields are too many to be listed."""
     names = (*field_names(), *SYMBOLS, "preset")
     text = f'unknown field "{key[:60]}"'

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -76,6 +77,7 @@ class SettingsReader:
         mark: Mark,
         alone: bool = False,
         written: Collection[str] = (),
+        combined: bool = False,
     ) -> RowConfig | None:
         """Resolve settings into a configuration; None, with the errors reported, if invalid.
 
@@ -88,6 +90,7 @@ class SettingsReader:
             alone: report only errors of the fields in `settings`, not of their combination with
                 defaults.
             written: the fields that must have an effect.
+            combined: whether other rows have the written values, too, in other combinations.
         """
         values = self.values(settings)
         own = {name: settings[name] for name in written if name in settings}
@@ -102,7 +105,10 @@ class SettingsReader:
                 self._report_fields(field_errors(error), settings, mark, written=own)
                 return None
         except InactiveSettings as error:
-            self._report_fields(error.errors, settings, mark)
+            errors = error.errors
+            if combined:
+                errors = [(name, _for_a_group(text, {*written} - {name})) for name, text in errors]
+            self._report_fields(errors, settings, mark)
             return resolve_row(values)
         except ValueError as error:  # before any other check
             if not alone:
@@ -111,3 +117,11 @@ class SettingsReader:
                     self.resolve({name: settings[name]}, mark, alone=True)
                 return None
         return resolve_row(self.defaults)
+
+
+def _for_a_group(message: str, beside: Collection[str]) -> str:
+    """The message for a grid: without the field, the rows where it acts would change, too."""
+    reason = message.partition(" has no effect with ")[2]
+    if not any(re.search(rf"\b{name}\b", reason) for name in beside):
+        return message
+    return message.replace("; remove it", "; give the rows where it acts a group of their own")

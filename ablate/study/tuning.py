@@ -21,7 +21,7 @@ from ablate.config.resolve import SYMBOLS
 from ablate.config.row import RowDataConfig
 from ablate.errors import unknown_name
 from ablate.study.seeds import Seeds
-from ablate.study.settings import schema_reference
+from ablate.study.settings import schema_reference, unknown_field
 from ablate.study.typed import KEY, Fault, Misplaced, Placed, mapping_of
 from ablate.study.yaml_nodes import Node
 
@@ -47,7 +47,7 @@ def _tunable(key: str) -> str | None:
     """Why a field cannot be tuned by the loss; None if it can."""
     name = standard_name(key)
     if name is None:
-        return unknown_name("field", key, TUNED)
+        return unknown_field(key)
     if name in _UNTUNED:
         return f"{key} cannot be tuned: {_UNTUNED[name]}"
     return None

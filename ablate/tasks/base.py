@@ -143,11 +143,9 @@ class Task(ABC):
             yield f"{what}; use {' or '.join(self.architectures)}"
         if config.loss_term != "none" and type(self).loss_terms is not Task.loss_terms:
             yield "loss_term has no effect with a task that has its own loss_terms; remove it"
-        if isinstance(data, DataConfig) and data.max_length >= config.smallest_batch:
-            yield (
-                f"data.max_length={data.max_length} allows sequences that do not fit in "
-                f"batch_tokens={config.smallest_batch}"
-            )
+        if isinstance(data, DataConfig):
+            longest = f"a sequence of data.max_length={data.max_length} and its end"
+            yield from config.batch_faults(longest, data.max_length + 1)
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig

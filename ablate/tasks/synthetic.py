@@ -76,8 +76,7 @@ class Synthetic(Task):
                 f"items have up to {longest} tokens, more than "
                 f"max_positions={config.max_positions}; increase max_positions"
             )
-        if int(train.lengths.max()) > config.smallest_batch:
-            yield f"an item does not fit in batch_tokens={config.smallest_batch}"
+        yield from config.batch_faults("an item", int(train.lengths.max()))
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
         """`length` or `pairs`, and that of the test items; None where they have several."""

@@ -58,8 +58,7 @@ class TextTask(Task):
                     f"{name}={length} is longer than max_positions={config.max_positions}; "
                     f"increase max_positions"
                 )
-        if config.context > config.smallest_batch:
-            yield f"context={config.context} does not fit in batch_tokens={config.smallest_batch}"
+        yield from config.batch_faults(f"context={config.context}", config.context)
         if config.stride is not None and config.stride > config.context:
             yield (
                 f"stride={config.stride} leaves out tokens: it must be at most "

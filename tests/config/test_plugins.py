@@ -90,13 +90,22 @@ def test_references_lists_the_custom_classes_of_a_config(name):
     assert references(resolve_row({})) == ()
 
 
-def test_other_values_are_errors_with_the_nearest_match():
+OWN_CLASS = "must be full or local, or a class of your own as module:Class"
+OWN_FUNCTION = "must be full or local, or a function of your own as module:function"
+
+
+@pytest.mark.parametrize(
+    ("value", "is_function", "message"),
+    [
+        ("locall", False, f'"locall" is not allowed: {OWN_CLASS}; did you mean "local"?'),
+        ("locall", True, f'"locall" is not allowed: {OWN_FUNCTION}; did you mean "local"?'),
+        ("mla", False, f'"mla" is not allowed: {OWN_CLASS}; did you mean the field "kv_rank"?'),
+    ],
+)
+def test_other_values_are_errors_with_the_nearest_match(value, is_function, message):
     with pytest.raises(ValueError) as caught:
-        VariantName(("full", "local")).check("locall")
-    assert str(caught.value) == (
-        '"locall" is not allowed: must be full or local, or a class of your own as module:Class; '
-        'did you mean "local"?'
-    )
+        VariantName(("full", "local"), is_function=is_function).check(value)
+    assert str(caught.value) == message
 
 
 # --- search order ---

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ablate.components import Activation, AttentionMechanism, FullAttention, PositionalEncoding, Residual
+from ablate.components import Activation, AttentionMechanism, FullAttention, PositionalEncoding, Residual, TokenMixer
 """
 ARCHITECTURES = ("encoder-decoder", "decoder-only")
 
@@ -667,11 +667,29 @@ def test_an_exception_of_the_class_becomes_one_line_with_its_source_line(refused
     assert places == [line, line, line]
 
 
-def test_a_constructor_with_other_parameters_is_refused(refused):
-    source = "class Mine(nn.Module):\n    def __init__(self):\n        super().__init__()\n"
-    line = refused("norm", source)
-    assert line.startswith("mymodule:Mine: TypeError: ")
-    assert "takes 1 positional argument but 2 were given" in line
+@pytest.mark.parametrize(
+    ("field", "base", "fault"),
+    [
+        ("mixer", "TokenMixer", "takes 1 positional argument but 2 were given; it gets config"),
+        ("activation", "Activation", "missing 1 required positional argument: 'width'; it gets no arguments"),
+        ("norm", "nn.Module", "takes 1 positional argument but 2 were given; it gets d_model as a norm, config "
+         "as a feed-forward network"),
+        ("attention", "AttentionMechanism", "takes 1 positional argument but 2 were given; it gets config"),
+        ("positional_encoding", "PositionalEncoding", "got an unexpected keyword argument 'causal'; it gets "
+         "config, causal and init"),
+        ("norm_position", "Residual", "takes 1 positional argument but 7 were given; it gets norm, residual, "
+         "rate, random, scale and config; take them as *given"),
+    ],
+)  # fmt: skip
+def test_a_constructor_with_other_parameters_is_refused(refused, field, base, fault):
+    more = ", width" if field == "activation" else ""
+    source = f"class Mine({base}):\n    def __init__(self{more}):\n        super().__init__()\n"
+    assert refused(field, source) == f"mymodule:Mine: TypeError: Mine.__init__() {fault}"
+
+
+def test_a_wrong_call_within_a_constructor_has_no_hint_about_its_own_arguments(refused):
+    source = "class Mine(nn.Module):\n    def __init__(self, d_model):\n        super().__init__(d_model)\n"
+    assert refused("norm", source).endswith("takes 1 positional argument but 2 were given")
 
 
 @pytest.mark.parametrize(

@@ -233,6 +233,18 @@ def test_data_folder_defaults_to_the_folder_of_the_study(read, study_file):
         ("num_hidden_layers", 'did you mean "n_layers"?'),
         ("num_attention_heads", 'did you mean "n_heads"?'),
         ("num_key_value_heads", 'did you mean "n_kv_heads"?'),
+        ("grad_clip", 'did you mean "gradient_clipping"?'),
+        ("tie_weights", 'did you mean "tied_embeddings"?'),
+        ("gqa", 'did you mean "n_kv_heads"?'),
+        ("mla", 'did you mean "kv_rank"?'),
+        ("d_state", 'did you mean "d_k"?'),
+        ("depth", 'did you mean "n_layers"?'),
+        ("bias", 'did you mean "attention_bias" or "feed_forward_bias"?'),
+        (
+            "layer_types",
+            'did you mean "mixer" or "attention" with a list of values, such as "mixer: [lstm, '
+            'attention]"?',
+        ),
         ("kv_latent", "a class of your own could have it: attention: module:Class"),
         ("rope_style", "a class of your own could have it: positional_encoding: module:Class"),
         ("xyzzy", "`ablate schema` lists the fields"),
@@ -508,6 +520,8 @@ rows:
         ("rows: {each: {h: [1]}}", '3:8: "each" is a key of a group; write rows: {GROUP: {each: ...}}'),
         ("base: {match: {params: d_ff}}", '3:8: unknown field "match"; it is a section of the study or a key of a '
          "group, and not a field"),
+        ("base: {seed: 1}", '3:8: unknown field "seed"; it is `seeds: [1, 2, 3]`, a section of the '
+         "study, and not a field"),
         ("rows: {A: {each: {train: [a.txt]}}}", '3:19: unknown field "train"; it is a key of data, which all rows '
          "share, and not a field"),
         ("rows: {A: {factorial: {N: [1, 2], h: [1, 2], resolution: 3}}}", '3:46: unknown field "resolution"; it is a '
@@ -785,11 +799,27 @@ def test_an_invalid_row_does_not_hide_that_another_one_does_not_fit_the_data(fau
     assert [line.partition(": ")[0] for line in found] == ["table3.yaml:3:26", "table3.yaml:4:44"]
     found = faults(f"{HEAD}rows: {{A: {{each: {{batch_tokens: [100], h: [x]}}}}}}\n")
     assert found == [
-        'table3.yaml:3:34: row "A batch_tokens=100": data.max_length=256 allows sequences that do '
-        "not fit in "
-        "batch_tokens=100",
+        'table3.yaml:3:34: row "A batch_tokens=100": a sequence of data.max_length=256 and its '
+        "end does not fit in batch_tokens=100",
         'table3.yaml:3:44: h: "x" is not allowed: must be a valid integer',
     ]
+
+
+@pytest.mark.parametrize(
+    ("group", "remedy"),
+    [
+        (
+            "{grid: {parametrization: [standard, mup], base_width: [32]}}",
+            "give the rows where it acts a group of their own",
+        ),
+        ("{grid: {d_model: [32, 64], base_width: [32]}}", "remove it"),
+        ("{set: {parametrization: standard, base_width: 32}}", "remove it"),
+    ],
+)
+def test_a_value_that_acts_in_other_rows_of_a_grid_is_not_to_be_removed(faults, group, remedy):
+    (line,) = faults(f"{HEAD}base: {{learning_rate: 0.01}}\nrows: {{A: {group}}}\n")
+    why = "base_width: 32 has no effect with parametrization=standard"
+    assert line.endswith(f": {why}; {remedy}")
 
 
 def test_a_tab_as_indentation_is_named(faults):

@@ -276,6 +276,7 @@ def test_tuning_runs_count_in_the_plan_and_in_a_budget(study, tmp_path):
     [
         ("{grid: {learning_rate: [0.1]}, seeds: [3, 2]}", "5:49: seed 2 is a seed of the study"),
         ("{grid: {lerning_rate: [0.1]}, seeds: [3]}", '5:15: unknown field "lerning_rate"; did you mean "learning'),
+        ("{grid: {lr: [0.1]}, seeds: [3]}", '5:15: unknown field "lr"; did you mean "learning_rate"?'),
         ("{grid: {beam: [1]}, seeds: [3]}", "5:15: beam cannot be tuned: candidates are scored by perplexity"),
         ("{grid: {train_steps: [1]}, seeds: [3]}", "5:15: train_steps cannot be tuned: every candidate is trained"),
         ("{grid: {learning_rate: 0.1}, seeds: [3]}", '5:30: "learning_rate" needs a list of two or more values'),

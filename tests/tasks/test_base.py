@@ -153,7 +153,11 @@ def test_fields_of_other_tasks_have_no_effect():
     [
         ({}, []),
         ({"batch_tokens": 33}, []),
-        ({"batch_tokens": 32}, ["data.max_length=32 allows sequences that do not fit in batch_tokens=32"]),
+        ({"batch_tokens": 32}, ["a sequence of data.max_length=32 and its end does not fit in batch_tokens=32"]),
+        ({"batch_tokens": 66, "batch_growth": 2}, []),
+        ({"batch_tokens": 65, "batch_growth": 2},
+         ["batch_growth=2 begins with batches of 32 of 65 tokens, too few for a sequence of data.max_length=32 "
+          "and its end; use at most 1"]),
         ({"architecture": "decoder-only", "max_positions": 66},
          ["architecture=decoder-only does not work with task classification; use encoder-decoder"]),
         ({"max_positions": 33}, []),
@@ -182,6 +186,12 @@ def test_a_row_is_checked_against_the_data(settings, faults):
         ),
         ({"context": 64, "batch_tokens": 64}, None),
         ({"context": 65, "batch_tokens": 64}, "context=65 does not fit in batch_tokens=64"),
+        ({"context": 32, "batch_tokens": 256, "batch_growth": 8}, None),
+        (
+            {"context": 32, "batch_tokens": 256, "batch_growth": 16},
+            "batch_growth=16 begins with batches of 16 of 256 tokens, too few for context=32; use at "
+            "most 8",
+        ),
         ({"context": 64, "stride": 64}, None),
         (
             {"context": 64, "stride": 65},

@@ -426,6 +426,10 @@ def test_resuming_gives_the_same_bytes(folder, trained):
             "eval_stride=65 leaves out tokens: it must be at most eval_context=64",
         ),
         ("{context: 64, batch_tokens: 63}", "context=64 does not fit in batch_tokens=63"),
+        (
+            "{context: 64, batch_tokens: 255, batch_growth: 4}",
+            "s:4:54: row .*batch_growth=4 begins with batches of 63 of 255 tokens.*use at most 2",
+        ),
         ("{vocab_size: 500}", "vocab_size=500 has no effect with data.tokenizer=bytes"),
     ],
 )

@@ -256,7 +256,7 @@ def test_resuming_gives_the_same_bytes(folder, trained):
         ("metrics: [bleu]\n", 'unknown metric "bleu"'),
         (
             "base: {batch_tokens: 500}\n",
-            "data.max_length=500 allows sequences that do not fit in batch_tokens=500",
+            "a sequence of data.max_length=500 and its end does not fit in batch_tokens=500",
         ),
         ("base: {max_positions: 400}\n", "data.max_length=500 needs 501 positions"),
     ],

@@ -241,6 +241,10 @@ def test_a_set_of_stated_size_is_the_same_at_every_step():
         (HEAD + "base: {eval_pairs: 17}", "pairs=17 is larger than symbols=16"),
         (HEAD + "base: {max_positions: 10}", "items have up to 15 tokens"),
         (HEAD + "base: {batch_tokens: 10}", "does not fit in batch_tokens=10"),
+        (
+            HEAD + "base: {batch_tokens: 32, batch_growth: 4}",
+            "batches of 8 of 32 tokens, too few for an item; use at most 2",
+        ),
         (HEAD + "base: {beam: 4}", "beam"),
     ],
 )

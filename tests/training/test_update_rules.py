@@ -541,7 +541,8 @@ def test_an_own_function_is_asked_with_a_last_step_unless_patience_alone_ends_th
         ("def Mine(config, step, last):\n    return '1'\n", "returns '1' at step 4000, which is no int or float of Python"),
         ("def Mine(config, step, last):\n    import random; return random.random()\n", "another number when asked again"),
         ("def Mine(config, step, last):\n    return 3e-4 * (1 - step / last)\n", "returns at most 0.000288 of the peak"),
-        ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were"),
+        ("def Mine(step):\n    return 1\n", "TypeError: Mine() takes 1 positional argument but 3 were "
+         "given; it gets config, step and last as a schedule,"),
         ("class Mine:\n    pass\n", "is not a function"),
     ],
 )  # fmt: skip
