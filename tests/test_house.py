@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_449
+LINES = 51_509
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),
