@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_509
+LINES = 51_520
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -57,6 +57,11 @@ class PlanRow:
     runs: tuple[tuple[Run, State], ...]
 
     @property
+    def active_params(self) -> int:
+        """Parameters without those of experts that a token does not meet."""
+        return self.params - cost.idle_parameters(self.row.config)
+
+    @property
     def flops(self) -> float | None:
         """FLOPs of one training; None if its steps are not known yet."""
         return None if self.steps is None else self.flops_per_step * self.steps
@@ -194,8 +199,8 @@ class Plan:
             of_some["matched"] = row.matched.as_json()
         if row.own_choice:
             of_some[KEY] = row.own_choice.as_json()
-        if idle := cost.idle_parameters(row.config):
-            of_some["active_params"] = params - idle  # of experts, those that a token meets
+        if planned.active_params < params:
+            of_some["active_params"] = planned.active_params
         return {
             "row": row.label,
             "group": row.group,
@@ -465,6 +470,6 @@ def memory_line(plan: Plan) -> str:
     if plan.device == "cpu":
         on, batch = "a CPU", f"micro-batches of up to {CPU_MICRO_BATCH:,} tokens"
     return (
-        f"Memory is that of one process on {on} with {batch}; if it does not fit, the batch is "
-        f"split further."
+        f"Memory is that of one process on {on} with {batch}, beside Python and torch; if it does "
+        f"not fit, the batch is split further."
     )

@@ -30,12 +30,18 @@ def print_plan(plan: Plan) -> None:
 
 def _print_rows(plan: Plan) -> None:
     heads = ["row", "+params", "+FLOPs per step", "+steps", "+memory", "runs"]
+    has_idle = any(row.active_params < row.params for row in plan.rows)
+    if has_idle:
+        heads.insert(2, "+active")
     has_matches = any(row.row.matched for row in plan.rows)
     if has_matches:
         heads.append("matched")
     table = plain_table(*heads)
     for row in plan.rows:
-        cells = [f"{row.params:,}", scaled(row.flops_per_step, ""), thousands(row.steps)]
+        cells = [f"{row.params:,}"]
+        if has_idle:
+            cells.append(f"{row.active_params:,}")
+        cells += [scaled(row.flops_per_step, ""), thousands(row.steps)]
         cells += [size(row.peak_memory), _states(row)]
         if has_matches:
             cells.append(row.row.matched.text if row.row.matched else "")

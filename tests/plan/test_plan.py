@@ -305,6 +305,19 @@ def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(
     assert "leaves entries to them: whole kv_rank=8 positional_encoding=rope." in text
 
 
+def test_the_printed_plan_has_active_parameters_where_experts_are_idle(fake, capsys):
+    print_plan(plan(fake(COSTS)))
+    assert "active" not in capsys.readouterr().out
+    planned = plan(fake(COSTS.replace("  steps:", "  experts: {set: {n_experts: 4}}\n  steps:")))
+    print_plan(planned)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split()[:3] == ["row", "params", "active"]
+    (line,) = (line for line in lines if line.startswith("experts "))
+    (row,) = (row for row in planned.rows if row.row.group == "experts")
+    assert line.split()[2:4] == [f"{row.params:,}", f"{row.active_params:,}"]
+    assert row.active_params < row.params
+
+
 def test_the_printed_plan_names_the_rows_that_never_leave_the_warm_up(fake, capsys):
     text = COSTS.replace("train_steps: 100", "train_steps: 400, warmup_steps: 299")
     print_plan(plan(fake(text)))
