@@ -91,10 +91,11 @@ def _lines_below(plan: Plan) -> Iterator[str]:
             "latent vectors of kv_rank make values alone; a rope_fraction below 1 leaves entries "
             f"to them: {first_few(shared)}."
         )
-    repeated = []
+    repeated, by_label = [], plan.study.by_label
     for family in plan.study.families:
         for label, earlier in plan.study.repeated(family.rows).items():
-            repeated.append(f"{label} ({earlier})")
+            if by_label[label].group != by_label[earlier].group:  # in a path it is meant
+                repeated.append(f"{label} ({earlier})")
     if repeated:
         yield (
             "NOTE: rows with the runs of an earlier row, in parentheses, which verdicts count and "

@@ -297,6 +297,7 @@ def test_the_printed_plan_names_the_rows_that_repeat_others_or_share_whole_keys(
   once: {{set: {{{latent}, rope_fraction: 0.5}}}}
   again: {{set: {{{latent}, rope_fraction: 0.5}}}}
   whole: {{set: {{{latent}}}}}
+  path: [{{add-one-in: {{h: 2, N: 1}}}}, {{cumulative: {{h: 2, N: 1}}}}]
 """
     print_plan(plan(fake(COSTS[: COSTS.index("rows:")] + f"rows:{rows}")))
     text = " ".join(capsys.readouterr().out.split())
