@@ -109,7 +109,8 @@ def table_of_numbers(
     rows, of_rows, alone = [Row(base, "base", config, "", base=base)], dict[int, None](), []
     for label, of_row in seeds.items():
         if label != base:
-            rows.append(Row(label, "", config, "", base=base))
+            # Evaluated on something of its own: else it would be base's runs once more.
+            rows.append(Row(label, "", config, label, base=base))
             of_rows |= of_row
             if not of_row.keys() & seeds[base].keys():
                 alone.append(label)
