@@ -283,7 +283,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         *_sum_note(table.main, pairs, by_metric[table.main.name]),
         *_diverged(rows_of_pairs),
     ]
-    title = f"{group}: {' and '.join(ways)}"
+    title = f"{group}: {' and '.join(', '.join(ways).rsplit(', ', 1))}"
     return DesignEffects(group, title, names, False, by_metric, tuple(notes))
 
 
