@@ -106,14 +106,18 @@ class Trial:
         return found
 
     def let_end(self) -> None:
-        """Wait until no job of Slurm is left; jobs that were put back into the queue start at
-        once.
+        """Wait until no job of Slurm is left; jobs that were put back into the queue start after two
+        seconds.
         """
+        # At once, Slurm would kill some of them: "Job credential revoked", by the requeue.
+        since: dict[str, float] = {}
 
         def ended() -> bool:
             lines = self.slurm.jobs()
             for id, state in (line.split()[:2] for line in lines):
-                if state == "PENDING" and "_" in id:
+                if state != "PENDING" or "_" not in id:
+                    since.pop(id, None)
+                elif time.monotonic() > since.setdefault(id, time.monotonic()) + 2:
                     self.slurm.ask("scontrol", "update", f"jobid={id}", "StartTime=now")
             return not lines
 
