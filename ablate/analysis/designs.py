@@ -16,7 +16,7 @@ from ablate.config.metrics import PPL, Metric
 from ablate.formatting import plural
 from ablate.stats.factorial import Estimate, effects
 from ablate.stats.significance import LEVEL, POWER, holm_levels, paired_t_test
-from ablate.study.designs import PATHS, FactorialDesign, PathDesign
+from ablate.study.designs import FactorialDesign, PathDesign
 from ablate.study.pruning import SHARE, Pruning
 
 
@@ -275,7 +275,7 @@ def _paths(table: Table, group: str, designs: list[PathDesign]) -> DesignEffects
         by_metric[metric.name] = _differences(pairs, metric, table.level)
     ways = tuple(dict.fromkeys(design.way for design in designs))
     notes = [
-        " ".join(_MEANINGS[way] for way in PATHS[::-1] if way in ways),
+        " ".join(meaning for way, meaning in _MEANINGS.items() if way in ways),
         "Differences from base: interval and p of the verdict. Others: paired t over seeds, "
         "Holm-corrected over these lines; none without a spread, and no interval that would hold "
         "every difference.",

@@ -279,13 +279,12 @@ def power_of_runs(study: Study, runs: Sequence[RunResult]) -> list[Power]:
     of_rows, powers, is_known = by_row(runs), [], False
     base = of_rows[study.base.label]
     judged = [study.task.metrics[name] for name in study.judged]
+    rows = study.families[0].rows
+    repeated = study.repeated(rows)
+    different = [row for row in rows if row.label not in repeated]
     for metric in dict.fromkeys((*judged, *study.task.model_metrics[:1])):
         pairs = []
-        rows = study.families[0].rows
-        repeated = study.repeated(rows)
-        for row in rows:
-            if row.label in repeated:
-                continue
+        for row in different:
             pair = paired_scores(metric, of_rows[row.label], base, study.seeds)
             # Rows of the same trainings have almost no noise against each other, so they say
             # nothing about that of others.
