@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 Value = int | float | str  # of a field in a table of the paper
 
@@ -57,6 +60,33 @@ class PaperTable:
     corpus: str
     measured_on: str
     published: tuple[Published, ...] = ()
+
+    def counterpart(self, base: Mapping[str, Any], changed: Mapping[str, Any]) -> PaperRow | None:
+        """The row that makes the same change to the paper's base; None if there is none.
+
+        Numbers are the same change if their factor is the same: two layers of six are one of three.
+
+        Args:
+            base: values of the varied fields in the base of another table.
+            changed: values of the fields that its row changes.
+        """
+        for row in self.rows:
+            if row.changed.keys() != changed.keys():
+                continue
+            same = []
+            for name, value in row.changed.items():
+                same.append(_is_same_change(base[name], changed[name], self.base[name], value))
+            if all(same):
+                return row
+        return None
+
+
+def _is_same_change(before: Any, after: Any, paper_before: Value, paper_after: Value) -> bool:
+    """Whether a field goes from `before` to `after` as it does in the paper."""
+    for value in (before, after, paper_before, paper_after):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return bool((before, after) == (paper_before, paper_after))
+    return math.isclose(after * paper_before, before * paper_after)
 
 
 def _row(

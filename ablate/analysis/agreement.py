@@ -1,31 +1,47 @@
-"""Agreement with the paper: rank correlation of the rows' scores with the paper's."""
+"""Agreement with the paper: the order of the rows, and the side of base that each is on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.table import Table, TableRow, paper_metrics
-from ablate.stats.significance import kendall_tau_b
+from ablate.config.metrics import Metric
+from ablate.stats.significance import LEVEL, kendall_tau_b
 
 WARNING = (
     "Small corpora and short trainings reverse effects of size and of regularization: a larger "
     "model may lose, and dropout may hurt, where in the paper they gain."
 )
+_DRAWS = 2000
+
+
+@dataclass(frozen=True)
+class Order:
+    """Order of some rows in one metric, compared with the paper's.
+
+    tau: Kendall's tau-b over base and the rows; None if one of the two tables has no order.
+    low, high: 95 % interval of tau over the noise of this study; None without a measured noise.
+        The paper has one run of each row, so its noise is not known.
+    same_side: number of rows on the paper's side of base.
+    sides: number of rows that the paper has on a side of base.
+    """
+
+    tau: float | None
+    low: float | None
+    high: float | None
+    same_side: int
+    sides: int
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """Kendall's tau-b between this study's scores and the paper's, over base and the rows of one
-    group.
-
-    rows: number of rows compared, base included.
-    tau: by metric; None below two rows, or if one side has no order.
-    """
+    """Order of one group's rows, by metric; `rows` is their number, base included."""
 
     group: str
     rows: int
-    tau: dict[str, float | None]
+    orders: dict[str, Order]
 
 
 def agreements(table: Table) -> list[Agreement]:
@@ -44,47 +60,129 @@ def agreements(table: Table) -> list[Agreement]:
             groups.setdefault(row.row.group, []).append(row)
     if len(groups) > 1:  # with a single group, `all` would only repeat it
         groups["all"] = shared
-    return [_agreement(table, group, [base, *of_group]) for group, of_group in groups.items()]
+    found = []
+    for group, of_group in groups.items():
+        orders = {}
+        for name in reversed(paper_metrics(table)):  # the main metric first
+            orders[name] = _order(table.study.task.metrics[name], base, of_group)
+        found.append(Agreement(group, 1 + len(of_group), orders))
+    return found
 
 
-def _agreement(table: Table, group: str, rows: list[TableRow]) -> Agreement:
-    tau = {}
-    for name in reversed(paper_metrics(table)):  # the main metric first
-        ours, theirs = [], []
+def _order(metric: Metric, base: TableRow, rows: Sequence[TableRow]) -> Order:
+    ours, theirs, errors = [0.0], [0.0], []
+    same_side = sides = 0
+    for row in rows:
+        difference, in_paper = row.deltas[metric.name].mean or 0.0, _in_paper(metric, base, row)
+        ours.append(difference)
+        theirs.append(in_paper)
+        sides += in_paper != 0
+        same_side += difference * in_paper > 0
+        if (test := row.verdicts[metric.name].seed_test) is not None:
+            errors.append(test.error)
+    tau = kendall_tau_b(ours, theirs)  # with ties: BLEU has one digit in the paper
+    low = high = None
+    if tau is not None and len(errors) == len(rows):
+        low, high = _interval(ours, errors, theirs)
+    return Order(tau, low, high, same_side, sides)
+
+
+def _in_paper(metric: Metric, base: TableRow, row: TableRow) -> float:
+    """Difference of the paper's row from the paper's base, on the scale of the metric."""
+    assert row.paper is not None
+    assert base.paper is not None
+    scores, of_base = row.paper.scores, base.paper.scores
+    return metric.on_scale(scores[metric.name]) - metric.on_scale(of_base[metric.name])
+
+
+def _interval(
+    ours: Sequence[float], errors: Sequence[float], theirs: Sequence[float]
+) -> tuple[float, float]:
+    """95 % interval of tau: its quantiles over normal noise of the scores.
+
+    Args:
+        ours: differences from base, base first.
+        errors: standard error of each difference but base's. A half of its square is the row's,
+            and the other base's.
+        theirs: the paper's differences, base first.
+    """
+    import numpy as np
+
+    draw = np.random.default_rng(0)  # so that a table prints the same interval each time
+    of_rows = np.asarray(errors) / np.sqrt(2)
+    scale = np.array([of_rows.mean(), *of_rows])
+    taus = []
+    for scores in np.asarray(ours) + scale * draw.standard_normal((_DRAWS, len(ours))):
+        taus.append(kendall_tau_b(scores.tolist(), theirs))
+    low, high = np.quantile(np.asarray(taus, float), [LEVEL / 2, 1 - LEVEL / 2])
+    return float(low), float(high)
+
+
+def contradictions(table: Table) -> list[tuple[TableRow, Metric]]:
+    """Rows with a verdict on the other side of base than in the paper, with its metric."""
+    base, rows, _ = table.families[0]
+    found = []
+    for metric in table.judged:
         for row in rows:
-            if row.paper:
-                ours.append(row.scores[name].mean or 0.0)
-                theirs.append(row.paper.scores[name])
-        tau[name] = kendall_tau_b(ours, theirs)  # with ties: BLEU has one digit in the paper
-    return Agreement(group, len(rows), tau)
+            if row.paper is None or metric.name not in row.paper.scores or base.paper is None:
+                continue
+            verdict = row.verdicts[metric.name]
+            difference = verdict.mean or 0.0
+            if verdict.is_different and difference * _in_paper(metric, base, row) < 0:
+                found.append((row, metric))
+    return found
 
 
-def agreement_lines(table: Table) -> list[str]:
-    """Legend lines: the agreement, and a warning about small studies."""
+def agreement_lines(table: Table) -> Iterator[str]:
+    """Yield the legend: the agreement by group, the contradictions, and a warning."""
     groups = agreements(table)
     if not groups:
-        return [
-            "No row with scores has a counterpart in the paper, so there is no order to compare."
-        ]
-    titles = " / ".join(table.study.task.metrics[name].title for name in groups[0].tau)
-    parts = []
-    for agreement in groups:
-        taus = []
-        name = "all" if agreement.group == "all" else f"({agreement.group})"
-        for tau in agreement.tau.values():
-            taus.append("no order" if tau is None else f"{tau:+.2f}")
-        parts.append(f"{name} {' / '.join(taus)} (k = {agreement.rows})")
-    how = (
-        f"Order of rows against the paper's, Kendall's tau-b of {titles} (1 equal, -1 reversed), "
-        f"base included: "
+        yield "No row with scores has a counterpart in the paper, so there is no order to compare."
+        return
+    yield (
+        "Order of rows against the paper's: Kendall's tau-b with base (1 equal, -1 reversed), its "
+        "95 % interval over the noise of this study, and the number of rows on the paper's side of base."
     )
-    return [how + "; ".join(parts) + ".", WARNING]
+    for agreement in groups:
+        name = "all" if agreement.group == "all" else f"({agreement.group})"
+        parts = []
+        for metric, order in agreement.orders.items():
+            parts.append(f"{table.study.task.metrics[metric].title} {_text(order)}")
+        yield f"{name}: {'; '.join(parts)}."
+    yield _contradiction_line(table)
+    yield WARNING
+
+
+def _text(order: Order) -> str:
+    """`+0.80 [+0.40, +1.00], 3 of 4`."""
+    text = "no order"
+    if order.tau is not None:
+        text = f"{order.tau:+.2f}"
+    if order.low is not None and order.high is not None:
+        text += f" [{order.low:+.2f}, {order.high:+.2f}]"
+    return f"{text}, {order.same_side} of {order.sides}"
+
+
+def _contradiction_line(table: Table) -> str:
+    against = []
+    for row, metric in contradictions(table):
+        word = row.verdicts[metric.name].word
+        against.append(f"{row.row.label} ({word} by {metric.title} here)")
+    if not against:
+        return "No row is beyond the noise on the other side of base than in the paper."
+    return f"Beyond the noise on the other side of base than in the paper: {', '.join(against)}."
 
 
 def agreements_json(table: Table) -> list[dict[str, Any]]:
     """The agreement for scripts."""
     content = []
     for agreement in agreements(table):
-        taus = {f"tau_{name}": tau for name, tau in agreement.tau.items()}
-        content.append({"group": agreement.group, "rows": agreement.rows, **taus})
+        line: dict[str, Any] = {"group": agreement.group, "rows": agreement.rows}
+        for name, order in agreement.orders.items():
+            line[f"tau_{name}"] = order.tau
+            line[f"tau_{name}_low"] = order.low
+            line[f"tau_{name}_high"] = order.high
+            line[f"same_side_{name}"] = order.same_side
+            line[f"sides_{name}"] = order.sides
+        content.append(line)
     return content

@@ -462,9 +462,7 @@ def _machine(provenance: Provenance) -> str:
 
 
 def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
-    """The row of the paper's table with the same change: the same fields, from the paper's values
-    to the paper's.
-    """
+    """The row of the paper's table that changes the same fields by the same factors."""
     if paper is None:
         return None
     changed = {}
@@ -473,14 +471,12 @@ def paper_row(paper: PaperTable | None, row: Row, base: Row) -> PaperRow | None:
         follows = name in ("d_k", "d_v") and row.config.has_derived_heads(name)
         if name in paper.base and not follows:
             changed[name] = value
-            if getattr(base.config, name) != paper.base[name]:
-                return None  # a d_ff of 1024 is smaller than 2048, and larger than 256
     # All that the row changes is constant in the paper's table.
     if not changed and row.changed:
         return None
-    for match in paper.rows:
-        if match.changed == changed:
-            # The paper trains its big model by another recipe too; its other rows share base's.
-            recipe = paper.recipe if match.group == "big" else ()
-            return match if row.changed.keys() <= {*paper.base, *recipe} else None
-    return None
+    match = paper.counterpart({name: getattr(base.config, name) for name in paper.base}, changed)
+    if match is None:
+        return None
+    # The paper trains its big model by another recipe too; its other rows share base's.
+    recipe = paper.recipe if match.group == "big" else ()
+    return match if row.changed.keys() <= {*paper.base, *recipe} else None

@@ -135,6 +135,7 @@ class SeedTest:
     level, own_level: the levels that p and p_own must reach.
     low, high: interval of the mean at these levels, at least 95 %: it excludes zero if both are
         reached. The intervals of all rows do not hold simultaneously.
+    error: standard error of the mean, by the variance of `p`.
     """
 
     std: float
@@ -144,6 +145,7 @@ class SeedTest:
     own_level: float
     low: float
     high: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -245,6 +247,7 @@ class Comparison:
             own_level=self.noise.own_level,
             low=mean - half,
             high=mean + half,
+            error=self.noise.shared.error(row.n),
         )
 
     def more_seeds(self, level: float) -> int | None:

@@ -205,7 +205,7 @@ def papers(study):
     }
 
 
-def test_a_row_has_a_counterpart_only_if_the_changed_fields_have_the_papers_value_in_base():
+def test_a_row_has_a_counterpart_only_if_it_changes_the_same_fields_by_the_same_factors():
     found = papers(read_study(STUDIES / "quickstart.yaml"))
     assert found["base"] == (4.92, 25.8)
     assert found["D label_smoothing=0.0"] == (4.67, 25.3)

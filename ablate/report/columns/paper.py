@@ -47,7 +47,10 @@ def _legend(table: Table, form: Form) -> Iterator[str]:
     if paper is None:
         yield f"paper: has no table for task {table.study.task.name}."
         return
-    yield f"paper: {paper.title}'s row with the same change to its base ({paper.measured_on})."
+    yield (
+        f"paper: {paper.title}'s row with the same change to its base, of sizes by the same factor "
+        f"({paper.measured_on})."
+    )
     yield from _published(paper)
     base = table.study.base.config
     is_paper_s = all(getattr(base, name) == paper.base[name] for name in _SHAPE)
