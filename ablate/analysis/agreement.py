@@ -141,7 +141,8 @@ def agreement_lines(table: Table) -> Iterator[str]:
         return
     yield (
         "Order of rows against the paper's: Kendall's tau-b with base (1 equal, -1 reversed), its "
-        "95 % interval over the noise of this study, and the number of rows on the paper's side of base."
+        "95 % interval over the noise of this study, and the number of rows on the paper's side "
+        "of base."
     )
     for agreement in groups:
         name = "all" if agreement.group == "all" else f"({agreement.group})"

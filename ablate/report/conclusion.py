@@ -11,7 +11,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.formatting import number, percent, plural, spread_text
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import EARLY, Verdict, Word, seeds_text
+from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
 
 MOST_NAMED = 6  # rows that a sentence names one by one
 
@@ -50,7 +50,27 @@ def conclusion(table: Table) -> list[str]:
     if has_learned:
         sentences += bound_notes(table)
     sentences += table.position.sentences(table.error)
-    return sentences + judged + _unfinished(table)
+    return sentences + _together(table) + judged + _unfinished(table)
+
+
+def _together(table: Table) -> list[str]:
+    """A sentence on all metrics that the study judges by, if there are several: the rows by their
+    verdicts.
+    """
+    if len(table.judged) == 1:
+        return []
+    labels: dict[str, list[str]] = {}
+    for row in table.rows:
+        if not row.row.is_base:
+            word = joint_word([row.verdicts[metric.name] for metric in table.judged])
+            labels.setdefault(word or "no score yet", []).append(row.row.label)
+    parts = []
+    for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):
+        names = ", ".join(labels[word])
+        parts.append(f"{word}: {len(labels[word])} ({names})")
+    titles = " and ".join(metric.title for metric in table.judged)
+    rows = sum(map(len, labels.values()))
+    return [f"By {titles} together, of {plural(rows, 'row')}: {'; '.join(parts)}."]
 
 
 def _sentences(

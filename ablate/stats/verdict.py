@@ -5,7 +5,7 @@ its wording.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -235,6 +235,39 @@ class Verdict:
         if total <= self.look.plan[-1] and not self.look.is_only:
             return f"about {plural(self.more_seeds, 'more seed')}"
         return f"a new study of {plural(total, 'seed')}"
+
+
+def joint_word(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts on one row by several metrics: `worse` by each of them, `worse by PPL` if the
+    others cannot tell, `better by PPL, worse by BLEU`.
+    """
+    titles: dict[str, list[str]] = {}
+    for verdict in verdicts:
+        if verdict.word not in ("", "cannot tell"):
+            titles.setdefault(verdict.word, []).append(verdict.metric.title)
+    if not titles:
+        return verdicts[0].word
+    parts = []
+    for word, by in titles.items():
+        if len(by) == len(verdicts):
+            return word
+        parts.append(f"{word} by {' and '.join(by)}")
+    return ", ".join(parts)
+
+
+def joint_short(verdicts: Sequence[Verdict]) -> str:
+    """The verdicts by several metrics in a cell; if none can tell, with the difference that each
+    finds with a probability of 80 %.
+    """
+    if len(verdicts) == 1:
+        return verdicts[0].short
+    word, sizes = joint_word(verdicts), []
+    for verdict in verdicts:
+        if verdict.minimum_detectable_text:
+            sizes.append(f"{verdict.minimum_detectable_text} {verdict.metric.title}")
+    if word == "cannot tell" and sizes:
+        word += f" ({', '.join(sizes)})"
+    return word
 
 
 def seeds_text(n: int) -> str:

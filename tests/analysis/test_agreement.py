@@ -34,7 +34,9 @@ def test_the_papers_own_scores_agree_in_every_group(table3):
     assert [(one.group, one.rows) for one in found] == [
         ("A", 5), ("B", 3), ("C", 8), ("D", 5), ("E", 2), ("big", 2), ("all", 20),
     ]  # fmt: skip
-    assert all(taus(one) == pytest.approx({"bleu": 1, "ppl": 1}) for one in found if one.group != "E")
+    assert all(
+        taus(one) == pytest.approx({"bleu": 1, "ppl": 1}) for one in found if one.group != "E"
+    )
     (e,) = [one for one in found if one.group == "E"]
     assert taus(e) == {"bleu": 1.0, "ppl": None}  # both perplexities of the paper are 4.92
     # Base and h=16 have 25.8 BLEU in the paper, so that row is on no side of base.

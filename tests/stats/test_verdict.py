@@ -20,7 +20,7 @@ from ablate.stats.judge import _at_look, _verdict, _word, verdicts
 from ablate.stats.looks import Look
 from ablate.stats.noise import Variance
 from ablate.stats.significance import LEVEL, holm_levels
-from ablate.stats.verdict import Verdict, p_equation
+from ablate.stats.verdict import Verdict, joint_short, joint_word, p_equation
 
 BLEU, TER = (
     next(metric for metric in TRANSLATION_METRICS if metric.name == name)
@@ -696,3 +696,36 @@ def test_one_seed_is_beyond_the_noise_of_the_sentences_below_the_level(p, noise)
                                          (0.5678, "p = 0.57"), (1.0, "p = 1")])  # fmt: skip
 def test_p_values_have_two_digits(p, text):
     assert p_equation(p) == text
+
+
+def by_both(ppl, bleu):
+    """Verdicts by perplexity and by BLEU, which find 5 % and 1.5 BLEU."""
+    return [
+        Verdict(PPL, ppl, 3, 0.1, minimum_detectable=math.log(1.05)),
+        Verdict(BLEU, bleu, 3, -0.1, minimum_detectable=1.5),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ppl", "bleu", "word"),
+    [
+        ("worse", "worse", "worse"),
+        ("worse", "cannot tell", "worse by PPL"),
+        ("cannot tell", "better", "better by BLEU"),
+        ("better", "worse", "better by PPL, worse by BLEU"),
+        ("as good as base", "cannot tell", "as good as base by PPL"),
+        ("no difference", "worse", "no difference by PPL, worse by BLEU"),
+        ("diverged", "diverged", "diverged"),
+        ("cannot tell", "cannot tell", "cannot tell"),
+        ("", "", ""),
+    ],
+)
+def test_verdicts_by_two_metrics_are_one_word_where_they_agree(ppl, bleu, word):
+    assert joint_word(by_both(ppl, bleu)) == word
+    cell = joint_short(by_both(ppl, bleu))
+    assert cell == (f"{word} (×1.050 PPL, 1.5 BLEU)" if word == "cannot tell" else word)
+
+
+def test_the_cell_of_a_single_metric_is_its_own_verdict():
+    (ppl, bleu) = by_both("cannot tell", "worse")
+    assert [joint_short([ppl]), joint_short([bleu])] == ["cannot tell (×1.050)", "worse"]

@@ -13,7 +13,7 @@ from ablate.formatting import p_text, plural
 from ablate.report.columns.column import Column, Form
 from ablate.report.layout import DIFFERENCE, OTHER_DIFFERENCE, P_VALUE, VERDICT
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import Verdict
+from ablate.stats.verdict import Verdict, joint_short
 
 
 def difference_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -43,13 +43,11 @@ def _difference(table: Table, metric: Metric, priority: int) -> Column:
 
 def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the verdict on each row, if some row has more than one seed, and the states of rows."""
-    for metric in table.judged:
-        if not _has_intervals(table, metric):
-            continue
+    if any(_has_intervals(table, metric) for metric in table.judged):
         yield Column(
             "",
-            _by(table, "verdict", metric),
-            text=_cell(metric, lambda verdict: verdict.short),
+            "verdict",
+            text=partial(_verdict_text, table),
             priority=VERDICT,
             numeric=False,
             folds=form.labels,
@@ -67,8 +65,15 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
     )
 
 
+def _verdict_text(table: Table, row: TableRow) -> str:
+    """The verdicts on a row by all metrics that the study judges by; base has none."""
+    if not row.verdicts:
+        return ""
+    return joint_short([row.verdicts[metric.name] for metric in table.judged])
+
+
 def _by(table: Table, head: str, metric: Metric) -> str:
-    """The head of a column of verdicts; with its metric if the study has several."""
+    """The head of a column of p values; with its metric if the study has several."""
     if len(table.judged) > 1:
         head += f" {metric.title}"
     return head
@@ -118,8 +123,7 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
     if judged:
         yield from _explained_differences(table, form)
     if any(_has_intervals(table, metric) for metric in table.judged):
-        for metric in table.judged:
-            yield _explained_verdicts(table, metric)
+        yield _explained_verdicts(table)
         has_p = any(form.shows(_by(table, "p", metric)) for metric in table.judged)
         if len(table.judged) > 1:
             line = (
@@ -140,20 +144,27 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
         )
 
 
-def _explained_verdicts(table: Table, metric: Metric) -> str:
+def _explained_verdicts(table: Table) -> str:
     families, noise = table.families, plural(len(table.study.seeds), "seed")
     rows = plural(families[0].total, "row")
     if len(families) > 1:
         rows = "the rows of each size"
-    verdicts, within = table.verdicts(metric), ""
-    if any(verdict.bootstrap for verdict in verdicts):
-        noise += f" and of the test {metric.item}s"
-    for verdict in verdicts:
-        if verdict.margin is not None:
-            within = f" as good as base: significantly less than {verdict.margin_text} away."
+    tested, within = dict[str, None](), ""
+    for metric in table.judged:
+        for verdict in table.verdicts(metric):
+            if verdict.bootstrap:
+                tested[f" and of the test {metric.item}s"] = None
+            if verdict.margin is not None:
+                within = " as good as base: significantly less than the margin away."
+                if len(table.judged) == 1:
+                    within = within.replace("the margin", verdict.margin_text)
+    titles = " and ".join(metric.title for metric in table.judged)
+    several = ""
+    if len(table.judged) > 1:
+        several = " worse by one of them: the other cannot tell."
     return (
-        f"verdict: by {metric.title}. worse, better: beyond the noise of {noise} "
-        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{within} cannot tell (d): not "
+        f"verdict: by {titles}. worse, better: beyond the noise of {noise}{''.join(tested)} "
+        f"(p < {LEVEL:g}, Holm-corrected over {rows}).{several}{within} cannot tell (d): not "
         f"significant; a true difference of d is found with {POWER:.0%} probability."
     )
 
@@ -228,9 +239,8 @@ def _kept(table: Table) -> dict[str, None]:
 
 def _verdict_legend(table: Table, form: Form) -> Iterator[str]:
     """Yield the verdicts as lines, such as `worse: A h=1, B d_k=16`, if no column shows them."""
-    for metric in table.judged:
-        if not form.shows(_by(table, "verdict", metric)):
-            yield from _by_word(_cell(metric, lambda verdict: verdict.short), table)
+    if not form.shows("verdict"):
+        yield from _by_word(partial(_verdict_text, table), table)
 
 
 def _note_legend(table: Table, form: Form) -> Iterator[str]:
