@@ -4,8 +4,9 @@ for a study without runs.
 python benchmarks/spreads.py > ablate/plan/spreads.json
 python benchmarks/spreads.py state                       of this study alone
 
-Both are of a study's first metric: the standard deviation that its rows share over seeds, that of a
-difference over test sentences, and the absolute mean difference of each row from its base.
+Both are of a study's main metric and of perplexity: the standard deviation that its rows share over
+seeds, that of a difference over test sentences, and the absolute mean difference of each row from
+its base.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ablate.study import Study, read_study
 PUBLISHED = Path(__file__).parents[1] / "results"
 
 
-def spreads_in(folder: Path) -> dict[str, Any]:
+def spreads_in(folder: Path) -> list[dict[str, Any]]:
     """What is stated of a published study, from the records in a folder that `ablate publish` wrote."""
     with tempfile.TemporaryDirectory() as unpacked, zipfile.ZipFile(folder / "records.zip") as file:
         file.extractall(unpacked)
@@ -35,21 +36,27 @@ def spreads_in(folder: Path) -> dict[str, Any]:
         return spreads(study, results, table_of(study, results))
 
 
-def spreads(study: Study, results: Results, table: Table) -> dict[str, Any]:
-    """The spread and the differences of a study, from its results."""
-    power = power_of(study, results)[0]
-    metric = power.metric.name
-    verdicts = (row.verdicts[metric] for row in table.rows if metric in row.verdicts)
-    differences = [abs(verdict.mean) for verdict in verdicts if verdict.mean is not None]
-    return {
-        "study": study.name,
-        "task": study.task_name,
-        "corpus": study.data.corpus,
-        "metric": metric,
-        "sd": _rounded(power.sd),
-        "sentences": _rounded(power.sentences),
-        "differences": sorted(map(_rounded, differences)),
-    }
+def spreads(study: Study, results: Results, table: Table) -> list[dict[str, Any]]:
+    """The spreads and the differences of a study, from its results; the main metric is first."""
+    stated = []
+    for power in power_of(study, results):
+        differences = []
+        for verdict in table.verdicts(power.metric):
+            if verdict.mean is not None:
+                differences.append(_rounded(abs(verdict.mean)))
+        stated.append(
+            {
+                "study": study.name,
+                "task": study.task_name,
+                "corpus": study.data.corpus,
+                "metric": power.metric.name,
+                "is_main": not stated,
+                "sd": _rounded(power.sd),
+                "sentences": _rounded(power.sentences),
+                "differences": sorted(differences),
+            }
+        )
+    return stated
 
 
 def _rounded(value: float) -> float:
@@ -59,5 +66,7 @@ def _rounded(value: float) -> float:
 if __name__ == "__main__":
     folders = sorted(path.parent for path in PUBLISHED.glob("*/records.zip"))
     chosen = [folder for folder in folders if folder.name in (sys.argv[1:] or [folder.name])]
-    lines = ",\n".join(json.dumps(spreads_in(folder)) for folder in chosen)
-    sys.stdout.write(f"[\n{lines}\n]\n")
+    lines = []
+    for folder in chosen:
+        lines += map(json.dumps, spreads_in(folder))
+    sys.stdout.write("[\n" + ",\n".join(lines) + "\n]\n")

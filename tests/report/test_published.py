@@ -95,7 +95,7 @@ def number_or_text(cell):
 
 def test_the_typical_spreads_follow_from_the_records(published):
     name = published.study.name
-    (stated,) = (asdict(spread) for spread in published_spreads() if spread.study == name)
+    stated = [asdict(spread) for spread in published_spreads() if spread.study == name]
     assert spreads(published.study, published.results, published.table) == stated
 
 
