@@ -30,7 +30,6 @@ def conclusion(table: Table) -> list[str]:
     """
     judged: list[str] = []
     has_learned = True
-    error = table.error / len(table.judged)
     counts = [family.total for family in table.families]
     for metric in table.judged:
         unlearned, rows = _nothing_learned(table, metric), []
@@ -38,14 +37,17 @@ def conclusion(table: Table) -> list[str]:
         for row in table.rows:
             if not row.row.is_base:
                 verdict = row.verdicts[metric.name]
-                # A difference between scores of 0 is not one between rows.
-                if verdict.mean is None or not unlearned:
+                # A difference between scores of 0 is not one between rows. A row that another
+                # metric decides is known.
+                is_open = verdict.word != "cannot tell" or _joint_word(table, row) == "cannot tell"
+                if is_open and (verdict.mean is None or not unlearned):
                     rows.append(Judged(row.row.label, verdict))
-        sentences = _sentences(metric, rows, counts, error)
-        for sentence in (*unlearned, *sentences):
-            if len(table.judged) > 1:
-                sentence = f"By {metric.title}: {sentence}"
-            judged.append(sentence)
+        if len(table.judged) == 1:
+            judged += [*unlearned, *_sentences(metric, rows, counts, table.error)]
+        else:
+            # `_together` has the error of all metrics.
+            for sentence in (*unlearned, *_sentences(metric, rows, counts, error=None)):
+                judged.append(f"By {metric.title}: {sentence}")
     sentences = [_base(table, family.base) for family in table.families]
     if has_learned:
         sentences += bound_notes(table)
@@ -53,28 +55,38 @@ def conclusion(table: Table) -> list[str]:
     return sentences + _together(table) + judged + _unfinished(table)
 
 
+def _joint_word(table: Table, row: TableRow) -> str:
+    return joint_word([row.verdicts[metric.name] for metric in table.judged])
+
+
 def _together(table: Table) -> list[str]:
-    """A sentence on all metrics that the study judges by, if there are several: the rows by their
-    verdicts.
-    """
+    """The rows by their verdicts in all metrics, if the study judges by several."""
     if len(table.judged) == 1:
         return []
     labels: dict[str, list[str]] = {}
+    decided = []
     for row in table.rows:
-        if not row.row.is_base:
-            word = joint_word([row.verdicts[metric.name] for metric in table.judged])
-            labels.setdefault(word or "no score yet", []).append(row.row.label)
+        if row.row.is_base:
+            continue
+        word = _joint_word(table, row)
+        labels.setdefault(word or "no score yet", []).append(row.row.label)
+        for metric in table.judged:
+            if row.verdicts[metric.name].is_different:
+                decided.append(Judged(row.row.label, row.verdicts[metric.name]))
     parts = []
     for word in sorted(labels, key=lambda word: word in ("cannot tell", "no score yet")):
-        names = ", ".join(labels[word])
-        parts.append(f"{word}: {len(labels[word])} ({names})")
+        parts.append(f"{len(labels[word])} {word} ({', '.join(labels[word])})")
     titles = " and ".join(metric.title for metric in table.judged)
     rows = sum(map(len, labels.values()))
-    return [f"By {titles} together, of {plural(rows, 'row')}: {'; '.join(parts)}."]
+    counts = [family.total for family in table.families]
+    return [
+        f"Of {plural(rows, 'row')}, by {titles}: {'; '.join(parts)}.",
+        *_doubt(decided, counts, table.error, metrics=len(table.judged)),
+    ]
 
 
 def _sentences(
-    metric: Metric, rows: Sequence[Judged], counts: Sequence[int], error: float = LEVEL
+    metric: Metric, rows: Sequence[Judged], counts: Sequence[int], error: float | None = LEVEL
 ) -> list[str]:
     """A sentence for each kind of verdict among the rows.
 
@@ -82,7 +94,7 @@ def _sentences(
         metric: the main metric.
         rows: all rows but base.
         counts: numbers of rows that Holm's correction covers, one for each base.
-        error: bound of the error of all verdicts.
+        error: bound of the error of all verdicts; None to leave it out.
     """
     if not rows:
         return []
@@ -91,7 +103,8 @@ def _sentences(
         by_word.setdefault(row.verdict.word, []).append(row)
     worse, better = by_word.get("worse", []), by_word.get("better", [])
     sentences = [*_different(metric, "worse", worse), *_different(metric, "better", better)]
-    sentences += _doubt([*worse, *better], counts, error)
+    if error is not None:
+        sentences += _doubt([*worse, *better], counts, error)
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
     if equal := by_word.get("as good as base"):
@@ -198,7 +211,9 @@ def _named(metric: Metric, row: Judged) -> str:
     return f"{row.label} ({text})"
 
 
-def _doubt(named: Sequence[Judged], counts: Sequence[int], error: float) -> list[str]:
+def _doubt(
+    named: Sequence[Judged], counts: Sequence[int], error: float, metrics: int = 1
+) -> list[str]:
     """How often a study without a difference names a row; only rows with a score count."""
     tested = sum(row.verdict.mean is not None for row in named)
     if not tested:
@@ -208,6 +223,8 @@ def _doubt(named: Sequence[Judged], counts: Sequence[int], error: float) -> list
         start = "For each size: if"
     elif counts[0] > 1:
         start = f"Corrected for the {counts[0]} rows of the study: if"
+    if metrics > 1:
+        start = start.replace(":", f" and {metrics} metrics:")
     text = (
         f"{start} no row differed from base, about {percent(error)} of such studies would name one"
     )
@@ -250,8 +267,10 @@ def _unknown(metric: Metric, rows: list[Judged]) -> list[str]:
 
 
 def _span(metric: Metric, low: float, high: float) -> str:
-    """`6.3`, or `6.3 to 22.1` where the ends print differently."""
-    ends = (number(low, metric.digits), number(high, metric.digits))
+    """`6.3`, or `6.3 to 22.1` where the ends print differently; of ratios `×1.051 to ×1.242`."""
+    ends = [number(low, metric.digits), number(high, metric.digits)]
+    if metric.is_log:
+        ends = [metric.size_text(low), metric.size_text(high)]
     return " to ".join(dict.fromkeys(ends))
 
 

@@ -10,8 +10,9 @@ from rich.cells import cell_len
 from ablate.formatting import fold
 
 # Importance of columns on a terminal, from left to right; the last ones are left out first.
-ROW, SCORE, DIFFERENCE, VERDICT, REQUESTED = range(5)
-P_VALUE, OTHER_SCORE, CHOSEN, OTHER_DIFFERENCE, FURTHER, SETTING = range(5, 11)
+# Two metrics have two differences, and the verdict by both comes before these.
+ROW, SCORE, JOINT_VERDICT, DIFFERENCE, VERDICT, REQUESTED = range(6)
+P_VALUE, OTHER_SCORE, CHOSEN, OTHER_DIFFERENCE, FURTHER, SETTING = range(6, 12)
 LEAST_LABEL = 12  # minimum width of row labels beside the score, the difference and the verdict
 GOOD_LABEL = 20  # labels are this wide before a verdict takes two lines
 ENOUGH_LABEL = 28  # labels are this wide before less important columns are shown

@@ -11,7 +11,13 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import PPL, Metric
 from ablate.formatting import p_text, plural
 from ablate.report.columns.column import Column, Form
-from ablate.report.layout import DIFFERENCE, OTHER_DIFFERENCE, P_VALUE, VERDICT
+from ablate.report.layout import (
+    DIFFERENCE,
+    JOINT_VERDICT,
+    OTHER_DIFFERENCE,
+    P_VALUE,
+    VERDICT,
+)
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import Verdict, joint_short
 
@@ -48,7 +54,7 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
             "",
             "verdict",
             text=partial(_verdict_text, table),
-            priority=VERDICT,
+            priority=VERDICT if len(table.judged) == 1 else JOINT_VERDICT,
             numeric=False,
             folds=form.labels,
         )
