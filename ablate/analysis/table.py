@@ -184,6 +184,15 @@ class Table:
         return {row.row.label: row for row in self.rows}
 
     @property
+    def is_papers(self) -> bool:
+        """Whether it has a counterpart of each row in the paper's table of several rows."""
+        paper = self.study.task.paper
+        if paper is None or len(paper.rows) == 1:
+            return False
+        found = [row.paper for row in self.rows]
+        return all(row in found for row in paper.rows)
+
+    @property
     def runs(self) -> list[RunResult]:
         """The runs of all rows."""
         return list(chain.from_iterable(row.runs for row in self.rows))

@@ -96,6 +96,11 @@ class Layout:
         return [line.replace("* best", f"{mark}: best") for line in self.legend]
 
 
+def width_of(columns: Sequence[TextColumn]) -> int:
+    """The width of columns side by side, with nothing folded."""
+    return sum(column.full_width for column in columns) + _GAP * (len(columns) - 1)
+
+
 def fitting(columns: Sequence[TextColumn], width: int) -> list[TextColumn]:
     """The columns that fit, the most important first. Requested and more important ones narrow the
     labels, and so does what was chosen for rows, which is folded where it does not fit otherwise.

@@ -251,7 +251,8 @@ def joint_word(verdicts: Sequence[Verdict]) -> str:
     for word, by in titles.items():
         if len(by) == len(verdicts):
             return word
-        parts.append(f"{word} by {' and '.join(by)}")
+        short = "as good" if word == "as good as base" else word
+        parts.append(f"{short} by {' and '.join(by)}")
     return ", ".join(parts)
 
 

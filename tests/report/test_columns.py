@@ -18,7 +18,7 @@ from ablate.page.points import names
 from ablate.report.columns.column import Form
 from ablate.report.columns.layouts import columns_of, paper_layout, terminal_layout
 from ablate.report.latex import latex
-from ablate.report.layout import LEAST_LABEL
+from ablate.report.layout import LEAST_LABEL, width_of
 from ablate.report.render import as_json, comma_separated, markdown, print_rich
 from ablate.store.records import Overlap, Provenance
 from ablate.study import Selection, read_study
@@ -408,6 +408,9 @@ def test_a_terminal_shows_the_most_important_columns_and_names_the_others(
     table = filled(name, seeds, whole)
     everything = terminal_layout(table, starred, against_paper, with_cost)
     layout = terminal_layout(table, starred, against_paper, with_cost, width)
+    if layout.columns[0].name != "row":  # the columns of the paper, which have their own test
+        assert width_of(layout.columns) <= width
+        return
     priorities = [column.priority for column in layout.columns]
     assert priorities == sorted(priorities)
     several = seeds != "1"
@@ -625,6 +628,34 @@ def test_csv_writes_changes_as_a_study_does(fake, tmp_path):
     assert [row["changed"] for row in rows][1:4] == [
         "residual=false", "activation=mine:Square", "gradient_clipping=0.5",
     ]  # fmt: skip
+
+
+def test_the_paper_s_table_has_the_paper_s_columns_where_they_fit(tmp_path):
+    study = read_study(STUDIES / "table3-multi30k.yaml")
+    table = Fake(tmp_path, study).all_done().table()
+    columns = terminal_layout(table, starred, against_paper=False, width=140).columns
+    assert [column.name for column in columns] == [
+        "", "N", "d_model", "d_ff", "h", "d_k", "d_v", "P_drop", "eps_ls", "steps",
+        "PPL", "BLEU", "params", "verdict",
+    ]  # fmt: skip
+    rows = list(zip(*(column.cells for column in columns), strict=True))
+    assert rows[0][:10] == ("base", "3", "128", "512", "8", "16", "16", "0.1", "0.1", "4000")
+    assert rows[1][:7] == ("(A)", "", "", "", "1", "128", "128")  # blank as base, as in the paper
+    assert [row[0] for row in rows if row[0]] == [
+        "base", "(A)", "(B)", "(C)", "(D)", "(E) learned", "(big)", "(post-norm)",
+    ]  # fmt: skip
+    narrow = terminal_layout(table, starred, against_paper=False, width=80).columns
+    assert [column.name for column in narrow][:4] == ["row", "PPL", "BLEU", "verdict"]
+
+
+def test_a_study_without_a_row_of_the_paper_s_table_has_its_own_columns(tmp_path):
+    text = (
+        (STUDIES / "table3-multi30k.yaml")
+        .read_text()
+        .replace("C: {each: {N: [1, 2, 4]", "C: {each: {N: [1, 2]")
+    )
+    table = Fake(tmp_path, study_from(tmp_path, text)).all_done().table()
+    assert terminal_layout(table, starred, against_paper=False, width=140).columns[0].name == "row"
 
 
 def test_paper_s_numbers_are_shown_on_request(fake):

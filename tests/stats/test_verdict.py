@@ -713,7 +713,7 @@ def by_both(ppl, bleu):
         ("worse", "cannot tell", "worse by PPL"),
         ("cannot tell", "better", "better by BLEU"),
         ("better", "worse", "better by PPL, worse by BLEU"),
-        ("as good as base", "cannot tell", "as good as base by PPL"),
+        ("as good as base", "cannot tell", "as good by PPL"),
         ("no difference", "worse", "no difference by PPL, worse by BLEU"),
         ("diverged", "diverged", "diverged"),
         ("cannot tell", "cannot tell", "cannot tell"),

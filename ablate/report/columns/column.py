@@ -20,6 +20,8 @@ class Form:
 
     settings: the settings of Table 3 with a column of their own.
     labels: row labels in place of the groups' names and of further settings.
+    compact: the other changes of a row beside its group, and verdicts without detectable
+        differences.
     timed: whether scripts get measured times, which differ each time a study is repeated.
     left_out: names of columns that are not shown.
     """
@@ -29,6 +31,7 @@ class Form:
     with_cost: bool = True
     settings: tuple[Setting, ...] = ()
     labels: bool = False
+    compact: bool = False
     timed: bool = True
     left_out: frozenset[str] = frozenset()
 

@@ -19,7 +19,7 @@ from ablate.report.layout import (
     VERDICT,
 )
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import Verdict, joint_short
+from ablate.stats.verdict import Verdict, joint_short, joint_word
 
 
 def difference_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -53,7 +53,7 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
         yield Column(
             "",
             "verdict",
-            text=partial(_verdict_text, table),
+            text=partial(_verdict_text, table, is_compact=form.compact),
             priority=VERDICT if len(table.judged) == 1 else JOINT_VERDICT,
             numeric=False,
             folds=form.labels,
@@ -71,11 +71,14 @@ def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
     )
 
 
-def _verdict_text(table: Table, row: TableRow) -> str:
+def _verdict_text(table: Table, row: TableRow, is_compact: bool = False) -> str:
     """The verdicts on a row by all metrics that the study judges by; base has none."""
     if not row.verdicts:
         return ""
-    return joint_short([row.verdicts[metric.name] for metric in table.judged])
+    verdicts = [row.verdicts[metric.name] for metric in table.judged]
+    if is_compact:
+        return joint_word(verdicts).replace(", ", ",\n")
+    return joint_short(verdicts)
 
 
 def _by(table: Table, head: str, metric: Metric) -> str:

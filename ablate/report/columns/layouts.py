@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from operator import attrgetter
 
@@ -14,7 +14,20 @@ from ablate.report.columns.differences import difference_columns, verdict_column
 from ablate.report.columns.paper import paper_columns
 from ablate.report.columns.rows import label_column, row_columns, varied_settings
 from ablate.report.columns.scores import score_columns
-from ablate.report.layout import FURTHER, REQUESTED, Layout, TextColumn, fitting, folded
+from ablate.report.layout import (
+    FURTHER,
+    JOINT_VERDICT,
+    OTHER_SCORE,
+    REQUESTED,
+    SCORE,
+    SETTING,
+    VERDICT,
+    Layout,
+    TextColumn,
+    fitting,
+    folded,
+    width_of,
+)
 
 
 def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
@@ -58,24 +71,62 @@ def terminal_layout(
     table: Table, mark: Mark, against_paper: bool, with_cost: bool = False, width: int | None = None
 ) -> Layout:
     """Rows by label, the most important columns first, as many as fit into `width`; all of them
-    without a width.
+    without a width. Where the paper's table fits, it has the paper's columns in the paper's order.
 
     Columns that do not fit are named in the first line of the legend.
     """
+    if width is not None and table.is_papers:
+        layout = _table_of_paper(table, mark, against_paper, with_cost, width)
+        if layout is not None:
+            return layout
     form = Form(mark, against_paper, with_cost, varied_settings(table), labels=True)
     declared = columns_of(table, form)
     columns = sorted(text_columns(declared, table), key=attrgetter("priority"))
     if width is None:
         return Layout(tuple(columns), _legend(declared, form, columns))
     shown = fitting(columns, width)
-    legend = _legend(declared, form, shown)
+    legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
+    return Layout(tuple(folded(shown, width)), legend)
+
+
+def _table_of_paper(
+    table: Table, mark: Mark, against_paper: bool, with_cost: bool, width: int
+) -> Layout | None:
+    """Group, settings, scores, parameters and verdict, and further columns where they fit; None if
+    these do not fit.
+    """
+    form = Form(mark, against_paper, with_cost, SETTINGS, compact=True)
+    declared = columns_of(table, form)
+    columns = text_columns(declared, table)
+    shown, further = [columns[0]], []
+    for column in columns[1:]:
+        if column.name == "params" or column.priority >= SETTING or column.priority in _IN_PAPER:
+            shown.append(column)
+        else:
+            further.append(column)
+    if width_of(shown) > width:
+        return None
+    for column in sorted(further, key=attrgetter("priority")):
+        if width_of([*shown, column]) <= width:
+            shown.append(column)
+    shown.sort(key=columns.index)
+    legend = (*_left_out(table, columns, shown, width), *_legend(declared, form, shown))
+    return Layout(tuple(shown), legend)
+
+
+_IN_PAPER = (SCORE, OTHER_SCORE, JOINT_VERDICT, VERDICT, REQUESTED)
+
+
+def _left_out(
+    table: Table, columns: Sequence[TextColumn], shown: Sequence[TextColumn], width: int
+) -> Iterator[str]:
+    """Yield a line that names the columns that are not shown, if there are any."""
     names = {column.name for column in shown}
     left_out = [column.name for column in columns if column.name not in names]
     if left_out:
         command = "judge" if table.is_measured_elsewhere else "table"
         line = f"Left out at {width} columns: {', '.join(left_out)}"
-        legend = (f"{line}; `ablate {command} --wide` shows all.", *legend)
-    return Layout(tuple(folded(shown, width)), legend)
+        yield f"{line}; `ablate {command} --wide` shows all."
 
 
 def by_labels(table: Table, mark: Mark) -> Layout:

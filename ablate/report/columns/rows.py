@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -47,6 +47,9 @@ def row_columns(table: Table, form: Form) -> Iterator[Column]:
         folds=True,
         only_filled=True,
     )
+    if form.compact:
+        beside = partial(_group_and_changes, cells)
+        groups, others = replace(groups, text=beside), replace(others, text=None)
     if form.labels:  # they name groups and settings
         groups, others = replace(groups, text=None), replace(others, text=None)
     else:
@@ -113,6 +116,12 @@ def _groups(table: Table) -> dict[str, str]:
         cells[row.row.label] = group if group != before else ""
         before = group
     return cells
+
+
+def _group_and_changes(groups: Mapping[str, str], row: TableRow) -> str:
+    """`(E) learned positions`; a group that the change repeats stands alone."""
+    group, changes = groups[row.row.label], _other_changes(row)
+    return group if group == f"({changes})" else f"{group} {changes}".strip()
 
 
 def _setting_cell(table: Table, setting: Setting, row: TableRow) -> str:
