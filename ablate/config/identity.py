@@ -3,14 +3,15 @@
 A field at its default is left out of the hash, so that a field added later does not change the ids
 of old runs. The defaults used here are those at the time when a field was introduced, so that a
 changed default does not either: the declaration of a field whose default changes states the old one
-(`Facts.introduced`). Never edit an entry of INTRODUCED_DATA.
+(`Facts.introduced`). A fault that is mended changes the ids of the runs that had it, and of no
+others (`MENDS`). Never edit an entry of INTRODUCED_DATA or MENDS.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ablate.config.data import CorpusConfig
@@ -71,6 +72,14 @@ DEFAULT_TASK = "translation"  # the only one when the first ids were made
 # The test split belongs to a decoding, not to the training; and so do minimal pairs.
 OF_DECODING = "test"
 
+# Faults that were mended -> whether a run had them, and so computes something else today.
+MENDS: dict[str, Callable[[RowConfig], bool]] = {
+    # Only the last pass of a layer was in the loss.
+    "balance of experts in each loop": lambda c: c.loops > 1 and c.has_balanced_experts,
+    # The whole loss was compared with a bound for cross-entropy; smaller terms did not reach it.
+    "divergence by cross-entropy": lambda c: c.z_loss > 0.01 or c.largest_balance > 4,
+}
+
 # Fields that change how a run is executed or where its files are, but not its result.
 NOT_IDENTITY = frozenset(name for name, facts in facts_of(RowConfig).items() if not facts.in_id)
 NOT_IDENTITY_DATA = frozenset({"folder"})
@@ -88,6 +97,9 @@ def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT
     }
     if task != DEFAULT_TASK:  # added after runs of the default task existed
         content["task"] = task
+    mends = [fault for fault, had_it in MENDS.items() if had_it(config)]
+    if mends:
+        content["mends"] = mends
     return _digest(content)
 
 

@@ -492,6 +492,17 @@ class ModelConfig(CausalSettings):
         return max(self.depths) * self.loops
 
     @property
+    def has_balanced_experts(self) -> bool:
+        """Whether training evens out how often experts are chosen."""
+        return self.largest_balance > 0
+
+    @property
+    def largest_balance(self) -> float:
+        """The balance of experts in the loss if each token is sent to the same ones."""
+        layers = self.trained_layers()
+        return sum(passes * c.expert_balance * (c.n_experts or 0) for c, _, passes in layers)
+
+    @property
     def has_encoder(self) -> bool:
         """Whether the model has a stack that is not causal."""
         return self.architecture != "decoder-only"

@@ -16,9 +16,10 @@ class MixtureOfExperts(nn.Module):
 
     Attributes:
         balance_loss: n_experts times the sum over experts of the share of choices that fell on it
-            and its mean weight in the softmax (Fedus et al., 2022, eq. 4), weighted; of the last
-            batch, padding included. A perfect balance gives the weight itself. With a bias of the
-            choice it is 0, and its gradient lowers the bias of experts that are chosen often.
+            and its mean weight in the softmax (Fedus et al., 2022, eq. 4), weighted, padding
+            included; the sum over the passes since it was read. A perfect balance gives the weight
+            itself for each pass. With a bias of the choice it is 0, and its gradient lowers the
+            bias of experts that are chosen often.
     """
 
     def __init__(
@@ -74,7 +75,9 @@ class MixtureOfExperts(nn.Module):
             top = scores.gather(1, chosen)
         if self.training and (self.balance or self.choice_bias is not None):
             counts = torch.zeros_like(scores).scatter(1, chosen, 1.0).mean(0) / self.chosen
-            self.balance_loss = self.balance * self._unevenness(counts, probabilities.mean(0))
+            unevenness = self._unevenness(counts, probabilities.mean(0))
+            # Added, because layers with `loops` pass several times.
+            self.balance_loss = self.balance_loss + self.balance * unevenness
         if self.weighting == "softmax":
             weights = probabilities.gather(1, chosen)
         elif self.weighting == "softmax_of_chosen":

@@ -112,7 +112,7 @@ class Transformer(nn.Module):
         return soft_cap(logits, self.config.logit_cap)
 
     def balance_loss(self) -> Tensor | float:
-        """How unevenly the last batch was sent to experts, weighted; 0 when read again."""
+        """How unevenly tokens were sent to experts since the last call, weighted; then 0."""
         total: Tensor | float = 0.0
         for mixture in self._mixtures:
             total = total + mixture.balance_loss

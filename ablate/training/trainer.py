@@ -12,6 +12,7 @@ batch, all of them make the same optimizer step, and the first one writes the fi
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from ablate.config import RowConfig
 from ablate.config.plugins import own_function
-from ablate.data.batches import BatchOrder
+from ablate.data.batches import BatchOrder, micro_batches
 from ablate.data.corpus import Corpus, Split
 from ablate.errors import Interrupted, StoreError
 from ablate.kernels.device import (
@@ -33,6 +34,7 @@ from ablate.kernels.device import (
     release_cached_memory,
 )
 from ablate.kernels.ranks import ONLY_RANK, Ranks
+from ablate.metrics.perplexity import nats_per_token
 from ablate.model import build
 from ablate.store import RunFolder, checkpoints
 from ablate.store.records import LARGEST, TrainingState
@@ -258,6 +260,7 @@ class Trainer:
             loss, _ = self.task.loss_terms(self.model, batch, smoothing)
         # By the tokens of the whole batch, so that the gradients add up to those of its mean loss.
         (loss / n_tokens).backward()
+        self.model.balance_loss()  # which a loss of the user's own may have left
         return loss.detach()
 
     def _log_loss(self) -> None:
@@ -266,10 +269,40 @@ class Trainer:
         self.loss_tokens = 0
         if not math.isfinite(loss):
             raise Diverged(self.progress.step, "the loss is not a finite number")
-        predictions = 1 + self.config.future_tokens * self.config.future_loss
-        if loss > EXPLODED * predictions * math.log(self.vocab_size):
-            raise Diverged(self.progress.step, f"the loss exploded to {loss:.1f} nats a token")
+        self._check_explosion(loss)
         self._record(loss=loss, lr=self._rate(self.progress.step))
+
+    def _check_explosion(self, loss: float) -> None:
+        """Raise Diverged if cross-entropy has exploded; the mean loss since the last line shows it
+        unless other terms are part of it, whose weights say nothing about divergence.
+        """
+        bound = EXPLODED * math.log(self.vocab_size)
+        predictions = 1 + self.config.future_tokens * self.config.future_loss
+        if loss <= predictions * bound:
+            return
+        what = "loss"
+        if self._has_other_terms:
+            what, loss = "cross-entropy", self._cross_entropy()
+            if loss <= bound:
+                return
+        raise Diverged(self.progress.step, f"the {what} exploded to {loss:.1f} nats a token")
+
+    @property
+    def _has_other_terms(self) -> bool:
+        """Whether the training loss is more than cross-entropy."""
+        c = self.config
+        is_own = c.loss_term != "none" or type(self.task).loss_terms is not Task.loss_terms
+        return is_own or c.z_loss > 0 or c.has_balanced_experts
+
+    def _cross_entropy(self) -> float:
+        """Cross-entropy of the newest batch, without dropout, in nats a token."""
+        step = self.progress.step
+        items, split = self.batches.items(step), self.task.at_step(self.train, self.seed, step)
+
+        def batches(tokens: int) -> Iterator[Batch]:
+            return (self.task.collate(split, some) for some in micro_batches(split, items, tokens))
+
+        return nats_per_token(self.model, batches, self.task.output_terms, self.device)
 
     def _evaluate(self) -> None:
         """Measure the dev perplexity, and update early stopping."""

@@ -10,6 +10,7 @@ from ablate.config import (
     RowConfig,
     TranslationData,
     decoding_id,
+    identity,
     resolve_row,
     run_id,
 )
@@ -176,6 +177,36 @@ def test_fields_at_their_introduced_default_are_not_hashed():
         run_id(DATA, resolve_row({"dropout": 0.3}), SEED)
         == hashlib.sha256(hashed.encode()).hexdigest()[:12]
     )
+
+
+def id_as_before_the_mends(monkeypatch, config):
+    with monkeypatch.context() as patch:
+        patch.setattr(identity, "MENDS", {})
+        return run_id(DATA, config, SEED)
+
+
+EXPERTS = {"n_experts": 4, "loops": 2, "architecture": "decoder-only"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "had_the_fault"),
+    [
+        (EXPERTS, True),
+        ({**EXPERTS, "expert_balance_by": "bias"}, True),
+        ({**EXPERTS, "loops": 1}, False),
+        ({**EXPERTS, "n_experts": None}, False),
+        ({**EXPERTS, "expert_balance": 0.0}, False),
+        ({"z_loss": 1e-4}, False),
+        ({"z_loss": 0.5}, True),
+        ({**EXPERTS, "loops": 1, "expert_balance": 5.0}, True),
+    ],
+)
+def test_a_mend_changes_the_ids_of_the_runs_that_had_the_fault(
+    monkeypatch, settings, had_the_fault
+):
+    config = resolve_row(settings)
+    before = id_as_before_the_mends(monkeypatch, config)
+    assert (run_id(DATA, config, SEED) != before) == had_the_fault
 
 
 def test_the_papers_base_keeps_its_id():

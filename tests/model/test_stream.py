@@ -167,6 +167,35 @@ def test_the_balance_lowers_the_bias_of_experts_that_are_chosen_often():
     assert experts.choice_bias.grad.tolist() == [-1.0, 3.0, -1.0, -1.0]
 
 
+@pytest.mark.parametrize("balance_by", ["loss", "bias"])
+def test_the_balance_counts_each_pass_of_a_loop(balance_by):
+    """One layer in three loops is three layers of equal weights: so are its loss, by which it is at
+    least the weight of each pass, and its gradients.
+    """
+    fields = {**ONE_STACK, "n_experts": 4, "experts_per_token": 1, "expert_balance": 2.0}
+    fields["expert_balance_by"] = balance_by
+    looped = small_model(**fields, n_layers=1, decoder_layers=1, loops=3).train()
+    stacked = small_model(**fields, n_layers=3, decoder_layers=3).train()
+    for layer in stacked.decoder:
+        layer.load_state_dict(looped.decoder[0].state_dict())
+    stacked.embedding.load_state_dict(looped.embedding.state_dict())
+    losses = []
+    for model in (looped, stacked):
+        model.read(sentences(5, 5))
+        losses.append(model.balance_loss())
+        losses[-1].backward()
+        assert model.balance_loss() == 0.0  # read, and so left out of the next batch
+    torch.testing.assert_close(losses[0], losses[1])
+    assert losses[0].item() >= (6.0 if balance_by == "loss" else 0.0)
+    name = "router.weight" if balance_by == "loss" else "choice_bias"
+    (once, *_), of_layers = (
+        [layer.feed_forward.get_parameter(name).grad for layer in model.decoder]
+        for model in (looped, stacked)
+    )
+    torch.testing.assert_close(once, sum(of_layers))
+    assert once.abs().sum() > 0
+
+
 def test_values_are_mixed_with_those_of_the_first_layer():
     x, V, first = normal(2, 5, 26), normal(2, 5, 7), normal(2, 5, 7, seed=3)
     earlier = Earlier(x, sentences(5, 5))

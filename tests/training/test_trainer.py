@@ -13,6 +13,7 @@ from ablate.data.batches import BatchOrder, collate
 from ablate.decoding import beam_search
 from ablate.model import build
 from ablate.store import checkpoints
+from ablate.tasks import Translation
 from ablate.training import Diverged, TrainingOutcome
 from ablate.training import trainer as trainer_module
 from ablate.training.schedule import learning_rate
@@ -343,7 +344,7 @@ def test_an_exploded_loss_diverges_and_a_bad_one_does_not(training):
     trainer = run.prepare()
     with torch.no_grad():
         trainer.model.embedding.weight *= 10_000
-    with pytest.raises(Diverged, match=r"the loss exploded to \d+\.\d nats a token") as end:
+    with pytest.raises(Diverged, match=r"exploded to \d+\.\d nats a token") as end:
         trainer.fit()
     assert end.value.step == 3
 
@@ -351,6 +352,23 @@ def test_an_exploded_loss_diverges_and_a_bad_one_does_not(training):
     with torch.no_grad():
         uniform.model.embedding.weight.zero_()
     assert uniform.fit().steps == 12
+
+
+def test_other_terms_of_the_loss_are_no_divergence(training):
+    """Divergence is by cross-entropy, whatever the weight of z-loss."""
+    settings = {"z_loss": 1.0, "learning_rate": 1e-9, "schedule": "constant"}
+    run = training(**settings, task=Translation())
+    assert run.fit().steps == 12
+    losses = [line["loss"] for line in log_of(run) if "loss" in line]
+    perplexities = [line["dev_perplexity"] for line in log_of(run) if "dev_perplexity" in line]
+    assert min(losses) > 4 * math.log(350)
+    assert max(perplexities) < 1000
+
+    exploded = training("exploded", **settings, task=Translation()).prepare()
+    with torch.no_grad():
+        exploded.model.embedding.weight *= 10_000
+    with pytest.raises(Diverged, match=r"the cross-entropy exploded to \d+\.\d nats a token"):
+        exploded.fit()
 
 
 def test_an_infinite_dev_perplexity_diverges(training):
