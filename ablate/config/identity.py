@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import DecodingConfig
-from ablate.config.fields import UNSET, Section, facts_of
+from ablate.config.fields import UNSET, Section, entries_of, facts_of
 from ablate.config.language_data import MINIMAL_PAIRS
+from ablate.config.plugins import is_own
 from ablate.config.row import RowConfig
+from ablate.config.training import OF_MATRICES
 from ablate.config.variants import MIXERS
 
 FORMAT = 2
@@ -72,11 +74,26 @@ DEFAULT_TASK = "translation"  # the only one when the first ids were made
 # The test split belongs to a decoding, not to the training; and so do minimal pairs.
 OF_DECODING = "test"
 
+
+def _treats_vectors_apart(c: RowConfig) -> bool:
+    """Whether the optimizer treats gains and biases in another way than matrices."""
+    has_other_decay = c.weight_decay > 0 and c.vector_decay != 1
+    of_matrices = is_own(c.optimizer) or c.optimizer in OF_MATRICES
+    return has_other_decay or of_matrices or c.vector_rate != 1 or c.parametrization != "standard"
+
+
+def _has_convolutions(c: RowConfig) -> bool:
+    return any(name != "none" for name in entries_of(c.attention_convolution))
+
+
 # Faults that were mended -> whether a run had them, and so computes something else today.
 MENDS: dict[str, Callable[[RowConfig], bool]] = {
     # Only the last pass of a layer was in the loss.
     "balance of experts in each loop": lambda c: c.loops > 1 and c.has_balanced_experts,
     # The whole loss was compared with a bound for cross-entropy; smaller terms did not reach it.
+    "biases with two axes": lambda c: "rg_lru" in entries_of(c.mixer) and _treats_vectors_apart(c),
+    "matrices with one axis": lambda c: c.smear and _treats_vectors_apart(c),
+    "kernels in muP": lambda c: c.parametrization != "standard" and _has_convolutions(c),
     "divergence by cross-entropy": lambda c: c.z_loss > 0.01 or c.largest_balance > 4,
 }
 

@@ -33,6 +33,7 @@ LOGIT_CHUNK_TOKENS = {"cpu": 256, "cuda": 4096}
 DEFAULT_MOMENTUM = {"sgd": 0.9, "muon": 0.95, "normuon": 0.95}
 SCHEDULES = ("inverse_sqrt", "constant", "linear", "cosine", "wsd")
 OPTIMIZERS = ("adam", "adamw", "sgd", "muon", "normuon", "soap", "lion", "schedule_free")
+OF_MATRICES = ("muon", "normuon", "soap")  # for the matrices of hidden layers alone
 # Arguments of an optimizer class that follow from fields, with their names.
 ARGUMENTS_OF_FIELDS = {
     "params": "the model",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -29,7 +29,7 @@ from ablate.model.kv_cache import (
     KeyValues,
     Latents,
 )
-from ablate.model.layers import Dropout, Linear
+from ablate.model.layers import Dropout, Linear, ParameterKinds
 from ablate.model.norms import RMSNorm, UnitNorm
 from ablate.model.positions import PositionalEncoding, RotaryPositions
 from ablate.model.short_convolution import ShortConvolution, tokens_of
@@ -112,6 +112,8 @@ class DifferentialAttention(FullAttention):
     """The difference of the softmaxes of two heads, times the values of both, normalized (Ye et
     al., 2024, eq. 1 to 3). Head i is paired with head i + h / 2.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"lambdas": "gain"}
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__(config)
@@ -204,6 +206,8 @@ class MultiHeadAttention(TokenMixer):
         on_weights: called with the attention weights (B, h, T, S); for analysis.
         gate: factor of each head's output, (h,); for analysis.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"sinks": "gain"}
 
     def __init__(
         self,

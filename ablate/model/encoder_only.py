@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ablate.model.attention_context import Earlier
 from ablate.model.builder import ModelBuilder
-from ablate.model.layers import Linear, or_identity
+from ablate.model.layers import Linear, ParameterKinds, or_identity
 from ablate.model.stack import Stack, apply_encoder, encoder_context, layer_of_one_stack
 from ablate.model.token_pairs import previous_tokens
 from ablate.model.transformer import Transformer
@@ -17,6 +18,8 @@ from ablate.model.transformer import Transformer
 
 class TokenTypes(nn.Module):
     """A learned vector for each token type, of which a single text has the first."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
     def __init__(self, types: int, d_model: int, init: torch.Generator) -> None:
         super().__init__()

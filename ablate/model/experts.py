@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
-from ablate.model.layers import Linear, optional, zeros
+from ablate.model.layers import Linear, ParameterKinds, optional, zeros
 
 
 class MixtureOfExperts(nn.Module):
@@ -21,6 +22,8 @@ class MixtureOfExperts(nn.Module):
             itself for each pass. With a bias of the choice it is 0, and its gradient lowers the
             bias of experts that are chosen often.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"choice_bias": "bias"}
 
     def __init__(
         self, config: ModelConfig, make_expert: Callable[[], nn.Module], init: torch.Generator

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal, ParamSpec, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,22 @@ from ablate.kernels.torch_internals import view_unaliased
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+# What a parameter is to the optimizer. Biases and gains are vectors, of any shape. The fan-in of a
+# matrix grows with the width, and that of a kernel, a filter of each channel, does not.
+ParameterKind = Literal["bias", "gain", "matrix", "embedding", "kernel"]
+# Of each parameter of a module by name: the attribute `parameter_kinds` of its class.
+ParameterKinds = Mapping[str, ParameterKind]
+
+
+def kind_of(module: nn.Module, name: str, parameter: nn.Parameter) -> ParameterKind:
+    """What a parameter of a module is, as its class declares. A module of torch or of the user
+    may declare nothing: parameters with one axis are then vectors, and all others matrices.
+    """
+    declared: ParameterKinds = getattr(module, "parameter_kinds", {})
+    if name in declared:
+        return declared[name]
+    return "gain" if parameter.dim() < 2 else "matrix"
 
 
 def optional(wanted: object, make: Callable[P, T], *args: P.args, **keywords: P.kwargs) -> T | None:
@@ -37,6 +53,8 @@ def zeros(*size: int) -> nn.Parameter:
 class Linear(nn.Module):
     """y = x W^T + b with W of shape (d_out, d_in), Xavier-uniform, and b zero or absent."""
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "matrix", "bias": "bias"}
+
     def __init__(self, d_in: int, d_out: int, init: torch.Generator, bias: bool = True) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(d_out, d_in))
@@ -54,6 +72,8 @@ class Embedding(nn.Module):
     Entries are drawn from N(0, 1/d_model), so that a looked-up vector has variance 1 and a logit
     starts near it.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
     def __init__(
         self, vocab_size: int, d_model: int, init: torch.Generator, scale: float | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ablate.kernels.device import on_gpu
+from ablate.model.layers import ParameterKinds
 
 EPS = 1e-6
 
@@ -21,12 +22,16 @@ class LayerNorm(nn.LayerNorm):
     alone, as in Cohere's models.
     """
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "gain", "bias": "bias"}
+
     def __init__(self, d_model: int, eps: float = EPS, bias: bool = True) -> None:
         super().__init__(d_model, eps, bias=bias)
 
 
 class RMSNorm(nn.RMSNorm):
     """Division by the root mean square, with a gain (Zhang and Sennrich, 2019, eq. 4)."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "gain"}
 
     eps: float  # torch's own may be None
 
@@ -93,6 +98,8 @@ class _RMSNorm(torch.autograd.Function):
 
 class DynamicTanh(nn.Module):
     """gain * tanh(alpha * x) + bias, in the place of a normalization (DyT; Zhu et al., 2025)."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"alpha": "gain", "weight": "gain", "bias": "bias"}
 
     def __init__(self, d_model: int) -> None:
         super().__init__()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -15,6 +16,7 @@ from torch import Tensor, nn
 from ablate.config import ModelConfig
 from ablate.config.variants import T5_BUCKETS, rotated_entries
 from ablate.errors import StudyError
+from ablate.model.layers import ParameterKinds
 
 T5_DISTANCE = 128
 
@@ -91,6 +93,8 @@ class SinusoidalPositions(PositionalEncoding):
 class LearnedPositions(PositionalEncoding):
     """A learned vector for each position; source and target have a table each (row E)."""
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
+
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.weight = nn.Parameter(torch.empty(config.max_positions, config.d_model))
@@ -139,6 +143,8 @@ class RelativePositions(PositionalEncoding):
     Each layer has its own vectors, shared by its heads. A causal stack has none for tokens ahead.
     """
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"keys": "embedding", "of_values": "embedding"}
+
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)
         self.behind = self.ahead = config.relative_clip
@@ -171,6 +177,8 @@ class RelativePositions(PositionalEncoding):
 
 class T5Positions(PositionalEncoding):
     """A learned scalar for each head and bucket of distances, shared by layers (T5, 2.1)."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "embedding"}
 
     def __init__(self, config: ModelConfig, causal: bool, init: torch.Generator) -> None:
         super().__init__(config, causal, init)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +31,7 @@ from ablate.kernels.linear_recurrence import (
 )
 from ablate.model.attention_context import AttentionContext
 from ablate.model.kv_cache import BatchState
-from ablate.model.layers import Linear
+from ablate.model.layers import Linear, ParameterKinds
 from ablate.model.norms import RMSNorm
 from ablate.model.positions import RotaryPositions
 from ablate.model.short_convolution import ShortConvolution, TokenShift, tokens_of
@@ -253,6 +253,8 @@ class Mamba2(RecurrentMixer):
     d_k is the size of its state, and h * d_v its inner width.
     """
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"skip": "gain"}
+
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__(config, init)
         self.decay = StepDecay(config.d_model, self.n_heads, init)
@@ -282,6 +284,8 @@ class StepDecay(nn.Module):
 
     Steps begin between 0.001 and 0.1, and rates of decay between 1 and 16.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"step_bias": "bias", "log_rate": "gain"}
 
     def __init__(self, d_model: int, n_heads: int, init: torch.Generator) -> None:
         super().__init__()
@@ -323,6 +327,8 @@ class GatedConvolution(TokenMixer):
 class BlockLinear(nn.Module):
     """A projection of each head by itself: y = x W + b with W of shape (h, d, d)."""
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "matrix", "bias": "bias"}
+
     def __init__(self, n_heads: int, size: int, init: torch.Generator) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.empty(n_heads, size, size))
@@ -341,6 +347,8 @@ class RGLRU(TokenMixer):
 
     Its inner width is h * d_v, and its gates are in h blocks.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"decay": "gain"}
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__()
@@ -381,6 +389,8 @@ class RWKV(TokenMixer):
 
     Deviation: initial decays and shares do not depend on the number of the layer.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"log_decay": "gain", "bonus": "gain"}
 
     def __init__(self, config: ModelConfig, init: torch.Generator) -> None:
         super().__init__()

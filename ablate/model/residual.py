@@ -5,6 +5,8 @@ To add a way, such as norms on both sides, write a class here and name it in RES
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
@@ -12,12 +14,14 @@ from ablate.config import ModelConfig
 from ablate.config.variants import LayerSkip
 from ablate.kernels.device import on_gpu
 from ablate.kernels.dropout_add import fused_dropout_add_norm
-from ablate.model.layers import Dropout
+from ablate.model.layers import Dropout, ParameterKinds
 from ablate.model.norms import LayerNorm, UnitNorm
 
 
 class Residual(nn.Module):
     """Base: the residual stream around one sub-layer, with its norm and its dropout."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"scale": "gain"}
 
     def __init__(
         self,
@@ -133,6 +137,8 @@ class HyperConnections(Residual):
             the sub-layer's output (B), (n * (n + 2),).
     """
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"static": "gain"}
+
     def __init__(self, around: Residual, n: int, d_model: int, place: int) -> None:
         """Begin with what equals one residual stream.
 
@@ -181,6 +187,12 @@ class DynamicHyperConnections(HyperConnections):
         scales: s_alpha and s_beta.
     """
 
+    parameter_kinds: ClassVar[ParameterKinds] = {
+        "static": "gain",
+        "dynamic": "matrix",
+        "scales": "gain",
+    }
+
     def __init__(self, around: Residual, n: int, d_model: int, place: int) -> None:
         super().__init__(around, n, d_model, place)
         self.norm = UnitNorm()
@@ -196,6 +208,8 @@ class DynamicHyperConnections(HyperConnections):
 class EmbeddingSkip(nn.Module):
     """a x + b x0, with the embeddings x0 and two trained numbers that begin at 1 and 0."""
 
+    parameter_kinds: ClassVar[ParameterKinds] = {"shares": "gain"}
+
     def __init__(self) -> None:
         super().__init__()
         self.shares = nn.Parameter(torch.tensor([1.0, 0.0]))
@@ -207,6 +221,8 @@ class EmbeddingSkip(nn.Module):
 
 class StreamScale(nn.Module):
     """a x, with a trained number that begins at 1."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"factor": "gain"}
 
     def __init__(self) -> None:
         super().__init__()
@@ -224,6 +240,8 @@ class LayerSkips(nn.Module):
         skip: which states are added after a layer.
         depth: of the stack, with its loops.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weights": "gain"}
 
     def __init__(self, skip: LayerSkip, depth: int) -> None:
         super().__init__()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ablate.model.attention_context import AttentionContext
-from ablate.model.layers import optional, zeros
+from ablate.model.layers import ParameterKinds, optional, zeros
 
 
 class ShortConvolution(nn.Module):
     """A causal convolution of each channel over the last `width` tokens."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"weight": "kernel", "bias": "bias"}
 
     def __init__(
         self, channels: int, width: int, init: torch.Generator, bias: bool = False

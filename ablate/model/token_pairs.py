@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ablate.model.layers import Embedding
+from ablate.model.layers import Embedding, ParameterKinds
 
 # Odd numbers that spread pairs of tokens over the rows of a table, as in modded-nanogpt.
 _OF_TOKEN, _OF_PREVIOUS = 27_191, 36_313
@@ -19,6 +21,8 @@ def previous_tokens(tokens: Tensor) -> Tensor:
 
 class Smear(nn.Module):
     """x_t + strength * sigmoid(w . x_t) x_(t-1), with a strength that begins at 0."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"gate": "matrix", "strength": "gain"}
 
     def __init__(self, d_model: int, init: torch.Generator) -> None:
         super().__init__()

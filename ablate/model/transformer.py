@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from ablate.kernels.cross_entropy import LossTerm, soft_cap
 from ablate.model.builder import ModelBuilder
 from ablate.model.decoding_cache import DecodingCache
 from ablate.model.experts import MixtureOfExperts
-from ablate.model.layers import optional, zeros
+from ablate.model.layers import ParameterKinds, optional, zeros
 
 # So that a product includes the bias: it, then zeros up to a multiple of 8.
 _BIAS_COLUMNS = 8
@@ -27,6 +27,8 @@ class Transformer(nn.Module):
     Token 0 is padding. `forward` returns states rather than logits, so that the loss can make the
     logits in pieces.
     """
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"output_bias": "bias"}
 
     def __init__(self, builder: ModelBuilder) -> None:
         super().__init__()

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor, nn
 
 from ablate.config import ModelConfig
 from ablate.model.attention_context import Earlier
-from ablate.model.layers import Embedding, Linear, optional
+from ablate.model.layers import Embedding, Linear, ParameterKinds, optional
 
 
 class ValueEmbedding(nn.Module):
@@ -38,6 +40,8 @@ class ValueEmbedding(nn.Module):
 
 class ValueResidual(nn.Module):
     """V + share * (V_1 - V), with the first layer's values V_1 (Zhou et al., 2024)."""
+
+    parameter_kinds: ClassVar[ParameterKinds] = {"share": "gain"}
 
     def __init__(self) -> None:
         super().__init__()

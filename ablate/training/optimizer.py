@@ -25,7 +25,7 @@ from ablate.config.plugins import (
 from ablate.config.training import DECOUPLED
 from ablate.errors import StudyError
 from ablate.model.encoder_only import TokenTypes
-from ablate.model.layers import Embedding
+from ablate.model.layers import ParameterKind, kind_of
 from ablate.model.positions import PositionalEncoding
 from ablate.model.stack import Layer
 from ablate.training.update_rules import (
@@ -315,6 +315,7 @@ def _multipliers(config: RowConfig, kind: str, of_matrix: bool) -> tuple[float, 
         "vector": (config.vector_rate, config.vector_decay),
         "feed_forward": (config.feed_forward_rate, 1.0),
         "matrix": (1.0, 1.0),
+        "kernel": (1.0, 1.0),
     }[kind]
     by_width = factors(config)
     is_orthogonal = of_matrix and config.optimizer != "soap"  # whose updates have Adam's size
@@ -329,35 +330,40 @@ def _multipliers(config: RowConfig, kind: str, of_matrix: bool) -> tuple[float, 
 
 
 def kinds_of_parameters(model: nn.Module) -> dict[str, str]:
-    """The kind of each parameter by name: `embedding`, `position`, `output`, `vector`,
+    """The kind of each parameter by name: `embedding`, `position`, `output`, `vector`, `kernel`,
     `feed_forward` or `matrix`.
 
     Embeddings are those of tokens, also where they are tied to the output; positions have token
-    types beside them; vectors are gains, biases and other parameters with one axis.
+    types beside them; vectors are gains and biases.
     """
-    by_identity = {}  # and not by name: a tied embedding is one parameter in several modules
+    # By identity, and not by name: a tied embedding is one parameter in several modules.
+    places: dict[int, str] = {}
+    declared: dict[int, ParameterKind] = {}
     for module in model.modules():
-        kind, part = "", module
-        if isinstance(module, Embedding):
-            kind = "embedding"
-        elif isinstance(module, (PositionalEncoding, TokenTypes)):
-            kind = "position"
-        elif isinstance(module, Layer) and module.feed_forward is not None:
-            kind, part = "feed_forward", module.feed_forward  # which may be of an own class
-        if kind:
-            by_identity.update({id(parameter): kind for parameter in part.parameters()})
+        if isinstance(module, (PositionalEncoding, TokenTypes)):
+            places.update({id(parameter): "position" for parameter in module.parameters()})
+        elif isinstance(module, Layer) and module.feed_forward is not None:  # perhaps an own class
+            of_network = module.feed_forward.parameters()
+            places.update({id(parameter): "feed_forward" for parameter in of_network})
+        for name, parameter in module.named_parameters(recurse=False):
+            declared[id(parameter)] = kind_of(module, name, parameter)
     output = getattr(model, "output", None)
     if output is not None:
-        by_identity[id(output.weight)] = "output"
+        places[id(output.weight)] = "output"
     kinds = {}
     for name, parameter in model.named_parameters():
-        kind = by_identity.get(id(parameter), "matrix")
-        kinds[name] = "vector" if parameter.dim() < 2 else kind
+        kind, place = declared[id(parameter)], places.get(id(parameter), "matrix")
+        if kind in ("bias", "gain"):
+            kinds[name] = "vector"
+        elif kind == "matrix" or place in ("position", "output"):
+            kinds[name] = place
+        else:
+            kinds[name] = kind
     return kinds
 
 
 def hidden_matrices(model: nn.Module) -> set[str]:
-    """Names of parameters with two axes, but for embeddings, positions and the output matrix."""
+    """Names of matrices with two axes, but for embeddings, positions and the output matrix."""
     kinds, names = kinds_of_parameters(model), set()
     for name, parameter in model.named_parameters():
         if parameter.dim() == 2 and kinds[name] in ("matrix", "feed_forward"):

@@ -187,6 +187,9 @@ def id_as_before_the_mends(monkeypatch, config):
 
 EXPERTS = {"n_experts": 4, "loops": 2, "architecture": "decoder-only"}
 
+RECURRENT = {"architecture": "decoder-only", "positional_encoding": "none"}
+CONVOLVED = {"architecture": "decoder-only", "attention_convolution": "qkv"}
+
 
 @pytest.mark.parametrize(
     ("settings", "had_the_fault"),
@@ -196,6 +199,15 @@ EXPERTS = {"n_experts": 4, "loops": 2, "architecture": "decoder-only"}
         ({**EXPERTS, "loops": 1}, False),
         ({**EXPERTS, "n_experts": None}, False),
         ({**EXPERTS, "expert_balance": 0.0}, False),
+        ({**RECURRENT, "mixer": ["lstm", "rg_lru"], "optimizer": "muon"}, True),
+        ({**RECURRENT, "mixer": "rg_lru", "weight_decay": 0.1}, True),
+        ({**RECURRENT, "mixer": "rg_lru", "weight_decay": 0.1, "vector_decay": 1.0}, False),
+        ({**RECURRENT, "mixer": "rg_lru"}, False),
+        ({**RECURRENT, "mixer": "lstm", "optimizer": "muon"}, False),
+        ({"architecture": "decoder-only", "smear": True, "vector_rate": 2.0}, True),
+        ({"architecture": "decoder-only", "smear": True}, False),
+        ({**CONVOLVED, "parametrization": "mup", "learning_rate": 0.1}, True),
+        ({**CONVOLVED, "optimizer": "muon"}, False),
         ({"z_loss": 1e-4}, False),
         ({"z_loss": 0.5}, True),
         ({**EXPERTS, "loops": 1, "expert_balance": 5.0}, True),

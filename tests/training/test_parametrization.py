@@ -100,6 +100,18 @@ def test_wider_than_the_base_each_kind_has_its_rate_and_decay_times_rate_stays()
     assert rates["decoder.0.feed_forward.W_1.bias"] == (1.0, 0.0)
 
 
+def test_convolutions_of_each_channel_keep_their_rate_over_widths():
+    """A kernel has a fan-in of 4 at every width; the gate of `smear` one that grows."""
+    fields = {"attention_convolution": "qkv", "smear": True, "optimizer": "normuon"}
+    config = row(256, parametrization="mup", base_width=64, **fields)
+    rates = {}
+    for group in Optimizer(build(config, 17, seed=1), config).groups:
+        rates.update(dict.fromkeys(group.parameters, group.rate))
+    kernels = [rate for name, rate in rates.items() if name.endswith("convolution.weight")]
+    assert kernels == [1.0, 1.0]
+    assert rates["token_pairs.0.gate"] == 0.25
+
+
 def test_logits_fall_by_the_width_or_by_its_root_where_embeddings_are_scaled():
     tokens = torch.arange(1, 17).view(2, 8)
     for settings, factor in (({}, 0.5), ({"tied_embeddings": "none"}, 0.25)):

@@ -4,6 +4,7 @@ plain expressions of the papers in double precision and torch's classes.
 
 import inspect
 import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,10 +14,16 @@ from ablate.config import resolve_row
 from ablate.config.plugins import source_hash
 from ablate.errors import StudyError
 from ablate.model import build
-from ablate.training.optimizer import Optimizer, kinds_of_parameters, make_optimizer
+from ablate.training.optimizer import (
+    Optimizer,
+    hidden_matrices,
+    kinds_of_parameters,
+    make_optimizer,
+)
 from ablate.training.own_check import check_own_training
 from ablate.training.schedule import decay_share, learning_rate, schedule_of
 from ablate.training.update_rules import RULES, RULES_OF_MATRICES, orthogonalized
+from tests.model.random_shapes import VALUES, resolved
 
 SMALL = {"n_layers": 1, "d_model": 6, "d_ff": 5, "n_heads": 2}
 RATES = (0.1, 0.03, 0.2, 0.05)
@@ -217,6 +224,73 @@ def test_parameters_are_embeddings_output_vectors_or_matrices():
     tied = kinds_of_parameters(build(resolve_row(SMALL), 11, seed=1))
     assert tied["embedding.weight"] == "embedding"
     assert "output" not in tied.values()
+
+
+STACKS = [
+    {},
+    {"architecture": "decoder-only", "attention_bias": True, "router_bias": True},
+    {"architecture": "decoder-only", "norm_position": "pre", "positional_encoding": "none"},
+    {
+        "architecture": "encoder-only",
+        "token_types": 2,
+        "output_transform": True,
+        "output_bias": True,
+    },
+]
+
+
+def test_biases_are_vectors_and_modules_declare_all_of_their_parameters():
+    """Over every value of every field of the model: a bias of any shape is neither decayed as a
+    matrix nor orthogonalized. Modules of torch itself have biases with one axis.
+    """
+    seen, not_vectors, undeclared = set(), set(), set()
+    for stack in STACKS:
+        for field, values in VALUES.items():
+            for value in values:
+                config = resolved({**SMALL, **stack, "max_positions": 32, field: value})
+                if config is None:
+                    continue
+                model = build(config, 11, seed=1)
+                for name, kind in kinds_of_parameters(model).items():
+                    seen.add(name)
+                    if name.endswith("bias") and kind != "vector":
+                        not_vectors.add((config.mixer, name, kind))
+                for module in model.modules():
+                    if type(module).__module__.startswith("ablate."):
+                        own = [name for name, _ in module.named_parameters(recurse=False)]
+                        declared = getattr(module, "parameter_kinds", {})
+                        undeclared |= {(type(module), n) for n in own if n not in declared}
+    assert not_vectors == set()
+    assert undeclared == set()
+    assert any("input_gate.bias" in name for name in seen)
+
+
+def test_kinds_follow_declarations_and_not_the_number_of_axes():
+    fields = {"architecture": "decoder-only", "positional_encoding": "none", "smear": True}
+    model = build(resolve_row({**SMALL, **fields, "mixer": "rg_lru"}), 11, seed=1)
+    kinds = kinds_of_parameters(model)
+    mixer = "decoder.0.mixer."
+    assert kinds[f"{mixer}input_gate.weight"] == "matrix"  # (h, d, d)
+    assert kinds[f"{mixer}input_gate.bias"] == "vector"  # (h, d)
+    assert kinds[f"{mixer}convolution.weight"] == "kernel"  # (channels, 1, width)
+    assert kinds["token_pairs.0.gate"] == "matrix"  # (d_model)
+    assert f"{mixer}input_gate.bias" not in hidden_matrices(model)
+
+
+def test_biases_with_two_axes_have_updates_of_adamw_and_no_decay():
+    fields = {"architecture": "decoder-only", "positional_encoding": "none", "mixer": "rg_lru"}
+    settings = {**SMALL, **fields, "optimizer": "muon", "weight_decay": 0.5}
+    model = build(resolve_row(settings), 11, seed=1)
+    bias = model.get_parameter("decoder.0.mixer.input_gate.bias")
+    with torch.no_grad():
+        bias.copy_(torch.linspace(1, 2, bias.numel()).view(bias.shape))
+    before = bias.detach().clone()
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter)
+    bias.grad = torch.linspace(-1, 3, bias.numel()).view(bias.shape)
+    expected = before - 0.01 * bias.grad.sign()  # Adam's first step
+    make_optimizer(model, model.config, Path()).step(0.01)
+    torch.testing.assert_close(bias.detach(), expected)
 
 
 FACTORS = {
