@@ -188,9 +188,8 @@ def _token_ids(
     refuse_too_long(config, "--sentence", len(source))
     if translation is None:
         device = run.model.output_matrix.device
-        decoding = run.row.config if run.row else task.decoding
-        constrain = task.constrain(run.corpus, decoding)
-        (target,) = translate_ids(run.model, [source], decoding, device, constrain=constrain)
+        constrain = task.constrain(run.corpus, config)
+        (target,) = translate_ids(run.model, [source], config, device, constrain=constrain)
     else:
         (target,) = tokenizer.encode([translation.strip()])
         if not target:

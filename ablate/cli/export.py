@@ -41,5 +41,7 @@ def command(
     # Imported after the check, since it loads torch.
     from ablate.export import export_run
 
-    name = export_run(source, Results(results), to, folder, found.label if found else "")
+    name, note = export_run(source, Results(results), to, folder, found)
+    if note:
+        echo(note, err=True)
     echo(f"Wrote {folder} for {name}; docs/export.md shows how to load it.")

@@ -42,10 +42,10 @@ def command(
         )
     row, text = _row_and_text(words)
     root = Results(results)
-    folder, _ = find_finished_run(root, run, row, seed)
+    folder, named = find_finished_run(root, run, row, seed)
     from ablate.run.inference import fill
 
-    filled = fill(folder, root, text, top)
+    filled = fill(folder, root, text, top, named)
     if format == "json":
         masks = [[asdict(candidate) for candidate in mask] for mask in filled.masks]
         texts = {"text": text, "filled": filled.text}

@@ -8,8 +8,12 @@ from typing import Annotated
 
 from ablate.analysis.settle import open_study
 from ablate.cli.options import DEFAULT_RESULTS, ResultsRoot, argument, option
+from ablate.config import DecodingConfig
 from ablate.errors import AblateError, UsageError
+from ablate.formatting import setting_text
 from ablate.store import Results, RunFolder, if_readable
+from ablate.store.records import Decoding, Result
+from ablate.streams import echo
 from ablate.study import Row, Selection
 from ablate.study.select import find_row
 
@@ -88,6 +92,8 @@ def find_finished_run(
     folder, named, command = find_run(results, run, row, seed)
     result = folder.read_result()
     if result is not None and result.outcome == "done":
+        if named is None:
+            _say_which_row(folder, result)
         return folder, named
     what = f'row "{named.label}": ' if named else ""
     if result is not None:
@@ -98,6 +104,22 @@ def find_finished_run(
     if failure is not None and not failure.killed:  # the scheduler does not repeat such runs
         command += " --retry-failed"
     raise UsageError(f"{what}run {folder.id} is not done; `{command}` finishes it")
+
+
+def _say_which_row(folder: RunFolder, result: Result) -> None:
+    """Say by which of its rows a run predicts that is named by its id, if they predict in several
+    ways.
+    """
+    record, decodings = folder.read_run(), result.decodings.values()
+    names = [name for name in DecodingConfig.model_fields if name in Decoding.model_fields]
+    varied = [name for name in names if len({getattr(one, name) for one in decodings}) > 1]
+    if record is not None and varied:
+        began = ", ".join(f"{name}={setting_text(getattr(record.config, name))}" for name in varied)
+        echo(
+            f"run {folder.id}: several rows share it; its id stands for the row that began it "
+            f"({began}). Name another by STUDY ROW",
+            err=True,
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ def command(
     *,
     beam: Annotated[
         int | None,
-        option("Beam size.", "K", min=1, max=1024, show_default="the row's, or the task's"),
+        option("Beam size.", "K", min=1, max=1024, show_default="the row's"),
     ] = None,
     alpha: Annotated[
         float | None,
@@ -26,21 +26,22 @@ def command(
             "A",
             min=0.0,
             max=10.0,
-            show_default="the row's, or the task's",
+            show_default="the row's",
         ),
     ] = None,
 ) -> None:
     """Translate standard input, or parse it, one sentence per line.
 
-    With a study, the decoding settings of the row apply: beam size, length penalty, limits,
-    constraint. With a run id, the task's defaults apply.
+    The decoding settings of the row apply: averaged checkpoints, beam size, length penalty, limits,
+    constraint. A run's id stands for the row that began the run.
     """
     folder, root, named = trained.find("text is read from standard input")
     sentences = input_lines()  # all of them, since batches are sorted by length
     from ablate.run.inference import translate_text
 
-    decoding = named.config if named else None
-    texts = translate_text(folder, root, sentences, decoding, beam=beam, alpha=alpha)
+    given = {"beam": beam, "alpha": alpha}
+    settings = {name: value for name, value in given.items() if value is not None}
+    texts = translate_text(folder, root, sentences, settings, named)
     for number, line in enumerate(texts, 1):
         if line is None:
             echo(

@@ -14,19 +14,25 @@ from ablate.config import DecodingConfig, ModelConfig
 from ablate.config.identity import NOT_IDENTITY
 from ablate.config.plugins import without_digest
 from ablate.errors import StoreError, UsageError, listed
+from ablate.export.huggingface import SEARCHES, penalty_note
 from ablate.export.target import Target, TrainedModel
 from ablate.export.targets import exportable_tasks, kind_of, target_of
 from ablate.run.inference import LoadedRun, load_run
 from ablate.store import Results, RunFolder
 from ablate.store.files import sync_file, sync_folder, write_json
+from ablate.study import Row
 
 ABOUT = "ablate.json"
 
 
-def export_run(run: RunFolder, results: Results, library: str, folder: Path, row: str = "") -> str:
-    """Write a finished run as a model of another library, one of TARGETS, and return the name of
-    that model. The folder, which is new or empty, is written completely or not at all. `row`: the
-    one that names the run, for messages.
+def export_run(
+    run: RunFolder, results: Results, library: str, folder: Path, row: Row | None = None
+) -> tuple[str, str]:
+    """Write a finished run, with the weights of a row, as a model of another library, one of
+    TARGETS. The folder, which is new or empty, is written completely or not at all.
+
+    Returns:
+        The name of the model, and a note on a decoding setting that it lacks, or "".
 
     Raises:
         UsageError: the folder is in use, the configuration is not supported, or a package is
@@ -38,7 +44,7 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path, row
     if record is None:
         raise StoreError(f"{run.run}: is missing")
     config = record.config
-    shown = f'row "{row}" seed {record.seed}' if row else f"run {run.id}"
+    shown = f'row "{row.label}" seed {record.seed}' if row else f"run {run.id}"
     target = target_of(record.task, config, library)
     if target is None:
         raise UsageError(
@@ -47,7 +53,7 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path, row
         )
     # Before the weights are loaded, and with all reasons at once.
     _check_support(shown, config, library, target)
-    opened = load_run(run, results)
+    opened = load_run(run, results, row=row)
     # Every target is written with one vocabulary for all sides.
     vocabularies = {id(opened.corpus.tokenizer_of(field)) for field in opened.corpus.fields}
     if vocabularies != {id(opened.corpus.tokenizer)}:
@@ -57,7 +63,7 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path, row
     weights = {name: tensor.detach().float() for name, tensor in opened.model.state_dict().items()}
     data = opened.task.data_config.model_validate(record.data)
     model = TrainedModel(
-        config, weights, opened.corpus.tokenizer, data.labels, kind_of(record.task)
+        opened.config, weights, opened.corpus.tokenizer, data.labels, kind_of(record.task)
     )
 
     def write(path: Path) -> None:
@@ -66,7 +72,8 @@ def export_run(run: RunFolder, results: Results, library: str, folder: Path, row
         write_json(path / ABOUT, _origin(opened, library), durable=False)
 
     _write_atomically(folder, write)
-    return target.name
+    has_search = library == "huggingface" and model.kind in SEARCHES
+    return target.name, penalty_note(opened.config) if has_search else ""
 
 
 def _check_support(shown: str, config: ModelConfig, library: str, target: Target) -> None:
@@ -92,10 +99,13 @@ def _origin(opened: LoadedRun, library: str) -> dict[str, Any]:
     if "direction" in opened.record.data:
         origin["direction"] = opened.record.data["direction"]
     weights = opened.result.weights
+    averaged = opened.result.kept_steps[-opened.config.average_checkpoints :]
     excluded = {*NOT_IDENTITY, *DecodingConfig.model_fields}
     return origin | {
         "step": opened.result.chosen_step,
-        "weights_sha256": weights and weights.sha256,
+        # The mean of several has no file, and so no hash.
+        "averaged_steps": averaged,
+        "weights_sha256": weights.sha256 if weights and len(averaged) == 1 else None,
         "config": opened.config.model_dump(exclude=excluded),
     }
 

@@ -11,7 +11,7 @@ from typing import Any
 from safetensors.torch import save
 from torch import Tensor
 
-from ablate.config import ModelConfig
+from ablate.config import DecodingConfig, ModelConfig
 from ablate.data.corpus import TOKENIZER
 from ablate.data.tokenizer import BOS, EOS, PAD, UNK, ByteTokenizer
 from ablate.decoding.fill import MASK_TEXT
@@ -19,17 +19,8 @@ from ablate.export.changes import absent_weights, is_tied
 from ablate.export.target import GATED, Target, TrainedModel, derived_head_sizes
 
 MARKS = {"bos_token_id": BOS, "eos_token_id": EOS, "pad_token_id": PAD}
-GENERATION: dict[str, dict[str, Any]] = {
-    # Equal to the beam search of this project with alpha = 0. transformers divides by the length
-    # itself, which is `length_penalty: length`; GNMT's form has no equivalent.
-    "sequence-to-sequence": {
-        "suppress_tokens": [PAD, BOS],
-        "num_beams": 4,
-        "length_penalty": 0.0,
-        "early_stopping": True,
-    },
-    "causal": {"suppress_tokens": [PAD, UNK, BOS]},
-}
+SUPPRESSED = {"sequence-to-sequence": [PAD, BOS], "causal": [PAD, UNK, BOS]}
+SEARCHES = ("sequence-to-sequence",)  # kinds that are decoded by beam search
 # Our activation, of a gated network too, -> theirs.
 ACTIVATION_NAMES = {
     "relu": "relu",
@@ -104,17 +95,16 @@ def write_transformers(target: Target, model: TrainedModel, folder: Path) -> Non
         **target.settings(model.config),
     }
     write_plain_json(folder / "config.json", settings)
-    generation = {
-        **MARKS,
-        **GENERATION.get(model.kind, {}),
-        "max_length": model.config.max_positions,
-    }
+    generation: dict[str, Any] = {**MARKS, "max_length": model.config.max_positions}
+    if model.kind in SEARCHES:
+        generation |= _search(model.config)
     if settings["model_type"] == "marian":
         _write_marian_tokenizer(model, folder)
         generation |= {"decoder_start_token_id": BOS, "forced_eos_token_id": EOS}
     else:
         write_tokenizer(model, folder, MASK_TEXT if model.kind == "masked" else None)
-    if model.kind in GENERATION:
+    if model.kind in SUPPRESSED:
+        generation["suppress_tokens"] = SUPPRESSED[model.kind]
         write_plain_json(folder / "generation_config.json", generation)
     tensors: dict[str, Tensor] = {}
     for name, tensor in target.tensors(model, absent_weights(model)).items():
@@ -122,6 +112,31 @@ def write_transformers(target: Target, model: TrainedModel, folder: Path) -> Non
     # Not save_file, whose error of a full disk is no OSError. Without the format in its metadata,
     # transformers refuses the file.
     (folder / "model.safetensors").write_bytes(save(tensors, metadata={"format": "pt"}))
+
+
+def _search(c: DecodingConfig) -> dict[str, Any]:
+    """The beam search of a row. transformers divides by the length itself, which is
+    `length_penalty: length`.
+    """
+    return {
+        "num_beams": c.beam,
+        "length_penalty": 0.0 if _has_gnmt_penalty(c) else c.alpha,
+        "early_stopping": c.early_stopping or "never",
+    }
+
+
+def _has_gnmt_penalty(c: DecodingConfig) -> bool:
+    return c.alpha > 0 and c.length_penalty == "gnmt"
+
+
+def penalty_note(c: DecodingConfig) -> str:
+    """A note for a row with a length penalty that transformers does not have, or ""."""
+    if c.beam == 1 or not _has_gnmt_penalty(c):  # greedy search compares no lengths
+        return ""
+    return (
+        f"alpha={c.alpha:g} with length_penalty=gnmt has no equivalent in transformers: the model "
+        "searches with length_penalty=0.0, and its translations can differ from those of the row"
+    )
 
 
 def _write_marian_tokenizer(model: TrainedModel, folder: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ablate.config import ModelConfig
+from ablate.config import ModelConfig, RowConfig
 from ablate.config.fields import facts_of
 from ablate.config.plugins import without_digest
 from ablate.config.variants import ACTIVATIONS
@@ -34,7 +34,7 @@ class TrainedModel:
     kind: what runs of its task are exported as (`Task.exported_as`).
     """
 
-    config: ModelConfig
+    config: RowConfig
     weights: Mapping[str, Tensor]
     tokenizer: Tokenizer
     languages: tuple[str, ...]

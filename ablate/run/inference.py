@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ablate.config import DecodingConfig, ModelConfig, RowConfig
+from ablate.config import ModelConfig, RowConfig
 from ablate.config.plugins import without_digest
 from ablate.data.corpus import Corpus
 from ablate.decoding import translate
@@ -33,7 +33,8 @@ class LoadedRun:
     """A finished run: its records, task, corpus, and the weights of its chosen step in evaluation
     mode.
 
-    row: the row whose settings decode; None if the run's id was given, which names no row.
+    row: the row whose settings decode; None if the run's id was given, which stands for the row
+        that began the run.
     """
 
     record: RunRecord
@@ -45,7 +46,7 @@ class LoadedRun:
 
     @property
     def config(self) -> RowConfig:
-        """The row's configuration; with a run's id that of the row that began the run."""
+        """The row's configuration, with the decoding fields that chose the weights."""
         return self.row.config if self.row else self.record.config
 
 
@@ -56,7 +57,8 @@ def load_run(
     row: Row | None = None,
     commands: Sequence[str] = (),
 ) -> LoadedRun:
-    """Load a finished run, for the settings and the test split of a row of those that share it.
+    """Load a finished run with the weights, the settings and the test split of a row of those that
+    share it; by default of the row that began it. Every command that uses a run loads it here.
 
     Raises:
         UsageError: `commands` are given, and none of them uses runs of this task.
@@ -69,8 +71,8 @@ def load_run(
         raise StoreError(f"{folder.path}: is not a finished run")
     prepare(device)
     task, corpus = task_of(record.task, folder.sources), Corpus(_corpus(results, result, row))
-    # 1: the weights of the chosen step alone, whatever the study averages.
-    model = load_model(folder, record.config, corpus, result, 1, device)
+    count = (row or record).config.average_checkpoints
+    model = load_model(folder, record.config, corpus, result, count, device)
     return LoadedRun(record, task, corpus, model, result, row)
 
 
@@ -107,8 +109,8 @@ def generated_texts(
     settings: Mapping[str, Any],
     row: Row | None = None,
 ) -> Iterator[str]:
-    """So many texts that continue a prompt, or begin a document, from the weights of the chosen
-    step. The seed is that of the first text; `settings` replace decoding fields of the row.
+    """So many texts that continue a prompt, or begin a document. The seed is that of the first
+    text; `settings` replace decoding fields of the row.
 
     Raises:
         UsageError: the run has another task.
@@ -120,8 +122,10 @@ def generated_texts(
         yield prompt + generate_text(run.model, run.corpus.tokenizer, prompt, config, number)
 
 
-def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText:
-    """Fill each `<mask>` of a text with the weights of the chosen step, by the `top` candidates.
+def fill(
+    folder: RunFolder, results: Results, text: str, top: int, row: Row | None = None
+) -> FilledText:
+    """Fill each `<mask>` of a text by the `top` candidates.
 
     Raises:
         UsageError: the run has another task, or the text has no mask.
@@ -131,7 +135,7 @@ def fill(folder: RunFolder, results: Results, text: str, top: int) -> FilledText
     _refuse_other_tasks(folder, ("fill",))
     if MASK_TEXT not in text:
         raise UsageError(f'the text has no {MASK_TEXT}, such as in "the {MASK_TEXT} sleeps"')
-    run = load_run(folder, results)
+    run = load_run(folder, results, row=row)
     ids = encode_masked(run.corpus.tokenizer, text)
     refuse_too_long(run.config, "the text", len(ids))
     return fill_masks(run.model, run.corpus.tokenizer, ids, top)
@@ -141,22 +145,19 @@ def translate_text(
     folder: RunFolder,
     results: Results,
     sentences: Sequence[str],
-    decoding: DecodingConfig | None = None,
-    *,
-    beam: int | None = None,
-    alpha: float | None = None,
+    settings: Mapping[str, Any],
+    row: Row | None = None,
 ) -> list[str | None]:
-    """Predict a text from each line of standard input with the weights of the chosen step: empty
-    for an empty line, None for a prediction that is not valid.
-
-    Decoding is that of the row, by default that of the task, with another beam or alpha if given.
+    """Predict a text from each line of standard input, as the row predicts the test split: empty
+    for an empty line, None for a prediction that is not valid. `settings` replace decoding fields
+    of the row.
 
     Raises:
         UsageError: the run has another kind of task.
         StoreError: the run is not finished, or the run or its corpus is damaged.
         DataError: a sentence is longer than the model's positions.
     """
-    run = load_run(folder, results, commands=("translate",))
+    run = load_run(folder, results, row=row, commands=("translate",))
     task = run.task
     assert isinstance(task, SequenceToSequence)
     read = [task.as_read(sentence) for sentence in sentences]
@@ -165,10 +166,7 @@ def translate_text(
         refuse_too_long(run.config, f"standard input:{number}", len(sentence))
     # A source without tokens leaves the model nothing to attend to.
     filled = [i for i, sentence in enumerate(ids) if sentence]
-    decoding = decoding or task.decoding
-    given = {"beam": beam, "alpha": alpha}
-    changed = {name: value for name, value in given.items() if value is not None}
-    decoding = decoding.model_copy(update=changed)
+    decoding = run.config.model_copy(update=dict(settings))
     tokenizer = run.corpus.tokenizer_of(task.target)
     constrain = task.constrain(run.corpus, decoding)
     texts = translate(

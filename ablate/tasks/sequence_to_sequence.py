@@ -39,12 +39,6 @@ class SequenceToSequence(Task):
         """The text field that the model predicts."""
         return self.data_config.fields[1]
 
-    @property
-    def decoding(self) -> DecodingConfig:
-        """Decoding of new texts where no row is named: the task's defaults."""
-        fields = self.defaults.keys() & DecodingConfig.model_fields.keys()
-        return DecodingConfig(**{name: self.defaults[name] for name in fields})
-
     def check(self, data: CorpusConfig, config: RowConfig) -> Iterator[str]:
         """Yield a message for each reason why a row cannot be trained on this data."""
         if isinstance(data, DataConfig):

@@ -9,6 +9,8 @@ import socket
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from ablate.store.files import read_json
 from ablate.store.records import Execution, Progress, Provenance
@@ -314,7 +316,10 @@ def test_a_trained_run_translates_line_by_line(calm):
     corpus = next(calm.root.glob("corpora/*/test.source.txt")).read_text().splitlines()[:3]
     lines = [corpus[0], "", corpus[1], "  ", corpus[2] + "\r", "\u2028"]
     done = inside("translate", id[:6], "--results", calm.root, stdin="\n".join(lines).encode())
-    assert (done.code, done.err) == (0, "")
+    assert done.code == 0
+    # Base and a row that decodes in another way share the run.
+    began = "its id stands for the row that began it (beam=4, average_checkpoints=1)"
+    assert (began in done.err, done.err.count("\n")) == (True, 1)
     out = done.out.split("\n")
     assert len(out) == len(lines) + 1
     assert [bool(text) for text in out] == [True, False, True, False, True, False, False]
@@ -324,8 +329,45 @@ def test_a_trained_run_translates_line_by_line(calm):
     assert [text for text in out if text] == expected
 
 
+def test_a_row_translates_the_test_split_as_it_is_stored(calm):
+    sources = next(calm.root.glob("corpora/*/test.source.txt")).read_text()
+    texts = []
+    for label in ("base", "decoding beam=1 average_checkpoints=2"):
+        row = next(row for row in calm.study.rows if row.label == label)
+        stored = calm.folder("base").path / "translations" / f"{row.decoding}.txt"
+        done = inside("translate", calm.file, label, "--results", calm.root, stdin=sources.encode())
+        assert (done.code, done.err, done.out) == (0, "", stored.read_text())
+        texts.append(done.out)
+    assert texts[0] != texts[1]
+
+
+def test_a_row_that_averages_is_exported_and_drawn_with_the_average(calm, tmp_path):
+    row, folder = "decoding*", calm.folder("base")
+    files = sorted(folder.checkpoints.glob("*.weights.safetensors"))[-2:]
+    first, second = map(load_file, files)
+    words = ("--to", "huggingface", "--results", calm.root)
+    done = inside("export", calm.file, row, tmp_path / "averaged", *words)
+    assert (done.code, done.err) == (0, "")
+    name = "decoder.0.feed_forward.W_1.bias"
+    there = load_file(tmp_path / "averaged" / "model.safetensors")
+    exported = there["model.decoder.layers.0.fc1.bias"]
+    torch.testing.assert_close(exported, (first[name] + second[name]) / 2)
+    assert not torch.equal(exported, second[name])
+    assert read_json(tmp_path / "averaged" / "ablate.json")["averaged_steps"] == [20, 30]
+    search = json.loads((tmp_path / "averaged" / "generation_config.json").read_text())
+    assert (search["num_beams"], search["early_stopping"]) == (1, True)
+    texts = [
+        json.loads(
+            inside("attention", calm.file, label, *words[2:], "--format", "json", "--device", "cpu",
+                   "--sentence", "a dog", "--translation", "la hundo").out
+        )["attentions"]
+        for label in ("base", row)
+    ]  # fmt: skip
+    assert texts[0] != texts[1]
+
+
 def test_empty_input_translates_to_empty_output(calm):
-    done = inside("translate", calm.folder("base").id, "--results", calm.root)
+    done = inside("translate", calm.file, "--results", calm.root)
     assert (done.code, done.out, done.err) == (0, "", "")
 
 

@@ -2,6 +2,7 @@
 in use are kept.
 """
 
+import json
 import resource
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from ablate.export import export_run
 from ablate.export.causal import LLAMA as LLAMA_MODEL
 from ablate.export.ctranslate import GENERATOR, TRANSLATOR
 from ablate.export.encoders import MARIAN
+from ablate.export.huggingface import penalty_note, write_transformers
 from ablate.store import Results
+from ablate.study import Row
 from tests.cli.inside import inside
-from tests.export.small import LLAMA
+from tests.export.small import LLAMA, random_model
 from tests.export.targets import all_targets
 
 
@@ -141,8 +144,9 @@ def test_a_run_with_an_unsupported_configuration_is_refused_before_anything_is_w
     assert refused.value.lines == (
         f"run {continuer.id} cannot be exported to huggingface: it has {reason}",
     )
+    row = Row("B dropout=0.1", "B", continuer.opened.config, "")
     with pytest.raises(UsageError) as refused:
-        export_run(folder, results, "huggingface", tmp_path / "out", "B dropout=0.1")
+        export_run(folder, results, "huggingface", tmp_path / "out", row)
     assert refused.value.lines == (
         f'row "B dropout=0.1" seed 1 cannot be exported to huggingface: it has {reason}',
     )
@@ -181,3 +185,20 @@ def test_the_documentation_names_every_target_and_every_restricted_field():
         assert f"`{name}`" in page
         for name in target.supported:
             assert f"`{name}`" in page or f"`{name}:" in page, (target.name, name)
+
+
+def test_the_search_of_a_row_is_exported_and_a_penalty_without_equivalent_is_said(
+    tokenizer, tmp_path
+):
+    for settings, expected, noted in (
+        ({"beam": 5, "alpha": 1.5, "length_penalty": "length"}, (5, 1.5, True), False),
+        ({"alpha": 1.5, "early_stopping": False}, (4, 0.0, "never"), True),
+        ({"alpha": 0.0}, (4, 0.0, True), False),
+        ({"beam": 1}, (1, 0.0, True), False),  # a greedy search compares no lengths
+    ):
+        _, model = random_model(tokenizer, **settings)
+        write_transformers(MARIAN, model, tmp_path)
+        found = json.loads((tmp_path / "generation_config.json").read_text())
+        names = ("num_beams", "length_penalty", "early_stopping")
+        assert tuple(found[name] for name in names) == expected
+        assert ("alpha=1.5 with length_penalty=gnmt has no" in penalty_note(model.config)) is noted

@@ -305,6 +305,13 @@ def test_generate_uses_the_settings_of_the_row_that_is_named(folder, trained):
     assert cold.out != inside("generate", folder / "lm.yaml", "base", *words).out
 
 
+def test_generate_averages_as_the_row_does_or_says_that_it_cannot(folder, trained):
+    (folder / "mean.yaml").write_text(STUDY + "  mean: {set: {average_checkpoints: 2}}\n")
+    done = inside("generate", folder / "mean.yaml", "mean*", "--results", trained)
+    assert (done.code, done.out) == (2, "")
+    assert "has 1 checkpoint, and average_checkpoints=2 needs more" in done.err
+
+
 def test_generate_refuses_rows_and_runs_that_it_cannot_use(folder, trained):
     done = inside("generate", folder / "lm.yaml", "bas", "--results", trained)
     assert done.code == 2

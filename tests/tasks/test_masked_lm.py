@@ -261,6 +261,13 @@ def test_fill_names_candidates_by_run_and_by_row(folder, trained):
     assert re.search(r'mask 2:.*   " " 0\.\d{3}   ', said)  # a space is seen
 
 
+def test_fill_averages_as_the_row_does_or_says_that_it_cannot(folder, trained):
+    (folder / "mean.yaml").write_text(STUDY + "  mean: {set: {average_checkpoints: 2}}\n")
+    done = inside("fill", folder / "mean.yaml", "mean*", "aa<mask>", "--results", trained)
+    assert (done.code, done.out) == (2, "")
+    assert "has 1 checkpoint, and average_checkpoints=2 needs more" in done.err
+
+
 def test_fill_refuses_what_it_cannot_use(folder, trained):
     id, _ = of_row(folder, "base")
     for words, part in (
