@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ablate.config.training import resolve_precision
 from ablate.kernels.torch_internals import has_bf16_matmul
@@ -130,23 +131,97 @@ def fused_on_gpu(function: Callable[P, R]) -> Callable[P, R]:
     """Compile a pure function of tensors into few kernels where its first argument is on a GPU;
     else call it as it is.
 
-    The function itself is the reference of the compiled one. Random numbers must be arguments, so
-    that both see the same. Shapes are dynamic: the function is compiled once, not for each batch.
+    The function itself is the reference of the compiled one, and takes its place, with a warning,
+    where torch cannot compile. Random numbers must be arguments, so that both see the same. Shapes
+    are dynamic: the function is compiled once for each width and type, not for each batch.
     """
     compiled: list[Callable[P, R]] = []
+    chosen: dict[Hashable, Callable[P, R]] = {}  # by what a graph depends on
 
     @functools.wraps(function)
     def call(*args: P.args, **kwargs: P.kwargs) -> R:
         first = args[0]
         if not (isinstance(first, Tensor) and on_gpu(first) and _can_compile()):
             return function(*args, **kwargs)
-        if not compiled:
-            # At the first use: importing torch's compiler takes seconds, which a process without a
-            # GPU never needs.
-            compiled.append(torch.compile(function, dynamic=True, fullgraph=True))
-        return compiled[0](*args, **kwargs)
+        key = torch.is_grad_enabled(), *map(_fixed_of, args)
+        if key not in chosen:
+            if not compiled:
+                compiled.append(_compiled(function))
+            works = _compile_on_fixed_shapes(compiled[0], args)
+            chosen[key] = compiled[0] if works else function
+        return chosen[key](*args, **kwargs)
 
     return call
+
+
+# Sizes of the first two axes at which a function is compiled. They differ, so that no graph holds
+# for equal sizes only; and 1,024 rows or more are enough for torch to give each one a block.
+_FIXED_SIZES = {2: (1024,), 3: (63, 65)}
+_MOST_GRAPHS = 64  # of a function: a worker may train models of many widths; torch's limit is 8
+
+
+def _compiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Prepare the compilation of a function. It imports torch's compiler, which takes seconds and
+    is never needed without a GPU.
+    """
+    import torch._dynamo
+
+    dynamo: Any = torch._dynamo
+    dynamo.config.recompile_limit = _MOST_GRAPHS
+    return torch.compile(function, dynamic=True, fullgraph=True)
+
+
+def _fixed_of(arg: object) -> Hashable:
+    """What a graph has fixed of an argument: of a tensor the type, the width, and axes of size 1;
+    any other value itself.
+    """
+    if not isinstance(arg, Tensor):
+        return arg
+    ones = tuple(size == 1 for size in arg.shape[:-1])
+    width = arg.shape[-1] if arg.dim() != 1 or isinstance(arg, nn.Parameter) else None
+    return type(arg), arg.dtype, arg.device, arg.requires_grad, width, ones
+
+
+def _compile_on_fixed_shapes(compiled: Callable[..., Any], args: Sequence[object]) -> bool:
+    """Compile a function for arguments like these, forward and backward; whether torch can.
+
+    Torch chooses how a sum is split by the shapes of the first call in a process. With fixed ones,
+    a resumed run, whose first batch is another one, sums in the same order.
+    """
+    first = args[0]
+    assert isinstance(first, Tensor)
+    rows = [
+        1 if size == 1 else fixed
+        for size, fixed in zip(first.shape[:-1], _FIXED_SIZES[first.dim()], strict=True)
+    ]
+    try:
+        inputs = [_like(arg, rows) for arg in args]
+        outputs = compiled(*inputs)
+        given = [x for x in inputs if isinstance(x, Tensor) and x.requires_grad]
+        if isinstance(outputs, Tensor) and outputs.requires_grad:
+            torch.autograd.grad(outputs.sum(), given)
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
+        # No C compiler, as in python:3.11-slim; no Python.h; a cache that cannot be written; too
+        # many graphs. The function itself reports whatever is wrong with the arguments.
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        warnings.warn(
+            f"torch cannot compile for this GPU, so that steps are slower: {reason}", stacklevel=1
+        )
+        return False
+    return True
+
+
+def _like(arg: object, rows: Sequence[int]) -> object:
+    """An argument of the same kind, of zeros and with so many rows; what has no rows as it is."""
+    if not isinstance(arg, Tensor):
+        return arg
+    if isinstance(arg, nn.Parameter):
+        return nn.Parameter(torch.zeros_like(arg), requires_grad=arg.requires_grad)
+    shape = rows if arg.dim() == len(rows) else (*rows, arg.shape[-1])  # targets, or vectors
+    zeros = torch.zeros(shape, dtype=arg.dtype, device=arg.device)
+    return zeros.requires_grad_(arg.requires_grad)
 
 
 @functools.cache

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ablate.config.variants import RECURRENCE_CHUNK, VECTOR_CHUNK
+from ablate.kernels.device import on_gpu
 
 
 def linear_recurrence(
@@ -52,7 +53,7 @@ def linear_recurrence(
         return _step(Q, K, V, log_decay, beta, state)
     C = min(T, RECURRENCE_CHUNK) if log_decay.shape[-1] == 1 else VECTOR_CHUNK
     Q, K, V, log_decay = (_chunks(x, C) for x in (Q, K, V, log_decay))  # (B, h, n, C, .)
-    G = log_decay.cumsum(-2)
+    G = running_sum(log_decay, -2)
     pairs = _decayed_products(Q, K, G)  # (B, h, n, C, C): query i with key j <= i
     queries = Q * G.exp()  # read the state before the chunk
     keys = K * (G[..., -1:, :] - G).exp()  # write the state after the chunk
@@ -126,6 +127,21 @@ def _delta_rule(K: Tensor, V: Tensor, G: Tensor, beta: Tensor) -> tuple[Tensor, 
     return values, reads
 
 
+def running_sum(x: Tensor, dim: int) -> Tensor:
+    """The sums up to each entry of an axis, of the shape of x.
+
+    On a GPU, torch's sum has no fixed order, and raises RuntimeError where `deterministic: true`
+    asks for one. There, each entry gets the sum of 2, 4, 8, ... entries (Hillis and Steele, 1986).
+    """
+    if not (on_gpu(x) and torch.are_deterministic_algorithms_enabled()):
+        return x.cumsum(dim)
+    x, reach = x.movedim(dim, -1), 1
+    while reach < x.shape[-1]:
+        x = x + F.pad(x[..., :-reach], (reach, 0))
+        reach *= 2
+    return x.movedim(-1, dim)
+
+
 def decayed_average(
     K: Tensor, V: Tensor, decay: Tensor, bonus: Tensor, state: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
@@ -151,7 +167,7 @@ def decayed_average(
     else:
         mass, average = state.chunk(2, dim=-1)
     with torch.no_grad():  # the largest weight cancels
-        passed = F.pad(decay.double().cumsum(1), (0, 0, 1, 0))  # (B, T + 1, width)
+        passed = F.pad(running_sum(decay.double(), 1), (0, 0, 1, 0))  # (B, T + 1, width)
         weights = torch.cat([mass[:, None], K], dim=1).double() + passed
         largest = (weights.cummax(1).values - passed).to(K.dtype)
     added = (K - largest[:, 1:]).exp()

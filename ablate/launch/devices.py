@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 
 from ablate.config import RowConfig
 from ablate.config.memory import CPU_MICRO_BATCH, CUDA_CONTEXT, SMALLEST_MICRO_BATCH, peak_memory
@@ -137,7 +139,8 @@ def micro_batch(
 
 def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[str, str]:
     """The environment of a worker: threads that soon sleep when idle, an allocator that keeps freed
-    memory, and only its own GPUs, so that it takes no memory on others.
+    memory, one cache of compiled kernels, and only its own GPUs, so that it takes no memory on
+    others.
 
     By default, glibc returns every large activation to the system and faults its pages in again at
     each step. Keeping them was measured to more than double the speed of training; huge pages add
@@ -145,6 +148,7 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
     """
     return {
         **library_settings(),
+        **_compiler(devices),
         **os.environ,
         **_visible_gpus(devices),
         **allocator(),
@@ -152,6 +156,24 @@ def worker_environment(threads: int, devices: Sequence[str] = ("cpu",)) -> dict[
         "MKL_NUM_THREADS": str(threads),
         "PYTHONUNBUFFERED": "1",
     }
+
+
+def _compiler(devices: Sequence[str]) -> dict[str, str]:
+    """The variables of torch's compiler for a worker with GPUs.
+
+    The kernels are few: by default each worker would start up to 16 processes to compile them. The
+    cache is that of the user for all workers, on a cluster for all nodes that share the home
+    folder. It is not in the results root, because torch executes what is in it.
+    """
+    if all(device == "cpu" for device in devices):
+        return {}
+    settings = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    with suppress(RuntimeError):  # no home folder: torch's own place, on this machine
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+        there = next(path for path in (cache, *cache.parents) if path.exists())
+        if cache.is_absolute() and os.access(there, os.W_OK):
+            settings["TORCHINDUCTOR_CACHE_DIR"] = str(cache / "ablate" / "compiled")
+    return settings
 
 
 def _visible_gpus(devices: Sequence[str]) -> dict[str, str]:

@@ -16,7 +16,8 @@ from ablate.training import Trainer
 from tests.model.small import small_model
 from tests.training.conftest import TINY, toy  # noqa: F401
 
-pytestmark = pytest.mark.gpu
+# Torch warns on a GPU of what is meant here, such as TF32 that is off: no reason to fail.
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 CPU, GPU = torch.device("cpu"), torch.device("cuda", 0)
 V = 350
 VARIANTS = [

@@ -2,6 +2,8 @@
 precision.
 """
 
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -136,3 +138,111 @@ def test_without_a_gpu_nothing_is_compiled(monkeypatch):
     monkeypatch.setattr(torch, "compile", None)
     double = device.fused_on_gpu(lambda x: 2 * x)
     assert double(torch.ones(2)).tolist() == [2.0, 2.0]
+
+
+@pytest.fixture
+def as_on_a_gpu(monkeypatch):
+    """Compile on a CPU what a GPU compiles, by torch's operators one by one; counts the graphs."""
+    made = []
+
+    def counted(graph, inputs):
+        made.append([tuple(x.shape) for x in inputs if isinstance(x, torch.Tensor)])
+        return graph.forward
+
+    monkeypatch.setattr(device, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(device, "_can_compile", lambda: True)
+    compiler = partial(torch.compile, backend=counted)
+    monkeypatch.setattr(torch, "compile", compiler)
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(recompile_limit=8):
+        yield made
+    torch._dynamo.reset()
+
+
+def ends(B, T, width=D, dtype=torch.float32):
+    drawn = torch.Generator().manual_seed(B)
+    residual, x = torch.randn(2, B, T, width, generator=drawn).unbind()
+    words = torch.randint(-32768, 32768, (B, T, width), generator=drawn).to(torch.int16)
+    weight, bias = torch.nn.Parameter(torch.ones(width)), torch.nn.Parameter(torch.zeros(width))
+    # As in a model: neither is a leaf of the graph.
+    residual, x = 1 * residual.requires_grad_(), 1 * x.to(dtype).requires_grad_()
+    return residual, x, words, 6554, weight, bias, 1e-6
+
+
+def logits_of(n, V=16):
+    return torch.randn(n, V, dtype=torch.bfloat16), torch.randint(13, (n,)), 13, 0.1
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_a_function_is_compiled_on_fixed_shapes_whatever_the_first_batch(as_on_a_gpu):
+    """Torch splits sums by the shapes of the first call: a resumed run has another first batch."""
+    shapes = []
+    for first in ((5, 5), (3, 9), (8, 2)):
+        torch._dynamo.reset()
+        as_on_a_gpu.clear()
+        norm = device.fused_on_gpu(dropout_add.dropout_add_norm)
+        loss = device.fused_on_gpu(loss_and_gradient)
+        for B, T in (first, (4, 4), (7, 3), (2, 6)):  # equal sizes need no graph of their own
+            torch.testing.assert_close(norm(*ends(B, T)), dropout_add.dropout_add_norm(*ends(B, T)))
+            given = logits_of(B * T)
+            with torch.no_grad():
+                for one, other in zip(loss(*given), loss_and_gradient(*given), strict=True):
+                    torch.testing.assert_close(one, other)
+        shapes.append(list(as_on_a_gpu))
+    assert shapes[0] == shapes[1] == shapes[2]
+    assert len(shapes[0]) == 2  # a graph for each function
+    assert (63, 65, D) in shapes[0][0]
+    assert (1024, 16) in shapes[0][1]
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_one_worker_compiles_for_many_widths_and_for_axes_of_one(as_on_a_gpu):
+    norm = device.fused_on_gpu(dropout_add.dropout_add_norm)
+    for width in range(4, 24):  # torch's own limit is 8 graphs
+        norm(*ends(3, 4, width))
+    assert len(as_on_a_gpu) == 20
+    for B, T in ((1, 4), (1, 7), (5, 1)):
+        norm(*ends(B, T))
+    assert [shapes[0][:2] for shapes in as_on_a_gpu[20:]] == [(1, 65), (63, 1)]
+
+
+@pytest.mark.parametrize("fails", ["forward", "backward"])
+def test_where_torch_cannot_compile_the_function_itself_runs_with_one_warning(
+    monkeypatch, as_on_a_gpu, fails
+):
+    class Refuses(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            raise RuntimeError("Failed to find C compiler.\nPlease specify")
+
+    def compiled(function):
+        def call(*args):
+            if fails == "forward":
+                raise torch._dynamo.exc.InternalTorchDynamoError(
+                    "Failed to find C compiler.\nSet CC"
+                )
+            return Refuses.apply(function(*args))
+
+        return call
+
+    monkeypatch.setattr(device, "_compiled", compiled)
+    norm = device.fused_on_gpu(dropout_add.dropout_add_norm)
+    with pytest.warns(UserWarning, match=r"steps are slower: Failed to find C compiler\.$") as said:
+        out = norm(*ends(3, 4))
+    assert len(said) == 1
+    out.sum().backward()
+    assert torch.equal(out, dropout_add.dropout_add_norm(*ends(3, 4)))
+    assert torch.equal(norm(*ends(5, 4)), dropout_add.dropout_add_norm(*ends(5, 4)))  # no warning
+
+
+def test_memory_that_runs_out_while_compiling_is_no_lack_of_a_compiler(monkeypatch, as_on_a_gpu):
+    def full(*args):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(device, "_compiled", lambda function: full)
+    with pytest.raises(torch.OutOfMemoryError):
+        device.fused_on_gpu(dropout_add.dropout_add_norm)(*ends(3, 4))

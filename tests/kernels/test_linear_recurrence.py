@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from ablate.config.variants import RECURRENCE_CHUNK as CHUNK
-from ablate.kernels.linear_recurrence import linear_recurrence
+from ablate.kernels import linear_recurrence as kernels
+from ablate.kernels.linear_recurrence import decayed_average, linear_recurrence
 
 B, H, D_K, D_V = 2, 3, 7, 5
 
@@ -77,3 +78,52 @@ def test_a_sequence_continues_from_its_state(split):
     first, between = linear_recurrence(*(x[:, :, :split] for x in inputs), S)
     second, end = linear_recurrence(*(x[:, :, split:] for x in inputs), between)
     torch.testing.assert_close((torch.cat([first, second], dim=2), end), whole)
+
+
+@pytest.fixture
+def deterministic_gpu(monkeypatch):
+    """A CPU that has no cumulative sum of floats, as a GPU in deterministic mode."""
+
+    def refused(x, *args, **settings):
+        raise RuntimeError("cumsum_cuda_kernel does not have a deterministic implementation")
+
+    monkeypatch.setattr(kernels, "on_gpu", lambda tensor: True)
+    monkeypatch.setattr(torch.Tensor, "cumsum", refused)
+    before = torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(before)
+
+
+@pytest.mark.parametrize("T", [1, 2, 3, 8, 13])
+def test_a_running_sum_with_a_fixed_order_has_the_values_and_gradients_of_a_loop(
+    deterministic_gpu, T
+):
+    x = torch.randn(2, T, 3, generator=torch.Generator().manual_seed(T), dtype=torch.float64)
+    x.requires_grad_()
+    found = kernels.running_sum(x, 1)
+    expected = torch.stack([x[:, : t + 1].sum(1) for t in range(T)], 1)
+    torch.testing.assert_close(found, expected, rtol=1e-14, atol=1e-14)
+    weights = torch.linspace(-1, 1, found.numel()).view_as(found)
+    torch.testing.assert_close(
+        *(torch.autograd.grad((out * weights).sum(), x) for out in (found, expected)),
+        rtol=1e-13,
+        atol=1e-13,
+    )
+
+
+@pytest.mark.parametrize("delta", [False, True], ids=["values", "delta rule"])
+def test_a_deterministic_gpu_has_the_values_of_the_rule(deterministic_gpu, delta):
+    inputs = drawn(CHUNK + 3, D_K, delta)
+    torch.testing.assert_close(
+        linear_recurrence(*inputs), by_the_rule(*inputs), atol=1e-10, rtol=1e-9
+    )
+
+
+def test_decayed_averages_of_a_deterministic_gpu_are_those_of_a_cpu(deterministic_gpu, request):
+    draw = torch.Generator().manual_seed(1)
+    K, V, decay = torch.randn(3, 2, 9, 4, generator=draw, dtype=torch.float64).unbind()
+    found = decayed_average(K, V, decay.abs(), torch.zeros(4))
+    request.getfixturevalue("monkeypatch").undo()
+    expected = decayed_average(K, V, decay.abs(), torch.zeros(4))
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-12)

@@ -289,3 +289,28 @@ def test_the_users_tunables_of_the_allocator_follow_ours(monkeypatch, theirs, ex
     if theirs is not None:
         monkeypatch.setenv("GLIBC_TUNABLES", theirs)
     assert worker_environment(1)["GLIBC_TUNABLES"] == expected
+
+
+def test_a_worker_with_a_gpu_compiles_in_one_process_and_into_the_users_cache(
+    monkeypatch, tmp_path
+):
+    names = ("TORCHINDUCTOR_COMPILE_THREADS", "TORCHINDUCTOR_CACHE_DIR")
+    for name in names:
+        monkeypatch.delenv(name, raising=False)
+
+    def settings(*devices):
+        environment = worker_environment(1, devices)
+        return tuple(environment.get(name) for name in names)
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert settings("cpu") == (None, None)
+    assert settings("cuda:0", "cuda:1") == ("1", f"{tmp_path}/cache/ablate/compiled")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    monkeypatch.setenv("HOME", str(tmp_path / "person"))
+    assert settings("cuda:0") == ("1", f"{tmp_path}/person/.cache/ablate/compiled")
+    # A place that cannot be written would end every compilation.
+    monkeypatch.setattr("ablate.launch.devices.os.access", lambda path, mode: False)
+    assert settings("cuda:0") == ("1", None)
+    for name in names:
+        monkeypatch.setenv(name, "theirs")
+    assert settings("cuda:0") == ("theirs", "theirs")
