@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic.fields import FieldInfo
 
 from ablate.config import DecodingConfig, ModelConfig, TrainingConfig, TranslationData
+from ablate.config.fields import meanings_of
 from ablate.config.plugins import VariantName
 from ablate.config.resolve import TASK_FIELDS
 from ablate.config.row import RowDataConfig
@@ -58,11 +59,17 @@ def page(text: str) -> str:
         for name, field in section.model_fields.items()
     }
 
+    meanings = {
+        name: meaning
+        for section in reversed(SECTIONS)
+        for name, meaning in meanings_of(section).items()
+    }
+
     def row(match: re.Match[str]) -> str:
         field = fields.get(match.group(2))
-        if field is None or field.description is None:
+        meaning = meanings.get(match.group(2))
+        if field is None or meaning is None:
             return match.group()
-        meaning = field.description
         if match.group(2) in TASK_FIELDS:
             meaning = meaning_of(match.group(2))
         meaning = meaning.replace("|", "\\|")

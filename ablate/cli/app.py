@@ -13,7 +13,6 @@ import typer
 
 import ablate
 from ablate.cli.usage import ClickException, Command, CommandGroup, usage_error, with_groups
-from ablate.store.machine import set_default_environment
 from ablate.streams import echo
 
 # A command is the module of its name in this package.
@@ -56,7 +55,10 @@ class Commands(CommandGroup):
 
 @functools.cache
 def load(name: str) -> Any:
-    """Load a command."""
+    """Load a command, after setting the environment that it and its libraries read."""
+    from ablate.store.machine import set_default_environment  # not for help alone
+
+    set_default_environment()
     module = import_module(f"ablate.cli.{name}")
     if hasattr(module, "app"):
         return typer.main.get_command(module.app)
@@ -106,7 +108,6 @@ def run_command() -> int:
         UsageError: the command, an option or an argument is wrong or missing.
         BrokenPipeError: the reader of standard output has ended.
     """
-    set_default_environment()
     try:
         # standalone_mode would print errors in several lines, and exit with codes of its own.
         code = app(sys.argv[1:] or ["--help"], prog_name="ablate", standalone_mode=False)

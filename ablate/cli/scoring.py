@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from rich.progress import Progress
-
 from ablate.analysis import missing_scores
 from ablate.analysis.table import Table, table_of
 from ablate.data.resolve_sources import other_files
@@ -53,6 +51,8 @@ def score_with_progress(study: Study, results: Results) -> list[str]:
     Returns:
         A line for each fault on account of which scores are missing, for the table.
     """
+    from rich.progress import Progress  # `plan` and `status` need other functions of this file
+
     console = new_console(err=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bar:
         # Most commands have no score to compute.

@@ -13,10 +13,8 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_type_hints
 
 import typer
-from pydantic import ValidationError
 from typer.core import TyperCommand, TyperGroup
 
-from ablate.config.fields import field_errors
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.formatting import ellipsis, printable
 
@@ -144,6 +142,11 @@ def _name(parameter: Any) -> str:
 
 def _wrong_value(error: typer.BadParameter) -> str:
     """Message with the given value, which pydantic's exception has, and the allowed ones."""
+    # Not at the top: help would wait for the classes of all settings.
+    from pydantic import ValidationError
+
+    from ablate.config.fields import field_errors
+
     if not isinstance(error.__cause__, ValidationError):
         return error.message.rstrip(".")
     value, choices = error.__cause__.errors()[0]["input"], _choices(error)

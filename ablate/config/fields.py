@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import math
 import re
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -14,9 +18,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
     ValidationError,
 )
+from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import core_schema
 
 from ablate.errors import did_you_mean, listed
@@ -27,22 +32,25 @@ _GROUPED = re.compile(r"-?[1-9]\d{0,2}(?:,\d{3})+")  # not 1,5, which may also m
 
 class Section(BaseModel):
     """A group of fields, frozen. Unknown names, wrong types, NaN and infinities are errors; nothing
-    is converted. The text below a field is its description.
+    is converted. The text below a field is its meaning.
     """
 
-    # Strict, because YAML has types: `dropout: "0.1"` is a mistake, and not 0.1.
+    # Strict, because YAML has types: `dropout: "0.1"` is a mistake, and not 0.1. A command uses few
+    # of the classes: each builds its validator for its first object.
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
 
     @classmethod
-    def __get_pydantic_core_schema__(
-        cls, source: Any, handler: GetCoreSchemaHandler
-    ) -> core_schema.CoreSchema:
-        for info in cls.model_fields.values():
-            if info.description:  # whose text may have several lines
-                info.description = " ".join(info.description.split())
-        return handler(source)
+    def __get_pydantic_json_schema__(
+        cls, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        """The JSON Schema of the section, with the meanings as descriptions."""
+        content = handler(schema)
+        properties = handler.resolve_ref_schema(content).get("properties", {})
+        for name, meaning in meanings_of(cls).items():
+            properties[cls.model_fields[name].alias or name]["description"] = meaning
+        return content
 
 
 class TaskSettings(Section):
@@ -142,6 +150,32 @@ def facts_of(section: type[BaseModel]) -> dict[str, Facts]:
     return facts
 
 
+@cache
+def meanings_of(section: type[BaseModel]) -> dict[str, str]:
+    """The text below each field of a section, by name, also of the fields that it inherits."""
+    meanings: dict[str, str] = {}
+    for cls in reversed(section.__mro__):
+        if issubclass(cls, Section):
+            meanings |= _texts_below_fields(cls)
+    return meanings
+
+
+def _texts_below_fields(cls: type[Section]) -> dict[str, str]:
+    # The source has them, and no object at run time. Only errors and the JSON Schema need it.
+    try:
+        source = inspect.getsource(cls)
+    except (OSError, TypeError):  # a class made without a file, as in a notebook
+        return {}
+    texts = {}
+    (definition,) = ast.parse(textwrap.dedent(source)).body
+    assert isinstance(definition, ast.ClassDef)
+    for statement, below in pairwise(definition.body):
+        match statement, below:
+            case ast.AnnAssign(target=ast.Name(name)), ast.Expr(ast.Constant(str(text))):
+                texts[name] = " ".join(text.split())
+    return texts
+
+
 def field_errors(
     error: ValidationError, section: type[Section] | None = None
 ) -> list[tuple[str, str]]:
@@ -150,8 +184,8 @@ def field_errors(
     for details in error.errors():
         name = str((*details["loc"], "")[0])
         meaning = None
-        if section and name in section.model_fields:
-            meaning = section.model_fields[name].description
+        if section and details["type"] == "missing":
+            meaning = meanings_of(section).get(name)
         errors.append((name, error_message(details, meaning)))
     return errors
 

@@ -19,7 +19,7 @@ NO_MORE_JOBS = "\n"
 
 class _Message(BaseModel):
     # An unknown field is an error: a worker of another version would ignore a setting silently.
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
     def to_line(self) -> str:
         """Encode the message as one line of JSON."""

@@ -50,7 +50,7 @@ _BOUNDS = {"greater_than_equal", "less_than", "less_than_equal", "finite_number"
 class Record(BaseModel):
     """The content of one JSON file, or a part of it."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     @classmethod
     def read(cls, path: Path) -> Self | None:

@@ -9,7 +9,7 @@ from typing import get_args
 from ablate.config import DataConfig, ModelConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
-from ablate.config.fields import TaskSettings
+from ablate.config.fields import TaskSettings, meanings_of
 from ablate.config.identity import DEFAULT_TASK
 from ablate.config.language_data import LanguageData
 from ablate.config.metrics import PPL, Metric
@@ -40,7 +40,7 @@ ARCHITECTURES: tuple[str, ...] = get_args(ModelConfig.model_fields["architecture
 
 def meaning_of(field: str) -> str:
     """The description of a field of a row, after the tasks that use it if not all do."""
-    description = RowConfig.model_fields[field].description or ""
+    description = meanings_of(RowConfig).get(field, "")
     if field not in TASKS[DEFAULT_TASK].unused_fields:
         return description
     users = [name for name, task in TASKS.items() if field not in task.unused_fields]

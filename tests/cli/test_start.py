@@ -91,6 +91,31 @@ def test_help_loads_no_command_and_a_command_no_other_one(words, expected):
     )
     loaded = done.stderr.split()
     assert [verb for verb in VERBS if f"ablate.cli.{verb}" in loaded] == expected
+    if words == ["--help"]:  # the classes of all settings would take longer than the whole help
+        assert not {"pydantic", "ablate.config", "ablate.store"} & set(loaded)
+
+
+def test_a_plan_builds_few_validators_of_settings_and_records(given):
+    probe = (
+        "import sys\nfrom ablate.cli import main\nfrom pydantic import BaseModel\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "def below(cls):\n"
+        "    for sub in cls.__subclasses__():\n"
+        "        yield sub\n"
+        "        yield from below(sub)\n"
+        "classes = {c for c in below(BaseModel) if c.__module__.startswith('ablate.')}\n"
+        "built = sorted(c.__name__ for c in classes if c.__pydantic_complete__)\n"
+        "print(len(classes), *built, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", probe, "plan", *map(str, given)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    classes, *built = done.stderr.split()
+    assert int(classes) > 60
+    assert "RowConfig" in built  # which every row is
+    assert not {"ModelConfig", "TrainingConfig", "Job", "MetricsLine", "Manifest"} & set(built)
+    assert len(built) < int(classes) / 3, built
 
 
 def test_a_table_with_verdicts_loads_nothing_heavy_once_translations_are_scored(fake, given):

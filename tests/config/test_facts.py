@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from ablate.config import DecodingConfig, ModelConfig, RowConfig, TrainingConfig
-from ablate.config.fields import SET, facts_of
+from ablate.config.fields import SET, Section, facts_of, meanings_of
 from ablate.config.identity import INTRODUCED, INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.inactive import canonical_values
 from ablate.config.plugins import VariantName
@@ -22,8 +22,36 @@ FACTS = facts_of(RowConfig)
 
 
 def test_every_field_has_bounds_and_a_meaning():
-    for name, field in RowConfig.model_fields.items():
-        assert field.description, name
+    assert meanings_of(RowConfig).keys() == RowConfig.model_fields.keys()
+
+
+class Base(Section):
+    """A section."""
+
+    kept: int = 1
+    """kept, in
+    two lines"""
+    changed: int = 2
+    """of the base"""
+
+
+class Derived(Base):
+    changed: int = 3
+    """of the derived section"""
+    bare: int = 4
+
+
+def test_a_meaning_is_the_text_below_a_field_in_the_class_that_declares_it_last():
+    meanings = {"kept": "kept, in two lines", "changed": "of the derived section"}
+    assert meanings_of(Derived) == meanings
+    properties = Derived.model_json_schema()["properties"]
+    shown = {name: field.get("description") for name, field in properties.items()}
+    assert shown == {**meanings, "bare": None}
+
+
+def test_a_section_without_a_source_has_no_meanings():
+    made = type("Made", (Section,), {"__annotations__": {"size": int}, "__module__": "nowhere"})
+    assert meanings_of(made) == {}
 
 
 @pytest.mark.parametrize("name", FACTS)

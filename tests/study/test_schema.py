@@ -11,6 +11,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from ablate.cli.init import TEMPLATES
 from ablate.config import RowConfig
+from ablate.config.fields import meanings_of
 from ablate.config.resolve import SYMBOLS
 from ablate.errors import StudyError
 from ablate.study import read_study
@@ -89,9 +90,10 @@ def test_tasks_and_data_sets_of_the_hub_are_valid(text):
 
 
 def test_every_field_has_its_meaning_and_default():
+    meanings = meanings_of(RowConfig)
     for name, field in RowConfig.model_fields.items():
         shown = SCHEMA["definitions"][name]
-        assert shown["description"].endswith(field.description)
+        assert shown["description"].endswith(meanings[name])
         assert shown.get("default") == (None if field.is_required() else field.default)
 
 
