@@ -103,7 +103,37 @@ def judge(
         level: of all rows together.
         settled: rows that are worse or better from an earlier look.
     """
-    studies, rows, n = scores.shape[0], scores.shape[1] - 1, scores.shape[2]
+    studies, rows = scores.shape[0], scores.shape[1] - 1
+    reaches, passes = _both_tests(scores, sentences, level, rows)
+    before = np.zeros((studies, rows), bool) if settled is None else settled
+    significant = _step_down(reaches, studies, rows, before)
+    return np.asarray(before | (significant & passes)) if gate else significant
+
+
+def judge_sizes(scores: Array) -> Array:
+    """Which rows are worse or better than the base of their size, in one family: (studies, sizes x
+    rows).
+
+    Args:
+        scores: (studies, sizes, rows + base, seeds), without noise of the sentences.
+    """
+    studies, sizes, rows = scores.shape[0], scores.shape[1], scores.shape[2] - 1
+    tests = [_both_tests(scores[:, size], 0.0, LEVEL, sizes * rows) for size in range(sizes)]
+
+    def reaches(left: Array) -> Array:
+        return np.concatenate([of_size(left) for of_size, _ in tests], axis=1)
+
+    significant = _step_down(reaches, studies, sizes * rows)
+    return significant & np.concatenate([passes for _, passes in tests], axis=1)
+
+
+def _both_tests(
+    scores: Array, sentences: float, level: float, family: int
+) -> tuple[Callable[[Array], Array], Array]:
+    """Which rows pass the first test, by the number of rows that Holm's method has left of the
+    family; and which pass the second.
+    """
+    rows, n = scores.shape[1] - 1, scores.shape[2]
     mean = scores[:, 1:].mean(axis=2) - scores[:, :1].mean(axis=2)
     own, pooled = residual_variances(scores)
     count = pooled.sum(axis=1)
@@ -116,20 +146,16 @@ def judge(
     def reaches(left: Array) -> Array:
         table = np.array([[0.0] * (rows + 2), *(
             [0.0] + [_t(level / factor, max(1.0, (n - 1.0) * (k - 1))) for k in range(1, rows + 2)]
-            for factor in range(1, rows + 1)
+            for factor in range(1, family + 1)
         )])  # fmt: skip
-        own_t = np.array([0.0] + [_t(level / factor, n - 1.0) for factor in range(1, rows + 1)])
-        z = np.array([0.0] + [_t(level / factor, math.inf) for factor in range(1, rows + 1)])
+        own_t = np.array([0.0] + [_t(level / factor, n - 1.0) for factor in range(1, family + 1)])
+        z = np.array([0.0] + [_t(level / factor, math.inf) for factor in range(1, family + 1)])
         factor = np.maximum(left, 1)
         squares = (
             table[factor, count][:, None] ** 2 * together + own_t[factor][:, None] ** 2 * alone
         )
         return np.asarray(mean**2 > squares + z[factor][:, None] ** 2 * sentences)
 
-    before = np.zeros((studies, rows), bool) if settled is None else settled
-    significant = _step_down(reaches, studies, rows, before)
-    if not gate:
-        return significant
     apart = rows + 1 - count
     levels = [level / (1 + k) for k in range(rows + 2)]
     t, z = (
@@ -140,7 +166,7 @@ def judge(
     squares = (
         t[apart][:, None] ** 2 * (of_row + own[:, :1]) / n + z[apart][:, None] ** 2 * sentences
     )
-    return np.asarray(before | (significant & (mean**2 > squares)))
+    return reaches, np.asarray(mean**2 > squares)
 
 
 def judge_over_looks(
@@ -450,6 +476,40 @@ def noisier_base(draws: int, seed: int) -> Iterator[str]:
         yield f"| {times:g} | {rows} | {' | '.join(cells)} |"
 
 
+def sizes(draws: int, seed: int) -> Iterator[str]:
+    """Error and power with three sizes of three rows each: a correction over the file, and one over
+    the rows of each size.
+    """
+    head = "error | power | a family for each size: error | power"
+    yield f"| noise of the rows | seeds | {head} |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    ladder, rows = 3, 3
+    spreads = {**SPREADS, "base 1.5 times": _base_of(1.5), "base twice": _base_of(2.0)}
+    for name, spread in spreads.items():
+        for n in (*SEEDS, 16):
+            draw = np.random.default_rng(seed)
+            sds = spread(draw, draws * ladder, rows)
+            if spread is _broken:  # one row of the file
+                sds.reshape(draws, ladder, -1)[:, :-1] = 1.0
+            drawn = draw_study(draw, draws * ladder, rows, n, sds)
+            shape = (draws, ladder, rows + 1, n)
+            shifted = drawn.copy()
+            of_first = slice(None, None, ladder)  # the first size of each study
+            shifted[of_first, 1] += (
+                EFFECT * np.exp(np.log(sds[of_first]).mean(axis=(1, 2)))[:, None]
+            )
+            cells = []
+            for together in (True, False):
+                found = []
+                for scores in (drawn, shifted):
+                    if together:
+                        found.append(judge_sizes(scores.reshape(shape)))
+                    else:
+                        found.append(judge(scores).reshape(draws, -1))
+                cells.append(f"{found[0].any(axis=1).mean():.3f} | {found[1][:, 0].mean():.2f}")
+            yield f"| {name} | {n} | {' | '.join(cells)} |"
+
+
 def _losses(draw: np.random.Generator, draws: int, n: int, sd: float, study: str) -> Array:
     """Losses in nats of 13 rows and base: the first row has no effect, the others have some."""
     rows = 13
@@ -680,6 +740,7 @@ TABLES: dict[str, Callable[[int, int], Iterator[str]]] = {
     "base": noisier_base,
     "further": further_seeds,
     "diverged": diverged_base,
+    "sizes": sizes,
     "looks": looks,
     "crossed": crossed_null,
     "incomplete": incomplete_studies,

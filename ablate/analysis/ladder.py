@@ -12,12 +12,12 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ablate.analysis.scores import Scores
-from ablate.analysis.table import Table, TableRow
+from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
 from ablate.formatting import number
 from ablate.stats.significance import LEVEL, PairedTTest, kendall_tau_b, paired_t_test
@@ -143,10 +143,12 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
     sizes = {}
     for base, rows, _ in table.families:
         sizes[base.row.size] = base.params
-        ranks = _ranks([base, *rows], metric)
+        # With base's further seeds, as in the table of verdicts.
+        differences = {row.row.label: row.deltas[metric.name] for row in rows}
+        ranks = _ranks(differences, metric)
         for row in rows:
-            difference = row.scores[metric.name].minus(base.scores[metric.name])
-            rung = Rung(base.params, difference, ranks.get(row.row.label))
+            label = row.row.label
+            rung = Rung(base.params, differences[label], ranks.get(label))
             rungs.setdefault(row.row.name, []).append(rung)
     common = []
     for name, of_row in rungs.items():
@@ -155,16 +157,18 @@ def _ladder(table: Table, metric: Metric) -> Ladder:
     return Ladder(metric, sizes, tuple(common), tuple(table.position.note()))
 
 
-def _ranks(rows: Sequence[TableRow], metric: Metric) -> dict[str, int]:
-    """Rank of each row by its mean, equal means sharing the best; empty while one has no score."""
+def _ranks(differences: Mapping[str, Scores], metric: Metric) -> dict[str, int]:
+    """Rank of each row by its mean difference from base, whose own is 0, equal ones sharing the
+    best; empty while a row has none.
+    """
     means: dict[str, float] = {}
     sign = 1 if metric.more_is_better else -1
-    for row in rows:
-        mean = row.scores[metric.name].mean
+    for label, difference in differences.items():
+        mean = difference.mean
         if mean is None:  # a rank among some of the rows would change when the others finish
             return {}
-        means[row.row.label] = sign * mean
-    order = sorted(means.values(), reverse=True)
+        means[label] = sign * mean
+    order = sorted([0.0, *means.values()], reverse=True)
     return {label: 1 + order.index(mean) for label, mean in means.items()}
 
 
@@ -172,8 +176,8 @@ def ladder_notes(ladder: Ladder) -> Iterator[str]:
     """How to read the table of a ladder, and its rank correlations."""
     yield f"Δ{ladder.metric.title} from the base of each size; its parameters are in the head."
     yield (
-        "sign: whether the mean differences of all sizes have one sign. rank: at each size, with "
-        "base; 1 is the best."
+        "sign: whether the mean differences of all sizes have one sign. rank: at each size by Δ, "
+        "with base; 1 is the best."
     )
     yield (
         "slope: of Δ per tenfold parameters, least squares for each seed; interval: t over seeds, "

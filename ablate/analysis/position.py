@@ -198,31 +198,28 @@ def _open_rows(study: Study, runs: Sequence[RunResult], judged: Sequence[Look]) 
     is_open = dict.fromkeys(study.by_label, False)
     for run in of_seeds(runs, study.seeds[: judged[-1].seeds]):
         is_open[run.row.label] |= run.state == "failed" and not run.row.is_base
-    for base, rows, count in study.families:
-        of_family = [of_rows[row.label] for row in rows]
-        for metric in study.judged:
-            of_base = of_rows[base.label]
-            judgments = verdicts_of_rows(study, metric, of_base, of_family, count, judged)
-            for row, verdict in zip(rows, judgments, strict=True):
-                is_open[row.label] |= not verdict.is_settled
+    rows = [row for row in study.rows if not row.is_base]
+    pairs = [(of_rows[row.base], of_rows[row.label]) for row in rows]
+    for metric in study.judged:
+        judgments = verdicts_of_rows(study, metric, pairs, study.tests, judged)
+        for row, verdict in zip(rows, judgments, strict=True):
+            is_open[row.label] |= not verdict.is_settled
     return tuple(label for label, is_undecided in is_open.items() if is_undecided)
 
 
 def verdicts_of_rows(
     study: Study,
     metric: str,
-    base: Sequence[RunResult],
-    rows: Sequence[Sequence[RunResult]],
+    pairs: Sequence[tuple[Sequence[RunResult], Sequence[RunResult]]],
     family: int,
     looks: Sequence[Look],
 ) -> list[Verdict]:
-    """Verdicts of rows that share a base.
+    """Verdicts of rows, each compared with its base.
 
     Args:
         study: of the rows.
         metric: its name.
-        base: runs of base.
-        rows: runs of each row.
+        pairs: runs of the base of each row, and of the row.
         family: number of rows that Holm's correction covers.
         looks: that have been judged.
     """
@@ -230,20 +227,26 @@ def verdicts_of_rows(
     rule: dict[str, Any] = {"family": family, "margin": study.margins.get(metric)}
     rule["share"] = study.share_of_level(metric)
 
-    repeated = study.repeated([row[0].row for row in rows])
-    different = {row[0].row.label: row for row in rows if row[0].row.label not in repeated}
+    rows = [runs[0].row for _, runs in pairs]
+    labels = [row.label for row in rows]
+    repeated = study.repeated(rows)
+    different = {}
+    for label, pair in zip(labels, pairs, strict=True):
+        if label not in repeated:
+            different[label] = pair
 
-    def pairs(seeds: Sequence[int]) -> list[PairedScores]:
-        further = study.further_seeds
-        return [paired_scores(measured, row, base, seeds, further) for row in different.values()]
+    def scores(seeds: Sequence[int]) -> list[PairedScores]:
+        further, paired = study.further_seeds, []
+        for base, runs in different.values():
+            paired.append(paired_scores(measured, runs, base, seeds, further))
+        return paired
 
     if looks:
-        at_looks = [(look, pairs(study.seeds[: look.seeds])) for look in looks]
+        at_looks = [(look, scores(study.seeds[: look.seeds])) for look in looks]
         judged = verdicts_over_looks(measured, at_looks, **rule)[-1]
     else:
-        judged = verdicts_before(measured, pairs(study.seeds), looks_of(study.plan)[0])
+        judged = verdicts_before(measured, scores(study.seeds), looks_of(study.plan)[0])
     of_labels = dict(zip(different, judged, strict=True))
-    labels = [row[0].row.label for row in rows]
     return [of_labels[repeated.get(label, label)] for label in labels]
 
 

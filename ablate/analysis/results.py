@@ -268,6 +268,7 @@ def paired_scores(
         same_training={run.run.id for run in ours} == {run.run.id for run in base},
         base=of_base,
         least=least,
+        base_label=base[0].row.label if base else "",
     )
 
 

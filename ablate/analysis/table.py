@@ -286,13 +286,14 @@ class Table:
         return max(means) if shown.more_is_better else min(means)
 
     def with_verdicts(self) -> Table:
-        """The table with each row compared with its base; the corrections of the verdicts cover the
-        rows of one base.
+        """The table with each row compared with its base; the correction of the verdicts covers all
+        rows of the study.
         """
-        rows = dict(self.by_label)
-        for base, of_base, count in self.families:
-            for row in self._compared(base, of_base, count):
-                rows[row.row.label] = row
+        rows, pairs = dict(self.by_label), []
+        for base, of_base, _ in self.families:
+            pairs += [(base, row) for row in of_base]
+        for row in self._compared(pairs, self.study.tests):
+            rows[row.row.label] = row
         return replace(self, rows=tuple(rows.values()))
 
     def against(self, base: TableRow, compared: TableRow) -> TableRow:
@@ -305,20 +306,20 @@ class Table:
         for row in self.rows:
             if row.row.base == compared.row.base and row is not base:
                 rows.append(row)
-        return self._compared(base, rows, 1)[rows.index(compared)]
+        return self._compared([(base, row) for row in rows], 1)[rows.index(compared)]
 
-    def _compared(self, base: TableRow, rows: Sequence[TableRow], family: int) -> list[TableRow]:
-        """The rows with their differences and verdicts, corrected for a family of rows."""
-        if not rows:
+    def _compared(self, pairs: Sequence[tuple[TableRow, TableRow]], family: int) -> list[TableRow]:
+        """Rows, each given with its base, with their differences and verdicts; these are corrected
+        for a family of rows.
+        """
+        if not pairs:
             return []
-        runs = [row.runs for row in rows]
+        runs = [(base.runs, row.runs) for base, row in pairs]
         judged: dict[str, list[Verdict]] = {}
-        for name in base.scores:
-            judged[name] = verdicts_of_rows(
-                self.study, name, base.runs, runs, family, self.position.judged
-            )
+        for name in self.rows[0].scores:
+            judged[name] = verdicts_of_rows(self.study, name, runs, family, self.position.judged)
         compared = []
-        for index, row in enumerate(rows):
+        for index, (base, row) in enumerate(pairs):
             deltas, verdicts = {}, {}
             for name, scores in base.scores.items():
                 verdicts[name] = judged[name][index]

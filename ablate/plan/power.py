@@ -60,7 +60,7 @@ class Power:
 
     @property
     def rows(self) -> int:
-        """Number of rows without base."""
+        """Number of rows that are compared with the first base, and share the noise of seeds."""
         return self.study.families[0].total
 
     @property
@@ -87,7 +87,9 @@ class Power:
             if seeds == len(self.study.seeds):
                 further = len(self.study.further_seeds)
         level *= self.study.share_of_level(self.metric.name)
-        return detectable(seeds, self.rows, self.sd, self.sentences, level, further)
+        return detectable(
+            seeds, self.rows, self.sd, self.sentences, level, further, tests=self.study.tests
+        )
 
     @property
     def detectable_sds(self) -> float | None:
@@ -110,7 +112,9 @@ class Power:
         if self.looks:
             return None
         level = LEVEL * self.study.share_of_level(self.metric.name)
-        return seeds_to_see(difference, self.rows, self.sd, self.sentences, level)
+        return seeds_to_see(
+            difference, self.rows, self.sd, self.sentences, level, tests=self.study.tests
+        )
 
     def as_json(self) -> dict[str, Any]:
         """For scripts; `detectable` by number of seeds. With an unknown spread, sd and differences
@@ -170,7 +174,7 @@ class Power:
                 f"The runs that exist show no spread of {title} over seeds: the difference in "
                 f"{title} that the study finds is unknown; --spread SD states one."
             )
-        rows = plural(self.rows, "row")
+        rows = plural(self.study.tests, "row")
         if self.looks:
             at_looks = []
             for look in self.looks:

@@ -30,7 +30,6 @@ def conclusion(table: Table) -> list[str]:
     """
     judged: list[str] = []
     has_learned = True
-    counts = [family.total for family in table.families]
     for metric in table.judged:
         unlearned, rows = _nothing_learned(table, metric), []
         has_learned = has_learned and not unlearned
@@ -43,10 +42,10 @@ def conclusion(table: Table) -> list[str]:
                 if is_open and (verdict.mean is None or not unlearned):
                     rows.append(Judged(row.row.label, verdict))
         if len(table.judged) == 1:
-            judged += [*unlearned, *_sentences(metric, rows, counts, table.error)]
+            judged += [*unlearned, *_sentences(metric, rows, table.study.tests, table.error)]
         else:
             # `_together` has the error of all metrics.
-            for sentence in (*unlearned, *_sentences(metric, rows, counts, error=None)):
+            for sentence in (*unlearned, *_sentences(metric, rows, table.study.tests, error=None)):
                 judged.append(f"By {metric.title}: {sentence}")
     sentences = [_base(table, family.base) for family in table.families]
     if has_learned:
@@ -78,22 +77,21 @@ def _together(table: Table) -> list[str]:
         parts.append(f"{len(labels[word])} {word} ({', '.join(labels[word])})")
     titles = " and ".join(metric.title for metric in table.judged)
     rows = sum(map(len, labels.values()))
-    counts = [family.total for family in table.families]
     return [
         f"Of {plural(rows, 'row')}, by {titles}: {'; '.join(parts)}.",
-        *_doubt(decided, counts, table.error, metrics=len(table.judged)),
+        *_doubt(decided, table.study.tests, table.error, metrics=len(table.judged)),
     ]
 
 
 def _sentences(
-    metric: Metric, rows: Sequence[Judged], counts: Sequence[int], error: float | None = LEVEL
+    metric: Metric, rows: Sequence[Judged], tests: int, error: float | None = LEVEL
 ) -> list[str]:
     """A sentence for each kind of verdict among the rows.
 
     Args:
         metric: the main metric.
         rows: all rows but base.
-        counts: numbers of rows that Holm's correction covers, one for each base.
+        tests: number of rows that Holm's correction covers.
         error: bound of the error of all verdicts; None to leave it out.
     """
     if not rows:
@@ -104,7 +102,7 @@ def _sentences(
     worse, better = by_word.get("worse", []), by_word.get("better", [])
     sentences = [*_different(metric, "worse", worse), *_different(metric, "better", better)]
     if error is not None:
-        sentences += _doubt([*worse, *better], counts, error)
+        sentences += _doubt([*worse, *better], tests, error)
     if not sentences and any(row.verdict.seed_test for row in rows):
         sentences.append("No row is shown to be worse or better than base.")
     if equal := by_word.get("as good as base"):
@@ -211,18 +209,14 @@ def _named(metric: Metric, row: Judged) -> str:
     return f"{row.label} ({text})"
 
 
-def _doubt(
-    named: Sequence[Judged], counts: Sequence[int], error: float, metrics: int = 1
-) -> list[str]:
+def _doubt(named: Sequence[Judged], tests: int, error: float, metrics: int = 1) -> list[str]:
     """How often a study without a difference names a row; only rows with a score count."""
     tested = sum(row.verdict.mean is not None for row in named)
     if not tested:
         return []
     start = "If"
-    if len(counts) > 1:
-        start = "For each size: if"
-    elif counts[0] > 1:
-        start = f"Corrected for the {counts[0]} rows of the study: if"
+    if tests > 1:
+        start = f"Corrected for the {tests} rows of the study: if"
     if metrics > 1:
         start = start.replace(":", f" and {metrics} metrics:")
     text = (

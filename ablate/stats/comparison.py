@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -33,6 +34,8 @@ class PairedScores:
     shift: what these further seeds have added to each difference.
     least: the smallest mean difference that can be, of scores that are not below 0: less base's
         mean.
+    base_label: of base, in a study that has several. Rows share the noise of seeds with the rows of
+        their base alone.
     """
 
     differences: Mapping[int, float] = field(default_factory=dict)
@@ -46,6 +49,7 @@ class PairedScores:
     base: BaseScores | None = None
     shift: float = 0.0
     least: float = -math.inf
+    base_label: str = ""
 
     @property
     def n(self) -> int:
@@ -261,20 +265,26 @@ class Comparison:
 
 
 def compare(rows: Sequence[PairedScores], level: float) -> list[Comparison]:
-    """Each row with its noise; that of rows with base's trainings is estimated apart."""
-    pooled = [row for row in rows if row.shows_noise and not row.same_training]
-    noise = None
-    if pooled:
-        noise = seed_noise([row.differences for row in pooled], pooled[0].base)
-    compared, place = [], 0  # which base has in the noise
+    """Each row with its noise, which the rows of one base share; that of rows with base's trainings
+    is estimated apart.
+    """
+    pools: dict[str, list[PairedScores]] = {}
+    for row in rows:
+        if row.shows_noise and not row.same_training:
+            pools.setdefault(row.base_label, []).append(row)
+    noises = {}
+    for label, pool in pools.items():
+        noises[label] = seed_noise([row.differences for row in pool], pool[0].base)
+    compared, places = [], Counter[str]()  # in the noise; base has the first place
     for row in rows:
         if not row.shows_noise:
             compared.append(Comparison(row, _bootstrap(row)))
-        elif row.same_training or noise is None:
+        elif row.same_training:
             compared.append(_with_noise(row, seed_noise([row.differences]), 1, level))
         else:
-            place += 1
-            compared.append(_with_noise(row, noise, place, level))
+            places[row.base_label] += 1
+            place = places[row.base_label]
+            compared.append(_with_noise(row, noises[row.base_label], place, level))
     return compared
 
 

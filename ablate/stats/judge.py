@@ -41,7 +41,8 @@ def verdicts(
 
     Args:
         metric: the metric of the differences.
-        rows: all rows of the study but base, also those without a score yet.
+        rows: all rows of the study but base, also those without a score yet; of several bases, all
+            rows of each.
         family: number of rows that Holm's correction covers: all that the study has from the
             beginning, whatever part of it is printed or done; None for the rows given. 1 tests each
             row as if it were the only one.

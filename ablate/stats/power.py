@@ -22,6 +22,7 @@ def detectable(
     sentences: float = 0.0,
     level: float = LEVEL,
     further: int = 0,
+    tests: int | None = None,
 ) -> float:
     """Smallest true difference from base that a verdict finds with a probability of 80 %.
 
@@ -32,20 +33,23 @@ def detectable(
 
     Args:
         seeds: at least 2.
-        rows: number of rows besides base.
+        rows: number of rows besides base, which share the noise of seeds.
         sd: standard deviation of a score over seeds.
         sentences: standard deviation of a difference from base over test sentences.
         level: of the verdicts; smaller where a study is judged several times.
         further: seeds that only base has.
+        tests: number of rows that Holm's correction covers: more than `rows` in a study of several
+            bases; None for `rows`.
     """
+    tests = rows if tests is None else tests
     # A fixed seed, so that a plan prints the same number each time.
     draw, n = random.Random(0), seeds
     of_base = n - 1 + max(0, further - 1)  # degrees of freedom of base's noise
     df = (n - 1) * rows + of_base - (n - 1)
     share = n / (n + further)  # of the noise that base's mean over the rows' seeds has
-    shared_t, row_t = critical_t(level / rows, df), critical_t(level, n - 1)
+    shared_t, row_t = critical_t(level / tests, df), critical_t(level, n - 1)
     base_t = critical_t(level, of_base)
-    z, shared_z = critical_t(level, math.inf), critical_t(level / rows, math.inf)
+    z, shared_z = critical_t(level, math.inf), critical_t(level / tests, math.inf)
     needed = []
     for _ in range(_DRAWS):
         row = _variance(draw, n - 1)
@@ -77,10 +81,19 @@ def _variance(draw: random.Random, df: int) -> float:
 
 
 def seeds_to_see(
-    difference: float, rows: int, sd: float, sentences: float = 0.0, level: float = LEVEL
+    difference: float,
+    rows: int,
+    sd: float,
+    sentences: float = 0.0,
+    level: float = LEVEL,
+    tests: int | None = None,
 ) -> int | None:
     """Fewest seeds with which `detectable` is at most a difference; None above 1000."""
-    return fewest_seeds(1, lambda n: detectable(n, rows, sd, sentences, level) <= difference)
+
+    def is_enough(seeds: int) -> bool:
+        return detectable(seeds, rows, sd, sentences, level, tests=tests) <= difference
+
+    return fewest_seeds(1, is_enough)
 
 
 def fewest_seeds(above: int, is_enough: Callable[[int], bool]) -> int | None:

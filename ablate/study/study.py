@@ -124,7 +124,7 @@ R = TypeVar("R")
 
 
 class Family(NamedTuple, Generic[R]):
-    """Rows that are compared with one base, so that Holm's correction covers them together.
+    """Rows that are compared with one base, and share the noise of seeds with it.
 
     total: of these rows in the file, whatever part of them is here.
     """
@@ -204,6 +204,16 @@ class Study:
             families.append(Family(self.by_label[label], of_base, count))
         return families
 
+    @property
+    def tests(self) -> int:
+        """Number of rows that Holm's correction covers: those of all bases of the file, whatever
+        part of them is here.
+        """
+        totals = dict(self.rows_of_bases)
+        for base, _, total in self.families:
+            totals[base.label] = total
+        return sum(totals.values())
+
     def repeated(self, rows: Sequence[Row]) -> dict[str, str]:
         """The rows that have the same scores as an earlier one, by label, with its label: one
         comparison, which is tested once.
@@ -211,7 +221,7 @@ class Study:
         first: dict[tuple[Any, ...], str] = {}
         repeated = {}
         for row in rows:
-            key = row.decoding, *(run.id for run in self.runs_of(row))
+            key = row.base, row.decoding, *(run.id for run in self.runs_of(row))
             earlier = first.setdefault(key, row.label)
             if earlier != row.label:
                 repeated[row.label] = earlier

@@ -4,6 +4,7 @@ import io
 import json
 import math
 from collections import Counter
+from random import Random
 
 import pytest
 from rich.console import Console
@@ -114,6 +115,43 @@ def test_signs_ranks_and_slopes(tmp_path):
     means = [[rung.difference.mean for rung in row.rungs] for row in ladder.rows]
     expected = stats.kendalltau([one[0] for one in means], [one[1] for one in means]).statistic
     assert ladder.tau("small", "medium") == pytest.approx(expected)
+
+
+def test_the_ladder_has_the_differences_of_the_verdicts_if_base_has_further_seeds(tmp_path):
+    text = LADDER.replace("[1, 2, 3]", "{rows: 3, base: 6}")
+    fake, draw = Fake(tmp_path / "results", study_from(tmp_path, text)), Random(0)
+    for row in fake.study.rows:
+        for seed in fake.study.seeds_of(row):
+            # At the last size base is worse with its further seeds, and a row worse without them.
+            further = seed > 3 and row.size == "large"
+            bleu = 20.0 + draw.gauss(0.0, 0.1) - 3.0 * further
+            if not row.is_base:
+                bleu -= 0.5
+            fake.done(row.label, seed, 40.0 - bleu, bleu)
+    table = fake.table()
+    for ladder in ladders(table):
+        for row in ladder.rows:
+            for size, rung in zip(ladder.sizes, row.rungs, strict=True):
+                verdict = table.by_label[f"{size} {row.name}"].verdicts[ladder.metric.name]
+                assert rung.difference.mean == pytest.approx(verdict.mean)
+        assert {row.signs for row in ladder.rows} == {"changes"}
+        assert all(row.rungs[0].rank > 1 for row in ladder.rows)  # behind base, and before it
+        best = [row.name for row in ladder.rows if row.rungs[2].rank == 1]
+        assert best  # the rows whose difference is the best at the last size, where base is worst
+
+
+def test_all_sizes_are_one_family_of_tests(tmp_path):
+    table = finished(tmp_path).table()
+    for metric in ("bleu", "ppl"):
+        found = [row.verdicts[metric] for row in table.rows if row.verdicts]
+        assert len(found) == 9
+        tested = [verdict for verdict in found if verdict.seed_test]
+        largest = 0.0
+        for rank, verdict in enumerate(sorted(tested, key=lambda verdict: verdict.seed_test.p)):
+            largest = max(largest, min(1.0, (9 - rank) * verdict.seed_test.p))
+            assert verdict.p_seeds == pytest.approx(largest)
+    legend = markdown(table, against_paper=False)
+    assert "Holm-corrected over 9 rows of all sizes" in legend
 
 
 def test_differences_that_are_all_zero_have_no_sign(tmp_path):

@@ -101,14 +101,14 @@ def test_a_row_of_the_same_runs_as_another_changes_no_verdict_and_no_power(tmp_p
                 results.done(label, seed, 5.0 + seed * step / 100, 25.0 + seed * step + len(label))
         verdicts = {row.row.label: row.verdicts for row in results.table().rows[1:]}
         power = [power.text for power in power_of(results.study, results.results)]
-        return results.study.families[0].total, power, verdicts
+        return results.study.tests, power, verdicts
 
     once = judged(again.replace("  again: {set: {h: 2}}\n", ""))
     count, power, verdicts = judged(again)
     assert verdicts.pop("again h=2") == verdicts["A h=2"]
     assert (count, power, verdicts) == once
     # Both are of the file, whatever part of it is selected.
-    assert count == study_from(tmp_path, again, rows=("again",)).families[0].total == 3
+    assert count == study_from(tmp_path, again, rows=("again",)).tests == 3
 
 
 def test_the_bootstrap_does_not_depend_on_the_order_of_the_resamples():

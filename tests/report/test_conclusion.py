@@ -40,7 +40,7 @@ KINDS = {
 
 
 def said(rows, family=None):
-    return words._sentences(BLEU, rows, [len(rows) if family is None else family])
+    return words._sentences(BLEU, rows, len(rows) if family is None else family)
 
 
 def test_the_kinds_of_rows_here_are_all_verdicts():
@@ -124,8 +124,8 @@ def test_the_probability_of_chance_leaves_out_rows_that_no_test_names():
         "Corrected for the 2 rows of the study: if no row differed from base, about 5% of such "
         "studies would name one; rows that diverged with every seed are named without a test."
     ]
-    assert words._sentences(BLEU, [always, tested], [2, 2])[1:] == [
-        "For each size: if no row differed from base, about 5% of such studies would name one; "
+    assert words._sentences(BLEU, [always, tested], 6)[1:] == [
+        "Corrected for the 6 rows of the study: if no row differed from base, about 5% of such studies would name one; "
         "rows that diverged with every seed are named without a test."
     ]
 
@@ -189,7 +189,7 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
             for row in results.table().rows
             if not row.row.is_base
         ],
-        [4],
+        4,
     )
     assert said_before[0].startswith("Better than base: ")
     base, only = conclusion(results.table())
@@ -214,7 +214,7 @@ def test_each_size_has_a_sentence_about_its_base(fake):
 def test_a_verdict_in_perplexity_has_its_own_direction_and_digits():
     (verdict,) = verdicts(PPL, [PairedScores({1: -0.2, 2: -0.21, 3: -0.22})])
     assert isinstance(verdict, Verdict)
-    assert words._sentences(PPL, [Judged("A h=1", verdict)], [1])[0].startswith(
+    assert words._sentences(PPL, [Judged("A h=1", verdict)], 1)[0].startswith(
         "Better than base: A h=1 (×0.811 PPL ["
     )
 

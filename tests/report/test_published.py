@@ -132,11 +132,15 @@ def test_the_scores_of_a_published_study_give_its_verdicts(published):
         )
         for ours, expected in zip(found.rows, rows, strict=True):
             assert ours.row.label == expected.row.label
-            assert {name: one.as_json() for name, one in ours.verdicts.items()} == {
-                name: one.as_json() for name, one in expected.verdicts.items()
-            }
             for metric, verdict in ours.verdicts.items():
-                assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]
+                mine, theirs = verdict.as_json(), expected.verdicts[metric].as_json()
+                if len(table.families) == 1:
+                    assert mine == theirs
+                    assert verdict.word == in_table[ours.row.label][f"verdict_{metric}"]
+                else:  # here the correction covers the rows of one size, in the study those of all
+                    tests = ("n", "mean", "std", "p", "p_own")
+                    assert [mine[name] for name in tests] == [theirs[name] for name in tests]
+                    assert mine["p_holm"] <= theirs["p_holm"]
                 compared += 1
     others = [row for row in table.rows if not row.row.is_base]
     assert compared == len(others) * len(table.rows[0].scores)

@@ -36,6 +36,34 @@ def test_the_restatement_for_arrays_gives_the_verdicts(spread, rows, n):
         assert found == significant.tolist()
 
 
+@pytest.mark.parametrize("spread", simulation.SPREADS)
+def test_the_restatement_of_a_study_at_several_sizes_gives_the_verdicts(spread):
+    scores = np.stack([drawn(spread, 4, 4, seed, studies=30)[0] for seed in range(3)], axis=1)
+    scores[:, :, 1:] += np.random.default_rng(1).normal(size=(30, 3, 4, 1)) * 4
+    expected = simulation.judge_sizes(scores)
+    for study, significant in zip(scores, expected, strict=True):
+        pairs = [
+            PairedScores(dict(enumerate((row - size[0]).tolist())), base_label=str(place))
+            for place, size in enumerate(study)
+            for row in size[1:]
+        ]
+        found = [verdict.is_different for verdict in verdicts(PPL, pairs)]
+        assert found == significant.tolist()
+
+
+@pytest.mark.parametrize("n", [3, 5, 8, 16])
+@pytest.mark.parametrize("times", [1.0, 2.0])
+def test_the_error_of_a_file_with_three_sizes_is_about_5_percent(n, times):
+    sds = simulation._base_of(times)(np.random.default_rng(n), 3 * STUDIES, 3)
+    scores = simulation.draw_study(np.random.default_rng(n), 3 * STUDIES, 3, n, sds)
+    of_sizes = scores.reshape(STUDIES, 3, 4, n)
+    error = simulation.judge_sizes(of_sizes).any(axis=1).mean()
+    assert error < (ERROR if times == 1.0 else 0.06 + 0.012)  # three standard errors
+    if n > 3:  # a family for each size, as of earlier versions
+        each = simulation.judge(scores).reshape(STUDIES, -1)
+        assert each.any(axis=1).mean() > 0.075
+
+
 def drawn_with_further_seeds(spread, rows, n, k, effect, studies=STUDIES):
     draw = np.random.default_rng(n * k + rows)
     sds = simulation.SPREADS[spread](draw, studies, rows)

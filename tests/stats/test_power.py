@@ -64,6 +64,16 @@ def test_further_seeds_of_base_find_the_detectable_difference_too(n, further):
     assert found == pytest.approx(POWER, abs=0.05)
 
 
+@pytest.mark.parametrize(("rows", "sizes", "n"), [(3, 3, 5), (5, 2, 3)])
+def test_rows_of_several_sizes_find_the_detectable_difference_too(rows, sizes, n):
+    draw, studies = np.random.default_rng(n), 4000
+    scores = simulation.draw_study(draw, studies * sizes, rows, n, np.ones((1, 1, 1)))
+    of_sizes = scores.reshape(studies, sizes, rows + 1, n)
+    of_sizes[:, 0, 1] += detectable(n, rows, 1.0, tests=rows * sizes)
+    found = simulation.judge_sizes(of_sizes)[:, 0].mean()
+    assert found == pytest.approx(POWER, abs=0.04)
+
+
 @pytest.mark.parametrize(("n", "rows"), [(3, 1), (3, 2), (4, 6)])
 def test_the_variances_of_the_row_of_base_and_of_the_others_have_their_degrees_of_freedom(
     n, rows, monkeypatch

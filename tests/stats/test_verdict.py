@@ -247,6 +247,23 @@ def test_p_values_of_the_test_set_are_corrected_over_all_rows_of_the_study():
     assert "within the noise of the test sentences" in verdicts(BLEU, rows, family=40)[0].text
 
 
+def test_rows_of_several_bases_are_one_family_and_share_noise_with_their_base_alone():
+    bases = {"small": (noisy(3, seed=1), 1.0), "large": (noisy(3, seed=2), 30.0)}
+    rows, alone = [], []
+    for label, (of_base, scale) in bases.items():
+        of_base = [
+            replace(row, differences={s: d * scale + 2 for s, d in row.differences.items()})
+            for row in of_base
+        ]
+        alone += verdicts(BLEU, of_base, family=1)
+        rows += [replace(row, base_label=label) for row in of_base]
+    together = verdicts(BLEU, rows)
+    p_values = [verdict.seed_test.p for verdict in alone]
+    assert [verdict.seed_test.p for verdict in together] == p_values
+    expected = multipletests(p_values, method="holm")[1]
+    assert [verdict.p_seeds for verdict in together] == pytest.approx(expected)
+
+
 # --- one row is the paired t test ---
 
 

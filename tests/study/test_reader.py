@@ -830,15 +830,13 @@ def test_a_tab_as_indentation_is_named(faults):
 
 def test_a_part_of_a_study_is_corrected_for_all_rows_of_the_file(read):
     text = HEAD + "rows: {A: {each: {h: [1, 2, 4]}}, B: {each: {dropout: [0.2]}}}\n"
-    assert read(text).families[0].total == 4
+    assert read(text).tests == 4
     part = read(text, rows=["B"])
     assert len(part.rows) == 2
-    assert part.families[0].total == 4
+    assert part.tests == 4
 
 
-def test_each_size_is_corrected_for_its_own_rows(read):
-    study = read(
-        HEAD + "sizes: {s: {N: 1}, m: {N: 2}}\nrows: {A: {each: {h: [4, 2]}}}\n", rows=["m A h=2"]
-    )
-    counts = {family.base.label: family.total for family in study.families}
-    assert counts == {"s base": 2, "m base": 2}
+@pytest.mark.parametrize("selected", [None, ["m A h=2"], ["m"], ["s A"]])
+def test_all_sizes_of_the_file_are_corrected_together(read, selected):
+    text = "sizes: {s: {N: 1}, m: {N: 2}, l: {N: 3}}\nrows: {A: {each: {h: [4, 2]}}}\n"
+    assert read(HEAD + text, rows=selected).tests == 6

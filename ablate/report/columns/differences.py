@@ -154,10 +154,9 @@ def _difference_legend(table: Table, form: Form) -> Iterator[str]:
 
 
 def _explained_verdicts(table: Table) -> str:
-    families, noise = table.families, plural(len(table.study.seeds), "seed")
-    rows = plural(families[0].total, "row")
-    if len(families) > 1:
-        rows = "the rows of each size"
+    noise, rows = plural(len(table.study.seeds), "seed"), plural(table.study.tests, "row")
+    if len(table.families) > 1:
+        rows += " of all sizes"
     tested, within = dict[str, None](), ""
     for metric in table.judged:
         for verdict in table.verdicts(metric):
