@@ -6,7 +6,7 @@ import json
 import math
 import re
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 
 def duration(seconds: float | None) -> str:
@@ -240,6 +240,11 @@ def first_few(names: Sequence[str], most: int = 4) -> str:
     if len(names) <= most:
         return ", ".join(names)
     return f"{', '.join(names[:most])} and {len(names) - most} more"
+
+
+def listed(texts: Iterable[str]) -> str:
+    """`3, 4 and 6`; of two, `3 and 6`."""
+    return " and ".join(", ".join(texts).rsplit(", ", 1))
 
 
 def setting_text(value: object, unset: str = "unset") -> str:

@@ -4,20 +4,20 @@ A study with a list of seeds has a single look, at all of them. It is judged fro
 on, and there is nothing to say about its position.
 
 A pure function of the results on disk, so that every process that works on a study finds the same
-look. Stored are only the numbers of seeds at which the study was judged, so that a table can tell
-if they were changed afterwards.
+look. Stored are only seeds, metrics and margins with which the study was judged, so that a table
+can tell if they were changed afterwards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ablate.analysis.missing import ENDED, Retries, has_ended, never
 from ablate.analysis.results import RunResult, by_row, of_seeds, paired_scores, read_runs
 from ablate.errors import StoreError
-from ablate.formatting import first_few, percent, plural
+from ablate.formatting import first_few, listed, percent, plural
 from ablate.stats.comparison import PairedScores
 from ablate.stats.judge import verdicts_before, verdicts_over_looks
 from ablate.stats.looks import Look, error_of_plans, looks_of
@@ -25,7 +25,7 @@ from ablate.stats.significance import LEVEL
 from ablate.stats.verdict import Verdict
 from ablate.store import Results
 from ablate.store.files import quarantine
-from ablate.store.records import JudgedSeeds, Judgments
+from ablate.store.records import Judgment, Judgments
 from ablate.study import Study
 
 
@@ -250,64 +250,95 @@ def verdicts_of_rows(
     return [of_labels[repeated.get(label, label)] for label in labels]
 
 
-def earlier_plans(study: Study, results: Results) -> list[tuple[int, ...]]:
-    """Other numbers of seeds at which the study was judged before, if it has a run of base in
-    common with that version.
+def earlier_judgments(study: Study, results: Results) -> list[Judgment]:
+    """Other ways in which the study was judged before: versions that have a run of base in common
+    with it. What an old record leaves open is taken as it is now.
 
     Raises:
         StoreError: the record is damaged.
     """
     record = Judgments.read(results.judged(study.name)) or Judgments()
-    present = _judged_seeds(study)
-    plans: dict[tuple[int, ...], None] = {}
+    present, earlier = _judgment(study), []
     for version in record.versions:
-        if version.plan != present.plan and {*version.base_runs} & {*present.base_runs}:
-            plans[version.plan] = None
-    return list(plans)
+        if not {*version.base_runs} & {*present.base_runs}:
+            continue
+        known = version.model_dump(exclude_none=True) | {"base_runs": present.base_runs}
+        judgment = present.model_copy(update=known)
+        if judgment != present and judgment not in earlier:
+            earlier.append(judgment)
+    return earlier
 
 
 def error_of_verdicts(study: Study, results: Results) -> tuple[float, list[str], list[str]]:
-    """Bound of the error of the study's verdicts, a line if its seeds are not those of earlier
-    verdicts, and a line if these cannot be read.
+    """Bound of the error of the study's verdicts, a line for each of seeds, metrics and margins
+    that are not those of earlier verdicts, and a line if these cannot be read.
 
     A single seed has no verdict, so it adds no error.
     """
     if len(study.seeds) == 1:
         return LEVEL, [], []
     try:
-        before = earlier_plans(study, results)
+        before = earlier_judgments(study, results)
     except StoreError as error:
-        return LEVEL, [], [f"{error}; it is not known whether seeds were changed after a verdict"]
-    if not before:
-        return LEVEL, [], []
-    bound = error_of_plans([*before, study.plan])
-    counts = sorted(set().union(*before))
-    judged = " and ".join(", ".join(map(str, counts)).rsplit(", ", 1))
-    if study.is_modified:
-        line = (
+        unknown = "it is not known whether seeds, metrics or margins were changed after a verdict"
+        return LEVEL, [], [f"{error}; {unknown}"]
+    versions = [*before, _judgment(study)]
+    bound = error_of_plans((version.plan, version.metrics or ()) for version in versions)
+    return bound, list(_changes(study, before, bound)), []
+
+
+def _changes(study: Study, before: Sequence[Judgment], bound: float) -> Iterator[str]:
+    """Yield lines on what was changed after verdicts, with a bound of the error of all verdicts."""
+    present, counts = _judgment(study), set[int]()
+    metrics: dict[str, None] = {}
+    margins: dict[str, None] = {}
+    for version in before:
+        if version.plan != present.plan:
+            counts |= {*version.plan}
+        if version.metrics != present.metrics:
+            metrics |= dict.fromkeys(version.metrics or ())
+        if version.margins != present.margins:
+            margins[_margins_text(version.margins)] = None
+    error = f"the error of all verdicts is at most {percent(bound)}, not {percent(LEVEL)}"
+    judged = listed(map(str, sorted(counts)))
+    if counts and study.is_modified:
+        yield (
             f"A trial with {len(study.seeds)} seeds, after verdicts with {judged} seeds: the error "
             f"of both together is at most {percent(bound)}. The study's own verdicts, which a "
             f"trial does not change: `ablate table {study.path}`."
         )
-    else:
+    elif counts:
         looks = sorted({*study.plan, *counts})
-        line = (
-            f"The seeds were changed after verdicts with {judged} seeds: the error of all verdicts "
-            f"is at most {percent(bound)}, not {percent(LEVEL)}. Stated before the first run, "
-            f"`seeds: {{looks: {looks}}}` would have kept {percent(LEVEL)}."
+        yield (
+            f"The seeds were changed after verdicts with {judged} seeds: {error}. Stated before "
+            f"the first run, `seeds: {{looks: {looks}}}` would have kept {percent(LEVEL)}."
         )
-    return bound, [line], []
+    if metrics:
+        every = ", ".join({**metrics, **dict.fromkeys(study.judged)})
+        yield (
+            f"Verdicts are by {listed(study.judged)}, after verdicts by {listed(metrics)}: {error}."
+            f" Stated before the first run, `judge: [{every}]` would have kept {percent(LEVEL)}."
+        )
+    if margins:
+        yield (
+            f"The margin is {_margins_text(study.margins)}, after verdicts with {listed(margins)}: "
+            f'"as good as base" is a claim about a margin that was stated before the results.'
+        )
+
+
+def _margins_text(margins: Mapping[str, float] | None) -> str:
+    texts = [f"{value:g} {metric}" for metric, value in (margins or {}).items()]
+    return listed(texts) or "none"
 
 
 def record_judgment(study: Study, results: Results) -> None:
-    """Record the numbers of seeds at which the study is judged, once it has been judged at one of
-    them.
+    """Record how the study is judged, once it has been judged.
 
     A part of a study is not recorded.
     """
     if study.is_modified:
         return
-    path, present = results.judged(study.name), _judged_seeds(study)
+    path, present = results.judged(study.name), _judgment(study)
     try:
         record = Judgments.read(path) or Judgments()
     except StoreError:
@@ -326,6 +357,10 @@ def _is_judged(study: Study, results: Results) -> bool:
     return len(study.seeds) > 1 and all(map(_is_over, runs))
 
 
-def _judged_seeds(study: Study) -> JudgedSeeds:
-    base_runs = tuple(run.id for run in study.runs_of(study.base))
-    return JudgedSeeds(plan=study.plan, base_runs=base_runs)
+def _judgment(study: Study) -> Judgment:
+    return Judgment(
+        plan=study.plan,
+        base_runs=tuple(run.id for run in study.runs_of(study.base)),
+        metrics=study.judged,
+        margins=dict(study.margins),
+    )

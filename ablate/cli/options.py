@@ -127,6 +127,15 @@ def print_notes(study: Study) -> None:
         echo(f"note: {line}", err=True)
 
 
+def print_changes(study: Study, results: Results) -> None:
+    """Print what was changed since the study was judged, on standard error."""
+    from ablate.analysis.position import error_of_verdicts
+
+    _, changed, damage = error_of_verdicts(study, results)
+    for line in (*changed, *damage):
+        echo(f"note: {line}", err=True)
+
+
 def torch_device(choice: Device) -> torch.device:
     """The torch device for --device.
 

@@ -17,6 +17,7 @@ from ablate.cli.options import (
     StudyFile,
     StudyOptions,
     option,
+    print_changes,
     print_notes,
 )
 from ablate.cli.scoring import warn_of_changed_data
@@ -78,6 +79,7 @@ def command(
         together = describe_per_run(processes, used, gpus, content.total_runs)
         per_run_processes = gpus_for_run(processes, gpus, content.total_runs)
     print_notes(content)
+    print_changes(content, root)
     warn_of_changed_data(content, root)
     stage = next_stage(content, root)
     content = stage.with_all_seeds

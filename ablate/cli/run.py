@@ -26,6 +26,7 @@ from ablate.cli.options import (
     flag,
     go_offline,
     option,
+    print_changes,
     print_notes,
 )
 from ablate.cli.scoring import score_with_progress
@@ -94,6 +95,7 @@ def command(
     content, root = options.open(study, may_be_new=True)
     publish.refuse_other_study(content, root)
     print_notes(content)
+    print_changes(content, root)
     retries = failed_before(time.time(), retry_failed)
     part = content if limit is None else base_alone(content)
     plan = plan_of(part, root, resources.device, resources.processes or 1)

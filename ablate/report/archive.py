@@ -25,8 +25,8 @@ def archive_of(study: Study, results: Results) -> bytes:
     """The bytes of the archive.
 
     It holds the settings, provenance, result, learning curve and scores of each run that has ended,
-    the scores including those on the resampled test sets, custom classes, and the manifests of the
-    corpora.
+    the scores including those on the resampled test sets, custom classes, the manifests of the
+    corpora, and how the study was judged.
 
     Args:
         study: whose runs are archived, trials included.
@@ -38,6 +38,8 @@ def archive_of(study: Study, results: Results) -> bytes:
     buffer = BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
         files = {_name(results, file): file for file in _files(study, results)}
+        judged = results.judged(study.name)
+        files[_name(results, judged)] = judged
         for name, file in sorted(files.items()):
             _refuse_link(file)
             content = read_bytes(file)

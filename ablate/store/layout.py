@@ -19,7 +19,7 @@ results/
   corpora/downloads/     resolved revisions of data sets on the Hub
   <study>/               the published table of a study
   .origins/<study>       path of the study file: one name belongs to one file
-  .judged/<study>        numbers of seeds at which the study was judged; a later change is noticed
+  .judged/<study>        seeds, metrics and margins of verdicts; a later change is noticed
 
 Every JSON file of a run or a corpus ends with its own hash. A damaged one is renamed to
 `<name>.damaged`.
@@ -217,7 +217,7 @@ class Results:
         return self.root / ".origins" / name
 
     def judged(self, name: str) -> Path:
-        """The numbers of seeds at which a study was judged: a `Judgments`."""
+        """How a study was judged: a `Judgments`."""
         return self.root / ".judged" / name
 
     def origins(self) -> list[Path]:

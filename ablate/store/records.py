@@ -580,21 +580,25 @@ class HubRevision(Record):
     files: dict[str, HubFile]
 
 
-class JudgedSeeds(Record):
-    """Numbers of seeds at which a study was judged.
+class Judgment(Record):
+    """How a study was judged.
 
-    plan: with a list of seeds, their number.
+    plan: numbers of seeds; with a list of seeds, their number.
     base_runs: ids of base's runs.
+    metrics: of the verdicts; None if written before 2026-11-27.
+    margins: by metric; None likewise.
     """
 
     plan: tuple[Count, ...]
     base_runs: tuple[str, ...]
+    metrics: tuple[str, ...] | None = None
+    margins: dict[str, float] | None = None
 
 
 class Judgments(Record):
-    """.judged/<study>: the numbers of seeds at which each version of a study was judged."""
+    """.judged/<study>: how each version of a study was judged."""
 
-    versions: tuple[JudgedSeeds, ...] = ()
+    versions: tuple[Judgment, ...] = ()
 
 
 class MetricsLine(Record):

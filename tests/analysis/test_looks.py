@@ -4,11 +4,12 @@ and status.
 
 import json
 import os
+import zipfile
 
 import pytest
 
 from ablate.analysis.missing import on_some_host
-from ablate.analysis.position import earlier_plans, position_of, record_judgment
+from ablate.analysis.position import earlier_judgments, position_of, record_judgment
 from ablate.analysis.stages import execute_stages
 from ablate.errors import StudyError, UsageError
 from ablate.plan.budget import fit
@@ -18,6 +19,7 @@ from ablate.report.conclusion import conclusion
 from ablate.stats.looks import looks_of
 from ablate.stats.power import detectable
 from ablate.stats.significance import LEVEL
+from ablate.store.records import Judgments
 from tests.cli.inside import inside
 from tests.records import a_failure
 from tests.report.fakes import SMALL, Fake
@@ -389,6 +391,65 @@ def test_a_trial_after_a_verdict_names_the_study_and_with_one_seed_says_nothing(
     assert (fake(listed(3)).table().error, fake(listed(3)).table().remarks) == (LEVEL, ())
 
 
+def earlier_plans(study, results):
+    return [judgment.plan for judgment in earlier_judgments(study, results)]
+
+
+def judged_by(results, text, before):
+    """A table of a study after a verdict with another text."""
+    earlier = results(before)
+    finish(earlier, [1, 2, 3], offset=-60.0)
+    record_judgment(earlier.study, earlier.results)
+    return results(text)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "error", "line"),
+    [
+        ("", "judge: [ppl]", 0.1, "Verdicts are by ppl, after verdicts by bleu: the error of all verdicts is at most 10%, not 5%. Stated before the first run, `judge: [bleu, ppl]` would have kept 5%."),
+        ("", "judge: [bleu, ppl]", 0.075, "Verdicts are by bleu and ppl, after verdicts by bleu: the error of all verdicts is at most 7.5%, not 5%. Stated before the first run, `judge: [bleu, ppl]` would have kept 5%."),
+        ("judge: [bleu, ppl]", "judge: [ppl]", 0.075, "Verdicts are by ppl, after verdicts by bleu and ppl"),
+        ("margin: 0.5", "margin: 1", 0.05, "The margin is 1 bleu, after verdicts with 0.5 bleu"),
+        ("", "margin: 0.5", 0.05, "The margin is 0.5 bleu, after verdicts with none"),
+    ],
+)  # fmt: skip
+def test_metrics_and_margins_that_are_changed_after_a_verdict_are_remarked_everywhere(
+    fake, before, after, error, line
+):
+    results = judged_by(fake, f"{listed(3)}{after}\n", f"{listed(3)}{before}\n")
+    table = results.table()
+    assert table.error == pytest.approx(error)
+    (remark,) = table.remarks
+    assert remark.startswith(line)
+    path, root = str(results.study.path), str(results.results.root)
+    assert f"note: {remark}" in inside("plan", path, "--results", root).err
+    assert fake(f"{listed(3)}{before}\n").table().remarks == ()
+
+
+def test_an_old_record_says_nothing_of_metrics_and_margins(fake):
+    results = judged_by(fake, f"{listed(3)}judge: [ppl]\nmargin: 0.5\n", listed(3))
+    path = results.results.judged("small")
+    old = [
+        version.model_copy(update={"metrics": None, "margins": None})
+        for version in Judgments.read(path).versions
+    ]
+    Judgments(versions=tuple(old)).write(path)
+    assert (results.table().error, results.table().remarks) == (LEVEL, ())
+
+
+def test_the_start_of_a_run_and_the_published_archive_say_it_too(fake, tmp_path):
+    results = judged_by(fake, f"{listed(3)}judge: [ppl]\n", listed(3))
+    path, root = str(results.study.path), str(results.results.root)
+    line = "Verdicts are by ppl, after verdicts by bleu"
+    started = inside("run", path, "--results", root, "--device", "cpu")
+    assert f"note: {line}" in started.err
+    assert inside("publish", path, "--results", root, "--to", tmp_path / "published").code == 0
+    with zipfile.ZipFile(tmp_path / "published/records.zip") as archive:
+        archive.extractall(tmp_path / "unpacked")
+    read = inside("table", path, "--results", tmp_path / "unpacked")
+    assert line in " ".join(read.out.split())
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -426,6 +487,8 @@ def test_a_damaged_record_is_a_remark_and_is_made_anew(fake, damage):
     damage(path)
     (fault,) = results.table().faults
     assert fault.startswith(f"{path}: ")
-    assert fault.endswith("it is not known whether seeds were changed after a verdict")
+    assert fault.endswith(
+        "it is not known whether seeds, metrics or margins were changed after a verdict"
+    )
     record_judgment(results.study, results.results)
     assert results.table().faults == ()

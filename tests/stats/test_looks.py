@@ -72,13 +72,28 @@ def test_every_look_spends_the_share_of_its_new_seeds_and_all_together_the_level
     ],
 )
 def test_the_bound_for_changed_looks_has_each_number_of_seeds_at_its_highest_level(plans, bound):
-    assert error_of_plans(plans) == pytest.approx(bound)
+    assert error_of_plans((plan, ("bleu",)) for plan in plans) == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("versions", "bound"),
+    [
+        ([((3,), ("bleu", "ppl"))], 0.05),
+        ([((3,), ("bleu",)), ((3,), ("ppl",))], 0.1),
+        ([((3,), ("bleu",)), ((3,), ("bleu", "ppl"))], 0.075),
+        ([((3,), ("bleu",)), ((5,), ("ppl",))], 0.1),
+    ],
+)
+def test_the_bound_for_changed_metrics_has_each_metric_at_its_highest_level(versions, bound):
+    assert error_of_plans(versions) == pytest.approx(bound)
 
 
 def test_seeds_added_for_lack_of_significance_raise_the_error_above_5_percent_but_not_above_the_bound():
     differences = np.random.default_rng(1).standard_normal((40_000, 8))
     p = [stats.ttest_1samp(differences[:, :count], 0.0, axis=1).pvalue < 0.05 for count in (3, 8)]
-    assert 1.3 * LEVEL < np.mean(p[0] | p[1]) < error_of_plans([(3,), (8,)])
+    assert (
+        1.3 * LEVEL < np.mean(p[0] | p[1]) < error_of_plans([((3,), ("bleu",)), ((8,), ("bleu",))])
+    )
 
 
 @pytest.mark.parametrize("look", looks_of(PLAN))
