@@ -210,6 +210,18 @@ class Table:
         """The verdicts in a metric, on every row but base."""
         return [row.verdicts[metric.name] for row in self.rows if metric.name in row.verdicts]
 
+    def verdict(self, row: TableRow) -> str | None:
+        """The verdict on a row for scripts: its word, as all metrics that verdicts are by agree on,
+        else each metric with its word, as `ppl: worse; bleu: cannot tell`. None for base.
+        """
+        words = {}
+        for metric in self.judged:
+            if metric.name in row.verdicts:
+                words[metric.name] = row.verdicts[metric.name].word
+        if len(set(words.values())) < 2:
+            return next(iter(words.values()), None)
+        return "; ".join(f"{name}: {word}" for name, word in words.items())
+
     @property
     def level(self) -> float:
         """The level of the verdicts of this table in one metric; each of several metrics that

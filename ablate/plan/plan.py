@@ -164,7 +164,7 @@ class Plan:
 
     def as_json(self) -> dict[str, Any]:
         """The plan for scripts; what the study does not have is left out."""
-        content: dict[str, Any] = {"study": self.study.name}
+        content: dict[str, Any] = {"study": self.study.name, "judge": list(self.study.judged)}
         if self.study.base.decoding_choice is not None:
             content["decoding"] = self.study.base.decoding_choice.as_json()
         content["rows"] = list(map(self._row_json, self.rows))

@@ -39,7 +39,8 @@ def load(
 
             - `"row"`: one line for each row of the study, indexed by `row`: `group`, the settings
               of Table 3 and all others that some row changes, `changed` (all changes as text),
-              `params` (trained parameters), `steps` (optimizer steps), `state`; for each metric
+              `verdict` (by the metrics of `judge`), `params` (trained parameters), `steps`
+              (optimizer steps), `state`; for each metric
               such as `ppl` the mean, sample standard deviation and number of seeds (`ppl_mean`,
               `ppl_std`, `ppl_n`), the same of its difference from base paired by seed
               (`delta_ppl_mean`, ...) with 95 % interval and p values, and the verdict
@@ -56,8 +57,8 @@ def load(
             (`paper_ppl`, ...).
 
     Returns:
-        The frame. `frame.attrs` has the name of the study (`study`) and, by row or run, how each
-        metric was computed (`signatures`).
+        The frame. `frame.attrs` has the name of the study (`study`), the metrics that verdicts are
+        by (`judge`) and, by row or run, how each metric was computed (`signatures`).
 
     Raises:
         ValueError: `per` or `against` has another value, or `against` is used with other lines than
@@ -91,9 +92,10 @@ def load(
         )
     root = Results(Path(results))
     content = open_study(Path(study), root)
+    attrs: dict[str, Any] = {"study": content.name, "judge": list(content.judged)}
     if per == "step":
         frame = steps_frame(content, root)
-        frame.attrs["study"] = content.name
+        frame.attrs = attrs
         return frame
     faults = score_missing(content, root)
     if per == "row":
@@ -106,12 +108,12 @@ def load(
             if name not in frame:
                 values = [getattr(row.config, name) for row in content.rows]
                 frame.insert(list(frame).index("changed"), name, values)
-        frame.attrs |= {"study": content.name, "signatures": table.signatures}
+        frame.attrs = attrs | {"signatures": table.signatures}
     else:
         runs = read_runs(content, root)
         _refuse(faults, runs)
         frame = runs_frame(content, runs)
-        frame.attrs |= {"study": content.name, "signatures": signatures(content, runs)}
+        frame.attrs = attrs | {"signatures": signatures(content, runs)}
     return frame
 
 
@@ -138,7 +140,8 @@ def judge(
 
     Returns:
         The frame of `load` with `per="row"`, without settings and cost. `frame.attrs` has the
-        `conclusion` in sentences, and as `remarks` the power and what was assumed.
+        metrics that verdicts are by (`judge`), the `conclusion` in sentences, and as `remarks` the
+        power and what was assumed.
 
     Raises:
         UsageError: a column is missing, or the scores cannot be compared.
@@ -155,7 +158,11 @@ def judge(
     given: dict[str, Any] = {"metrics": metrics, "by": rows, "margin": margin}
     table = judged(lines, "scores", base=base, directions=more_is_better or {}, **given)
     judgments = rows_frame(table)
-    judgments.attrs = {"conclusion": conclusion(table), "remarks": list(table.remarks)}
+    judgments.attrs = {
+        "judge": list(table.study.judged),
+        "conclusion": conclusion(table),
+        "remarks": list(table.remarks),
+    }
     return judgments
 
 
@@ -190,7 +197,7 @@ def rows_frame(table: Table, timed: bool = True, with_paper: bool = True) -> pd.
     # nothing but None would keep the type object.
     types: dict[str, Any] = {"train_steps": "Int64", "steps": "Int64"}
     for name in frame.columns[frame.isna().all()]:
-        if "verdict_" not in name:
+        if not name.startswith("verdict"):
             types.setdefault(name, float)
     typed: pd.DataFrame = frame.astype({name: types[name] for name in types if name in frame})
     return typed

@@ -98,9 +98,8 @@ def as_json(table: Table, timed: bool = True) -> str:
     if table.error > LEVEL:
         content["error"] = table.error
     content["metrics"] = [metric.name for metric in table.metrics]
+    content["judge"] = list(study.judged)
     content["log_scale"] = [metric.name for metric in table.metrics if metric.is_log]
-    if len(table.judged) > 1:
-        content["judged"] = list(study.judged)
     if choice:
         content["decoding"] = choice.as_json()
     content["rows"] = json_rows(columns_of(table, Form(timed=timed)), table)

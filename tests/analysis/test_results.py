@@ -126,7 +126,12 @@ def test_load_by_row_has_the_numbers_of_the_table(results):
             row.steps,
             row.state,
         )
-    assert frame.attrs == {"study": "small", "signatures": table.signatures}
+    assert frame.attrs == {
+        "study": "small",
+        "judge": ["bleu"],
+        "signatures": table.signatures,
+    }
+    assert list(frame["verdict"][1:]) == list(frame["verdict_bleu"][1:])
     assert table.signatures["bleu"] == [SIGNATURE]
     printed = comma_separated(table).splitlines()[0].split(",")
     assert [name for name in ("row", *frame.columns) if name != "beam"] == [

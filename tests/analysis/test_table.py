@@ -24,9 +24,16 @@ def test_json_has_the_keys_of_the_contract(fake):
     assert {"study", "metrics", "rows", "signatures"} <= content.keys()
     assert content["study"] == "small"
     assert content["metrics"] == ["ppl", "bleu"]
+    # The columns begin with perplexity, and the verdicts are by BLEU.
+    assert content["judge"] == ["bleu"]
+    assert [row["verdict"] for row in content["rows"]] == [
+        row["against_base"]["bleu"]["verdict"] if row["against_base"] else None
+        for row in content["rows"]
+    ]
     for row in content["rows"]:
         assert {
             "row",
+            "verdict",
             "group",
             "changed",
             "params",

@@ -57,6 +57,7 @@ def test_json_has_the_keys_of_the_contract(fake):
     content = json.loads(json.dumps(plan(fake(COSTS)).as_json()))
     assert {"study", "rows", "dropped", "totals"} <= content.keys()
     assert (content["study"], content["dropped"]) == ("costs", 3)
+    assert content["judge"] == ["bleu"]
     for row in content["rows"]:
         assert {
             "row",

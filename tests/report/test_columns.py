@@ -733,7 +733,7 @@ def test_scripts_and_people_read_the_same_columns(fake):
     rows = json.loads(as_json(table))["rows"]
     lines = list(csv.DictReader(io.StringIO(comma_separated(table))))
     cells = columns(table)
-    assert list(rows[0])[:3] == list(lines[0])[:3] == ["row", "group", "n_layers"]
+    assert list(rows[0])[:3] == list(lines[0])[:3] == ["row", "verdict", "group"]
     for index, (row, line) in enumerate(zip(rows, lines, strict=True)):
         for name in ("ppl", "bleu", "delta_bleu"):
             assert line[f"{name}_mean"] == (
@@ -749,6 +749,22 @@ def test_scripts_and_people_read_the_same_columns(fake):
     assert all(column.value or column.text for column in declared)
 
 
+def test_a_verdict_for_scripts_names_metrics_that_do_not_agree(tmp_path):
+    results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "judge: [ppl, bleu]\n"))
+    for seed, noise in ((1, -0.2), (2, 0.0), (3, 0.2)):
+        results.done("base", seed, 5.0 + noise / 20, 25.0 + noise)
+        results.done("A h=1", seed, 9.0 + noise / 10, 25.0 - noise)
+        results.done("A h=2", seed, 9.0 + noise / 10, 5.0 - noise)
+    rows = {row["row"]: row["verdict"] for row in json.loads(as_json(results.table()))["rows"]}
+    assert rows == {
+        "base": None,
+        "A h=1": "ppl: worse; bleu: cannot tell",
+        "A h=2": "worse",
+        "D dropout=0.3": "",
+        "decoding beam=1": "",
+    }
+
+
 def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     results = Fake(tmp_path / "results", study_from(tmp_path, SMALL + "judge: [ppl, bleu]\n"))
     results.all_done()
@@ -762,7 +778,7 @@ def test_two_metrics_have_one_verdict_together_and_a_p_value_each(tmp_path):
     assert "- By PPL: " in text
     assert "- By BLEU: " in text
     content = json.loads(as_json(table))
-    assert (content["judged"], content["log_scale"]) == (["ppl", "bleu"], ["ppl"])
+    assert (content["judge"], content["log_scale"]) == (["ppl", "bleu"], ["ppl"])
     plain = Fake(tmp_path / "results", study_from(tmp_path)).table()
     for alone, both in zip(plain.rows[1:], table.rows[1:], strict=True):
         for metric in ("ppl", "bleu"):

@@ -320,6 +320,19 @@ def test_judging_loads_neither_torch_nor_pandas(tmp_path):
     assert done.stdout.splitlines()[-1] == "[]"
 
 
+def test_scripts_get_the_metric_of_the_verdicts_and_a_verdict_for_each_row(tmp_path):
+    file = tmp_path / "scores.csv"
+    file.write_text(csv_of([{"acc": 1 + number % 2, **line} for number, line in enumerate(WIDE)]))
+    done = inside("judge", file, "--metric", "loss", "--metric", "acc", "--format", "json")
+    content = json.loads(done.out)
+    assert content["judge"] == ["loss"]
+    expected = {"base": None, "wide": "better", "deep": "cannot tell"}
+    assert {row["row"]: row["verdict"] for row in content["rows"]} == expected
+    frame = ablate.judge(pd.read_csv(file), metrics=["loss", "acc"])
+    assert frame.attrs["judge"] == ["loss"]
+    assert frame["verdict"].dropna().to_dict() == {"wide": "better", "deep": "cannot tell"}
+
+
 def test_a_margin_says_which_rows_are_as_good_as_base(tmp_path):
     words = judgments(csv_of(LONG), tmp_path, "--margin", "0.3")
     assert words == {"wide": {"loss": "better"}, "deep": {"loss": "as good as base"}}

@@ -47,6 +47,11 @@ def _difference(table: Table, metric: Metric, priority: int) -> Column:
     return Column("", head, text=text, priority=priority, only_filled=True)
 
 
+def verdict_column(table: Table) -> Column:
+    """The verdict on each row in a word, for scripts; readers get it with its differences."""
+    return Column("verdict", value=table.verdict)
+
+
 def verdict_columns(table: Table, form: Form) -> Iterator[Column]:
     """Yield the verdict on each row, if some row has more than one seed, and the states of rows."""
     if any(_has_intervals(table, metric) for metric in table.judged):

@@ -10,7 +10,11 @@ from ablate.analysis.table import Table
 from ablate.config.resolve import SETTINGS
 from ablate.report.columns.column import Column, Form, Mark, text_columns
 from ablate.report.columns.cost import cost_columns
-from ablate.report.columns.differences import difference_columns, verdict_columns
+from ablate.report.columns.differences import (
+    difference_columns,
+    verdict_column,
+    verdict_columns,
+)
 from ablate.report.columns.paper import paper_columns
 from ablate.report.columns.rows import label_column, row_columns, varied_settings
 from ablate.report.columns.scores import score_columns
@@ -35,6 +39,7 @@ def columns_of(table: Table, form: Form) -> tuple[Column, ...]:
     if table.is_measured_elsewhere:
         return (
             label_column(),
+            verdict_column(table),
             *score_columns(table, form),
             *difference_columns(table, form),
             *verdict_columns(table, form),

@@ -14,6 +14,7 @@ from ablate.config.plugins import settings_text
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
 from ablate.report.columns.column import Column, Form
+from ablate.report.columns.differences import verdict_column
 from ablate.report.layout import ROW, SETTING
 
 
@@ -54,7 +55,7 @@ def row_columns(table: Table, form: Form) -> Iterator[Column]:
         groups, others = replace(groups, text=None), replace(others, text=None)
     else:
         labels = replace(labels, text=None)
-    yield from (labels, groups)
+    yield from (labels, verdict_column(table), groups)
     # The most changed settings come first on a terminal. sorted() is stable: settings that as many
     # rows change keep the order of Table 3.
     order = sorted(form.settings, key=lambda setting: -_own_changes(table, setting))
