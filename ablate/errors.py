@@ -13,6 +13,7 @@ Interrupted     a signal has stopped the process; all progress is saved and can 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,16 +28,30 @@ EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141  # as if SIGPIPE had ended the process
 
 
+# Name and password of an address, and values of its query whose name says that they are secret.
+_LOGIN = re.compile(r"(?<=://)[^/\s'\"<>]*@")
+_SECRET = re.compile(
+    r"([?&;][\w.-]*(?:token|key|secret|passw(?:or)?d|pwd|sig|signature|credential)[\w.-]*=)"
+    r"[^&;#\s'\"<>]+",
+    re.I,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Text in which addresses have no name, password or key: `https://…@host/?token=…`."""
+    return _SECRET.sub(r"\1…", _LOGIN.sub("…@", text))
+
+
 class AblateError(Exception):
     """Base class of errors that the user can fix.
 
     Attributes:
-        lines: one complete message per error.
+        lines: one complete message per error, without the secrets of addresses.
     """
 
     def __init__(self, *lines: str) -> None:
-        super().__init__("\n".join(lines))
-        self.lines = lines
+        self.lines = tuple(map(without_secrets, lines))
+        super().__init__("\n".join(self.lines))
 
 
 class StudyError(AblateError):

@@ -10,7 +10,7 @@ from ablate.analysis.table import Table
 from ablate.cli.options import StudyFile, StudyOptions, option
 from ablate.cli.scoring import print_faults, scored_table
 from ablate.errors import Damaged, UsageError, listed
-from ablate.report.publish import claim
+from ablate.report.publish import claim, without_paths
 from ablate.store import Results
 from ablate.store.files import write_bytes
 from ablate.streams import echo
@@ -58,7 +58,7 @@ def command(
     curves = curves_of(table, root)
     seen = _attention(table, root, attention) if attention is not None else None
     # The whole page is made before anything is written: an error leaves the old page unchanged.
-    text = page(table, root, curves, _samples(table, root, sentences), seen)
+    text = page(without_paths(table, root), root, curves, _samples(table, root, sentences), seen)
     path = out or root.study(content.name) / FILE
     # Not durable: the page can be made again.
     write_bytes(path, text.encode(), durable=False)

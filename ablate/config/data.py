@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from ablate.config.catalogue import HubData, NamedCorpus
 from ablate.config.fields import Amount, Section, TextLength, VocabularySize
-from ablate.errors import did_you_mean, listed
+from ablate.errors import did_you_mean, listed, without_secrets
 
 FILES = "files"  # the corpus given as files beside the study
 HUB = "hf:"
@@ -95,6 +95,17 @@ class CorpusConfig(Section):
     def evaluated(self) -> str:
         """What a decoding evaluates, which is part of its id: the test split."""
         return self.test
+
+    @model_validator(mode="after")
+    def _no_secrets(self) -> CorpusConfig:
+        for name in ("train", "dev", "test"):
+            address = getattr(self, name)
+            if without_secrets(address) != address:
+                raise ValueError(
+                    f"{name}: the address has a password or a key, which all records and published "
+                    f"files would have; give it to fsspec in its configuration or the environment"
+                )
+        return self
 
     @model_validator(mode="after")
     def _hub_name(self) -> CorpusConfig:

@@ -14,10 +14,12 @@ from pathlib import Path
 from ablate.errors import StoreError
 from ablate.store import Results
 from ablate.store.corpora import MANIFEST
-from ablate.store.files import read_bytes
+from ablate.store.files import read_bytes, sealed
+from ablate.store.records import Failure
 from ablate.study import Study
 
 ARCHIVE = "records.zip"
+_FAILURE = "failure.json"
 _TIME = (1980, 1, 1, 0, 0, 0)  # of every file, so that the same records make the same archive
 
 
@@ -26,7 +28,7 @@ def archive_of(study: Study, results: Results) -> bytes:
 
     It holds the settings, provenance, result, learning curve and scores of each run that has ended,
     the scores including those on the resampled test sets, custom classes, the manifests of the
-    corpora, and how the study was judged.
+    corpora, and how the study was judged. Of a run that has failed it holds the kind of exception.
 
     Args:
         study: whose runs are archived, trials included.
@@ -42,12 +44,26 @@ def archive_of(study: Study, results: Results) -> bytes:
         files[_name(results, judged)] = judged
         for name, file in sorted(files.items()):
             _refuse_link(file)
-            content = read_bytes(file)
+            content = _failure(file) if file.name == _FAILURE else read_bytes(file)
             if content is not None:
                 entry = zipfile.ZipInfo(name.as_posix(), _TIME)
                 entry.external_attr = 0o644 << 16
                 archive.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
+
+
+def _failure(file: Path) -> bytes | None:
+    """A failure without the hosts and without the text of the exception, which may have paths of
+    this machine: the kind of exception is left.
+    """
+    failure = Failure.read(file)
+    if failure is None:
+        return None
+    kind = failure.reason.partition(":")[0]
+    reason = kind if kind.isidentifier() else "failed"
+    return sealed(
+        failure.model_copy(update={"hosts": (), "reason": reason}).model_dump(mode="json")
+    )
 
 
 def _name(results: Results, file: Path) -> Path:

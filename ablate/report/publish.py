@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ablate.analysis.position import record_judgment
+from ablate.analysis.results import RunResult
 from ablate.analysis.table import Table
 from ablate.config.data import CorpusConfig
 from ablate.errors import StoreError, StudyError
@@ -106,7 +107,7 @@ def publish(
         StoreError: the folder is a symbolic link, has a folder in the place of a file, or has a
             file that was not published for this study. Nothing is written then.
     """
-    table = replace(table, archived=())  # a published folder has no predictions of any run
+    table = without_paths(replace(table, archived=()), results)  # nor predictions of any run
     study = table.study
     own = results.study(study.name)
     folder = folder or own
@@ -135,6 +136,38 @@ def publish(
     for name in dict.fromkeys(("study.yaml", "table.json", *files)):
         write_bytes(folder / name, files[name], durable=name in texts)
     return list(files)
+
+
+def without_paths(table: Table, results: Results) -> Table:
+    """The table with lines on damaged files that name them relative to the results root, as this
+    machine's folders are nobody else's business.
+    """
+    roots: dict[str, str] = {}
+    for folder, name in (
+        (results.corpora, "corpora"),
+        (results.root, ""),
+        (table.study.path.parent, ""),
+        (Path.home(), "~"),
+    ):
+        for path in (folder, folder.absolute(), folder.resolve()):
+            if path.is_absolute() and path != Path(path.root):
+                roots.setdefault(f"{path}/", f"{name}/" if name else "")
+    outer_last = sorted(roots, key=len, reverse=True)
+
+    def shown(line: str) -> str:
+        for root in outer_last:
+            line = line.replace(root, roots[root])
+        return line
+
+    def of_run(run: RunResult) -> RunResult:
+        if not (run.note or run.damage or run.faults):
+            return run
+        damage, faults = tuple(map(shown, run.damage)), tuple(map(shown, run.faults))
+        return replace(run, note=shown(run.note), damage=damage, faults=faults)
+
+    rows = tuple(replace(row, runs=tuple(map(of_run, row.runs))) for row in table.rows)
+    faults, remarks = tuple(map(shown, table.faults)), tuple(map(shown, table.remarks))
+    return replace(table, rows=rows, faults=faults, remarks=remarks)
 
 
 def publish_results(study: Study, table: Table, results: Results) -> None:

@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 
 import torch
 
-from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError
+from ablate.errors import EXIT_INTERRUPTED, Interrupted, StoreError, without_secrets
 from ablate.run.execution import OtherDevice
 from ablate.run.job import NO_MORE_JOBS, READY, EventOutcome, Job, JobEvent
 from ablate.run.pipeline import execute
@@ -200,8 +200,8 @@ def failure_reason(error: BaseException, folder: RunFolder) -> str:
             f"{error.filename or folder.path}: {error.strerror}; the run resumes from its last "
             f"checkpoint"
         )
-    lines = str(error).strip().splitlines() or [""]
-    return lines[0] if isinstance(error, StoreError) else f"{type(error).__name__}: {lines[0]}"
+    line = without_secrets((str(error).strip().splitlines() or [""])[0])
+    return line if isinstance(error, StoreError) else f"{type(error).__name__}: {line}"
 
 
 if __name__ == "__main__":

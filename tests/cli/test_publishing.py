@@ -16,7 +16,7 @@ from ablate.plotting import FORMATS
 from ablate.report.archive import archive_of
 from ablate.store import Results, state_of
 from ablate.store.audit import Audit, audit
-from ablate.store.records import Result
+from ablate.store.records import Failure, Result
 from ablate.store.status import NO_DECODING
 from tests.cli.inside import inside
 from tests.page.conftest import REFERENCES, SOURCES, Whole
@@ -317,8 +317,12 @@ def test_a_link_in_the_results_of_a_stranger_publishes_no_file_of_the_reader(
 def test_a_failed_run_is_archived_as_failed(whole, tmp_path):
     *_, failed = whole.study.runs()
     whole.results.run(failed.id).result.unlink()
-    a_failure().write(whole.results.run(failed.id).failure)
+    reason = f"OSError: {tmp_path}/secret: no such file"
+    a_failure(reason=reason, hosts=("gpu7.lab",)).write(whole.results.run(failed.id).failure)
     unpack(whole, tmp_path)
+    record = Results(tmp_path / "unpacked").run(failed.id).failure
+    assert (Failure.read(record).reason, Failure.read(record).hosts) == ("OSError", ())
+    assert "gpu7" not in record.read_text()
     states = [
         [(run.id, state_of(results.run(run.id), NO_DECODING)) for run in whole.study.runs()]
         for results in (whole.results, Results(tmp_path / "unpacked"))

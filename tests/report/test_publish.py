@@ -87,6 +87,24 @@ def test_publishing_again_replaces_the_files(fake):
     assert not list(folder.glob(".*"))
 
 
+def test_lines_on_damaged_files_name_them_in_the_results_root(fake):
+    """Published files have no folder of the machine that wrote them."""
+    results = fake().all_done()
+    for label, seed, file in (("base", 1, "result"), ("A h=1", 2, "metrics")):
+        getattr(results.folder(label, seed), file).write_text("{")
+    table = results.table()
+    assert str(results.results.root) in as_json(table)
+    publish(table, results.results)
+    folder = results.results.study("small")
+    names = ("table.md", "table.csv", "table.json")
+    texts = {name: (folder / name).read_text() for name in names}
+    for text in texts.values():
+        assert str(results.results.root.parent) not in text
+        assert str(Path.home()) not in text.replace("~", "")
+    damaged = results.folder("base", 1).id
+    assert f"runs/{damaged}/result.json: is damaged" in texts["table.json"]
+
+
 def test_a_folder_in_the_place_of_one_file_is_named_before_any_file_is_replaced(fake):
     results = fake(seeds="1")
     publish(results.table(), results.results)
