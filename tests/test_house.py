@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_830
+LINES = 51_967
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

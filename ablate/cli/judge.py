@@ -51,7 +51,7 @@ def command(
     """Judge anybody's scores: the verdicts, table and page of a study."""
     refuse_wide(wide, format)
     if margin is not None and not 0 < margin < math.inf:
-        raise UsageError(f"--margin {margin:g} is not allowed: must be above 0")
+        raise UsageError(f"--margin {margin:g} is not allowed: must be above 0 and finite")
     of_table = out is not None or wide or margin is not None
     if stream and (of_table or format not in ("rich", "json") or len(metric or ()) > 1):
         raise UsageError(
@@ -59,6 +59,9 @@ def command(
         )
     where = ", ".join(map(str, files))
     directions = dict.fromkeys(lower_is_better or (), False)
+    both = directions.keys() & set(higher_is_better or ())
+    if both:
+        raise UsageError(f"is a lower or a higher {min(both)} better? It cannot be both")
     directions |= dict.fromkeys(higher_is_better or (), True)
     lines = read_lines(files)  # whose errors name the file
     try:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from ablate.errors import UsageError, did_you_mean, listed
 from ablate.store.files import remove
@@ -19,6 +19,8 @@ from ablate.store.files import remove
 LOGGERS = ("tensorboard", "mlflow", "wandb")
 LONGEST_NAME = 150  # characters of a folder's name; file systems allow 255 bytes
 
+Outcome = Literal["done", "diverged", ""]
+OUTCOME = "ablate.outcome"  # its name on dashboards
 Point = tuple[int, Mapping[str, float]]  # a step, and what was measured there by name
 
 
@@ -47,8 +49,10 @@ class RunLogger(Protocol):
     def log(self, points: Sequence[Point]) -> None:
         """Add points. A launch sends all points of a run from the first on."""
 
-    def finish(self, scores: Mapping[str, float] | None) -> None:
-        """End the record; `scores` are those of a finished run, None for an unfinished one."""
+    def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
+        """End the record; `scores` are those of a run that has ended, NaN if it diverged, and None
+        for an unfinished one, whose outcome is empty.
+        """
 
 
 # Starts the record of a run, or goes on with it, from the study's folder of results; None if it is

@@ -4,12 +4,14 @@ nothing of them.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from ablate.config import RowConfig
 from ablate.config.metrics import PPL
+from ablate.errors import without_secrets
 from ablate.formatting import ellipsis
 from ablate.loggers.dashboards import LoggedRun, Point, RunLogger, Start
 from ablate.plan.progress import run_labels
@@ -84,9 +86,11 @@ class Mirror:
                         self._send(start, copy)
             for copy in copies:
                 if copy.logger is not None and not copy.finished:
-                    copy.logger.finish(None)
+                    copy.logger.finish(None, "")
         except Exception as error:  # any failure of a dashboard's library: the training must go on
-            reason = ellipsis((str(error).strip().splitlines() or [""])[0], 200)
+            # The library may name the address of its server.
+            reason = without_secrets((str(error).strip().splitlines() or [""])[0])
+            reason = ellipsis(reason, 200)
             self.log(f"--log {name}: {type(error).__name__}: {reason}; training goes on without it")
 
     def _runs(self) -> list[LoggedRun]:
@@ -121,19 +125,22 @@ class Mirror:
             copy.logger.log(points)
         wanted = self.decodings[copy.run.id].keys()
         if result and (result.outcome == "diverged" or wanted <= result.decodings.keys()):
-            copy.logger.finish(self._scores(result, copy.run))
+            copy.logger.finish(self._scores(result, copy.run), result.outcome)
             copy.finished = True
 
     def _scores(self, result: Result, run: LoggedRun) -> dict[str, float]:
-        """Scores by name, such as `final_bleu`; from the second decoding on with its settings."""
+        """Scores by name, such as `final_bleu`; from the second decoding on with its settings. A
+        run that diverged has NaN, so that whoever averages the record does not miss it.
+        """
         scores: dict[str, float] = {}
         for number, (id, config) in enumerate(self.decodings[run.id].items()):
-            if id not in result.decodings:
-                continue
-            measured = result.decodings[id].scores
+            measured = result.decodings[id].scores if id in result.decodings else {}
             for name in dict.fromkeys((PPL.name, *self.study.metrics)):
-                if name in measured:
-                    scores[f"final_{name}{_suffix(number, config)}"] = measured[name].value
+                shown = f"final_{name}{_suffix(number, config)}"
+                if result.outcome == "diverged":
+                    scores[shown] = math.nan
+                elif name in measured:
+                    scores[shown] = measured[name].value
         return scores
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from ablate.loggers.dashboards import LoggedRun, Point
+from ablate.loggers.dashboards import OUTCOME, LoggedRun, Outcome, Point
 
 _BATCH = 500  # values per request; a server accepts no more than 1000
 _TAG, _DECODINGS = "ablate.run", "ablate.decodings"
@@ -32,7 +32,7 @@ def start(folder: Path, run: LoggedRun) -> _TrackedRun | None:
     decodings = ",".join(run.decodings)
     tags = {_TAG: run.id, "ablate.row": run.row, "ablate.seed": str(run.seed)}
     for tracked in client.search_runs([id], f"tags.`{_TAG}` = '{run.id}'"):
-        if tracked.info.status == "FINISHED" and tracked.data.tags.get(_DECODINGS) == decodings:
+        if OUTCOME in tracked.data.tags and tracked.data.tags.get(_DECODINGS) == decodings:
             return None
         break
     else:
@@ -67,7 +67,9 @@ class _TrackedRun:
         for start in range(0, len(metrics), _BATCH):
             self.client.log_batch(self.id, metrics=metrics[start : start + _BATCH])
 
-    def finish(self, scores: Mapping[str, float] | None) -> None:
+    def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         if scores is not None:
             self.log([(self.last, scores)])
-            self.client.set_terminated(self.id, "FINISHED")
+            # Without a score and FINISHED, a run that diverged would be left out of every mean.
+            self.client.set_terminated(self.id, "FAILED" if outcome == "diverged" else "FINISHED")
+            self.client.set_tag(self.id, OUTCOME, outcome)  # last: the record is complete

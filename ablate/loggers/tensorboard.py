@@ -11,7 +11,7 @@ from tensorboard.compat.proto.event_pb2 import Event
 from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 
-from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
+from ablate.loggers.dashboards import LoggedRun, Outcome, Point, RecordFolder
 
 
 def start(folder: Path, run: LoggedRun) -> _EventFile | None:
@@ -41,7 +41,7 @@ class _EventFile:
             self.last = step
         self.file.flush()
 
-    def finish(self, scores: Mapping[str, float] | None) -> None:
+    def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
         if scores is not None:
             self.log([(self.last, scores)])
         self.file.close()

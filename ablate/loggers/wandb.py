@@ -10,7 +10,7 @@ from pathlib import Path
 
 import wandb
 
-from ablate.loggers.dashboards import LoggedRun, Point, RecordFolder
+from ablate.loggers.dashboards import OUTCOME, LoggedRun, Outcome, Point, RecordFolder
 
 
 def start(folder: Path, run: LoggedRun) -> _OfflineRun | None:
@@ -41,8 +41,9 @@ class _OfflineRun:
         for step, values in points:
             self.run.log(dict(values), step=step)
 
-    def finish(self, scores: Mapping[str, float] | None) -> None:
-        self.run.summary.update(dict(scores or {}))
-        self.run.finish()
+    def finish(self, scores: Mapping[str, float] | None, outcome: Outcome) -> None:
+        if scores is not None:
+            self.run.summary.update({**scores, OUTCOME: outcome})
+        self.run.finish(exit_code=int(outcome == "diverged"))
         if scores is not None:
             self.record.mark.touch()

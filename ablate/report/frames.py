@@ -95,7 +95,7 @@ def load(
     attrs: dict[str, Any] = {"study": content.name, "judge": list(content.judged)}
     if per == "step":
         frame = steps_frame(content, root)
-        frame.attrs = attrs
+        frame.attrs |= attrs
         return frame
     faults = score_missing(content, root)
     if per == "row":
@@ -108,12 +108,12 @@ def load(
             if name not in frame:
                 values = [getattr(row.config, name) for row in content.rows]
                 frame.insert(list(frame).index("changed"), name, values)
-        frame.attrs = attrs | {"signatures": table.signatures}
+        frame.attrs |= attrs | {"signatures": table.signatures}
     else:
         runs = read_runs(content, root)
         _refuse(faults, runs)
         frame = runs_frame(content, runs)
-        frame.attrs = attrs | {"signatures": signatures(content, runs)}
+        frame.attrs |= attrs | {"signatures": signatures(content, runs)}
     return frame
 
 
@@ -153,6 +153,7 @@ def judge(
     from ablate.report.conclusion import conclusion
     from ablate.report.judge import judged
 
+    _check_arguments(frame, metrics, rows, more_is_better or {})
     named = [name for name in frame.index.names if name is not None]
     lines: list[dict[Any, Any]] = (frame.reset_index() if named else frame).to_dict("records")
     given: dict[str, Any] = {"metrics": metrics, "by": rows, "margin": margin}
@@ -164,6 +165,26 @@ def judge(
         "remarks": list(table.remarks),
     }
     return judgments
+
+
+def _check_arguments(
+    frame: pd.DataFrame,
+    metrics: Sequence[str],
+    rows: Sequence[str],
+    more_is_better: Mapping[str, bool],
+) -> None:
+    """Refuse arguments that would be read as others."""
+    from ablate.errors import UsageError
+
+    for argument, names in (("metrics", metrics), ("rows", rows)):
+        if isinstance(names, str):
+            raise UsageError(f"{argument} is a list of names: {argument}=[{names!r}]")
+    for name, value in more_is_better.items():
+        if not isinstance(value, bool):
+            raise UsageError(f"more_is_better: {name!r} is {value!r}; must be True or False")
+    twice = frame.columns[frame.columns.duplicated()]
+    if len(twice):
+        raise UsageError(f'two columns are named "{twice[0]}"')
 
 
 def _refuse(faults: Sequence[str], runs: Sequence[RunResult]) -> None:

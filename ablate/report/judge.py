@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ablate.analysis.numbers import metric_of, table_of_numbers
-from ablate.analysis.score_files import numbers_of
+from ablate.analysis.score_lines import numbers_of
 from ablate.analysis.table import Table
 from ablate.config.metrics import Metric
 from ablate.errors import UsageError, unknown_name
@@ -32,6 +32,7 @@ def judged(
     Arguments and errors are those of `numbers_of` and `table_of_numbers`. Without `metrics`, a
     single one in `directions` counts.
     """
+    _check_margin(margin)
     numbers, notes = numbers_of(lines, metrics or _only(directions), by)
     table = table_of_numbers(numbers, name, base, directions, margin)
     remarks = list(notes)
@@ -39,6 +40,11 @@ def judged(
         if power.sd:
             remarks.append(power.text)
     return replace(table, remarks=tuple(remarks))
+
+
+def _check_margin(margin: float | None) -> None:
+    if margin is not None and not 0 < margin < math.inf:
+        raise UsageError(f"a margin of {margin:g} is not allowed: must be above 0 and finite")
 
 
 def _only(directions: Mapping[str, bool]) -> Sequence[str]:
@@ -52,12 +58,12 @@ def read_stream(
     directions: Mapping[str, bool],
     metrics: Sequence[str] = (),
     by: Sequence[str] = (),
-) -> tuple[Stream, Metric]:
-    """A stream of proposals, and the metric that decides.
+) -> tuple[Stream, Metric, list[str]]:
+    """A stream of proposals, the metric that decides, and what was left out or assumed.
 
     Arguments and errors are those of `judged`. The lines are in the order of the runs, base first.
     """
-    numbers, _ = numbers_of(lines, metrics or _only(directions), by)
+    numbers, notes = numbers_of(lines, metrics or _only(directions), by)
     metric = metric_of(numbers[0].metric, numbers, directions)
     first = numbers[0].row if base is None else base
     rows = dict.fromkeys(number.row for number in numbers)
@@ -71,10 +77,10 @@ def read_stream(
         if is_of_chain and not math.isfinite(number.value):
             raise UsageError(f"{number.row} diverged, and proposals are compared with it")
         stream.add(number.row, number.value)
-    return stream, metric
+    return stream, metric, notes
 
 
-def stream_json(stream: Stream, metric: Metric) -> dict[str, Any]:
+def stream_json(stream: Stream, metric: Metric, notes: Sequence[str]) -> dict[str, Any]:
     """What the gate keeps of a stream, and what to run next, for scripts."""
     proposals = []
     for proposal in stream.proposals.values():
@@ -87,12 +93,13 @@ def stream_json(stream: Stream, metric: Metric) -> dict[str, Any]:
         "proposals": proposals,
         "gain": gain,
         "ignored": stream.ignored,
+        "remarks": list(notes),
         "run": stream.runs_next,
         "run_last": stream.runs_last,
     }
 
 
-def stream_lines(stream: Stream, metric: Metric) -> list[str]:
+def stream_lines(stream: Stream, metric: Metric, notes: Sequence[str]) -> list[str]:
     """The same in sentences."""
     sentences = []
     for name, proposal in stream.proposals.items():
@@ -109,7 +116,7 @@ def stream_lines(stream: Stream, metric: Metric) -> list[str]:
     if stream.ignored:
         count = plural(stream.ignored, "run")
         sentences.append(f"Ignored: {count} of proposals that are decided or untested.")
-    return sentences + next_steps(stream)
+    return [*sentences, *notes, *next_steps(stream)]
 
 
 def next_steps(stream: Stream) -> list[str]:

@@ -1,6 +1,7 @@
 """Each logger with its real library and a local folder, read back with that library."""
 
 import json
+import math
 import resource
 import struct
 import threading
@@ -64,7 +65,7 @@ def of_wandb(folder, name):
                 found.setdefault(key, []).append((items["_step"], value))
         for item in record.summary.update:
             key = "".join(item.nested_key) or item.key
-            if key.startswith("final"):
+            if key.startswith(("final", "ablate")):
                 found[key] = [(100, json.loads(item.value_json))]
     return found
 
@@ -117,7 +118,8 @@ def test_every_point_is_logged_once_although_the_run_was_interrupted(logged, kin
     assert found["dev_perplexity"] == logged.points("base", "dev_perplexity")
     assert found["final_ppl"] == [(100, pytest.approx(5.5))]
     assert found["final_bleu"] == [(100, pytest.approx(25.5))]
-    assert found.keys() == {"loss", "lr", "dev_perplexity", "final_ppl", "final_bleu"}
+    names = {"loss", "lr", "dev_perplexity", "final_ppl", "final_bleu"}
+    assert found.keys() - {"ablate.outcome"} == names
 
 
 def test_the_scores_of_every_decoding_are_logged(tmp_path, kind):
@@ -174,6 +176,32 @@ def test_runs_with_similar_or_long_labels_are_logged_apart(tmp_path, kind):
     assert logged.printed == []
     for number, label in enumerate(labels):
         assert read(kind, logged.folder, label)["final_bleu"][0][1] == pytest.approx(20.0 + number)
+
+
+def test_a_run_that_has_diverged_is_told_from_a_finished_one(logged, kind):
+    logged.write("base", 20)
+    logged.fake.diverged("base", 1, 20, "the loss exploded")
+    logged.write("A h=1", 20)
+    logged.fake.done("A h=1", 1, 5.0, 25.0)
+    for _ in range(2):  # the second launch finds complete records
+        with logged.mirror(kind):
+            pass
+    assert logged.printed == []
+    if kind == "tensorboard":
+        assert math.isnan(read(kind, logged.folder, "base")["final_bleu"][0][1])
+    if kind == "wandb":
+        ((_, outcome),) = read(kind, logged.folder, "base")["ablate.outcome"]
+        assert outcome == "diverged"
+    if kind == "mlflow":
+        from mlflow.tracking import MlflowClient
+
+        client = MlflowClient(tracking_uri=(logged.folder / "mlflow").as_uri())
+        experiment = client.get_experiment_by_name("logged").experiment_id
+        found = {
+            run.info.run_name: (run.info.status, run.data.tags["ablate.outcome"])
+            for run in client.search_runs([experiment])
+        }
+        assert found == {"base": ("FAILED", "diverged"), "A h=1": ("FINISHED", "done")}
 
 
 @pytest.mark.parametrize("kind", ["tensorboard", "wandb"])

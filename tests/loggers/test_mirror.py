@@ -1,5 +1,6 @@
 """Copying metrics logs to loggers: every line once, without effect on the training."""
 
+import math
 import threading
 from dataclasses import replace
 
@@ -15,7 +16,7 @@ class Kept:
     """A logger that keeps points and scores in memory, by the run's name."""
 
     def __init__(self):
-        self.points, self.scores, self.opened = {}, {}, []
+        self.points, self.scores, self.outcomes, self.opened = {}, {}, {}, []
 
     def __call__(self, folder, run):
         self.opened.append(run)
@@ -30,8 +31,9 @@ class _Kept:
     def log(self, points):
         self.kept.points[self.name] += points
 
-    def finish(self, scores):
+    def finish(self, scores, outcome):
         self.kept.scores[self.name] = scores
+        self.kept.outcomes[self.name] = outcome
 
 
 class Course:
@@ -101,11 +103,15 @@ def test_a_damaged_file_of_one_run_does_not_end_the_logging_of_others(logged, ke
     assert logged.printed == []
 
 
-def test_a_run_that_has_diverged_is_closed_without_scores(logged, kept):
+def test_a_run_that_has_diverged_is_closed_as_diverged_with_scores_that_are_no_numbers(
+    logged, kept
+):
     logged.write("base", 20)
     logged.fake.diverged("base", 1, 20, "the loss exploded")
     follow(logged, kept)
-    assert kept.scores == {"base": {}}
+    assert kept.outcomes == {"base": "diverged"}
+    assert kept.scores["base"].keys() == {"final_ppl", "final_bleu"}
+    assert all(map(math.isnan, kept.scores["base"].values()))
 
 
 @pytest.mark.parametrize("where", ["start", "log", "finish"])
@@ -126,6 +132,20 @@ def test_a_logger_that_fails_is_reported_once_and_stopped(logged, kept, where):
         "--log broken: ConnectionError: no such server; training goes on without it"
     ]
     assert len(kept.points["base"]) == 3  # the other run is still logged
+
+
+def test_the_password_of_a_server_is_not_printed(logged, kept):
+    def fail(*_):
+        raise ConnectionError("no answer from http://me:pass@tracking.lab:5000/api?token=abc")
+
+    logged.write("base", 20)
+    broken = type("Broken", (Kept,), {"__call__": fail})()
+    with logged.mirror(loggers={"mlflow": broken}):
+        pass
+    assert logged.printed == [
+        "--log mlflow: ConnectionError: no answer from "
+        "http://…@tracking.lab:5000/api?token=…; training goes on without it"
+    ]
 
 
 def _opening(sink):

@@ -100,10 +100,10 @@ def test_scalars_of_tensorboard_are_judged_by_their_last_value(tmp_path):
         (
             "run-a_seed1-tag-loss.csv",
             "Wall time,Step,Value\n1,,2\n",
-            "loss.csv: a Step is no number",
+            "loss.csv: line 2: a Step or a Wall time is no number",
         ),
         ("wide.csv", "row,seed,loss\na,1,2,3,4\n", "wide.csv:2: has more cells than the header"),
-        ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e+200 is not allowed: must be between"),
+        ("far.csv", "row,seed,loss\na,1,1e200\n", "loss 1e200 is not allowed: must be between"),
     ],
 )
 def test_a_file_that_cannot_be_judged_is_one_line_that_names_it_once(tmp_path, name, content, line):
@@ -236,7 +236,7 @@ FAULTS = {
     "place": (csv_of(WIDE).replace("3.01", "oops"), [], ': line 5: loss "oops" is no number'),
     "resample": (csv_of([{**line, "resample": "x"} for line in LONG]), [], 'resample "x" is not'),
     "twice": (csv_of([*LONG, LONG[-1]]), [], "deep, seed 3: loss has two values"),
-    "seeds": (csv_of([{**line, "seed": line["row"]} for line in LONG]), [], "no seed in common"),
+    "seeds": (csv_of([{**line, "seed": f"{line['row']}{line['seed']}"} for line in LONG]), [], "no seed in common"),
     "json": ('{"row": "a"}\n[1]', [], ":2: is no JSON object"),
     "empty": ("", [], "needed are the columns"),
     "binary": ("\0\1", [], "needed are the columns"),
@@ -339,3 +339,274 @@ def test_a_margin_says_which_rows_are_as_good_as_base(tmp_path):
     for options in (["--margin", "0"], ["--margin", "0.3", "--stream"]):
         refused = inside("judge", tmp_path / "scores.csv", *options)
         assert (refused.code, "--margin" in refused.err) == (2, True)
+
+
+def conclusions(content, tmp_path, *options, name="scores.csv"):
+    """What the command prints on a file, or its error."""
+    file = tmp_path / name
+    file.write_text(content)
+    done = inside("judge", file, *options)
+    assert done.code in (0, 2)
+    assert done.code == 0 or done.err.count("\n") == 1
+    return done.out + done.err
+
+
+# Two runs of `a` diverged: without them, it would be better than base.
+DIVERGED = [
+    {"row": row, "seed": seed, "state": "done" if loss else "diverged", "loss": loss}
+    for row, losses in {
+        "base": (2.10, 2.12, 2.11, 2.09, 2.11),
+        "a": (2.00, "", "", 2.01, 2.02),
+    }.items()
+    for seed, loss in enumerate(losses, 1)
+]
+# Base and one row, with a difference that five seeds show.
+PAIR = [
+    {"row": row, "seed": seed, "loss": loss}
+    for row, losses in {
+        "base": (2.10, 2.12, 2.11, 2.09, 2.11),
+        "wide": (2.00, 2.01, 2.02, 2.01, 2.02),
+    }.items()
+    for seed, loss in enumerate(losses, 1)
+]
+
+
+def test_a_run_whose_state_is_diverged_counts_as_diverged_whatever_its_cell_has(tmp_path):
+    for cell in ("", "nan", "1.99"):
+        lines = [
+            {**line, "loss": cell if line["state"] == "diverged" else line["loss"]}
+            for line in DIVERGED
+        ]
+        assert judgments(csv_of(lines), tmp_path)["a"] == {"loss": "cannot tell"}
+        in_json = "\n".join(json.dumps({**line, "loss": line["loss"] or None}) for line in lines)
+        found = judgments(in_json, tmp_path, name="scores.jsonl")
+        assert found["a"] == {"loss": "cannot tell"}
+    frame = pd.DataFrame(DIVERGED).replace({"loss": {"": math.nan}})
+    assert ablate.judge(frame).loc["a", "verdict"] == "cannot tell"
+    survivors = [line for line in DIVERGED if line["state"] == "done"]
+    assert judgments(csv_of(survivors), tmp_path)["a"] == {"loss": "better"}
+
+
+def test_a_run_without_a_score_in_the_metric_of_the_verdicts_is_refused(tmp_path):
+    empty = [{**line, "loss": ""} if line is WIDE[3] else line for line in WIDE]
+    fault = "scores.csv: line 5: wide, seed 1, has no loss; write nan if the run diverged, or"
+    assert fault in conclusions(csv_of(empty), tmp_path)
+    other = [*LONG[1:], {**LONG[0], "metric": "acc"}]
+    assert "base, seed 1, has no loss" in conclusions(csv_of(other), tmp_path, "--metric", "loss")
+    text = conclusions(csv_of([*LONG, other[-1]]), tmp_path, "--metric", "loss", "--metric", "acc")
+    assert "Runs without acc: base 2, wide 3, deep 3." in text
+
+
+def test_a_run_that_diverged_in_a_metric_that_is_not_asked_for_has_diverged(tmp_path):
+    lines = [line for line in LONG if line["row"] != "deep"]
+    lines += [{**line, "metric": "ppl", "value": "nan"} for line in LONG if line["row"] == "deep"]
+    assert judgments(csv_of(lines), tmp_path, "--metric", "loss")["deep"] == {"loss": "worse"}
+    half = [{**line, "acc": 0.5, "loss": "nan"} if line is WIDE[3] else {**line, "acc": 0.5} for line in WIDE]  # fmt: skip
+    text = conclusions(csv_of(half), tmp_path, "--metric", "acc", "--metric", "loss")
+    assert "wide, seed 1: loss is nan, and acc 0.5; write nan for both" in text
+
+
+@pytest.mark.parametrize("column", ["step", "_step", "global_step", "epoch"])
+def test_the_evaluations_of_one_training_are_not_seeds(column, tmp_path):
+    curve = [
+        {"row": row, column: step, "loss": start - step / 1000}
+        for row, start in (("base", 3.3), ("a", 3.2))
+        for step in range(100, 1100, 100)
+    ]
+    fault = "base has lines at 10 steps, and no column says the seed or the run"
+    assert fault in conclusions(csv_of(curve), tmp_path)
+    assert fault in conclusions("\n".join(map(json.dumps, curve)), tmp_path, name="a.jsonl")
+    assert fault in conclusions(csv_of(curve), tmp_path, "--stream")
+    with pytest.raises(UsageError, match="base has lines at 10 steps"):
+        ablate.judge(pd.DataFrame(curve))
+    of_runs = [{"run_id": line["row"] + "1", **line} for line in curve]
+    assert "base, seed 1: loss has two values" in conclusions(csv_of(of_runs), tmp_path)
+    assert "base, seed 1: loss has two values" in conclusions(csv_of(of_runs), tmp_path, "--stream")
+
+
+def test_items_without_a_seed_are_those_of_one_run(tmp_path):
+    lines = [
+        {"row": row, "metric": "loss", "value": value + item % 7 / 10, "item": item}
+        for row, value in (("base", 3.0), ("a", 2.0))
+        for item in range(50)
+    ]
+    text = conclusions(csv_of(lines), tmp_path)
+    assert "numbered in their order (base 1, a 1)" in text
+    assert "Better" not in text
+
+
+def test_scores_of_different_steps_are_noted_and_refused_without_a_state(tmp_path):
+    lines = [{**line, "step": 500 if line["row"] == "wide" else 1000} for line in WIDE]
+    where = "cores of different steps: base 1000, wide 500, deep 1000"
+    assert f"s{where}; give scores of one step, or" in conclusions(csv_of(lines), tmp_path)
+    ended = [{**line, "state": "finished"} for line in lines]
+    text = conclusions(csv_of(ended), tmp_path)
+    assert f"S{where}." in text
+    assert "Better than base: wide" in text
+
+
+def scalars(tmp_path, values):
+    """Files of TensorBoard, from (step, value) pairs by row and seed."""
+    files = []
+    for (row, seed), pairs in values.items():
+        files.append(tmp_path / f"run-{row}_seed{seed}-tag-loss.csv")
+        lines = [f"{time}.5,{step},{value}\n" for time, (step, value) in enumerate(pairs)]
+        files[-1].write_text("Wall time,Step,Value\n" + "".join(lines))
+    return files
+
+
+def test_a_scalar_that_is_logged_again_after_a_resume_has_its_later_value(tmp_path):
+    pairs = {
+        run: [(500, 3.5), (1000, 9.9), (750, 3.2), (1000, value)] for run, value in SCORES.items()
+    }
+    done = inside("judge", *scalars(tmp_path, pairs), "--format", "json")
+    content = json.loads(done.out)
+    means = {row["row"]: row["loss"]["mean"] for row in content["rows"]}
+    assert means["wide"] == pytest.approx((3.01 + 3.02 + 2.99) / 3)
+    note = "Values replaced by later ones at the same step: base 3, wide 3, deep 3."
+    assert note in content["remarks"]
+
+
+def test_scalars_that_end_at_different_steps_and_empty_files_are_refused(tmp_path):
+    pairs = {run: [(500, 3.5), (1000, value)] for run, value in SCORES.items()}
+    short = {**pairs, ("wide", 3): [(250, 3.9)]}
+    done = inside("judge", *scalars(tmp_path, short))
+    assert done.code == 2
+    assert "scores of different steps: base 1000, wide 1000, 250, deep 1000" in done.err
+    done = inside("judge", *scalars(tmp_path, {**pairs, ("wide", 3): []}))
+    assert "run-wide_seed3-tag-loss.csv: has no lines of scores" in done.err
+
+
+def test_runs_without_a_row_are_left_out_and_counted(tmp_path):
+    lines = [*PAIR, *({**line, "row": ""} for line in PAIR[5:8])]
+    text = conclusions(csv_of(lines), tmp_path)
+    assert "WARNING: 3 lines left out, because row is empty (first line 12)" in text
+    assert judgments(csv_of(lines), tmp_path) == {"wide": {"loss": "better"}}
+    frame = pd.DataFrame(lines).replace({"row": {"": None}}).astype({"row": "string"})
+    judged = ablate.judge(frame)
+    assert list(judged.index) == ["base", "wide"]
+    assert "3 lines left out" in judged.attrs["remarks"][0]
+    settings = [{**line, "lr": line["row"] and 1, "opt": line["row"] or "x"} for line in lines]
+    options = ["--row", "opt", "--row", "lr", "--base", "opt=base lr=1"]
+    assert judgments(csv_of(settings), tmp_path, *options) == {"opt=wide lr=1": {"loss": "better"}}
+
+
+def test_equal_numbers_that_are_written_differently_are_one_row(tmp_path):
+    rates = {"base": "0.001", "wide": "0.0003"}
+    lines = [{**line, "lr": rates[line["row"]]} for line in PAIR]
+    lines[-1]["lr"] = "3e-4"
+    options = ["--row", "lr", "--base", "0.001"]
+    assert judgments(csv_of(lines), tmp_path, *options) == {"0.0003": {"loss": "better"}}
+    text = conclusions(csv_of(lines), tmp_path, *options)
+    assert "lr: 3e-4 is read as 0.0003 in 1 line." in text
+
+
+@pytest.mark.parametrize("twin", ["wide ", "wi\u200bde", "\uff57ide", "wide"])
+def test_rows_that_look_alike_are_refused(twin, tmp_path):
+    lines = [{**line, "row": twin} if line is WIDE[3] else line for line in WIDE]
+    text = conclusions(csv_of(lines), tmp_path)
+    alike = "two rows, and look like one" in text
+    assert alike == (twin.strip() != "wide")
+    if not alike:
+        assert "Better than base: wide" in text
+    versions = csv_of([{**line, "row": {"wide": "1.1", "deep": "1.10"}.get(line["row"], "base")} for line in WIDE])  # fmt: skip
+    assert "'1.1' and '1.10' are two rows, and look like one" in conclusions(versions, tmp_path)
+
+
+def test_of_two_columns_with_one_plain_name_none_wins_silently(tmp_path):
+    twice = [{**line, "config.seed": line["seed"]} for line in WIDE]
+    assert judgments(csv_of(twice), tmp_path)["wide"] == {"loss": "better"}
+    twice[4]["config.seed"] = 7
+    fault = 'line 6: the columns "seed" and "config.seed" have "2" and "7", and one of them'
+    assert fault in conclusions(csv_of(twice), tmp_path)
+    letters = [{**line, "Loss": line["loss"] + 1} for line in WIDE]
+    assert 'the columns "loss" and "Loss" have "3.11" and' in conclusions(csv_of(letters), tmp_path)
+    head = csv_of(letters).replace("Loss", "loss")
+    assert '2 columns are named "loss"' in conclusions(head, tmp_path)
+    one = '{"row": "a", "seed": 1, "loss": 1, "loss": 2}'
+    assert ':1: two values are named "loss"' in conclusions(one, tmp_path, name="a.jsonl")
+    frame = pd.concat([pd.DataFrame(WIDE), pd.DataFrame(WIDE)[["loss"]]], axis=1)
+    with pytest.raises(UsageError, match='two columns are named "loss"'):
+        ablate.judge(frame)
+
+
+@pytest.mark.parametrize(
+    "word", ["COMPLETE", "COMPLETED", "TERMINATED", "Success", "succeeded", "FINISHED", "done"]
+)
+def test_the_words_of_other_programs_for_finished_runs(word, tmp_path):
+    lines = [{**line, "status": word} for line in WIDE]
+    lines += [{**line, "row": "late", "status": "PRUNED"} for line in WIDE[:2]]
+    text = conclusions(csv_of(lines), tmp_path)
+    assert "Better than base: wide" in text
+    assert "Lines left out, because not finished: late 2 (PRUNED)." in text
+    assert "Without a finished run, and not counted as a row: late." in text
+    assert (f"Taken for finished: the state {word}." in text) == (word not in ("FINISHED", "done"))
+    lines[0]["status"] = "fine"
+    assert 'line 2: the state "fine" is not known' in conclusions(csv_of(lines), tmp_path)
+
+
+def test_a_seed_in_the_name_beside_a_column_seed_is_no_part_of_the_row(tmp_path):
+    """As in a table of W&B's runs, and in the export of a study's own runs from MLflow."""
+    named = [{"Name": f"{line['row']}_seed{line['seed']}", **line} for line in WIDE]
+    for line in named:
+        del line["row"]
+    assert judgments(csv_of(named), tmp_path)["wide"] == {"loss": "better"}
+    own = [
+        {"status": "FINISHED", "metrics.loss": line["loss"], "params.seed": line["seed"],
+         "tags.mlflow.runName": f"{line['row']} seed {line['seed']}", "tags.ablate.row": line["row"],
+         "tags.ablate.seed": line["seed"], "tags.ablate.outcome": "done"} for line in WIDE
+    ]  # fmt: skip
+    assert judgments(csv_of(own), tmp_path)["wide"] == {"loss": "better"}
+    some = [{"Name": line["row"] + "_seed1" * (line["row"] == "wide"), "loss": line["loss"]} for line in WIDE]  # fmt: skip
+    text = conclusions(csv_of(some), tmp_path)
+    assert '"wide_seed1" says a seed and "base" does not' in text
+
+
+def test_a_stream_says_what_it_leaves_out(tmp_path):
+    lines = [{"row": "base", "loss": 1 + number % 5 / 10, "state": "finished"} for number in range(24)]  # fmt: skip
+    lines += [{"row": "a", "loss": 1.0, "state": "crashed"}, {"row": "b", "loss": 1.0, "state": "done"}]  # fmt: skip
+    text = conclusions(csv_of(lines), tmp_path, "--stream")
+    assert "Lines left out, because not finished: a 1 (crashed)." in text
+    content = json.loads(conclusions(csv_of(lines), tmp_path, "--stream", "--format", "json"))
+    assert content["remarks"][0] == "Lines left out, because not finished: a 1 (crashed)."
+    assert "Equal to an earlier line, and counted as further runs: base 19." in content["remarks"]
+
+
+@pytest.mark.parametrize("margin", [math.nan, math.inf, 0.0, -1.0])
+def test_a_margin_is_a_number_above_0(margin):
+    with pytest.raises(UsageError, match=r"a margin of .* is not allowed"):
+        ablate.judge(pd.DataFrame(LONG), margin=margin)
+
+
+def test_arguments_that_would_be_read_as_others_are_refused(tmp_path):
+    frame = pd.DataFrame(WIDE)
+    for argument in ("metrics", "rows"):
+        with pytest.raises(UsageError, match=f"{argument} is a list of names"):
+            ablate.judge(frame, **{argument: "loss"})
+    with pytest.raises(UsageError, match="must be True or False"):
+        ablate.judge(frame, more_is_better={"loss": "lower"})
+    options = ["--lower-is-better", "loss", "--higher-is-better", "loss"]
+    assert "It cannot be both" in conclusions(csv_of(WIDE), tmp_path, *options)
+
+
+@pytest.mark.parametrize("value", ["3_11", "1" * 400, "1e400", "-" + "1" * 400])
+def test_a_number_is_not_read_as_another(value, tmp_path):
+    text = csv_of(WIDE).replace("3.11", value)
+    assert "line 2: loss" in conclusions(text, tmp_path)
+    json_lines = "\n".join(map(json.dumps, WIDE)).replace("3.11", value)
+    assert conclusions(json_lines, tmp_path, name="a.jsonl").count("\n") == 1
+    text = csv_of([{**line, "seed": "1" * 4999 + str(line["seed"])} for line in WIDE])
+    assert judgments(text, tmp_path)["wide"] == {"loss": "better"}
+
+
+def test_json_that_is_deep_and_cells_that_are_long_are_one_line(tmp_path):
+    deep = '{"row": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    assert ":1: is no JSON object" in conclusions(deep, tmp_path, name="a.jsonl")
+    long = csv_of(WIDE).replace("wide", "w" * 200_000)
+    assert ":5: field larger than field limit" in conclusions(long, tmp_path)
+
+
+def test_a_line_of_json_ends_at_a_line_feed(tmp_path):
+    lines = [{**line, "note": "one\u2028two\x85three"} for line in WIDE]
+    text = "\n".join(json.dumps(line, ensure_ascii=False) for line in lines)
+    assert judgments(text, tmp_path, name="a.jsonl")["wide"] == {"loss": "better"}
