@@ -88,3 +88,5 @@ def prepare(
             f"{corpus.folder}: {plural(corpus.manifest.pairs['train'], 'record')}, "
             f"V={data.vocab_size:,}"
         )
+        for line in corpus.manifest.noticed:
+            print_note(f"note: {line}")

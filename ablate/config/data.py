@@ -233,8 +233,22 @@ class DataConfig(CorpusConfig):
     unknown"""
     byte_fallback: bool = False
     """encode unknown characters as bytes"""
+    character_coverage: float = Field(1.0, gt=0, le=1)
+    """share of the text's characters that pieces are made of, the most frequent ones; the others
+    are bytes. Below 1 with byte_fallback"""
     tokenizer_pairs: Amount = 250_000
     """maximum number of training records to learn the vocabulary on; of more, a sample is used"""
+
+    @model_validator(mode="after")
+    def _bytes_of_characters(self) -> DataConfig:
+        if self.byte_fallback and self.tokenizer == "word":
+            raise ValueError("byte_fallback is of characters, which tokenizer=word does not have")
+        if self.character_coverage < 1 and not self.byte_fallback:
+            raise ValueError(
+                f"character_coverage={self.character_coverage:g} leaves out characters: set "
+                f"byte_fallback, which encodes them as bytes"
+            )
+        return self
 
     @property
     def pair_rules(self) -> PairRules:

@@ -52,6 +52,8 @@ INTRODUCED = {
     for name, default in _introduced(RowConfig).items()
     if name not in INTRODUCED_DECODING
 }
+# Data settings that manifests and ids of corpora name only where they are not at this default.
+LATER_DATA: dict[str, Any] = {"character_coverage": 1.0}
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED,
     "direction": REQUIRED,
@@ -69,6 +71,7 @@ INTRODUCED_DATA: dict[str, Any] = {
     "tokenizer_pairs": 250_000,
     "source_column": None,
     "target_column": None,
+    **LATER_DATA,
 }
 DEFAULT_TASK = "translation"  # the only one when the first ids were made
 # The test split belongs to a decoding, not to the training; and so do minimal pairs.
@@ -129,6 +132,15 @@ def _training_data(data: CorpusConfig) -> dict[str, Any]:
     introduced = {**INTRODUCED_DATA, **data.introduced}
     return {
         name: value for name, value in values.items() if value != introduced.get(name, REQUIRED)
+    }
+
+
+def without_later(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Data settings without those of LATER_DATA that are at their default."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in LATER_DATA or value != LATER_DATA[name]
     }
 
 

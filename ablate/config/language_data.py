@@ -63,6 +63,9 @@ class LanguageData(CorpusConfig):
     tokenizer: Literal["bytes", "bpe", "unigram"] = BYTES
     """bytes; or bpe or unigram, kinds of SentencePiece vocabulary. Each keeps every byte of the
     text"""
+    character_coverage: float = Field(1.0, gt=0, le=1)
+    """share of the text's characters that pieces are made of, the most frequent ones; the others
+    are bytes"""
     column: str = Field("text", min_length=1)
     """column of the text in JSON Lines and Parquet"""
     rows: Literal["documents", "pieces"] = "documents"
@@ -92,6 +95,11 @@ class LanguageData(CorpusConfig):
                 f"vocab_size={self.vocab_size} has no effect with tokenizer=bytes, whose "
                 f"vocabulary has "
                 f"{BYTE_VOCABULARY} entries; remove it, or set tokenizer to bpe or unigram"
+            )
+        if self.tokenizer == BYTES and self.character_coverage < 1:
+            raise ValueError(
+                f"character_coverage={self.character_coverage:g} has no effect with "
+                f"tokenizer=bytes, whose vocabulary is not learned"
             )
         if share_of(self.train) is not None:
             raise ValueError(

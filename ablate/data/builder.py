@@ -19,7 +19,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from ablate.config.identity import INTRODUCED_DATA
+from ablate.config.identity import INTRODUCED_DATA, without_later
 from ablate.config.language_data import MINIMAL_PAIRS
 from ablate.data.corpus import (
     FORMAT,
@@ -35,7 +35,7 @@ from ablate.data.encoding import IDS, Encoded
 from ablate.data.sources import Source
 from ablate.data.tokenizer import random_sample
 from ablate.errors import StoreError
-from ablate.formatting import plural
+from ablate.formatting import plural, shares_text
 from ablate.store.corpora import MANIFEST, fields_entry, fields_of, is_prepared
 from ablate.store.files import remove_temporaries, sha256, sync_file, write_bytes
 from ablate.store.records import (
@@ -150,6 +150,18 @@ class Preparation(ABC):
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """Hash of all but the test split: of the hashes of train and dev, and of vocabularies."""
 
+    def is_current(self, corpus: Corpus) -> bool:
+        """Whether this version would prepare the text of a corpus in the same way."""
+        return True
+
+    def learns_as(self, corpus: Corpus) -> bool:
+        """Whether this version learns the vocabulary of a corpus of the same training text."""
+        return True
+
+    def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
+        """Warnings about the shares of unknown tokens of a split, by field."""
+        return []
+
     def overlap(self) -> Overlap | None:
         """Test records that occur in the training split, if the text has records."""
         return None
@@ -201,6 +213,7 @@ class Preparation(ABC):
             if split != "train":
                 self._write(split)
         left_out = self._write("train", read.pairs)
+        self._count_unknown(self.sources)
         sums = self._sums()
         counts = CorpusCounts(
             pairs={split: self._records(split) for split in self.sources},
@@ -235,7 +248,7 @@ class Preparation(ABC):
         for manifest in sorted(self.folder.parent.glob(f"*/{MANIFEST}")):
             try:
                 corpus = Corpus(manifest.parent)
-                if self._differs_in_test_only(corpus.manifest):
+                if self._differs_in_test_only(corpus.manifest) and self.learns_as(corpus):
                     # Every byte, because the new manifest vouches for the files that are linked.
                     corpus.verify(every=True)
                     return corpus
@@ -270,6 +283,7 @@ class Preparation(ABC):
         written = [split for split in self.sources if split in self._of_evaluations]
         for split in written:
             self._write(split)
+        self._count_unknown(written)
         before = similar.manifest
         repaired = {**before.repaired}
         repaired.pop("test", None)
@@ -320,6 +334,17 @@ class Preparation(ABC):
                 write_bytes(self.folder / f"{split}.{field}.txt", text.encode())
         return +left_out  # without reasons that no record has
 
+    def _count_unknown(self, splits: Iterable[str]) -> None:
+        """Log the share of unknown tokens of each field of some splits, and warn of large ones."""
+        every = dict[str, float]()
+        for split in splits:
+            shares = {}
+            for field in self.data.fields:
+                shares[field] = open_sequences(self.folder, split, field).unknown_share
+                every[f"{split} {field}"] = shares[field]
+            self.noticed += self.unknown_warnings(split, shares)
+        self.log(f"unknown tokens: {shares_text(every)}")
+
     def _records(self, split: str) -> int:
         """Number of records of a split on disk."""
         return len(open_sequences(self.folder, split, self.data.fields[0]))
@@ -340,7 +365,7 @@ class Preparation(ABC):
         for path in files:
             hashes[path.name], sizes[path.name] = sha256(path), path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
-        values = self.data.model_dump(mode="json", exclude={"folder"})
+        values = without_later(self.data.model_dump(mode="json", exclude={"folder"}))
         # In one order: the same corpus has the same manifest byte for byte.
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
         manifest = CorpusManifest(

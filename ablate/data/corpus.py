@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ablate.config.cost import product_of
 from ablate.config.language_data import FIELD
 from ablate.data.encoding import IDS, Encoded
-from ablate.data.tokenizer import Tokenizer, load_tokenizer
+from ablate.data.tokenizer import UNK, Tokenizer, load_tokenizer
 from ablate.errors import Damaged, StoreError
 from ablate.store.corpora import MANIFEST, fields_of, names_other_files
 from ablate.store.files import verify
@@ -27,6 +27,7 @@ OFFSETS = np.dtype("<i8")
 TOKENIZER = "tokenizer.model"  # shared by all fields without a separate vocabulary
 LARGE = 64 << 20  # bytes; hashing larger files would delay the start of a run
 _SUBSET_KEY = 20170612
+_COUNTED = 10_000_000  # tokens that are compared at once
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,14 @@ class TokenSequences:
         lengths = np.subtract(self.offsets[1:], self.offsets[:-1], dtype=np.int32, casting="unsafe")
         lengths += 1
         return lengths
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of the tokens that are unknown to the vocabulary."""
+        count = len(self.ids)
+        # In parts: of a large split, the comparison would not fit into memory at once.
+        parts = (self.ids[start : start + _COUNTED] for start in range(0, count, _COUNTED))
+        return sum(int(np.count_nonzero(part == UNK)) for part in parts) / max(1, count)
 
     def first(self, count: int) -> TokenSequences:
         """The first sequences."""

@@ -10,15 +10,19 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
+from math import nan
 from pathlib import Path
 from typing import Any
+from unicodedata import is_normalized
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config import DataConfig
 from ablate.data.corpus import TokenSequences, open_sequences
+from ablate.data.encoding import Encoded
 from ablate.data.sources import Document, Source
+from ablate.data.tokenizer import UNK, Tokenizer
 from ablate.errors import DataError
 from ablate.store.records import Overlap
 
@@ -98,6 +102,30 @@ def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: D
         )
 
 
+def refuse_lost(
+    records: Sequence[Document],
+    field: int,
+    texts: Sequence[str],
+    encoded: Encoded,
+    tokenizer: Tokenizer,
+) -> None:
+    """Refuse records of dev or test whose ids stand for another text, although all are known.
+
+    Spaces at the ends of a text, and a second one between words, are not kept.
+
+    Raises:
+        DataError: naming the first such record.
+    """
+    ids = [part.tolist() for part in np.split(encoded.ids, np.cumsum(encoded.lengths)[:-1])]
+    for record, text, of_text, read in zip(records, texts, ids, tokenizer.decode(ids), strict=True):
+        if read != " ".join(filter(None, text.split(" "))) and UNK not in of_text:
+            lost = next(char for char in text if char not in read)
+            raise DataError(
+                f"{record.where(field)}: has U+{ord(lost):04X}, which SentencePiece takes for "
+                f"another character, as the training split has none; remove it"
+            )
+
+
 def _repeated(source: Source) -> NDArray[np.bool_]:
     """A mask of the records that occurred before, by 64-bit hashes."""
     hashes = np.fromiter((_hash(record.texts) for record in source.documents()), dtype=np.uint64)
@@ -120,13 +148,24 @@ CHECKED_RECORDS = 20_000  # at the beginning of a split
 
 _MOSES = re.compile(r" @-@ |(?:^| )&(?:apos|quot|#91|#93|#124);|[^\s.] [.?!]$")
 _ENTITY = re.compile(r"&(?:amp|lt|gt|quot|apos|nbsp|#\d{2,5});")
+# Marks of subword-nmt (@@), SentencePiece (U+2581), OpenNMT (U+FFED), WordPiece (##) and GPT-2
+# (U+0120).
+_SUBWORDS = re.compile(r"@@(?: |$)|(?:^| )[\u2581\u0120](?:\w| |$)|\uffed|(?:^|\w) ##\w|\w</w>")
+_HAN_OR_KANA = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff]"  # of scripts without spaces
+_WORDS = re.compile(f"{_HAN_OR_KANA} {_HAN_OR_KANA}+ {_HAN_OR_KANA}")
+_MARKUP = {
+    "HTML-escaped": _ENTITY,
+    "Moses-tokenized": _MOSES,
+    "segmented into subwords": _SUBWORDS,
+    "segmented into words": _WORDS,
+}
 
 
 def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[str]) -> list[str]:
     """A warning for each field, by its label, whose first lines do not look like plain text."""
     beginning, warnings = records[:CHECKED_RECORDS], []
     for field, label in enumerate(labels):
-        for pattern, what in ((_ENTITY, "HTML-escaped"), (_MOSES, "Moses-tokenized")):
+        for what, pattern in _MARKUP.items():
             marked = sum(pattern.search(record.texts[field]) is not None for record in beginning)
             share = marked / max(1, len(beginning))
             if share >= SHARE:
@@ -134,6 +173,38 @@ def markup_warnings(split: str, records: Sequence[Document], labels: Sequence[st
                     f"{split} ({label}): {share:.0%} of lines look {what}; scores need plain text"
                 )
     return warnings
+
+
+def form_warnings(
+    splits: tuple[str, str],
+    records: tuple[Sequence[Document], Sequence[Document]],
+    labels: Sequence[str],
+) -> list[str]:
+    """A warning for each field, by its label, that two splits have in other forms of Unicode.
+
+    A letter with an accent is one character in the form NFC, and two or more in NFD: a model of one
+    form never writes the other, and scores compare characters.
+    """
+    warnings = []
+    for field, label in enumerate(labels):
+        shares = [_composed_share(of_split, field) for of_split in records]
+        if abs(shares[0] - shares[1]) >= SHARE:  # never where a share is NaN
+            warnings.append(
+                f"{splits[0]} ({label}): {shares[0]:.0%} of lines with accents are in Unicode's "
+                f"form NFC, and {shares[1]:.0%} of {splits[1]}: one letter is two different texts; "
+                f"bring both splits into one form"
+            )
+    return warnings
+
+
+def _composed_share(records: Sequence[Document], field: int) -> float:
+    """The share of NFC among the first lines that differ in NFC and NFD; NaN if there are none."""
+    composed = []
+    for record in records[:CHECKED_RECORDS]:
+        text = record.texts[field]
+        if not text.isascii() and not (is_normalized("NFC", text) and is_normalized("NFD", text)):
+            composed.append(is_normalized("NFC", text))
+    return sum(composed) / len(composed) if composed else nan
 
 
 OVERLAP_CHUNK = 10_000  # training records that are compared at once

@@ -53,11 +53,13 @@ def prepare(
     signature = list(map(Source.signature, sources.values()))
     corpus_id = remembered(data, corpora, signature, FORMAT)
     content: Content = {}
-    if corpus_id is None:  # the files are new or have changed: hash them
+    corpus = None if corpus_id is None else _open(corpora / corpus_id, log)
+    if corpus_id is None or (corpus is not None and not form.is_current(corpus)):
+        # The files are new or have changed, or an earlier version lost a part of them: hash them.
         content = _content(sources)
         corpus_id = form.content_id(list(chain.from_iterable(content.values())))
+        corpus = _open(corpora / corpus_id, log)
     path = corpora / corpus_id
-    corpus = _open(path, log)
     if corpus is None:
         corpora.mkdir(parents=True, exist_ok=True)
         # Beside the corpus, whose folder does not exist yet.

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
+from functools import cached_property
+from itertools import chain, islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,10 +15,10 @@ from ablate.config import DataConfig
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
-from ablate.data.corpus import FORMAT
+from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.encoding import Encoded, encode
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import UNK, Tokenizer, train_tokenizer
+from ablate.data.tokenizer import Tokenizer, has_reserved, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry
@@ -25,6 +26,7 @@ from ablate.store.files import write_bytes
 from ablate.store.records import Overlap, TrainingText
 
 CHUNK = 10_000  # records
+UNKNOWN = 0.01  # share of a side's tokens above which a warning is due
 
 # The hash of the text covers these settings; the first version's ids contain those of _FIRST.
 _BY_CONTENT = (
@@ -52,8 +54,13 @@ class Records(Preparation):
             self._held_out[split] = filters.complete_records(self.sources[split], self.data, split)
 
     def suspicious(self, split: str) -> list[str]:
-        """Warnings about text of dev or test that is not plain."""
-        return self._markup(split, self._held_out[split])
+        """Warnings about text of dev or test that is not plain, or of another form than dev's."""
+        return [*self._markup(split, self._held_out[split]), *self._other_form(split)]
+
+    def _other_form(self, split: str, sample: list[Document] | None = None) -> list[str]:
+        """Warnings about a form of Unicode that is not that of dev, which every corpus reads."""
+        records = (sample or self._held_out[split], self._held_out["dev"])
+        return filters.form_warnings((split, "dev"), records, self.data.labels)
 
     def _markup(self, split: str, records: list[Document]) -> list[str]:
         """Warnings about text that is not plain, unless it is expected."""
@@ -76,9 +83,17 @@ class Records(Preparation):
         for path in dict.fromkeys(self.models):
             fields = [field for field, model in enumerate(self.models) if model == path]
             texts, symbols = self._learned_texts(records, fields), self._symbols(records, fields)
-            kind = (data.vocab_size, data.tokenizer, data.byte_fallback)
-            write_bytes(path, train_tokenizer(texts, *kind, symbols=symbols).model)
-        noticed = self._markup("train", records)
+            tokenizer = train_tokenizer(
+                texts,
+                data.vocab_size,
+                data.tokenizer,
+                data.byte_fallback,
+                symbols=symbols,
+                coverage=data.character_coverage,
+                escaped=self.has_reserved,
+            )
+            write_bytes(path, tokenizer.model)
+        noticed = [*self._markup("train", records), *self._other_form("train", records)]
         return TrainingText(pairs=count, left_out=dict(left_out), repaired={}, noticed=noticed)
 
     def _learned_texts(self, records: list[Document], fields: Sequence[int]) -> Iterator[str]:
@@ -124,16 +139,24 @@ class Records(Preparation):
 
     def _encoded_at_once(self, split: str) -> Chunk:
         records = self._held_out[split]
-        texts = next(self._chunks(records, len(records)))
-        fields = list(map(encode, self._tokenizers(), texts))
+        texts, tokenizers = next(self._chunks(records, len(records))), self._tokenizers()
+        fields = list(map(encode, tokenizers, texts))
         filters.refuse_long(records, _lengths(fields), self.data)
-        if self.data.tokenizer == "word":
-            for label, encoded in zip(self.data.labels, fields, strict=True):
-                unknown = float(np.sum(encoded.ids == UNK)) / max(1, len(encoded.ids))
-                if unknown:
-                    text = f"{unknown:.1%} of the words are not in the vocabulary"
-                    self.noticed.append(f"{split} ({label}): {text}")
+        for field, tokenizer in enumerate(tokenizers):
+            filters.refuse_lost(records, field, texts[field], fields[field], tokenizer)
         return Chunk(len(records), fields)
+
+    def unknown_warnings(self, split: str, shares: Mapping[str, float]) -> list[str]:
+        """Warnings about unknown words of dev or test, and about any share above UNKNOWN."""
+        warnings, of_words = [], self.data.tokenizer == "word"
+        for label, share in zip(self.data.labels, shares.values(), strict=True):
+            what = f"{split} ({label}): {share:.1%} of the"
+            if of_words and share > (UNKNOWN if split == "train" else 0):
+                warnings.append(f"{what} words are not in the vocabulary")
+            elif share > UNKNOWN:
+                why = "tokens are unknown: their characters are not in the text of the vocabulary"
+                warnings.append(f"{what} {why}; data.byte_fallback encodes them as bytes")
+        return warnings
 
     def _tokenizers(self) -> list[Tokenizer]:
         """The vocabulary of each field."""
@@ -173,11 +196,32 @@ class Records(Preparation):
         """The ids of the training split follow from its text and the vocabulary."""
         return digest([FORMAT, content, vocabulary, self.own_settings], sort_keys=True)
 
+    @cached_property
+    def has_reserved(self) -> bool:
+        """Whether the training split has text that only an escaped vocabulary can learn."""
+        texts = chain.from_iterable(record.texts for record in self.sources["train"].documents())
+        return any(map(has_reserved, texts))
+
+    def is_current(self, corpus: Corpus) -> bool:
+        """Whether a corpus has an escaped vocabulary, which earlier versions lacked, or no sign in
+        dev and test that it needs one.
+        """
+        if corpus.tokenizer.is_escaped:
+            return True
+        files = ((split, field) for split in ("dev", "test") for field in self.data.fields)
+        return not any(has_reserved(text) for file in files for text in corpus.text(*file))
+
+    def learns_as(self, corpus: Corpus) -> bool:
+        """Whether both vocabularies are escaped, or none."""
+        return corpus.tokenizer.is_escaped == self.has_reserved
+
     def content_id(self, hashes: Sequence[str]) -> str:
         """The id of the corpus made from text with these hashes: 12 hexadecimal digits."""
         settings: list[Any] = [FORMAT, self.data.vocab_size, self.data.max_length, list(hashes)]
         # Left out if empty: without later settings, a corpus has the id of the first version.
         later = later_settings(self.data.model_dump(), self.data.fields)
+        if self.has_reserved:  # else the corpus has the id and the bytes of earlier versions
+            later["escaped"] = True
         if later:
             settings.append(later)
         return digest(settings)

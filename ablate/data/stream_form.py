@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ablate.config.identity import without_later
 from ablate.config.language_data import BYTES
 from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT
@@ -40,7 +41,8 @@ class DocumentStream(Preparation):
         if self.data.tokenizer == BYTES:
             return ByteTokenizer()
         lines, _ = self.sampled(self._lines(), self.data.tokenizer_lines, "line")
-        return train_tokenizer(lines, self.data.vocab_size, self.data.tokenizer, lossless=True)
+        kind, coverage = (self.data.vocab_size, self.data.tokenizer), self.data.character_coverage
+        return train_tokenizer(lines, *kind, lossless=True, coverage=coverage)
 
     def _lines(self) -> Iterator[str]:
         """The lines of the training text that are not empty, long ones in parts."""
@@ -76,7 +78,7 @@ class DocumentStream(Preparation):
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
         """All settings but those that the hash of the text identifies."""
         kept = {name: data[name] for name in sorted(data) if name not in _BY_CONTENT}
-        return [FORMAT, "stream", kept]
+        return [FORMAT, "stream", without_later(kept)]
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids follow from the text and the vocabulary."""

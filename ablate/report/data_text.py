@@ -64,6 +64,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
             "pairs": count,
             "from": origin and origin.model_dump(mode="json"),
             "tokens": {field: _lengths(split[field]) for field in corpus.fields},
+            "unknown": {field: split[field].unknown_share for field in corpus.fields},
         }
     longest = manifest.data.get("max_length") or LONGEST_SAMPLE
     assert isinstance(longest, int)
@@ -145,6 +146,12 @@ def print_description(description: Mapping[str, Any], manifest: CorpusManifest) 
             cells += map("{:,}".format, lengths.values())
         table.add_row(name, *cells)
     print_wide(table)
+    unknown = {
+        f"{name} {field}": share
+        for name, split in splits.items()
+        for field, share in split["unknown"].items()
+    }
+    console.print(f"unknown tokens: {shares_text(unknown)}")
     left_out = _counts(manifest.left_out) or "nothing"
     console.print(f"dropped from the training split: {left_out}")
     for split, repairs in manifest.repaired.items():

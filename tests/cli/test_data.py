@@ -101,6 +101,21 @@ def test_show_describes_a_corpus(written):
     assert str(written) not in json.dumps(shown)
 
 
+def test_warnings_about_the_text_and_unknown_tokens_are_printed(written):
+    (written / "text/test.de").write_text("kana щ .\n" * 20)
+    for verb in ("prepare", "show"):
+        done = inside("data", verb, "own.yaml")
+        assert (
+            "note: test (de): 100% of lines look Moses-tokenized; scores need plain text"
+            in done.out + done.err
+        )
+        assert "of the tokens are unknown" in done.out + done.err
+    assert "unknown tokens: train source 0.0%, train target 0.0%, dev source 0.0%" in done.out
+    shown = json.loads(inside("data", "show", "own.yaml", "--format", "json").out)
+    unknown = shown["splits"]["test"]["unknown"]
+    assert unknown["target"] > 0.2 > unknown["source"] == 0
+
+
 def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     done = inside("plan", "own.yaml")
     assert done.code == 2

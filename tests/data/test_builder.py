@@ -1,5 +1,8 @@
 """Filters of training records, the sample for training a vocabulary, and warnings about text."""
 
+import hashlib
+import json
+import unicodedata
 from collections import Counter
 
 import numpy as np
@@ -8,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ablate.config import TranslationData
+from ablate.data import record_form
 from ablate.data.corpus import subset
-from ablate.data.filters import markup_warnings
+from ablate.data.filters import form_warnings, markup_warnings
+from ablate.data.prepare import prepare
 from ablate.data.sources import Document
-from ablate.data.tokenizer import random_sample
+from ablate.data.tokenizer import UNK, random_sample
 from tests.data.small import PAIRS, SETTINGS
 from tests.data.test_prepare import fault
 
@@ -123,8 +128,6 @@ def test_a_sample_keeps_the_order_and_is_uniform():
 def test_the_vocabulary_of_a_large_corpus_is_learned_on_a_sample(files):
     said = []
     files.write()
-    from ablate.data.prepare import prepare
-
     corpus = prepare(
         TranslationData.resolve({**SETTINGS, "tokenizer_pairs": 50}),
         files.folder,
@@ -164,6 +167,12 @@ def test_a_subset_is_drawn_from_the_whole_split():
         (["A man , a dog .", "Two women ."], "Moses-tokenized"),
         (["a well @-@ known man", "it &apos;s"], "Moses-tokenized"),
         (["Tom &amp; Jerry", "&quot;Yes&quot;"], "HTML-escaped"),
+        (["ein klei@@ ner Hund", "Gar@@"], "segmented into subwords"),
+        (["▁ein ▁klei ner ▁Hund", "a ▁b"], "segmented into subwords"),
+        (["klei ##ner Hund", "Gar ##ten"], "segmented into subwords"),
+        (["klei \uffedner Hund", "Ġein Ġkleiner"], "segmented into subwords"),
+        (["我 喜欢 猫 。", "今天 天气 很 好"], "segmented into words"),
+        (["私 は 猫 が 好き", "これ は 本 です"], "segmented into words"),
     ],
 )
 def test_tokenized_or_escaped_text_is_a_warning(lines, what):
@@ -174,11 +183,171 @@ def test_tokenized_or_escaped_text_is_a_warning(lines, what):
 
 def test_plain_text_is_no_warning():
     plain = ["A man, a dog.", "AT&T", "Who? Me.", "He said: ...", "5 & 6", "Wait ..."]
+    plain += [
+        "a@@b me@example.org",
+        "Issue ## 5 and #6",
+        "我喜欢猫。",
+        "東京 大阪",
+        "Ġgantija",
+        "나는 고양이를 좋아해",
+    ]
     assert markup_warnings("dev", [Document((line, line)) for line in plain], ("en", "de")) == []
 
 
 def test_warnings_are_recorded_in_the_manifest(files):
     corpus = files.write(test=[("the dog", "kana la .")] * 5).prepare()
-    assert corpus.manifest.noticed == [
+    assert corpus.manifest.noticed[0] == (
         "test (de): 100% of lines look Moses-tokenized; scores need plain text"
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "dev", "test", "noticed"),
+    [
+        ("NFC", "NFC", "NFC", []),
+        ("NFD", "NFD", "NFD", []),
+        ("NFC", "NFC", "NFD", ["test (de): 0% of lines with accents are in Unicode's form NFC, and 100% of dev"]),
+        ("NFC", "NFD", "NFD", ["train (de): 100% of lines with accents are in Unicode's form NFC, and 0% of dev"]),
+    ],
+)  # fmt: skip
+def test_splits_in_other_forms_of_unicode_are_a_warning(files, train, dev, test, noticed):
+    def pairs(form, count):
+        return [
+            ("the dog", unicodedata.normalize(form, text)) for text in ["schön", "plain"] * count
+        ]
+
+    corpus = files.write(train=pairs(train, 50), dev=pairs(dev, 2), test=pairs(test, 2))
+    lines = corpus.prepare(vocab_size=25).manifest.noticed
+    assert [
+        line.partition(":")[0] + ":" + line.split(":")[1] for line in lines if "form" in line
+    ] == noticed
+
+
+def test_of_text_without_accents_no_form_is_compared():
+    plain = [Document(("中文", "a dog"))]
+    accents = [Document(("é", "é"))]
+    assert form_warnings(("test", "dev"), (plain, accents), ("zh", "de")) == []
+
+
+# Tokens that the vocabulary lacks
+
+
+def test_the_share_of_unknown_tokens_is_logged_and_a_large_one_is_a_warning(files):
+    said = []
+    train = [*PAIRS["train"], *[("dog", "ж")]]
+    # 1 of 10 tokens of the target of test: "щ" after the piece of a space, and 8 known ones
+    test = [("the dog", "щ"), ("the dog", "k a k a")]
+    files.write(train=train, test=test)
+    settings = TranslationData.resolve({**SETTINGS, "vocab_size": 81})
+    corpus = prepare(settings, files.folder, files.corpora, said.append)
+    target = corpus.split("test")["target"]
+    share = np.mean(np.array(target.ids) == UNK)
+    assert target.unknown_share == share == 1 / len(target.ids)
+    assert corpus.split("train")["target"].unknown_share == 0
+    zero = (
+        "train source 0.0%, train target 0.0%, dev source 0.0%, dev target 0.0%, test source 0.0%"
+    )
+    assert f"unknown tokens: {zero}, test target {share:.1%}" in said
+    assert corpus.manifest.noticed == [
+        f"test (de): {share:.1%} of the tokens are unknown: their characters are not in the text "
+        "of the vocabulary; data.byte_fallback encodes them as bytes"
     ]
+
+
+def test_a_vocabulary_of_a_sample_says_what_it_lacks_in_training_text(files):
+    train = [*PAIRS["train"][:100], *[("the dog", "жщ")] * 300]
+    files.write(train=train)
+    settings = {**SETTINGS, "tokenizer_pairs": 5, "vocab_size": 30}
+    corpus = prepare(TranslationData.resolve(settings), files.folder, files.corpora)
+    share = corpus.split("train")["target"].unknown_share
+    said = [line for line in corpus.manifest.noticed if line.startswith("train (de)")]
+    assert [f"train (de): {share:.1%} of the tokens are unknown" in line for line in said] == [
+        True
+    ] * (share > 0.01)
+
+
+def test_words_that_the_vocabulary_lacks_are_a_warning_however_few(files):
+    train = [("the dog", "kana la")] * 5
+    dev = [("the dog", "kana la")] * 150 + [("the dog", "kana mi")]
+    files.write(train=train, dev=dev, test=dev[:1])
+    noticed = files.prepare(tokenizer="word", vocab_size=8).manifest.noticed
+    assert noticed == ["dev (de): 0.3% of the words are not in the vocabulary"]
+
+
+# Text with what SentencePiece reserves
+
+MARKED = [*PAIRS["train"], *[("the dog <unk>", "kana <s> ▁la")] * 3]
+
+
+def test_reserved_text_survives_preparation(files):
+    pairs = [("dog <unk>", "la ▁<s>")]
+    corpus = files.write(train=MARKED, dev=pairs, test=pairs).prepare()
+    for split in ("dev", "test"):
+        for side, field in enumerate(("source", "target")):
+            ids = corpus.split(split)[field][0].tolist()
+            assert UNK not in ids
+            assert corpus.tokenizer_of(field).decode([ids]) == [pairs[0][side]]
+
+
+@pytest.mark.parametrize("train", [PAIRS["train"], MARKED])
+def test_only_a_corpus_with_reserved_text_has_another_id_than_before(files, train):
+    corpus = files.write(train=train).prepare()
+    hashes = [hash for origin in corpus.manifest.sources.values() for hash in origin.sha256]
+    before = hashlib.sha256(json.dumps([2, 80, 256, hashes]).encode()).hexdigest()[:12]
+    assert (corpus.id == before) == (train is not MARKED)
+    assert corpus.tokenizer.is_escaped == (train is MARKED)
+    assert "character_coverage" not in corpus.manifest.data
+
+
+def test_a_corpus_that_an_earlier_version_made_of_reserved_text_is_made_again(files, monkeypatch):
+    files.write(train=MARKED, test=[("dog", "la <s>")], other=PAIRS["test"])
+    with monkeypatch.context() as before:
+        before.setattr(record_form, "has_reserved", lambda text: False)
+        old = files.prepare()
+    again = files.prepare()
+    assert (old.tokenizer.is_escaped, again.tokenizer.is_escaped) == (False, True)
+    assert old.id != again.id
+    assert old.training != again.training  # results on the old one are refused
+    assert (
+        files.prepare(test="other").training == again.training
+    )  # nothing of the old one is reused
+
+
+def test_what_cannot_survive_is_refused_with_its_line(files):
+    test = [("the dog", "kana"), ("the dog", "a▁k")]
+    assert fault(files.write(test=test)).startswith("test.de:2: has U+2581, which SentencePiece")
+    # Of an escaped vocabulary, these are the stand-ins.
+    test = [("the \U0010ff00", "kana")]
+    marked = [*MARKED, ("\U0010ff00", "ka")]
+    assert fault(files.write(train=marked, test=test)).startswith("test.en:1: has U+10FF00, which")
+
+
+def test_spaces_are_not_taken_for_a_loss(files):
+    pairs = [("the  dog   hears", "kana\u00a0 la")]
+    files.write(train=[*PAIRS["train"], *pairs], dev=pairs, test=pairs).prepare(vocab_size=81)
+
+
+# Coverage of characters
+
+
+def test_with_coverage_rare_characters_are_bytes(files):
+    train = [*PAIRS["train"], ("the dog", "".join(map(chr, range(0x4E00, 0x4E00 + 100))))]
+    files.write(train=train)
+    assert "is too small" in fault(files, byte_fallback=True, vocab_size=300)
+    settings = {"byte_fallback": True, "vocab_size": 300, "character_coverage": 0.98}
+    corpus = files.prepare(**settings, max_length=400)
+    ids = corpus.split("train")["target"][len(train) - 1].tolist()
+    assert corpus.tokenizer.decode([ids]) == [train[-1][1]]
+    assert corpus.manifest.data["character_coverage"] == 0.98
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"character_coverage": 0.99}, "leaves out characters: set byte_fallback"),
+        ({"tokenizer": "word", "byte_fallback": True}, "byte_fallback is of characters"),
+    ],
+)
+def test_settings_of_characters_that_cannot_go_together_are_refused(settings, why):
+    with pytest.raises(ValueError, match=why):
+        TranslationData.resolve({**SETTINGS, **settings})

@@ -84,7 +84,8 @@ def test_a_new_test_split_reuses_the_rest_of_the_corpus(tmp_path):
     write_text(tmp_path / "files", {**PAIRS, "test": PAIRS["test"][:5]})
     lines = []
     second = prepare(DataConfig(**SETTINGS), tmp_path / "files", tmp_path / "corpora", lines.append)
-    assert lines == [f"reusing the training split, dev split and vocabulary of {first.id}"]
+    reused = f"reusing the training split, dev split and vocabulary of {first.id}"
+    assert lines == [reused, "unknown tokens: test text 0.0%"]
     assert (second.training, len(second.split("test"))) == (first.training, 5)
 
 

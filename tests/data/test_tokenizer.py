@@ -5,7 +5,16 @@ import re
 import pytest
 
 from ablate.data import toy
-from ablate.data.tokenizer import BOS, EOS, FIRST_TOKEN, PAD, UNK, Tokenizer, train_tokenizer
+from ablate.data.tokenizer import (
+    BOS,
+    EOS,
+    FIRST_TOKEN,
+    PAD,
+    UNK,
+    Tokenizer,
+    has_reserved,
+    train_tokenizer,
+)
 from ablate.errors import DataError
 
 TEXT = [text for pair in toy.generate()["train"][:150] for text in pair]
@@ -118,3 +127,102 @@ def test_pieces_joined_give_the_text(tokenizer):
 def test_decoding_no_ids_gives_no_text(tokenizer):
     assert tokenizer.decode([]) == []
     assert tokenizer.decode([[]]) == [""]
+
+
+# What SentencePiece reserves
+
+RESERVED = ["<pad>", "<unk>", "<s>", "</s>", "\u2581", "\u2585", "\x1f"]
+MARKED = [
+    text
+    for mark in RESERVED
+    for text in (f"he says {mark} now", f"{mark}a{mark}{mark}", f"b {mark}")
+]
+
+
+@pytest.mark.parametrize("kind", ["bpe", "unigram", "word"])
+def test_an_escaped_vocabulary_keeps_names_of_marks_and_reserved_characters(kind):
+    size = {"bpe": 50, "unigram": 28, "word": 60}[kind]
+    tokenizer = train_tokenizer(MARKED * 3, size, kind, escaped=True)
+    ids = tokenizer.encode(MARKED)
+    assert tokenizer.decode(ids) == MARKED
+    assert not {PAD, UNK, BOS, EOS} & {id for text in ids for id in text}
+    # Any program that reads the file has the same vocabulary.
+    of_file = tokenizer._processor
+    assert [of_file.decode(of_file.encode(text)) for text in MARKED] == MARKED
+    assert tokenizer.pieces([PAD, UNK, BOS, EOS]) == ["<pad>", "<unk>", "<s>", "</s>"]
+
+
+def test_the_file_of_an_escaped_vocabulary_depends_on_the_text_alone():
+    first, second = (train_tokenizer(MARKED, 50, escaped=True) for _ in range(2))
+    assert first.model == second.model
+    assert b"tsv" not in first.model
+    assert first.is_escaped
+    assert Tokenizer(first.model).is_escaped
+
+
+def test_of_plain_text_an_escaped_vocabulary_has_the_same_pieces(tokenizer):
+    assert not tokenizer.is_escaped
+    escaped = train_tokenizer(TEXT + ODD, 150, escaped=True)
+    assert escaped.pieces(list(range(150))) == tokenizer.pieces(list(range(150)))
+    assert escaped.encode(TEXT + ODD) == tokenizer.encode(TEXT + ODD)
+
+
+def test_text_is_searched_for_everything_that_is_reserved():
+    assert all(map(has_reserved, MARKED))
+    assert not any(map(has_reserved, TEXT + ODD))
+    assert not has_reserved("<unk <S> <0x41> ⁇ \ufffd")
+
+
+@pytest.mark.parametrize("text", [*MARKED, "<0x41> <0x0A>\n", "\n\n \u2581\u2581  "])
+def test_a_lossless_vocabulary_keeps_everything(text):
+    tokenizer = train_tokenizer(MARKED, 287, lossless=True)
+    assert tokenizer.decode(tokenizer.encode([text])) == [text]
+
+
+@pytest.mark.parametrize(
+    "text", ["a <unk> b", "a \u2585 b", "a\x1fb c", "a\u2581b c", "<s> <unused0> a"]
+)
+def test_a_vocabulary_of_words_has_any_size_whatever_words_sentencepiece_drops(text):
+    assert train_tokenizer([text, "d e f"], 40, "word").vocab_size == 40
+
+
+# Rare characters
+
+COUNTS = {"a": 8, "b": 6, "c": 3, "d": 2, "e": 1}  # 20 characters
+RARE = [" ".join(character * count for character, count in COUNTS.items())]
+
+
+@pytest.mark.parametrize(
+    ("coverage", "kept"), [(0.4, "a"), (0.41, "ab"), (0.7, "ab"), (0.95, "abcd"), (1.0, "abcde")]
+)
+def test_pieces_are_made_of_the_most_frequent_characters(coverage, kept):
+    size = 4 + 256 + 1 + len(kept)  # with the piece of a space
+    tokenizer = train_tokenizer(RARE, size, byte_fallback=True, coverage=coverage)
+    assert set("".join(tokenizer.pieces(list(range(4 + 256, size))))) == {*kept, "▁"}
+    assert tokenizer.decode(tokenizer.encode(RARE)) == RARE
+
+
+@pytest.mark.parametrize("has_bytes", [False, True])
+def test_a_vocabulary_smaller_than_the_alphabet_says_which_share_of_it_fits(has_bytes):
+    size = 4 + 256 + 1 + 3 if has_bytes else 7
+    with pytest.raises(DataError) as caught:
+        train_tokenizer(RARE, size, byte_fallback=has_bytes)
+    (line,) = caught.value.lines
+    if not has_bytes:  # of 7 pieces, none would be left
+        assert line.endswith("at least 10")
+        return
+    # a, b and c are 17 of 20 characters
+    assert line.endswith(
+        "at least 266; or set data.character_coverage=0.85, to encode rarer characters as bytes"
+    )
+    assert train_tokenizer(RARE, size, byte_fallback=True, coverage=0.85).vocab_size == size
+
+
+def test_the_way_out_of_a_small_vocabulary_names_both_settings():
+    alphabet = ["".join(map(chr, range(0x4E00, 0x4E00 + 400)))]
+    line = fault(alphabet, 360)  # 4 marks, 256 bytes, the space, and 99 of 400 characters
+    assert line.endswith(
+        "or set data.byte_fallback=true and data.character_coverage=0.24, to encode rarer "
+        "characters as bytes"
+    )
+    assert train_tokenizer(alphabet, 360, byte_fallback=True, coverage=0.24).vocab_size == 360
