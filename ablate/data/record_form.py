@@ -59,7 +59,7 @@ class Records(Preparation):
 
     def _other_form(self, split: str, sample: list[Document] | None = None) -> list[str]:
         """Warnings about a form of Unicode that is not that of dev, which every corpus reads."""
-        records = (sample or self._held_out[split], self._held_out["dev"])
+        records = (sample or self._held_out[split], self._held_out.get("dev", []))
         return filters.form_warnings((split, "dev"), records, self.data.labels)
 
     def _markup(self, split: str, records: list[Document]) -> list[str]:
