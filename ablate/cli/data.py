@@ -66,7 +66,7 @@ def show(
     if format == "json":
         print_json(description)
     else:
-        print_description(description, corpus.manifest)
+        print_description(description, corpus.manifest, content.data.labels)
 
 
 @app.command(cls=Command, epilog="Example: [bold]ablate data prepare study.yaml --offline[/bold]")

@@ -21,7 +21,7 @@ from ablate.cli.options import (
     print_notes,
 )
 from ablate.cli.scoring import warn_of_changed_data
-from ablate.data.resolve_sources import learns_in_a_moment, source_faults
+from ablate.data.resolve_sources import first_record, learns_in_a_moment, source_faults
 from ablate.errors import EXIT_BAD_INPUT, UsageError
 from ablate.launch.devices import gpus_for_run
 from ablate.plan.budget import Budget, Fit, fit
@@ -112,6 +112,8 @@ def command(
         print_json(shown.as_json())
     else:
         shown.print()
+        for line in first_record(content.data, content.data_folder, root.corpora):
+            echo(line)
     for fault in faults:
         echo(fault, err=True)
     if faults:

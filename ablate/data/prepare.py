@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,13 +23,14 @@ from ablate.data.builder import Preparation
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.items_form import ItemStream
 from ablate.data.record_form import Records
-from ablate.data.resolve_sources import of_kind, resolve_sources
+from ablate.data.resolve_sources import of_kind, orders, resolve_sources
 from ablate.data.sources import Source
 from ablate.data.stream_form import DocumentStream
 from ablate.errors import Damaged, DataError
-from ablate.store.corpora import is_prepared, remember, remembered
+from ablate.store.corpora import MANIFEST, is_prepared, remember, remembered
 from ablate.store.files import sync_folder
 from ablate.store.lease import Lease
+from ablate.store.records import CorpusManifest, Origin, if_readable
 
 Content = dict[str, list[str]]  # by split, the hashes of its text
 Log = Callable[[str], None]
@@ -70,7 +72,30 @@ def prepare(
                 _build(form, content or _content(sources), path, lease.check)
                 corpus = Corpus(path)
     remember(data, corpora, corpus_id, signature)
+    for line in [*(ordered := orders(sources)), *(_exchanged(data, corpus) if ordered else ())]:
+        log(line)
     return corpus
+
+
+def _exchanged(data: CorpusConfig, corpus: Corpus) -> Iterator[str]:
+    """Yield a warning for each direction in which another study has read the same columns.
+
+    The order of columns without names is that of `direction`, so one of the studies is wrong. Both
+    may share a corpus, since the text is the same.
+    """
+    own, others = data.model_dump().get("direction"), dict[str, None]()
+    for path in sorted(corpus.folder.parent.glob(f"*/{MANIFEST}")):
+        other = if_readable(partial(CorpusManifest.read, path))
+        text = corpus.manifest.sources["train"].sha256
+        if other is not None and other.sources.get("train", Origin()).sha256 == text:
+            others[str(other.data.get("direction"))] = None
+    for other_direction in others:
+        if other_direction != own:
+            yield (
+                f"WARNING: another study reads the same columns as {other_direction}, and this one "
+                f"as {own}: in one of them, the languages are exchanged; set source_column and "
+                f"target_column"
+            )
 
 
 def _content(sources: Mapping[str, Source]) -> Content:

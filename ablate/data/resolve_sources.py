@@ -30,12 +30,14 @@ from ablate.data.sources import (
     is_local,
 )
 from ablate.errors import DataError, did_you_mean, listed
+from ablate.formatting import ellipsis
 from ablate.store.corpora import hashes_in, remembered
 
 SPLITS = ("train", "dev", "test")
 TREE_SUFFIXES = (".mrg", ".ptb", ".parse", ".tree", ".trees", ".txt")
 TEXT_SUFFIX = ".txt"
 LARGEST_COMPARED = 20_000_000  # bytes of files that are read to tell whether they have changed
+_SHOWN = 60  # characters of a text
 SMALL_TEXT = 2_000_000  # bytes of files whose vocabulary is learned in a moment
 T = TypeVar("T")
 
@@ -75,6 +77,38 @@ def source_faults(data: CorpusConfig, folder: Path, corpora: Path) -> tuple[str,
     except DataError as error:
         return error.lines
     return ()
+
+
+def orders(sources: Mapping[str, Source]) -> list[str]:
+    """A line for the files whose columns have no names: which column is read as which field."""
+    files: dict[str, dict[str, None]] = {}  # names in their order, each once
+    for source in sources.values():
+        order = source.order()
+        if order is not None:
+            name = str(source.location).rpartition("/")[2]
+            files.setdefault(order, {})[name] = None
+    return [f"{', '.join(names)}: no header; {order}" for order, names in files.items()]
+
+
+def first_record(data: CorpusConfig, folder: Path, corpora: Path) -> list[str]:
+    """Lines that show a record of dev with the label of each text, and in which order columns are
+    read; none where text has one field, is generated or not at hand.
+    """
+    if data.is_stream or data.generated or len(data.fields) == 1:
+        return []
+    try:
+        sources = resolve_sources(data, folder, corpora)
+        if not all(map(is_local, sources.values())):
+            return []
+        record = next(sources["dev"].documents(), None)
+        lines = orders(sources)
+    except DataError:  # which other lines report
+        return []
+    if record is not None:
+        texts = zip(data.labels, record.texts, strict=True)
+        shown = ", ".join(f'{label} "{ellipsis(text, _SHOWN)}"' for label, text in texts)
+        lines.insert(0, f"{record.where(0).rpartition('/')[2]}: {shown}")
+    return lines
 
 
 def other_files(

@@ -71,6 +71,10 @@ class Source(ABC):
     def content(self) -> list[str]:
         """Hashes of the text, which the id of the prepared corpus is made from."""
 
+    def order(self) -> str | None:
+        """Which column each field is read from, if no name in a file says so."""
+        return None
+
     def settings(self) -> list[Any]:
         """Settings that the text depends on, beside the files."""
         return []
@@ -185,6 +189,20 @@ class Tables(Source):
             for digest, text in zip(digests, document.texts, strict=True):
                 digest.update(f"{text}\n".encode())
         return [digest.hexdigest() for digest in digests]
+
+    def order(self) -> str | None:
+        """The numbers of the columns, which the direction or the study chooses."""
+        fields = self.fields
+        if not isinstance(self.location, Files) or len(fields.names) == 1:
+            return None
+        first = next(self.location.paths())
+        if suffix_of(first) != ".tsv" or has_header(first, fields):
+            return None
+        columns = fields.columns or range(1, len(fields.names) + 1)
+        if any(isinstance(column, str) for column in columns):
+            return None
+        pairs = zip(fields.labels, columns, strict=True)
+        return ", ".join(f"{label} is column {column}" for label, column in pairs)
 
     def settings(self) -> list[Any]:
         """The columns, as JSON stores them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -128,8 +128,10 @@ def print_list(named: Iterable[Mapping[str, Any]], prepared: Iterable[Mapping[st
     print_wide(table)
 
 
-def print_description(description: Mapping[str, Any], manifest: CorpusManifest) -> None:
-    """Print the description of a prepared corpus."""
+def print_description(
+    description: Mapping[str, Any], manifest: CorpusManifest, labels: Sequence[str]
+) -> None:
+    """Print the description of a prepared corpus; labels are of the text fields."""
     console, splits = text_console(), description["splits"]
     names = [str(manifest.data["corpus"])]
     if direction := manifest.data.get("direction"):
@@ -167,6 +169,8 @@ def print_description(description: Mapping[str, Any], manifest: CorpusManifest) 
         kind += f", {manifest.data['vocabulary']}"
     console.print(f"vocabulary: {vocabulary['pieces']:,} pieces, {kind}: ... {some}")
     for texts in description["sample"]:
+        if len(texts) > 1:
+            texts = map("{}: {}".format, labels, texts)
         console.print("  " + "\n  -> ".join(texts))
     for name in manifest.pairs:
         console.print(f"{name}: {_origin_text(manifest.sources.get(name) or Origin())}")

@@ -116,6 +116,69 @@ def test_warnings_about_the_text_and_unknown_tokens_are_printed(written):
     assert unknown["target"] > 0.2 > unknown["source"] == 0
 
 
+TSV = """\
+study: {study}
+data: {{corpus: files, direction: {direction}, train: train.tsv, dev: dev.tsv, test: dev.tsv, vocab_size: 20{more}}}
+"""
+
+
+def write_tsv(here, header=""):
+    for split, count in (("train", 50), ("dev", 2)):
+        (here / f"{split}.tsv").write_text(header + "a red dog\tein roter Hund\n" * count)
+    for direction in ("en-de", "de-en"):
+        study = TSV.format(study=direction, direction=direction, more="")
+        (here / f"{direction}.yaml").write_text(study)
+
+
+@pytest.mark.parametrize("verb", ["plan", "data show"])
+def test_the_order_of_columns_without_names_is_said_with_an_example(here, verb):
+    write_tsv(here)
+    done = inside(*verb.split(), "de-en.yaml")
+    assert done.code == 0
+    assert "train.tsv, dev.tsv: no header; de is column 1, en is column 2" in done.out + done.err
+    example = 'dev.tsv:1: de "a red dog", en "ein roter Hund"'
+    if verb == "data show":
+        example = "  de: a red dog\n  -> en: ein roter Hund"
+    assert example in done.out
+
+
+def test_a_header_orders_the_columns_and_nothing_is_said(here):
+    write_tsv(here, header="en\tde\n")
+    for direction, example in (
+        ("en-de", 'en "a red dog", de "ein roter Hund"'),
+        ("de-en", 'de "ein roter Hund", en "a red dog"'),
+    ):
+        done = inside("plan", f"{direction}.yaml")
+        assert f"dev.tsv:2: {example}" in done.out
+        assert "column 1" not in done.out
+        assert "WARNING" not in inside("data", "prepare", f"{direction}.yaml").err
+
+
+def test_two_studies_that_read_one_file_in_two_directions_are_a_warning(here):
+    write_tsv(here)
+    warning = "WARNING: another study reads the same columns as en-de, and this one as de-en"
+    assert "WARNING" not in inside("data", "prepare", "en-de.yaml").err
+    assert warning in inside("data", "prepare", "de-en.yaml").err
+    # Also if both choose columns by numbers, of which one study has the wrong ones.
+    chosen = ", source_column: 1, target_column: 2"
+    for direction in ("en-de", "de-en"):
+        study = TSV.format(study="n", direction=direction, more=chosen)
+        (here / f"{direction}.yaml").write_text(study)
+    assert "WARNING" not in inside("data", "prepare", "en-de.yaml").err
+    assert warning in inside("data", "prepare", "de-en.yaml").err
+    right = TSV.format(study="r", direction="de-en", more=", source_column: 2, target_column: 1")
+    (here / "right.yaml").write_text(right)
+    assert "WARNING" not in inside("data", "prepare", "right.yaml").err
+
+
+def test_text_files_have_their_languages_in_their_names(here):
+    Files(here, here / "results/corpora").write()
+    study = "study: own\ndata: {{corpus: files, direction: {}, train: train, dev: dev, test: test, vocab_size: 80}}\n"
+    for direction in ("en-de", "de-en"):
+        (here / "own.yaml").write_text(study.format(direction))
+        assert "WARNING" not in inside("data", "prepare", "own.yaml").err
+
+
 def test_plan_names_every_missing_split_with_its_folder_and_still_plans(here):
     done = inside("plan", "own.yaml")
     assert done.code == 2
