@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ablate.config.fields import CHOSEN_ON_DEV, Section, TaskSettings
+from ablate.config.fields import CHOSEN_ON_DEV, Facts, Section, TaskSettings
 from ablate.config.language_data import (
     EvaluationContextSettings,
     EvaluationMaskSettings,
@@ -31,7 +31,7 @@ class SearchSettings(TaskSettings):
     and transformers; the end mark counts"""
     max_extra_length: Annotated[int, CHOSEN_ON_DEV] = Field(50, ge=0, le=10_000)
     """maximum number of tokens by which a translation exceeds its source"""
-    early_stopping: Annotated[bool, CHOSEN_ON_DEV] = True
+    early_stopping: Annotated[bool, Facts(chosen_on_dev=True, introduced=True)] = False
     """stop a search when the number of finished hypotheses reaches the beam size; false: only when
     no unfinished one can become better"""
 

@@ -155,6 +155,8 @@ def fold_vocab_size(data: Data, config: RowConfig) -> tuple[Data, RowConfig]:
 def decoding_id(config: RowConfig, test: str) -> str:
     """Id of a decoding of the test split `test` (`data.test`), 12 hexadecimal digits."""
     fields = {name: getattr(config, name) for name in DecodingConfig.model_fields}
+    if config.beam == 1:  # greedy search ends with the first finished hypothesis in any case
+        fields["early_stopping"] = INTRODUCED_DECODING["early_stopping"]
     return _digest(
         {"format": FORMAT, "decoding": _significant(fields, INTRODUCED_DECODING), "test": test}
     )

@@ -86,7 +86,7 @@ def beam_search(
     limits: Tensor,
     beam: int,
     alpha: float,
-    early_stopping: bool = True,
+    early_stopping: bool = False,
     constraint: TreeConstraint | None = None,
     penalty: LengthPenalty = "gnmt",
 ) -> list[Hypothesis]:

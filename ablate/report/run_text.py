@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ablate.config import RowConfig
+from ablate.config.identity import INTRODUCED_DECODING
 from ablate.config.plugins import without_digest
 from ablate.formatting import duration, plural
 from ablate.store import RunFolder, State, if_readable
@@ -79,7 +80,8 @@ def _run(run: RunRecord) -> list[str]:
     changed = []
     for name, value in run.config.model_dump().items():
         # Unset fields follow from others.
-        if value is not None and value != RowConfig.model_fields[name].default:
+        default = INTRODUCED_DECODING.get(name, RowConfig.model_fields[name].default)
+        if value is not None and value != default:
             changed.append(f"{name}={without_digest(str(value))}")
     corpus = f"{run.data.get('corpus')} {run.data.get('direction') or ''}".rstrip()
     return [

@@ -29,7 +29,7 @@ class SettingsReader:
         self.defaults: dict[str, Any] = {}
         self.unused: dict[str, str] = {}
         if task:
-            self.defaults = dict(task.defaults)
+            self.defaults = {**task.idle_defaults, **task.defaults}
             if any(task.metrics[name].is_probe for name in metrics if name in task.metrics):
                 self.defaults["probes"] = True
             of_metrics = "metrics, which name what is measured"

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Protocol
 
-from ablate.config import DataConfig, RowConfig
+from ablate.config import DataConfig, DecodingConfig, RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
-from ablate.config.fields import TaskSettings
+from ablate.config.fields import UNSET, TaskSettings, facts_of
 from ablate.config.metrics import PPL, Metric
 from ablate.config.resolve import TASK_FIELDS
 from ablate.paper import PaperTable
@@ -126,6 +126,15 @@ class Task(ABC):
         """Fields of a row that have no effect with this task, and why."""
         used = {name for section in self.settings for name in section.model_fields}
         return {name: f"task {self.name}" for name in TASK_FIELDS if name not in used}
+
+    @property
+    def idle_defaults(self) -> dict[str, Any]:
+        """The first default of each field without effect whose default has changed since: ids of
+        results stay.
+        """
+        facts = facts_of(DecodingConfig)
+        first = {name: facts[name].introduced for name in self.unused_fields if name in facts}
+        return {name: value for name, value in first.items() if value is not UNSET}
 
     def resolve_data(self, settings: Mapping[str, Any]) -> CorpusConfig:
         """Complete the study's `data` section; a named corpus brings its splits.

@@ -26,11 +26,8 @@ class Parsing(SequenceToSequence):
     units: ClassVar[Mapping[str, str]] = {PPL.name: "symbol of the linearized trees"}
     prediction_metrics = TREE_METRICS
     default_metrics = tuple(metric.name for metric in TREE_METRICS)
-    # Of section 6.3. A tree has few symbols that are likely at all, so that the end mark is often
-    # among the best K of a step without being likely: searches would stop early.
-    defaults: ClassVar[Mapping[str, Any]] = {
-        "beam": 21, "alpha": 0.3, "max_extra_length": 300, "early_stopping": False,
-    }  # fmt: skip
+    # Of section 6.3.
+    defaults: ClassVar[Mapping[str, Any]] = {"beam": 21, "alpha": 0.3, "max_extra_length": 300}
     settings = (SearchSettings, TreeSearchSettings)
     shown_fields = ("batch_tokens", "warmup_steps", "beam", "alpha", "max_extra_length")
     paper = TABLE_4

@@ -23,6 +23,7 @@ from ablate.config.identity import (
     OF_DECODING,
 )
 from ablate.config.training import resolve_precision
+from ablate.tasks import TASKS
 
 SEED = 1
 BASE = resolve_row({})
@@ -59,7 +60,7 @@ TRAINING = {
     "mask_rate": 0.4, "mask_split": "100/0/0", "whole_word": True,
 }  # fmt: skip
 DECODING = {
-    "beam": 1, "alpha": 1.0, "length_penalty": "length", "max_extra_length": 20, "early_stopping": False, "constrained": True,
+    "beam": 1, "alpha": 1.0, "length_penalty": "length", "max_extra_length": 20, "early_stopping": True, "constrained": True,
     "average_checkpoints": 5,
     "eval_context": 512, "eval_stride": 64, "temperature": 0.5, "top_k": 40, "generated_tokens": 10,
     "eval_mask_rate": 0.3, "eval_whole_word": True, "eval_mask_seed": 2, "eval_length": 8, "eval_pairs": 8,
@@ -227,7 +228,27 @@ def test_the_papers_base_keeps_its_id():
     # run is pending again. If this test fails, do not edit the number: undo the change, or raise
     # FORMAT on purpose and describe the consequences for old results in the CHANGELOG.
     assert run_id(DATA, BASE, SEED) == "9bc744ac0b7a"
-    assert decoding_id(BASE, DATA.test) == "2f1d64feb4ab"
+    assert decoding_id(changed("early_stopping", True), DATA.test) == "2f1d64feb4ab"
+
+
+def test_of_a_greedy_search_early_stopping_does_not_change_the_decoding_id():
+    """Its first finished hypothesis ends it in any case."""
+    greedy = changed("beam", 1)
+    early = changed("early_stopping", True, greedy)
+    assert decoding_id(early, DATA.test) == decoding_id(greedy, DATA.test)
+    beam = changed("beam", 2)
+    assert decoding_id(changed("early_stopping", True, beam), DATA.test) != decoding_id(
+        beam, DATA.test
+    )
+
+
+@pytest.mark.parametrize("name", ["language-model", "masked-lm", "synthetic"])
+def test_a_task_without_beam_search_keeps_its_decoding_ids(name):
+    """`early_stopping` was true by default when the ids of its results were made."""
+    idle = TASKS[name].idle_defaults
+    assert idle == {"early_stopping": True}
+    assert INTRODUCED_DECODING["early_stopping"] is True
+    assert TASKS["translation"].idle_defaults == {}
 
 
 def test_ids_are_twelve_hexadecimal_digits():

@@ -275,7 +275,9 @@ def test_the_search_ends_when_K_hypotheses_have_finished_though_longer_ones_coul
     on to the limit.
     """
     model = Watched(unigram_model([0.05, 0.05, 0.05, 0.45, 0.4]))
-    (found,) = beam_search(model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0)
+    (found,) = beam_search(
+        model, sources(3, vocab_size=5), torch.tensor([50]), beam=2, alpha=9.0, early_stopping=True
+    )
     assert len(model.sizes) == 2
     assert found.tokens == [4]
     assert found.score == pytest.approx(math.log(0.4 * 0.45) / (7 / 6) ** 9, rel=1e-5)

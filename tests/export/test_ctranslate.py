@@ -129,7 +129,7 @@ def translate(trained, exported, **settings):
 
 
 @pytest.mark.parametrize(
-    "settings", [{"beam_size": 1}, {"beam_size": 4, "length_penalty": 1e-6}], ids=str
+    "settings", [{"beam_size": 1}, {"beam_size": 4, "length_penalty": 0}], ids=str
 )
 def test_200_sentences_are_translated_the_same_as_pieces_and_as_text(
     translator, exported, settings
@@ -150,10 +150,10 @@ def test_200_sentences_are_translated_the_same_as_pieces_and_as_text(
     assert there.decode(found) == translator.tokenizer.decode(tokens)
 
 
-def test_without_a_length_penalty_a_different_translation_is_a_more_probable_one(
+def test_with_a_length_penalty_it_stops_early_and_a_different_translation_is_a_less_probable_one(
     translator, exported
 ):
-    found = translate(translator, exported, beam_size=4, length_penalty=0)
+    found = translate(translator, exported, beam_size=4, length_penalty=1e-6)
     expected = ours(translator.opened, translator.ids, beam=4)
     ids = {piece: id for id, piece in enumerate(translator.tokenizer.pieces(list(range(200))))}
     differing = different(found, [translator.tokenizer.pieces(tokens) for tokens in expected])
@@ -163,7 +163,7 @@ def test_without_a_length_penalty_a_different_translation_is_a_more_probable_one
             translator.opened.model, translator.ids[i], [ids[piece] for piece in found[i]]
         )
         of_ours = log_probabilities(translator.opened.model, translator.ids[i], expected[i])
-        assert theirs.sum() > of_ours.sum()
+        assert theirs.sum() < of_ours.sum()
 
 
 @pytest.mark.parametrize("beam", [1, 4])
@@ -174,7 +174,7 @@ def test_200_sentences_are_continued_the_same(continuer, exported, beam):
     there = ctranslate2.Generator(str(exported(continuer, "ctranslate2")), intra_threads=1)
     given = [continuer.tokenizer.pieces([*ids, EOS, BOS]) for ids in continuer.ids]
     found = there.generate_batch(
-        given, beam_size=beam, length_penalty=1e-6, include_prompt_in_result=False, max_batch_size=1
+        given, beam_size=beam, length_penalty=0, include_prompt_in_result=False, max_batch_size=1
     )
     tokens = [[id for id in result.sequences_ids[0] if id != EOS] for result in found]
     assert different(tokens, ours(continuer.opened, continuer.ids, beam)) == []

@@ -119,7 +119,7 @@ def generated(
         beam: K.
         alpha: exponent of the length penalty.
     """
-    search = {"num_beams": beam, "length_penalty": alpha, "early_stopping": True}
+    search = {"num_beams": beam, "length_penalty": alpha, "early_stopping": "never"}
     search = search if beam > 1 else {}
     out = theirs.generate(
         prompt, attention_mask=(prompt != PAD).long(), do_sample=False, max_new_tokens=LIMIT + 1,

@@ -9,7 +9,7 @@ from operator import attrgetter
 
 from ablate.analysis.table import Table, TableRow
 from ablate.config import resolve_row
-from ablate.config.identity import NOT_IDENTITY
+from ablate.config.identity import INTRODUCED_DECODING, NOT_IDENTITY
 from ablate.config.plugins import settings_text
 from ablate.config.resolve import SETTING_FIELDS, SETTINGS, Setting
 from ablate.formatting import setting_text, thousands
@@ -152,14 +152,18 @@ def _other_changes(row: TableRow) -> str:
 
 
 def _other_settings(base: TableRow, table: Table) -> dict[str, object]:
-    """Base's settings without a column: batch, decoding, and all that is not the paper's."""
+    """Base's settings without a column: batch, decoding, and all that is not the paper's.
+
+    A decoding field counts from its first default, so that tables of older results keep their text.
+    """
     # `resolve_row` without settings gives the paper's base model.
-    paper, always = resolve_row({}), table.study.task.shown_fields
+    paper = {**resolve_row({}).model_dump(), **INTRODUCED_DECODING}
+    always = table.study.task.shown_fields
     settings = {}
     for name, value in base.row.config.model_dump().items():
         # `probes` follows from the metrics; who reads it here would write it, which is refused.
         if name in SETTING_FIELDS | NOT_IDENTITY | {"probes"}:
             continue
-        if name in always or value != getattr(paper, name):
+        if name in always or value != paper[name]:
             settings[name] = value
     return settings
