@@ -36,7 +36,7 @@ from ablate.config.metrics import PPL, PPL_CHAR, Metric, ScorePart
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.stats.significance import LEVEL
-from ablate.stats.verdict import Verdict
+from ablate.stats.verdict import Verdict, joint_word
 from ablate.store import Results, State
 from ablate.store.corpora import MANIFEST, lengths_in, overlap_in
 from ablate.store.records import Provenance
@@ -211,16 +211,12 @@ class Table:
         return [row.verdicts[metric.name] for row in self.rows if metric.name in row.verdicts]
 
     def verdict(self, row: TableRow) -> str | None:
-        """The verdict on a row for scripts: its word, as all metrics that verdicts are by agree on,
-        else each metric with its word, as `ppl: worse; bleu: cannot tell`. None for base.
+        """The verdict on a row by all metrics that the study judges by: `worse`, `worse by PPL`.
+        None for base.
         """
-        words = {}
-        for metric in self.judged:
-            if metric.name in row.verdicts:
-                words[metric.name] = row.verdicts[metric.name].word
-        if len(set(words.values())) < 2:
-            return next(iter(words.values()), None)
-        return "; ".join(f"{name}: {word}" for name, word in words.items())
+        if not row.verdicts:
+            return None
+        return joint_word([row.verdicts[metric.name] for metric in self.judged])
 
     @property
     def level(self) -> float:

@@ -11,7 +11,7 @@ from ablate.analysis.table import Table, TableRow
 from ablate.config.metrics import Metric
 from ablate.formatting import number, percent, plural, spread_text
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import EARLY, Verdict, Word, joint_word, seeds_text
+from ablate.stats.verdict import EARLY, Verdict, Word, seeds_text
 
 MOST_NAMED = 6  # rows that a sentence names one by one
 
@@ -38,7 +38,7 @@ def conclusion(table: Table) -> list[str]:
                 verdict = row.verdicts[metric.name]
                 # A difference between scores of 0 is not one between rows. A row that another
                 # metric decides is known.
-                is_open = verdict.word != "cannot tell" or _joint_word(table, row) == "cannot tell"
+                is_open = verdict.word != "cannot tell" or table.verdict(row) == "cannot tell"
                 if is_open and (verdict.mean is None or not unlearned):
                     rows.append(Judged(row.row.label, verdict))
         if len(table.judged) == 1:
@@ -54,10 +54,6 @@ def conclusion(table: Table) -> list[str]:
     return sentences + _together(table) + judged + _unfinished(table)
 
 
-def _joint_word(table: Table, row: TableRow) -> str:
-    return joint_word([row.verdicts[metric.name] for metric in table.judged])
-
-
 def _together(table: Table) -> list[str]:
     """The rows by their verdicts in all metrics, if the study judges by several."""
     if len(table.judged) == 1:
@@ -67,7 +63,7 @@ def _together(table: Table) -> list[str]:
     for row in table.rows:
         if row.row.is_base:
             continue
-        word = _joint_word(table, row)
+        word = table.verdict(row)
         labels.setdefault(word or "no score yet", []).append(row.row.label)
         for metric in table.judged:
             if row.verdicts[metric.name].is_different:

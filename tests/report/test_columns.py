@@ -678,7 +678,7 @@ def test_paper_s_base_on_its_corpus_is_compared_without_a_warning(tmp_path):
 
 def test_every_changed_field_of_decoding_is_shown(fake):
     fields = {
-        "beam": 2, "alpha": 0.9, "length_penalty": "length", "max_extra_length": 10, "early_stopping": "false", "average_checkpoints": 3,
+        "beam": 2, "alpha": 0.9, "length_penalty": "length", "max_extra_length": 10, "early_stopping": "true", "average_checkpoints": 3,
     }  # fmt: skip
     assert fields.keys() == DecodingConfig.model_fields.keys() - Translation().unused_fields.keys()
     text = "study: s\ndata: {corpus: toy, vocab_size: 200}\nrows: {decoding: {set: %s}}\n"
@@ -758,7 +758,7 @@ def test_a_verdict_for_scripts_names_metrics_that_do_not_agree(tmp_path):
     rows = {row["row"]: row["verdict"] for row in json.loads(as_json(results.table()))["rows"]}
     assert rows == {
         "base": None,
-        "A h=1": "ppl: worse; bleu: cannot tell",
+        "A h=1": "worse by PPL",
         "A h=2": "worse",
         "D dropout=0.3": "",
         "decoding beam=1": "",

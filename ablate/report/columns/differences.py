@@ -19,7 +19,7 @@ from ablate.report.layout import (
     VERDICT,
 )
 from ablate.stats.significance import LEVEL, POWER
-from ablate.stats.verdict import Verdict, joint_short, joint_word
+from ablate.stats.verdict import Verdict, joint_short
 
 
 def difference_columns(table: Table, form: Form) -> Iterator[Column]:
@@ -80,10 +80,9 @@ def _verdict_text(table: Table, row: TableRow, is_compact: bool = False) -> str:
     """The verdicts on a row by all metrics that the study judges by; base has none."""
     if not row.verdicts:
         return ""
-    verdicts = [row.verdicts[metric.name] for metric in table.judged]
     if is_compact:
-        return joint_word(verdicts).replace(", ", ",\n")
-    return joint_short(verdicts)
+        return (table.verdict(row) or "").replace(", ", ",\n")
+    return joint_short([row.verdicts[metric.name] for metric in table.judged])
 
 
 def _by(table: Table, head: str, metric: Metric) -> str:
