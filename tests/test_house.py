@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 51_967
+LINES = 53_475
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -36,7 +36,17 @@ def inactive_fields(c: RowConfig) -> dict[str, str]:
     first, *further = map(_inactive_in_layer, c.all_layers if c.patterns else [c])
     for layer in further:
         first = {name: reason for name, reason in first.items() if name in layer}
-    return first
+    return first | _of_one_layer(c)
+
+
+def _of_one_layer(c: RowConfig) -> dict[str, str]:
+    """What needs a further layer, where a single one is passed once."""
+    if c.passes > 1 or c.future_tokens:
+        return {}
+    idle = ["norm_scale", "value_residual"]
+    if c.layer_skips == "unet":
+        idle.append("layer_skips")
+    return dict.fromkeys(idle, "a single layer")
 
 
 def warmup_fault(c: RowConfig) -> str:
@@ -156,6 +166,12 @@ def canonical_values(config: RowConfig, inactive: Mapping[str, str]) -> dict[str
         values["momentum"] = None
     if values["n_cross_heads"] == values["n_heads"]:
         values["n_cross_heads"] = None
+    if values["stride"] == values["context"]:
+        values["stride"] = None
+    if values["eval_stride"] == (values["eval_context"] or values["context"]):
+        values["eval_stride"] = None
+    if values["eval_context"] == values["context"]:
+        values["eval_context"] = None
     # With other heads in cross-attention, the number of key heads is not that of both attentions.
     if values["n_kv_heads"] == values["n_heads"] and values["n_cross_heads"] is None:
         values["n_kv_heads"] = None

@@ -173,7 +173,8 @@ class ModelConfig(CausalSettings):
     ] = Field(2.0, gt=1.0, le=1024.0)
     """max_positions, divided by the length that the unscaled `rope` was made for"""
     max_positions: Annotated[int, EXPORTED] = Field(1024, ge=8, le=MAX_SIZE)
-    """maximum sequence length in tokens; size of a learned position table"""
+    """maximum sequence length in tokens; unset with `learned` positions: as many as the texts of
+    training have, so that each of them is read"""
     mixer: Annotated[str, VariantName(tuple(MIXERS)), PER_LAYER] = "attention"
     """self-attention, or in its place an LSTM or a GRU, a recurrence with a matrix as its state, or
     a convolution"""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ablate.config.inactive import inactive_fields
 from ablate.config.presets import PARTS, SIZES
 from ablate.config.resolve import merged, resolve_row
+from ablate.config.row import RowConfig
 
 Steps = dict[str, dict[str, Any]]
+Resolve = Callable[..., RowConfig]  # `resolve_row`, or more
 
 
-def steps_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
+def steps_between(
+    start: Mapping[str, Any], end: Mapping[str, Any], resolve: Resolve = resolve_row
+) -> Steps:
     """The parts in which two configurations differ: part -> fields with the values of the end.
 
     Each step is valid alone, and the others are without it: parts that depend on each other are one
@@ -21,13 +25,14 @@ def steps_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
     Args:
         start: settings as `resolve_row` takes them.
         end: further ones, such as a preset; what they do not set stays as at the start.
+        resolve: with the arguments and errors of `resolve_row`.
 
     Raises:
         ValueError: one of them is not valid, or they are of different architectures.
     """
     kept = {name: value for name, value in merged(start).items() if name not in end}
     written = merged({**kept, **end})  # a preset among the last ones overrides what is kept
-    before, after = resolve_row(start), resolve_row(written)
+    before, after = resolve(start), resolve(written)
     if before.architecture != after.architecture:
         raise ValueError(
             f"architecture={before.architecture} and architecture={after.architecture} have no "
@@ -37,27 +42,30 @@ def steps_between(start: Mapping[str, Any], end: Mapping[str, Any]) -> Steps:
     for part, names in {**PARTS, "sizes": SIZES}.items():
         part_of.update(dict.fromkeys(names, part))
     idle = inactive_fields(after)
+    if "max_positions" not in written:  # then it follows from the positions
+        idle["max_positions"] = "unset"
     steps: Steps = {part: {} for part in part_of.values()}  # in the order of a model
     for name, value in before:
         if value != getattr(after, name) and name not in idle:
             changed = steps.setdefault(part_of.get(name, name), {})
             changed[name] = written.get(name, getattr(after, name))
-    return _joined(start, {part: fields for part, fields in steps.items() if fields})
+    changed = {part: fields for part, fields in steps.items() if fields}
+    return _joined(start, changed, resolve)
 
 
-def _joined(start: Mapping[str, Any], steps: Steps) -> Steps:
+def _joined(start: Mapping[str, Any], steps: Steps, resolve: Resolve) -> Steps:
     """The steps, of which those that depend on each other are joined."""
     for is_alone in (True, False):  # and then the others without it
         for part in steps:
-            if _is_valid(start, steps, part, is_alone):
+            if _is_valid(start, steps, part, is_alone, resolve):
                 continue
             unions = [_union(steps, part, partner) for partner in steps if partner != part]
             for union in unions:
                 (united,) = union.keys() - steps.keys()
-                if _is_valid(start, union, united, is_alone):
-                    return _joined(start, union)
+                if _is_valid(start, union, united, is_alone, resolve):
+                    return _joined(start, union, resolve)
             if unions:  # it depends on more than one
-                return _joined(start, unions[0])
+                return _joined(start, unions[0], resolve)
     return steps
 
 
@@ -73,14 +81,16 @@ def _union(steps: Steps, part: str, partner: str) -> Steps:
     return united
 
 
-def _is_valid(start: Mapping[str, Any], steps: Steps, part: str, is_alone: bool) -> bool:
+def _is_valid(
+    start: Mapping[str, Any], steps: Steps, part: str, is_alone: bool, resolve: Resolve
+) -> bool:
     """Whether a part can be changed alone, or all others without it."""
     fields: dict[str, Any] = {}
     for name, of_step in steps.items():
         if (name == part) == is_alone:
             fields |= of_step
     try:
-        resolve_row({**start, **fields}, written=fields)
+        resolve({**start, **fields}, written=fields)
     except ValueError:
         return False
     return True

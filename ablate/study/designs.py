@@ -11,7 +11,7 @@ from pydantic import PlainValidator, WithJsonSchema
 
 from ablate.config import standard_name
 from ablate.config.plugins import settings_text
-from ablate.config.steps import steps_between
+from ablate.config.steps import Resolve, steps_between
 from ablate.errors import did_you_mean, listed, unknown_name
 from ablate.formatting import plural, setting_text
 from ablate.stats.factorial import MAX_FACTORS, DesignGenerator, Fraction, smallest_fraction
@@ -215,13 +215,15 @@ def parts_of(way: str, most: int, field: Mapping[str, Any]) -> Any:
     return Annotated[Any, PlainValidator(check), WithJsonSchema(schema)]
 
 
-def parts_to(way: str, mark: Mark, base: Mapping[str, Any], end: Mapping[str, Any]) -> list[Part]:
+def parts_to(
+    way: str, mark: Mark, base: Mapping[str, Any], end: Mapping[str, Any], resolve: Resolve
+) -> list[Part]:
     """The parts in which base and the end of a path differ, by the settings of both.
 
     Raises:
         ValueError: there are fewer than two.
     """
-    steps = steps_between(base, end)
+    steps = steps_between(base, end, resolve)
     if len(steps) < 2:
         differ = f"base and preset {end['preset']} differ in {listed(steps or ['nothing'])}"
         raise ValueError(f"{way} needs two parts or more; {differ}")

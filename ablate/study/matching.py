@@ -40,6 +40,7 @@ FREE_FIELDS: dict[str, tuple[str, ...]] = {
     "active_params": ("d_ff", "d_model", "n_layers"),
     "flops": ("d_ff", "d_model", "n_layers", "train_steps"),
 }
+Resolve = Callable[[Mapping[str, Any]], RowConfig]
 _NEARBY = 8  # candidates tried on either side of a value that is not valid
 
 
@@ -171,6 +172,7 @@ def match_row(
     settings: Mapping[str, Any],
     base: RowConfig,
     vocab_sizes: Callable[[RowConfig], int],
+    resolve: Resolve = resolve_row,
 ) -> Matched:
     """Find the value of the free field that brings the cost of a row nearest to base's.
 
@@ -180,18 +182,19 @@ def match_row(
             where the search begins.
         base: resolved.
         vocab_sizes: the vocabulary size of a configuration.
+        resolve: makes a configuration of settings; raises ValueError where they are not valid.
 
     Raises:
         NoMatch: with the nearest value, if one is valid.
     """
-    inherited = _try(settings)
+    inherited = _try(settings, resolve)
     for config in (base, inherited):
         for custom in references(config, ModelConfig) if config else ():
             name = str(custom).partition("@")[0]
             raise NoMatch(f"the cost of {name} is not known, so nothing can be matched to it")
     try:
         target = match.of(base, vocab_sizes(base))
-        search = _Search(match, settings, target, vocab_sizes)
+        search = _Search(match, settings, target, vocab_sizes, resolve)
         nearest = search.nearest(inherited)
     except NoMatch:
         raise
@@ -211,9 +214,9 @@ def match_row(
     return matched
 
 
-def _try(settings: Mapping[str, Any]) -> RowConfig | None:
+def _try(settings: Mapping[str, Any], resolve: Resolve) -> RowConfig | None:
     try:
-        return resolve_row(settings)
+        return resolve(settings)
     except ValueError:  # ValidationError is one
         return None
 
@@ -226,6 +229,7 @@ class _Search:
     settings: Mapping[str, Any]
     target: float
     vocab_sizes: Callable[[RowConfig], int]
+    resolve: Resolve
 
     @cached_property
     def unit(self) -> int:
@@ -233,7 +237,7 @@ class _Search:
         derived = None in map(self.settings.get, ("d_k", "d_v"))
         if self.match.field != "d_model" or not derived:
             return 1
-        config = _try({**self.settings, "d_k": 2, "d_v": 2})
+        config = _try({**self.settings, "d_k": 2, "d_v": 2}, self.resolve)
         if config is None:
             return 1
         return math.lcm(*(layer.n_heads for layer in config.all_layers))
@@ -273,7 +277,7 @@ class _Search:
         for step in range(index, index + direction * _NEARBY, direction):
             if low <= step <= high:
                 value = step * self.unit
-                config = _try({**self.settings, self.match.field: value})
+                config = _try({**self.settings, self.match.field: value}, self.resolve)
                 if config is not None:
                     return value, config
         return None

@@ -105,7 +105,7 @@ def _read(path: Path, root: Node, overrides: Sequence[str], data_folder: str | N
         metrics = check_metrics(file.metrics, sections.get("metrics"), task, report)
         judge = check_judge(file.judge, sections.get("judge"), task, metrics, report)
         margins = check_margins(file.margin, sections.get("margin"), task, metrics, judge, report)
-    settings = SettingsReader(task, metrics, classes, report)
+    settings = SettingsReader(task, data, metrics, classes, report)
     before = len(errors)
     base = settings.read(file.base, {})
     base_is_valid = len(errors) == before and valid.value.get("base") is root.value.get("base")

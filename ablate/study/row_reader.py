@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ablate.config import PRESETS, DecodingConfig, RowConfig, resolve_row, standard_name
+from ablate.config import PRESETS, DecodingConfig, RowConfig, standard_name
 from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.metrics import PPL
@@ -62,6 +62,7 @@ class RowReader:
         self._fields_of_all_sizes: frozenset[str] = frozenset()
         self._equal_to_base: dict[str, Mark] = {}  # rows by label
         self._repeated: dict[str, Mark] = {}  # rows by label
+        self._remarks: dict[str, dict[str, Mark]] = {}  # what a note says -> rows by label
 
     def read(self, base: dict[str, Node]) -> list[Row]:
         """The rows of all sizes, the first base first."""
@@ -99,7 +100,7 @@ class RowReader:
             (self._equal_to_base, "rows with the settings of base, which show no difference"),
             (self._repeated, "rows that are written twice, and trained once"),
         )
-        for rows, kind in kinds:
+        for rows, kind in (*kinds, *((rows, kind) for kind, rows in self._remarks.items())):
             if rows:
                 named = list(rows)[:MAX_NAMED]
                 if len(rows) > MAX_NAMED:
@@ -163,16 +164,23 @@ class RowReader:
         written = self.settings.by_name(end)
         if self.settings.resolve(merge(base, written), end.mark, written=written) is None:
             return []
+        if "preset" in written:
+            remarks = self.settings.remarks(merge(base, written))
+            self._remark(f"preset {written['preset'].value}", remarks, end.mark)
         try:
-            return parts_to(way, end.mark, self.settings.values(base), plain_values(written))
+            start, last = self.settings.values(base), plain_values(written)
+            return parts_to(way, end.mark, start, last, self.settings.configure)
         except ValueError as error:
             self.report(end.mark, str(error))
             return []
 
     def _base(self, settings: dict[str, Node], size: str) -> Row:
         label = f"{_prefix(size)}base"
-        config = resolve_row(self.settings.values(settings))
+        config = self.settings.configure(self.settings.values(settings))
         self.written[label] = settings
+        for node in settings.values():
+            self._remark(label, self.settings.remarks(settings), node.mark)
+            break
         choice = None
         if self.tuner:
             choice = self.tuner.candidates(label, settings, {}, config)
@@ -203,6 +211,10 @@ class RowReader:
                 self.tuner.check_cost(rule, spec, config, choice)
         changed = changes(config, base.config)
         self.written[draft.label] = draft.written
+        self._remark(draft.label, self.settings.remarks(draft.settings), spec.mark)
+        if matched is not None and matched.cost != "flops":
+            unread = map(self.settings.unread, (base.config, config))
+            self._remark(draft.label, unread, spec.mark)
         # A design may need base among its rows, and a tuned base differs from a row as written.
         if not changed and spec.design is None and (choice is None) == (base.choice is None):
             self._equal_to_base[draft.label] = spec.mark
@@ -213,6 +225,11 @@ class RowReader:
             decoding_choice=self._decoding and self._decoding.except_for(draft.written.keys()),
             is_chosen_as_base=as_base,
         )  # fmt: skip
+
+    def _remark(self, label: str, remarks: Iterable[str], mark: Mark) -> None:
+        """Keep what is to be said of a row in a note."""
+        for remark in filter(None, remarks):
+            self._remarks.setdefault(remark, {})[label] = mark
 
     def _screen(self, draft: _Draft, base: Row) -> Choice | None:
         """The screen of a group that prunes; None after an error."""
@@ -262,6 +279,7 @@ class RowReader:
                 self.settings.values(settings),
                 base,
                 lambda config: fold_vocab_size(data, config)[0].vocab_size,
+                self.settings.configure,
             )
         except NoMatch as error:
             # An invalid setting is the better message.

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from pydantic import ValidationError
 
 from ablate.config import RowConfig, resolve_row, standard_name
-from ablate.config.fields import field_errors
+from ablate.config.data import CorpusConfig
+from ablate.config.fields import entries_of, field_errors
 from ablate.config.inactive import InactiveSettings, check_active
-from ablate.config.resolve import SYMBOLS
+from ablate.config.reach import (
+    Reach,
+    fitted,
+    idle_settings,
+    idle_windows,
+    is_limited,
+    unread_positions,
+)
+from ablate.config.resolve import SYMBOLS, merged
 from ablate.study.own_classes import OwnClasses
 from ablate.study.settings import Settings, merge, named_mark, report_fields
 from ablate.study.yaml_nodes import Mark, Node, Report, plain_values
@@ -20,12 +29,19 @@ from ablate.tasks import Task
 
 
 class SettingsReader:
-    """Reads settings, and resolves them with the defaults of the task. Errors are reported."""
+    """Reads settings, and resolves them with the defaults of the task and by the lengths of its
+    texts. Errors are reported.
+    """
 
     def __init__(
-        self, task: Task | None, metrics: Sequence[str], classes: OwnClasses, report: Report
+        self,
+        task: Task | None,
+        data: CorpusConfig | None,
+        metrics: Sequence[str],
+        classes: OwnClasses,
+        report: Report,
     ) -> None:
-        self.task, self.classes, self.report = task, classes, report
+        self.task, self.data, self.classes, self.report = task, data, classes, report
         self.defaults: dict[str, Any] = {}
         self.unused: dict[str, str] = {}
         if task:
@@ -40,6 +56,49 @@ class SettingsReader:
     def values(self, settings: Mapping[str, Node]) -> dict[str, Any]:
         """The values of settings, with the task's defaults."""
         return {**self.defaults, **plain_values(settings)}
+
+    def configure(self, values: Mapping[str, Any], written: Collection[str] = ()) -> RowConfig:
+        """`resolve_row`, and what follows from the lengths of the study's texts.
+
+        Raises:
+            ValueError: as `resolve_row` does; InactiveSettings also for a field in `written` that
+                reaches further than any text.
+        """
+        config = resolve_row(values, written)
+        reach = self.reach(config)
+        if reach is None:
+            return config
+        errors = [fault for fault in idle_settings(config, reach) if fault[0] in written]
+        if errors:
+            raise InactiveSettings(errors[:1])
+        return fitted(config, reach, "max_positions" in merged(values))
+
+    def reach(self, config: RowConfig) -> Reach | None:
+        """Positions that the texts of a row take; None if they are not known, or limit nothing."""
+        if self.task is None or self.data is None or not is_limited(config):
+            return None
+        return self.task.reach(self.data, config)
+
+    def remarks(self, settings: Mapping[str, Node]) -> Iterator[str]:
+        """Yield what no text of a valid row reaches, for a note: it may be part of a preset."""
+        values = self.values(settings)
+        if "local" not in entries_of(merged(values).get("attention")):
+            return  # rows are not resolved twice for nothing
+        config = resolve_row(values)
+        reach = self.reach(config)
+        if reach is not None:
+            yield idle_windows(config, reach)
+
+    def unread(self, config: RowConfig) -> str:
+        """The note on learned positions that no text reaches, in a matched row or in its base."""
+        reach = self.reach(config)
+        if reach is None or not (unread := unread_positions(config, reach)):
+            return ""
+        read = config.max_positions - unread
+        return (
+            f"match counts {config.max_positions:,} learned positions, of which texts reach "
+            f"{read:,}; remove max_positions, so that it follows from them"
+        )
 
     def by_name(self, written: Mapping[str, Node]) -> dict[str, Node]:
         """Settings by standard name, with custom classes pinned.
@@ -99,7 +158,7 @@ class SettingsReader:
         except InactiveSettings as error:
             self._report_fields(error.errors, settings, mark)
         try:
-            return resolve_row(values, [name for name in written if name not in self.unused])
+            return self.configure(values, [name for name in written if name not in self.unused])
         except ValidationError as error:
             if not alone or any(name in settings for name, _ in field_errors(error)):
                 self._report_fields(field_errors(error), settings, mark, written=own)
@@ -109,7 +168,7 @@ class SettingsReader:
             if combined:
                 errors = [(name, _for_a_group(text, {*written} - {name})) for name, text in errors]
             self._report_fields(errors, settings, mark)
-            return resolve_row(values)
+            return self.configure(values)
         except ValueError as error:  # before any other check
             if not alone:
                 self.report(named_mark(str(error), [own], mark), str(error))

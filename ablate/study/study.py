@@ -405,10 +405,16 @@ class Study:
                     yield run
 
 
+_SAY_POSITIONS = ("architecture", "context", "positional_encoding")
+
+
 def changes(config: RowConfig, base: RowConfig) -> dict[str, Any]:
     """The fields that differ from base and have an effect in `config`, with its values."""
     inactive = inactive_fields(config)
     changed = {}
+    # The number of learned positions that a study leaves out follows from these.
+    if any(getattr(config, name) != getattr(base, name) for name in _SAY_POSITIONS):
+        inactive["max_positions"] = "other texts or positions"
     for name, value in config.model_dump().items():
         if value != getattr(base, name) and name not in inactive:
             changed[name] = value

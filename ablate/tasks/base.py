@@ -18,6 +18,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.decoding import SearchSettings
 from ablate.config.fields import UNSET, TaskSettings, facts_of
 from ablate.config.metrics import PPL, Metric
+from ablate.config.reach import Reach
 from ablate.config.resolve import TASK_FIELDS
 from ablate.paper import PaperTable
 from ablate.store.records import Measurement, Score
@@ -155,6 +156,10 @@ class Task(ABC):
         if isinstance(data, DataConfig):
             longest = f"a sequence of data.max_length={data.max_length} and its end"
             yield from config.batch_faults(longest, data.max_length + 1)
+
+    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+        """The positions that the longest sequence of a row takes; None if that is not known."""
+        return None
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ablate.config import DataConfig, DecodingConfig, RowConfig
 from ablate.config.data import CorpusConfig
+from ablate.config.reach import Reach
 from ablate.tasks.base import OutputTerms, Sample, Task
 
 if TYPE_CHECKING:
@@ -49,6 +50,16 @@ class SequenceToSequence(Task):
                     f"and end tokens, more than max_positions={config.max_positions}"
                 )
         yield from super().check(data, config)
+
+    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+        """The longest pair of training, and what decoding may add to its source."""
+        if not isinstance(data, DataConfig):
+            return None
+        longest, extra = data.max_length, config.max_extra_length
+        return Reach(
+            config.positions_needed(longest, longest),
+            config.positions_needed(longest, longest + extra),
+        )
 
     def n_targets(self, split: Split, items: Indices) -> int:
         """Target tokens, end marks included."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.metrics import ANSWER_METRICS, PPL
+from ablate.config.reach import Reach
 from ablate.config.synthetic_data import DRAWN, EvaluationSizeSettings, SyntheticData
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
@@ -77,6 +78,19 @@ class Synthetic(Task):
                 f"max_positions={config.max_positions}; increase max_positions"
             )
         yield from config.batch_faults("an item", int(train.lengths.max()))
+
+    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+        """The longest item; those of the row's own test items count as read."""
+        from ablate.data.items import items_of
+
+        assert isinstance(data, SyntheticData)
+        splits = [items_of(data, name) for name in ("train", "dev", "test")]
+        try:
+            trained = max(int(split.lengths.max()) for split in splits)
+            tested = int(items_of(data, "test", _evaluated(config)).lengths.max())
+        except (Exception, SystemExit):  # perhaps of a user's generator; `check` reports it
+            return None
+        return Reach(trained, max(trained, tested))
 
     def test_size(self, data: CorpusConfig, config: RowConfig) -> tuple[str, int] | None:
         """`length` or `pairs`, and that of the test items; None where they have several."""

@@ -10,6 +10,7 @@ from ablate.config import RowConfig
 from ablate.config.data import CorpusConfig
 from ablate.config.language_data import BYTES, FIELD, LanguageData
 from ablate.config.metrics import PAIRS_RIGHT, PPL
+from ablate.config.reach import Reach
 from ablate.store.records import Score
 from ablate.tasks.base import OutputTerms, Sample, Task
 
@@ -69,6 +70,12 @@ class TextTask(Task):
                 f"vocab_size={config.vocab_size} has no effect with data.tokenizer=bytes; "
                 f"remove it, or set data.tokenizer to bpe or unigram"
             )
+
+    def reach(self, data: CorpusConfig, config: RowConfig) -> Reach | None:
+        """A context, or the longer one of the evaluation."""
+        if config.context is None:
+            return None
+        return Reach(config.context, max(config.context, config.eval_context or 0))
 
     def check_metrics(
         self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig

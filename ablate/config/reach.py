@@ -1,0 +1,103 @@
+"""Parts of a model that reach further than any text: windows, distances and learned positions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ablate.config.model import ModelConfig, shortest_pattern
+from ablate.config.row import RowConfig
+
+LEAST_POSITIONS = 8  # the smallest max_positions
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Positions that the longest sequence takes, with its marks.
+
+    trained: of training; read: also of predictions and of every evaluation of the row.
+    """
+
+    trained: int
+    read: int
+
+
+def is_limited(c: ModelConfig) -> bool:
+    """Whether a part of the model reaches up to a number of positions, and not over all."""
+    return any(_is_local(layer) for layer in c.all_layers) or _has(c, "learned", "relative")
+
+
+def idle_settings(c: RowConfig, reach: Reach) -> Iterator[tuple[str, str]]:
+    """Yield (field, message) for windows and distances that no text is long enough for."""
+    tokens, furthest = reach.read, reach.read - 1
+    windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
+    is_full = f"reaches all of the {tokens:,} tokens of a text; note that it is full attention"
+    for window in windows:
+        yield "attention_window", f"{window:,} has no effect: it {is_full}"
+    if windows and not any(_is_active(layer, reach) for layer in c.all_layers):
+        yield "attention", f"local has no effect: attention_window={windows[0]} {is_full}"
+    if _has(c, "relative") and c.relative_clip > furthest:
+        what = f"distances in a text of {tokens:,} tokens end at {furthest:,}"
+        yield "relative_clip", f"{c.relative_clip:,} has no effect beyond {furthest:,}: {what}"
+
+
+def idle_windows(c: RowConfig, reach: Reach) -> str:
+    """The note on windows that act nowhere; empty if there are none."""
+    windows = sorted({layer.attention_window for layer in c.all_layers if _is_idle(layer, reach)})
+    if not windows:
+        return ""
+    named = ", ".join(f"{window:,}" for window in windows)
+    return (
+        f"local attention with attention_window={named} reaches all of the {reach.read:,} tokens "
+        "of a text, and so is full attention"
+    )
+
+
+def unread_positions(c: RowConfig, reach: Reach) -> int:
+    """Number of learned positions that no text of training reaches."""
+    if not _has(c, "learned"):
+        return 0
+    return max(0, c.max_positions - max(reach.trained, LEAST_POSITIONS))
+
+
+def fitted(c: RowConfig, reach: Reach, sets_positions: bool) -> RowConfig:
+    """The row with full attention in the place of windows that reach over every text; and with as
+    many learned positions as texts of training have, unless the study sets `max_positions`.
+    """
+    changed: dict[str, Any] = {}
+    if not sets_positions and _has(c, "learned"):
+        changed["max_positions"] = max(reach.trained, LEAST_POSITIONS)
+    if any(_is_idle(layer, reach) for layer in c.all_layers):
+        changed |= _without_idle_windows(c, reach)
+    return c.model_copy(update=changed) if changed else c
+
+
+def _without_idle_windows(c: RowConfig, reach: Reach) -> dict[str, Any]:
+    """Equal models get equal fields: a window of layers without one is that of another layer."""
+    windows = [layer.attention_window for layer in c.all_layers if _is_active(layer, reach)]
+    window = windows[0] if windows else type(c).model_fields["attention_window"].default
+    kinds, of_layers = [], []
+    for layer in c.all_layers:
+        kinds.append("full" if _is_idle(layer, reach) else layer.attention)
+        of_layers.append(layer.attention_window if _is_active(layer, reach) else window)
+    return {
+        "attention": shortest_pattern(tuple(kinds)),
+        "attention_window": shortest_pattern(tuple(of_layers)),
+    }
+
+
+def _has(c: ModelConfig, *encodings: str) -> bool:
+    return any(layer.positional_encoding in encodings for layer in c.all_layers)
+
+
+def _is_local(layer: ModelConfig) -> bool:
+    return layer.mixer == "attention" and layer.attention == "local"
+
+
+def _is_idle(layer: ModelConfig, reach: Reach) -> bool:
+    return _is_local(layer) and layer.attention_window >= reach.read - 1
+
+
+def _is_active(layer: ModelConfig, reach: Reach) -> bool:
+    return _is_local(layer) and not _is_idle(layer, reach)
