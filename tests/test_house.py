@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_475
+LINES = 53_547
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from ablate.analysis.results import RunResult
 from ablate.formatting import first_few
-from ablate.store.records import Provenance
+from ablate.store.records import PACKAGES, Provenance
 from ablate.tasks import Task
 
 # Packages whose version may change a score, beside those that compute scores.
@@ -69,7 +69,8 @@ def _properties(
         yield "precision", provenance.precision
     if provenance.device == "cpu":  # the order of sums, and so the last digits, depends on them
         yield "threads", str(provenance.threads)
-    for name in packages:
+    of_classes = (name for name in provenance.packages if name not in PACKAGES)
+    for name in dict.fromkeys((*packages, *of_classes)):
         if version := provenance.packages.get(name):
             yield name, version
     if code := provenance.ablate:

@@ -156,6 +156,7 @@ def _check_resume(study: Study, row: Row, results: Results, device: Device, step
         micro_batch_tokens=row.config.micro_batch_tokens
         or micro_batch(row.config, run.data.vocab_size, slot),
         sources=study.plugin_sources,
+        task_name=study.task_name,
     )
     compared = f"{steps} steps on {chosen.type}, with and without a stop after {steps // 2}"
     verdict = f"DIFFERENT: {difference}" if difference else "identical"

@@ -464,7 +464,7 @@ def faults_of(plugins: Sequence[Reference], sources: Path) -> Iterator[None]:
     except OwnClassFault as fault:
         where = stored_place(plugins[0], sources, *fault.methods)
         raise StudyError(f"{where}: {classes_text(plugins)}: {fault.text}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StudyError(describe(plugins, error, stored_place(plugins[0], sources))) from None
 
 

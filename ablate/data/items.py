@@ -126,7 +126,9 @@ class DrawnItems(TokenSequences):
 
 def drawn_once(data: SyntheticData, draws: Draws, size: int) -> Items:
     """What the generator makes from random numbers."""
-    return Items(*_drawer(data)(draws, size, data))
+    made = _drawer(data)(draws, size, data)
+    # A user's own may return views that cannot be written, such as those of np.broadcast_to.
+    return Items(*(np.require(part, requirements="W") for part in made))
 
 
 def _drawer(data: SyntheticData) -> Callable[..., Items]:

@@ -89,7 +89,7 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
             f"--jobs {count} with --gpus-per-run {n} needs {count * n} GPUs, and there "
             f"{_are(len(gpus))} here"
         )
-    threads, has_bf16 = max(1, cores() // (count * n)), _gpus_have_bf16()
+    threads, has_bf16 = _threads(count * n), _gpus_have_bf16()
     slots = []
     for i in range(count):
         first, *rest = range(i % groups * n, i % groups * n + n)
@@ -99,6 +99,16 @@ def _gpu_slots(gpus: Sequence[int], demand: Demand) -> list[Slot]:
         peers = tuple(f"cuda:{gpu}" for gpu in rest)
         slots.append(Slot(f"{i}", f"cuda:{first}", threads, max(0.0, memory), peers, has_bf16))
     return slots
+
+
+def _threads(processes: int) -> int:
+    """Threads of each process: those that the user's OMP_NUM_THREADS asks for, else an equal share
+    of the cores.
+    """
+    asked = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return max(1, cores() // processes)
 
 
 def _are(gpus: int) -> str:
@@ -112,7 +122,7 @@ def _cpu_slots(demand: Demand) -> list[Slot]:
         needed = peak_memory(c, demand.vocab_size, SMALLEST_MICRO_BATCH, processes=n)
         largest = max(largest, n * needed)
     count = demand.resources.jobs or max(1, min(cores() // n, demand.runs, int(free // largest)))
-    threads = max(1, cores() // (count * n))
+    threads = _threads(count * n)
     free_memory, peers = free / (count * n), ("cpu",) * (n - 1)
     return [Slot(f"{i}", "cpu", threads, free_memory, peers) for i in range(count)]
 

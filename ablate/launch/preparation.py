@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ablate.analysis.missing import unusable_record
 from ablate.config.data import CorpusConfig
-from ablate.config.plugins import parse_import, parse_reference, references
+from ablate.config.plugins import parse_import, references
 from ablate.config.training import resolve_precision
 from ablate.errors import StoreError
+from ablate.run.own_classes import refuse_own_faults
 from ablate.store import Results, RunFolder
 from ablate.store.files import write_bytes
 from ablate.store.records import Execution, RunRecord, if_whole
@@ -60,22 +61,13 @@ def _check_plugins(
     """Refuse the user's own classes that do not fit; torch is loaded only if there are some."""
     checked: set[tuple[object, ...]] = set()
     for run in runs:
-        c, plugins = run.config, references(run.config)
-        imported = str(parse_import(c.optimizer) or "")
-        combination = (plugins, imported, c.architecture, c.attention, c.positional_encoding)
-        if (plugins or imported) and combination not in checked:
-            from ablate.model.plugin_check import check_plugins
-            from ablate.training.own_check import check_own_training
-
-            check_plugins(run.config, results.run(run.id).sources)
-            check_own_training(run.config, results.run(run.id).sources)
+        c = run.config
+        parts = c.architecture, c.attention, c.positional_encoding
+        combination = (references(c), str(parse_import(c.optimizer) or ""), run.data, *parts)
+        if combination not in checked:
+            sources = results.run(run.id).sources
+            refuse_own_faults(c, study.task, study.task_name, corpora[run.data], sources)
             checked.add(combination)
-        task = parse_reference(study.task_name)
-        if task is not None and (run.data, c.architecture) not in checked:
-            from ablate.tasks.task_check import check_task
-
-            check_task(study.task, task, corpora[run.data], c, results.run(run.id).sources)
-            checked.add((run.data, c.architecture))
 
 
 def _write_run_record(run: Run, results: Results, corpus: Corpus, study: Study) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
 import ablate
 from ablate.config import RowConfig
+from ablate.config.plugins import parse_import, references
 from ablate.config.training import precision_note
 from ablate.errors import Damaged, StoreError
 from ablate.kernels.device import has_bf16, precision_on, visible_device
@@ -21,7 +22,7 @@ from ablate.run.job import Job
 from ablate.store import RunFolder, checkpoints
 from ablate.store.files import quarantine
 from ablate.store.machine import machine, output_of
-from ablate.store.records import CodeVersion, Execution, Provenance
+from ablate.store.records import PACKAGES, CodeVersion, Execution, Provenance
 
 
 class OtherDevice(StoreError):  # noqa: N818
@@ -93,7 +94,9 @@ def _new_execution(
         parts=len(job.devices),
     )
     execution.write(folder.execution)
-    provenance(str(device), job.threads, precision, len(job.devices)).write(folder.provenance)
+    made = provenance(str(device), job.threads, precision, len(job.devices))
+    packages = {**made.packages, **packages_of(config)}
+    made.model_copy(update={"packages": packages}).write(folder.provenance)
     log.info("matrix products in %s on %s", precision, device_name(str(device)))
     note = precision_note(config.precision, execution.device, has_bf16(device))
     if note is not None:
@@ -119,9 +122,6 @@ def _begun(folder: RunFolder, log: logging.Logger) -> Execution | None:
     return execution
 
 
-PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
-
-
 def provenance(device: str, threads: int, precision: str, processes: int = 1) -> Provenance:
     """Record what this process would execute a run with."""
     return Provenance(
@@ -134,6 +134,20 @@ def provenance(device: str, threads: int, precision: str, processes: int = 1) ->
         precision=precision,
         processes=processes,
     )
+
+
+def packages_of(config: RowConfig) -> dict[str, str | None]:
+    """Versions of the installed packages that a row's own classes are from, by name."""
+    classes = [reference.module for reference in references(config)]
+    if imported := parse_import(config.optimizer):
+        classes.append(imported.module)
+    if not classes:  # looking through all packages takes time
+        return {}
+    installed, found = packages_distributions(), dict[str, str | None]()
+    for module in classes:
+        for name in installed.get(module.partition(".")[0], ()):
+            found[name.lower()] = _version(name)
+    return found
 
 
 def device_name(device: str) -> str:

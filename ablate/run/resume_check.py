@@ -14,10 +14,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ablate.config import RowConfig
-from ablate.config.plugins import references
+from ablate.config.plugins import parse_reference, references
 from ablate.data.corpus import Corpus
 from ablate.errors import Interrupted
 from ablate.kernels.device import on_gpu, prepare
+from ablate.run.own_classes import refuse_own_faults
 from ablate.store import RunFolder, checkpoints
 from ablate.tasks import Task
 from ablate.training import RunContext, Trainer
@@ -35,14 +36,16 @@ def check_resume(
     device: torch.device,
     micro_batch_tokens: int,
     sources: Mapping[str, bytes],
+    task_name: str = "",
 ) -> str | None:
     """Describe the first difference between an uninterrupted training and one that is resumed
     half-way.
 
     An evaluation, a log line and a checkpoint fall into these steps. Nothing is kept. `sources` are
-    those of plug-ins, by digest.
+    those of plug-ins, by digest; `task_name` is that of run ids, which names a task of the user's.
 
     Raises:
+        StudyError: a class of the user's own does not fit, for which a run is refused, too.
         Diverged: the loss explodes within these steps.
     """
     steps = min(steps, config.train_steps or steps)
@@ -78,8 +81,9 @@ def check_resume(
         whole, resumed = RunFolder(Path(place, "whole")), RunFolder(Path(place, "resumed"))
         for folder in (whole, resumed):
             folder.sources.mkdir(parents=True)
-            for plugin in references(config):
+            for plugin in filter(None, (*references(config), parse_reference(task_name))):
                 (folder.sources / plugin.file).write_bytes(sources[str(plugin.digest)])
+        refuse_own_faults(config, task, task_name, corpus, whole.sources)
         train(whole, steps)
         train(resumed, max(1, steps // 2))
         train(resumed, steps)

@@ -183,6 +183,10 @@ class CodeVersion(Record):
         return text
 
 
+# Packages of every run; others are those of a row's own classes.
+PACKAGES = ("torch", "numpy", "sentencepiece", "sacrebleu", "safetensors")
+
+
 class Provenance(Record):
     """provenance.json: the code, versions, machine and precision that a run began with.
 

@@ -88,7 +88,7 @@ class OwnClasses:
         """
         try:
             yield
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a module of the user's may exit
             task = parse_reference(name)
             if task is None or isinstance(error, AblateError):
                 raise

@@ -75,7 +75,7 @@ def load_task(plugin: Reference, source: bytes) -> Task:
 def _instance(plugin: Reference, cls: type[Task]) -> Task:
     try:
         task = cls()
-    except Exception as error:  # a missing method, for one
+    except (Exception, SystemExit) as error:  # a missing method, for one
         raise as_ablate_error(plugin, error) from None
     for fault in _faults(task):
         raise StudyError(f"{plugin.written}: {fault}")

@@ -239,7 +239,8 @@ class OwnOptimizer(Optimizer):
             for kind, value in self.own.state.get(parameter, {}).items():
                 if isinstance(value, Tensor):
                     prefix = OWN_KIND if kind in (AVERAGE, AVERAGED) else ""
-                    tensors[f"{prefix}{kind}/{name}"] = value.detach()
+                    # A checkpoint holds no views, such as a transpose or an expanded number.
+                    tensors[f"{prefix}{kind}/{name}"] = value.detach().contiguous()
                 else:
                     numbers.setdefault(name, {})[kind] = value
         settings = [dict(group, params=None) for group in self.own.param_groups]

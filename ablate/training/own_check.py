@@ -7,6 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from ablate.config import RowConfig
@@ -54,7 +57,7 @@ def check_own_training(config: RowConfig, sources: Path) -> None:
                 fault = check(config, sources)
             except StudyError:
                 raise
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 fault = describe([], error).removeprefix(": ")
             if fault:
                 raise StudyError(f"{field}={value}: {fault}")
@@ -82,9 +85,9 @@ def _check_optimizer(config: RowConfig, sources: Path) -> str | None:
         optimizer = make_optimizer(model, config, sources)
         _train(model, optimizer, range(RESUMED), rate)
         if resumed:
-            state = {name: value.clone() for name, value in optimizer.state().items()}
+            saved = to_bytes(optimizer.state())  # as in a checkpoint, which not every tensor fits
             optimizer = make_optimizer(model, config, sources)
-            optimizer.load(state)
+            optimizer.load(from_bytes(saved))
         _train(model, optimizer, range(RESUMED, STEPS), rate)
         return nn.utils.parameters_to_vector(model.parameters()).detach()
 
@@ -93,7 +96,12 @@ def _check_optimizer(config: RowConfig, sources: Path) -> str | None:
         return "gives weights that are not finite, with finite gradients"
     if not torch.equal(weights, trained()):
         return "gives other weights when its steps are repeated: nothing in them may be random"
-    if not torch.equal(weights, trained(resumed=True)):
+    try:
+        resumed = trained(resumed=True)
+    except (ValueError, RuntimeError, SafetensorError) as error:
+        reason = " ".join(str(error).split())
+        return f"has a state that a checkpoint cannot hold, or that cannot be loaded: {reason}"
+    if not torch.equal(weights, resumed):
         return (
             "a resumed training differs from an uninterrupted one; all that a step depends on "
             "belongs into `self.state[parameter]` or `self.param_groups`"

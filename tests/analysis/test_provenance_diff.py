@@ -48,6 +48,21 @@ def test_differing_devices_versions_and_revisions_are_listed_with_their_rows(fak
     assert all(line in markdown(results.table(), against_paper=False) for line in remarks)
 
 
+def test_versions_of_the_packages_of_own_classes_are_compared(fake):
+    """Also over the seeds of one row, which are averaged."""
+    results = fake().all_done()
+    versions = {"torch": "2.13.0", "fancy": "1.0", "numpy": "2.0"}
+    for row in results.study.rows:
+        for seed in results.study.seeds:
+            folder = results.folder(row.label, seed)
+            change(Provenance, folder.provenance, packages=versions)
+    newer = {**versions, "fancy": "1.1", "numpy": "2.1"}
+    made(results, "A h=1", packages=newer)
+    (remark,) = results.table().remarks
+    assert remark.startswith("NOTE: these runs differ in fancy: 1.0: base, A h=1, ")
+    assert remark.endswith("; 1.1: A h=1.")
+
+
 def test_a_run_of_an_unknown_revision_differs_from_those_of_a_known_one(fake):
     results = fake(**ONE_SEED).all_done()
     known = CodeVersion(version="0.2.0", revision="a" * 40, dirty=False)

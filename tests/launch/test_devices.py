@@ -34,7 +34,8 @@ def demand(device, jobs=None, runs=20, processes=1):
 
 @pytest.fixture
 def here(monkeypatch):
-    """Set the cores, memory and GPUs of this machine."""
+    """Set the cores, memory and GPUs of this machine, on which the user asks for no threads."""
+    monkeypatch.delenv("OMP_NUM_THREADS")
 
     def here(cores=8, memory=16 * GB, gpus=()):
         monkeypatch.setattr(devices, "cores", lambda: cores)
@@ -74,6 +75,17 @@ def test_there_are_fewer_slots_if_memory_is_short(here):
     assert len(local_slots(demand("cpu"))) == 2
     here(8, memory=0.1 * need)
     assert len(local_slots(demand("cpu"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("asked", "threads"), [("3", 3), ("2,1", 2), ("1", 1), ("", 4), ("0", 4), ("many", 4)]
+)
+def test_threads_that_the_user_asks_for_are_kept(here, monkeypatch, asked, threads):
+    here(cores=8, gpus=(80 * GB,))
+    monkeypatch.setenv("OMP_NUM_THREADS", asked)
+    for device in ("cpu", "cuda"):
+        found = local_slots(demand(device, 2, 20))
+        assert {slot.threads for slot in found} == {threads}
 
 
 @pytest.mark.parametrize(

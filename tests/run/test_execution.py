@@ -1,5 +1,6 @@
 """A run is executed as it began, except for micro-batches that turned out too large."""
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -8,9 +9,10 @@ from ablate.config import resolve_row
 from ablate.errors import StoreError
 from ablate.kernels import device as device_module
 from ablate.run import execution as execution_module
-from ablate.run.execution import execution_of
+from ablate.run.execution import execution_of, packages_of
 from ablate.run.job import Job, RunRequest
 from ablate.store import RunFolder, checkpoints
+from ablate.store.records import PACKAGES
 from tests.records import RUN, a_result, an_execution, save_checkpoint
 from tests.training.conftest import logger_to
 
@@ -175,3 +177,12 @@ def test_a_run_keeps_the_determinism_that_it_began_with(folder):
     assert executed(folder, resolve_row({"deterministic": True})).deterministic
     assert executed(folder, lines=lines).deterministic
     assert lines == ["the run goes on with deterministic=True, as it began"]
+
+
+def test_versions_of_the_packages_of_own_classes_are_recorded(folder):
+    """By the name of the distribution, which may differ from that of the module."""
+    executed(folder)
+    assert folder.read_provenance().packages.keys() == set(PACKAGES)
+    for optimizer in ("yaml:Mine@0123456789ab", "yaml.nodes.Mine(a=1)"):
+        assert packages_of(resolve_row({"optimizer": optimizer})) == {"pyyaml": version("pyyaml")}
+    assert packages_of(resolve_row({"optimizer": "beside_the_study:Mine@0123456789ab"})) == {}

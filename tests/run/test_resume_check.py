@@ -6,6 +6,8 @@ import pytest
 import torch
 
 from ablate.config import resolve_row
+from ablate.config.plugins import source_hash
+from ablate.errors import StudyError
 from ablate.run.resume_check import check_resume
 from ablate.tasks import Translation
 from ablate.training import optimizer as optimizer_module
@@ -51,3 +53,26 @@ def test_a_slightly_different_optimizer_moment_is_found(toy, monkeypatch):  # no
     found = checked(toy)
     assert found is not None
     assert "differ" in found
+
+
+RANDOM = b"""\
+import torch
+class Mine(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                p.sub_(torch.randn(p.shape), alpha=group["lr"])
+"""
+
+
+def test_a_class_that_a_run_refuses_is_refused(toy):  # noqa: F811
+    digest = source_hash(RANDOM)
+    config = resolve_row({**TINY, "optimizer": f"mine:Mine@{digest}"})
+    with pytest.raises(StudyError, match="nothing in them may be random"):
+        check_resume(
+            config, 1, Translation(), toy, steps=4, device=torch.device("cpu"),
+            micro_batch_tokens=10_000, sources={digest: RANDOM},
+        )  # fmt: skip

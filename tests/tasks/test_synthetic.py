@@ -255,8 +255,13 @@ def test_what_has_no_effect_or_does_not_fit_is_refused(tmp_path, text, fault):
         read_study(path)
 
 
-def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path):
-    (tmp_path / "sorting.py").write_text(SORTING)
+RETURNED = "return text[:, :-1], targets[:, 1:]"
+
+
+@pytest.mark.parametrize("before", ["", "text.flags.writeable = targets.flags.writeable = False; "])
+def test_a_generator_of_ones_own_is_a_function_in_a_file(tmp_path, before):
+    """Also with arrays that cannot be written."""
+    (tmp_path / "sorting.py").write_text(SORTING.replace(RETURNED, before + RETURNED))
     study = STUDY.replace("task: synthetic", "task: sorting:Sorting")
     study = study.replace("{corpus: recall, pairs: 2, symbols: 8, ", "{length: 2, ")
     (tmp_path / "own.yaml").write_text(study.replace("eval_pairs: [3]", "eval_length: [4]"))
@@ -300,6 +305,7 @@ def test_faults_of_an_own_generator_are_found_before_training(tmp_path, before, 
     [
         ("5 + draws", "5 + torch.draws", 12, "NameError: name 'torch' is not defined"),
         ('["=", *map', '["=", *mapped', 25, "NameError: name 'mapped' is not defined"),
+        ("5 + draws", "__import__('sys').exit(3) + draws", 12, "SystemExit: 3"),
         ("5 + draws", "np.zeros(7) + draws", 12, "ValueError: operands could not be broadcast"),
     ],
 )

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load as from_bytes
+from safetensors.torch import save as to_bytes
 from torch import nn
 
 from ablate.config import resolve_row
@@ -565,6 +567,42 @@ def test_an_own_class_that_does_not_fit_is_refused_before_training(
     (line,) = caught.value.lines
     assert re.match(r"mine\.py:\d+: ", line)
     assert message in line
+
+
+# A state whose memory has other strides than the parameter, and a number for all of its entries.
+STRIDED = """\
+import torch
+class Mine(torch.optim.Optimizer):
+    def __init__(self, params, lr):
+        super().__init__(params, {"lr": lr})
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["turned"] = torch.zeros_like(p.t().contiguous()).t()
+                    state["shared"] = torch.zeros(()).expand(p.shape)
+                p.sub_(state["turned"].add_(p.grad) + state["shared"], alpha=group["lr"])
+"""
+
+
+def test_the_check_of_a_class_saves_its_state_as_a_checkpoint_does(own, tmp_path):
+    """What passes is trained from its checkpoints; what a file cannot hold is refused before."""
+    check_own_training(resolve_row({"optimizer": own(STRIDED)}), tmp_path)
+    model = Matrix()
+    optimizer = make_optimizer(model, resolve_row({"optimizer": own(STRIDED)}), tmp_path)
+    (gradient, *_) = gradients(model.matrix)
+    model.matrix.grad = gradient
+    optimizer.step(0.1)
+    saved = from_bytes(to_bytes(optimizer.state()))
+    assert torch.equal(saved["turned/matrix"], gradient)
+    two_names = STRIDED.replace(
+        "torch.zeros_like(p.t().contiguous()).t()", 'state["shared"] = torch.zeros_like(p)'
+    ).replace('state["shared"] = torch.zeros(()).expand(p.shape)', "pass")
+    with pytest.raises(StudyError, match="has a state that a checkpoint cannot hold") as caught:
+        check_own_training(resolve_row({"optimizer": own(two_names)}), tmp_path)
+    assert len(caught.value.lines) == 1
 
 
 @pytest.mark.parametrize(
