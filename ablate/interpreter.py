@@ -61,9 +61,12 @@ def _drop_empty_parts() -> None:
     """
     entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     named = [entry for entry in entries if entry]
-    if not named or len(named) == len(entries):
+    if entries == [""] or len(named) == len(entries):  # an empty variable names no folder
         return
-    os.environ["PYTHONPATH"] = os.pathsep.join(named)
+    if named:
+        os.environ["PYTHONPATH"] = os.pathsep.join(named)
+    else:
+        del os.environ["PYTHONPATH"]
     try:
         here = os.getcwd()
     except OSError:  # the folder is gone

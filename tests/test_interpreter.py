@@ -124,3 +124,48 @@ def test_a_worker_is_the_package_of_its_launcher_and_exits_with_its_code(tmp_pat
         "{}",
     )
     assert (done.returncode, done.stderr) == (7, "")
+
+
+@pytest.mark.parametrize("path", [":", "::"])
+def test_a_pythonpath_of_empty_parts_alone_means_no_folder(hostile, path):
+    shutil.rmtree(hostile / "ablate")
+    for name in set(TRAPS) - {"numpy", "rich"}:
+        (hostile / f"{name}.py").unlink()
+    file = script(hostile)
+    root = str(Path(ablate.__file__).parents[1])
+    file.write_text(
+        f"import sys\nsys.path.append({root!r})\nimport ablate, numpy, rich, os\n"
+        "print('PYTHONPATH' in os.environ)\n"
+    )
+    done = start([file], hostile, path)
+    assert (done.stdout, done.stderr) == ("False\n", "")
+    assert not (hostile.parent / "executed").exists()
+
+
+def test_an_editable_install_is_found_from_the_folder_that_holds_the_clone(tmp_path):
+    """Python takes the clone's folder for a package without content, unless the path leads on to
+    the package.
+    """
+    clone, site = tmp_path / "ablate", tmp_path / "site"
+    (clone / "ablate").mkdir(parents=True)
+    (clone / "ablate" / "__init__.py").write_text("__version__ = '1'\njudge = load = 'found'\n")
+    root = Path(ablate.__file__).parents[1]
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(root / name, clone)
+    pytest.importorskip("setuptools")
+    code = (
+        f"import zipfile; from setuptools.build_meta import build_editable; "
+        f"name = build_editable({str(tmp_path)!r}); "
+        f"zipfile.ZipFile({str(tmp_path)!r} + '/' + name).extractall({str(site)!r})"
+    )
+    built = subprocess.run(
+        [sys.executable, "-c", code], cwd=clone, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr
+    # `-S`: without this environment, in which ablate may be installed in another way.
+    code = f"import site; site.addsitedir({str(site)!r}); import ablate; print(ablate.judge, ablate.load)"
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == ("found found\n", "")

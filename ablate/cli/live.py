@@ -133,7 +133,8 @@ class LiveView:
         """Draw the table; less often for a large study, which takes long to read."""
         start, size = time.monotonic(), self.console.size
         if start >= self.rest_until:
-            frame.draw(live_table(self._look(), size.width - 1, size.height - 1))
+            is_own = not self.is_watching
+            frame.draw(live_table(self._look(), size.width - 1, size.height - 1, is_own=is_own))
             end = time.monotonic()
             self.rest_until = end + REST * (end - start)
 

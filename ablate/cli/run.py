@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ from ablate.cli.options import (
 from ablate.cli.scoring import score_with_progress
 from ablate.cluster.submission import close_finished, submit_study
 from ablate.errors import EXIT_INTERRUPTED, EXIT_RUN_FAILED, Interrupted, StoreError, UsageError
-from ablate.formatting import plural
+from ablate.formatting import duration, plural
 from ablate.launch import launch, outcome_of_launch, prepare_study
 from ablate.launch.devices import gpus_for_run
 from ablate.loggers import Mirror, Start, select_loggers
@@ -41,7 +42,7 @@ from ablate.plan.plan import plan_of
 from ablate.plan.progress import saved_line
 from ablate.plan.resources import resource_faults
 from ablate.report import publish, render
-from ablate.store import Results, if_readable
+from ablate.store import Results, State, if_readable
 from ablate.store.jobs import JobFolder, Resources
 from ablate.store.machine import visible_gpus
 from ablate.streams import echo, new_console
@@ -96,7 +97,8 @@ def command(
     publish.refuse_other_study(content, root)
     print_notes(content)
     print_changes(content, root)
-    retries = failed_before(time.time(), retry_failed)
+    began = time.time()
+    retries = failed_before(began, retry_failed)
     part = content if limit is None else base_alone(content)
     plan = plan_of(part, root, resources.device, resources.processes or 1)
     pilots = None if profile is None else profile.workers
@@ -133,6 +135,9 @@ def command(
     _publish(end.settled, root, console)
     close_finished(root, content.name)
     states = outcome_of_launch(end.study, root)
+    if runs:
+        line = _last_line(content, root, states, time.time() - began)
+        console.print(line, soft_wrap=True)
     if failed := states["failed"]:
         remedy = "`ablate status` says why, and --retry-failed runs again what has failed."
         console.print(f"{plural(failed, 'run')} failed: {remedy}", soft_wrap=True)
@@ -230,6 +235,14 @@ def _publish(study: Study, root: Results, console: Console) -> None:
         return
     publish.claim(study, root)
     publish.publish_results(study, table, root)
+
+
+def _last_line(study: Study, root: Results, states: Counter[State], seconds: float) -> str:
+    """What the command has done, where its results are, and what may be next."""
+    ended = f"{states['done']} of {plural(states.total(), 'run')} done in {duration(seconds)}"
+    folder = root.root if study.is_modified else root.study(study.name)
+    page = f"`ablate report {study.path}` writes a page with figures"
+    return f"{study.name}: {ended}; results are in {folder}; {page}"
 
 
 def _interrupted_line(study: Study, root: Results, on_cluster: bool) -> str:

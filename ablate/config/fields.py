@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -40,6 +40,17 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, defer_build=True
     )
+
+    if not TYPE_CHECKING:  # a type checker knows the fields
+
+        def __getattr__(self, name: str) -> Any:
+            """Refuse a name that no field has, with the field that a letter of the paper names."""
+            if name.startswith("_"):
+                return super().__getattr__(name)
+            fields = type(self).model_fields
+            named = [field for field, facts in facts_of(type(self)).items() if facts.symbol == name]
+            remedy = f": it is {named[0]}" if named else did_you_mean(name, fields)
+            raise AttributeError(f'the configuration has no "{name}"{remedy}')
 
     @classmethod
     def __get_pydantic_json_schema__(

@@ -576,7 +576,8 @@ def _bad_patterns(c: ModelConfig) -> Iterator[str]:
         if len(values) > max(c.depths):
             yield (
                 f"{name}={setting_text(values)} has {len(values)} values for "
-                f"{plural(max(c.depths), 'layer')}"
+                f"{plural(max(c.depths), 'layer')}; to compare values, write them under `each` in "
+                "a group of rows"
             )
     encodings = c.encodings(max(c.depths))
     for layer in encodings:

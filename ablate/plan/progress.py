@@ -309,8 +309,8 @@ def summary_line(progress: StudyProgress) -> str:
     return f"{progress.study.name}: {counts_text(progress)}"
 
 
-def counts_text(progress: StudyProgress) -> str:
-    """`3 of 10 runs, 1 failed, about 2 min left`."""
+def counts_text(progress: StudyProgress, is_own: bool = False) -> str:
+    """`3 of 10 runs, 1 failed, about 2 min left`. `is_own`: this process runs the study."""
     counts = progress.counts
     phrases = [f"{progress.ended} of {plural(len(progress.states), 'run')}"]
     for state in STATES:
@@ -318,7 +318,7 @@ def counts_text(progress: StudyProgress) -> str:
             phrases.append(f"{counts[state]} {state}")
     if progress.seconds_left is not None:
         phrases.append(f"about {duration(progress.seconds_left)} left")
-    elif progress.ended < len(progress.states) and not counts["running"]:
+    elif progress.ended < len(progress.states) and not counts["running"] and not is_own:
         waiting = "no process is running this study"
         if progress.starting:
             waiting = f"{plural(progress.starting, 'pilot')} in the queue or starting"

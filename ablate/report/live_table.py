@@ -33,9 +33,12 @@ DECAY_WARNING = "@ rankings at a common step can still flip while the learning r
 _WORDS = {"pending": "waiting"}
 
 
-def live_table(progress: StudyProgress, width: int, height: int) -> Group:
-    """Progress in at most `height` lines of `width` columns; of a tall table the active part."""
-    text = counts_text(progress)
+def live_table(progress: StudyProgress, width: int, height: int, *, is_own: bool = False) -> Group:
+    """Progress in at most `height` lines of `width` columns; of a tall table the active part.
+
+    `is_own`: this process runs the study.
+    """
+    text = counts_text(progress, is_own)
     name = middle_ellipsis(progress.study.name, max(LEAST_LABEL, width - len(text) - 2))
     parts: list[RenderableType] = [_line(f"{name}: {text}", "bold"), _bar(progress, width)]
     room = height - len(parts) - 1  # under the columns' heads

@@ -12,6 +12,7 @@ from ablate.config.data import CorpusConfig
 from ablate.config.identity import NOT_IDENTITY, fold_vocab_size
 from ablate.config.metrics import PPL
 from ablate.config.resolve import SYMBOL_OF, unchecked_values
+from ablate.formatting import setting_text
 from ablate.study.choice import Choice
 from ablate.study.designs import Design, Part, PathDesign, parts_to
 from ablate.study.error_list import ErrorList
@@ -26,6 +27,8 @@ from ablate.study.study_file import StudyFile
 from ablate.study.yaml_nodes import Mark, Node, plain_values
 
 MAX_NAMED = 6  # rows that a note names
+EVALUATED_ONCE = "eval_every is above train_steps, so that only the end of training is evaluated"
+_KINDS_OF_LAYERS = {"mixer", "attention", "positional_encoding"}
 # Fields that leave the weights as they are.
 _NOT_TRAINED = {*DecodingConfig.model_fields, *NOT_IDENTITY}
 
@@ -63,17 +66,31 @@ class RowReader:
         self._equal_to_base: dict[str, Mark] = {}  # rows by label
         self._repeated: dict[str, Mark] = {}  # rows by label
         self._remarks: dict[str, dict[str, Mark]] = {}  # what a note says -> rows by label
+        self._of_base: dict[str, Node] = {}
 
     def read(self, base: dict[str, Node]) -> list[Row]:
         """The rows of all sizes, the first base first."""
         read: list[Row] = []
+        self._of_base = base
         for size, settings in self._read_sizes(base).items():
             read += self._read_size(settings, size)
         for index, row in enumerate(read):
             if row.is_base:  # that of a further size shows its changes from the first base
                 changed = changes(row.config, read[0].config)
                 read[index] = replace(row, changed=changed)
+        for row in read:
+            self._note_single_evaluation(row)
         return read
+
+    def _note_single_evaluation(self, row: Row) -> None:
+        """Remember a row that itself sets `eval_every` above `train_steps`, or the reverse."""
+        written = self.written.get(row.label, {})
+        every = written.get("eval_every") or self._of_base.get("eval_every")
+        steps = row.config.train_steps
+        if every is None or steps is None or row.config.eval_every <= steps:
+            return
+        if not written.keys().isdisjoint(("eval_every", "train_steps")):
+            self._remarks.setdefault(EVALUATED_ONCE, {})[row.label] = every.mark
 
     def check_overridden(self, overrides: Sequence[str]) -> None:
         """Report fields of `--set` and of sizes whose value no row has."""
@@ -95,7 +112,9 @@ class RowReader:
             self.report(override_mark(text), f"has no effect, because {source} every row")
 
     def notes(self) -> Iterator[str]:
-        """Yield a line for each kind of rows that add nothing to the study, at the first."""
+        """Yield a line for each kind of rows that are probably not meant, at the first, and for
+        each list in base that may be meant as values to compare.
+        """
         kinds = (
             (self._equal_to_base, "rows with the settings of base, which show no difference"),
             (self._repeated, "rows that are written twice, and trained once"),
@@ -106,6 +125,24 @@ class RowReader:
                 if len(rows) > MAX_NAMED:
                     named.append("...")
                 yield next(iter(rows.values())).error_line(f"{kind}: {', '.join(named)}")
+
+        yield from self._lists_of_base()
+
+    def _lists_of_base(self) -> Iterator[str]:
+        """Yield a line for each pattern that stands alone in base: other tools compare the values
+        of a list.
+        """
+        lists = {name: node for name, node in self._of_base.items() if isinstance(node.value, list)}
+        # Of several parts, or of kinds of layers, it is surely a pattern.
+        if len(lists) > 1 or not lists.keys().isdisjoint(_KINDS_OF_LAYERS):
+            return
+        for name, node in lists.items():
+            key = SYMBOL_OF.get(name, name)
+            values = f"[{', '.join(map(setting_text, node.to_python()))}]"
+            yield node.mark.error_line(
+                f"{key}: {values} is a pattern, whose values the layers have in turn; to compare "
+                f"values, write rows: {{{key}: {{each: {{{key}: {values}}}}}}}"
+            )
 
     def _read_sizes(self, base: dict[str, Node]) -> dict[str, dict[str, Node]]:
         """Base's settings at each size, by name; without sizes, those of base under ""."""

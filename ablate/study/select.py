@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
@@ -59,7 +59,15 @@ def select(study: Study, selection: Selection) -> Study:
     for text in selection.overrides:
         # data.folder is where the files are, so it does not change the study.
         is_modified |= text.partition("=")[0].strip() != "data.folder"
+    study = replace(study, notes=(*study.notes, *_note_on_seeds(selection.seeds, study)))
     return replace(study, rows=rows, seeds=seeds, further_seeds=further, is_modified=is_modified)
+
+
+def _note_on_seeds(text: str | None, study: Study) -> Iterator[str]:
+    """A note on `--seeds 3`, which may be meant as a number of seeds."""
+    if text is not None and text.strip().isdecimal() and 1 < int(text) <= MAX_SEEDS:
+        number = int(text)
+        yield f"--seeds {number} is one seed, number {number}; --seeds 1-{number} is {number} seeds"
 
 
 def _wrong(option: str, message: str) -> UsageError:

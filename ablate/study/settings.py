@@ -108,7 +108,7 @@ class Settings(dict[str, Node]):
         Raises:
             Misplaced: with every unknown or repeated field, and every value of the wrong kind.
         """
-        return cls._checked(value, value_faults)
+        return cls._checked(value, _single_value_faults)
 
     @classmethod
     def lists_from_file(cls, value: Any) -> Settings:
@@ -197,8 +197,11 @@ def unknown_field(key: str) -> str:
     return text
 
 
-def value_faults(key: str, node: Node) -> Iterator[Fault]:
-    """What no field takes: lists but patterns, mappings, a NUL character, an unknown preset."""
+def value_faults(key: str, node: Node, remedy: str = "") -> Iterator[Fault]:
+    """What no field takes: lists but patterns, mappings, a NUL character, an unknown preset.
+
+    `remedy` follows the message about a list or a mapping.
+    """
     if isinstance(node.value, list) and standard_name(key) in LAYER_FIELDS:
         for index, entry in enumerate(node.value):
             if isinstance(entry.value, list):
@@ -206,11 +209,18 @@ def value_faults(key: str, node: Node) -> Iterator[Fault]:
             else:
                 yield from within(index, value_faults(key, entry))
     elif isinstance(node.value, (dict, list)):
-        yield (), f'"{key}" takes a single value; got {node.kind}'
+        yield (), f'"{key}" takes a single value; got {node.kind}{remedy}'
     elif isinstance(node.value, str) and "\0" in node.value:
         yield (), f'"{key}" holds a NUL character: {node.kind}'
     elif key == "preset" and node.value not in PRESETS:
         yield (), unknown_name("preset", str(node.value), PRESETS)
+
+
+def _single_value_faults(key: str, node: Node) -> Iterator[Fault]:
+    remedy = ""
+    if isinstance(node.value, list) and node.value:
+        remedy = f"; to compare values, write each: {{{key}: [...]}} in a group of rows"
+    yield from value_faults(key, node, remedy)
 
 
 def _list_faults(key: str, node: Node) -> Iterator[Fault]:

@@ -1,5 +1,8 @@
 """Resolving settings: presets, symbols, derived fields, bounds."""
 
+import copy
+import pickle
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -295,3 +298,21 @@ def test_settings_of_a_class_without_a_catalogue_name_files():
     splits = {"train": "a", "dev": "b", "test": "c"}
     assert DataConfig.resolve({"corpus": "anything", **splits}).hub is None
     assert DataConfig.resolve({"corpus": "hf:owner/name@main"}).dev == "validation"
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("h", 'the configuration has no "h": it is n_heads'),
+        ("N", 'the configuration has no "N": it is n_layers'),
+        ("dropuot", 'the configuration has no "dropuot"; did you mean "dropout"?'),
+        ("xyzzy", 'the configuration has no "xyzzy"'),
+    ],
+)
+def test_a_class_that_reads_a_letter_of_the_paper_is_told_the_field(name, message):
+    config = resolve_row({})
+    with pytest.raises(AttributeError) as refused:
+        getattr(config, name)
+    assert str(refused.value) == message
+    assert not hasattr(config, name)
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config

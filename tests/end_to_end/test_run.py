@@ -39,7 +39,12 @@ def test_run_reports_each_finished_run_and_prints_the_table(calm):
     )  # two runs that end at the same time may both report it
     assert "4 of 4 runs to do" in said
     assert said.count("started  ") == said.count("done     ") == 4
-    assert table == calm.ask("table").out
+    table, last = table.removesuffix("\n").rsplit("\n", 1)
+    assert f"{table}\n" == calm.ask("table").out
+    done, place, page = last.split("; ")
+    assert re.fullmatch(r"tiny: 4 of 4 runs done in \d+ (s|min)", done)
+    assert place == f"results are in {calm.root / 'tiny'}"
+    assert page == f"`ablate report {calm.file}` writes a page with figures"
     assert "pending" not in table
 
 
@@ -374,7 +379,7 @@ def test_empty_input_translates_to_empty_output(calm):
 def test_a_sentence_that_is_too_long_is_one_error_line(calm):
     long = b"word " * 1100
     done = inside(
-        "translate", calm.folder("base").id, "--results", calm.root, stdin=b"a b\n" + long + b"\n"
+        "translate", calm.file, "base", "--results", calm.root, stdin=b"a b\n" + long + b"\n"
     )
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("standard input:2: has ")

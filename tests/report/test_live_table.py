@@ -225,6 +225,15 @@ def test_the_title_says_if_no_process_is_running(study):
     assert title == "many: 0 of 54 runs, no process is running this study"
 
 
+def test_the_process_that_runs_a_study_never_says_that_none_does(study):
+    for seconds, left in ((None, ""), (120.0, ", about 2 min left")):
+        progress = standing(study, all_rows(study), seconds_left=seconds)
+        console = Console(file=io.StringIO(), width=80, height=20)
+        table = live_table(progress, 80, 20, is_own=True)
+        title = console.render_lines(table, pad=False)[0][0].text
+        assert title == f"many: 0 of 54 runs{left}"
+
+
 def test_100_percent_is_shown_only_at_the_end(study):
     assert "  99 %" in shown(standing(study, all_rows(study), share=0.9999))[1]
     assert " 100 %" in shown(standing(study, all_rows(study), share=1.0))[1]

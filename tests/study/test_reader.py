@@ -341,7 +341,7 @@ def test_set_can_replace_an_invalid_value(read):
         ("N='1,000'", 'N: "1,000" is not allowed: must be a valid integer; write 1000'),
         ("N='1,5'", 'N: "1,5" is not allowed: must be a valid integer'),
         ("N=1e300", "N: 1e+300 is not allowed: must be a valid integer"),
-        ("N=[1, 2]", '"N" takes a single value; got a list'),
+        ("N=[1, 2]", '"N" takes a single value; got a list; to compare values, write each: {N: [...]} in a group of rows'),
         ("preset=bigg", 'unknown preset "bigg"; did you mean "big"?'),
         ("data.vocab_sise=3", 'unknown data field "vocab_sise"; did you mean "vocab_size"?'),
         ("data.vocab_size=3", "vocab_size: 3 is not allowed: must be greater than or equal to 8"),
@@ -457,6 +457,80 @@ def test_seeds_are_numbers_and_ranges_without_duplicates(read, text, seeds):
     assert {run.seed for run in study.runs()} == set(seeds)
 
 
+@pytest.mark.parametrize(
+    ("text", "notes"),
+    [
+        ("3", ("--seeds 3 is one seed, number 3; --seeds 1-3 is 3 seeds",)),
+        *((text, ()) for text in ("1", "0", "1-3", "3,4", "2000000")),
+    ],
+)
+def test_a_number_of_seeds_is_said_to_be_one_seed(read, text, notes):
+    assert read(TABLE_3, seeds=text).notes == notes
+
+
+# --- lists in base -------------------------------------------------------------------------------
+
+
+def alternating(fields):
+    return (
+        f"{HEAD}base: {{N: 4, d_model: 64, {fields}}}\nrows:\n  D: {{each: {{dropout: [0.0]}}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        (
+            "h: [1, 2, 4]",
+            "h: [1, 2, 4] is a pattern, whose values the layers have in turn; to compare values, write rows: "
+            "{h: {each: {h: [1, 2, 4]}}}",
+        ),
+        (
+            "norm: [layernorm, rmsnorm]",
+            "norm: [layernorm, rmsnorm] is a pattern, whose values the layers have in turn; to compare values, "
+            "write rows: {norm: {each: {norm: [layernorm, rmsnorm]}}}",
+        ),
+        ("attention: [full, local], attention_window: 8", None),
+        ("h: [2, 4], d_ff: [64, 128]", None),  # layers of two kinds
+        ("h: 2", None),
+    ],
+)
+def test_a_list_in_base_is_said_to_be_a_pattern(read, fields, note):
+    notes = read(alternating(fields)).notes
+    assert notes == (() if note is None else (f"{notes[0].partition(': ')[0]}: {note}",))
+
+
+def test_a_list_that_is_no_pattern_says_how_values_are_compared(faults):
+    (fault,) = faults(alternating("dropout: [0.1, 0.2]"))
+    expected = '"dropout" takes a single value; got a list; to compare values, write each: {dropout: [...]} in a group of rows'
+    assert fault.endswith(expected)
+    (fault,) = faults(alternating("h: [1, 2, 4, 8, 16]"))
+    assert "has 5 values for 4 layers; to compare values, write them under `each`" in fault
+
+
+# --- evaluations ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("base", "row", "named"),
+    [
+        ("train_steps: 30, eval_every: 50", "dropout: [0.0]", "base"),
+        ("train_steps: 50, eval_every: 50", "train_steps: [40, 60]", "A train_steps=40"),
+        ("train_steps: 30, eval_every: 10", "eval_every: [30, 31]", "A eval_every=31"),
+        ("train_steps: 30", "dropout: [0.0]", None),  # the default is nobody's mistake
+        ("train_steps: 50, eval_every: 50", "dropout: [0.0]", None),
+    ],
+)
+def test_an_evaluation_that_no_training_reaches_is_said(read, base, row, named):
+    study = read(f"{HEAD}base: {{{base}}}\nrows:\n  A: {{each: {{{row}}}}}\n")
+    if named is None:
+        assert study.notes == ()
+        return
+    (note,) = study.notes
+    said = "eval_every is above train_steps, so that only the end of training is evaluated"
+    assert note.endswith(f": {said}: {named}")
+
+
 def test_a_selection_of_the_whole_is_no_modification(read):
     whole = read(TABLE_3)
     seeds = ",".join(map(str, whole.seeds))
@@ -550,7 +624,7 @@ def test_all_errors_are_reported_at_once_in_the_files_order(faults):
         'table3.yaml:6:3: unknown field "drop_out"; did you mean "dropout"?',
         'table3.yaml:7:6: h: "eight" is not allowed: must be a valid integer',
         'table3.yaml:8:3: "n_heads" and "h" are the same field',
-        'table3.yaml:9:12: "dropout" takes a single value; got a list',
+        'table3.yaml:9:12: "dropout" takes a single value; got a list; to compare values, write each: {dropout: [...]} in a group of rows',
         "table3.yaml:10:20: label_smoothing: 1.0 is not allowed: must be less than 1",
         "table3.yaml:11:12: seeds: -1 is not allowed: must be greater than or equal to 0",
         'table3.yaml:11:16: seeds: "x" is not allowed: must be a valid integer',

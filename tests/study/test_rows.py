@@ -101,7 +101,7 @@ def test_a_list_makes_the_rows_of_all_its_entries(parts):
         ("{each: {h: 4}}", 's:1:12: "h" needs a list of values; got "4"'),
         ("{grid: {h: []}}", 's:1:12: "h" needs a list of values; got an empty list'),
         ("{each: {d_model: [[1]]}}", 's:1:19: "d_model" takes a single value; got a list'),
-        ("{set: {N: [1]}}", 's:1:11: "N" takes a single value; got a list'),
+        ("{set: {N: [1]}}", 's:1:11: "N" takes a single value; got a list; to compare values, write each: {N: [...]} in a group of rows'),
         ("{set: {h: {}}}", 's:1:11: "h" takes a single value; got an empty mapping'),
         ("{each: {drop_out: [0.1]}}", 's:1:9: unknown field "drop_out"; did you mean "dropout"?'),
         ("{each: {Dropout: [0.1]}}", 's:1:9: unknown field "Dropout"; did you mean "dropout"?'),
