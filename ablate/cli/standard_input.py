@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from codecs import BOM_UTF8
 
 from ablate.errors import DataError, UsageError
 
 
 def input_lines() -> list[str]:
-    """Lines of standard input, decoded here: Python accepts invalid UTF-8 in some locales."""
+    """Lines of standard input without a byte-order mark, decoded here: Python accepts invalid UTF-8
+    in some locales.
+    """
     if sys.stdin is None:
         raise DataError("standard input is closed; text is read from it, as in `... < FILE`")
     lines = []
     for number, line in enumerate(sys.stdin.buffer, 1):
         try:
-            lines.append(line.decode().rstrip("\r\n"))
+            content = line.removeprefix(BOM_UTF8) if number == 1 else line
+            lines.append(content.decode().rstrip("\r\n"))
         except UnicodeDecodeError as error:
             raise DataError(
                 f"standard input:{number}: not valid UTF-8 (byte {error.start + 1} of the line)"

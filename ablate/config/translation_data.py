@@ -13,8 +13,10 @@ from ablate.config.data import CorpusConfig, DataConfig, PairRules, TextFields
 from ablate.errors import listed
 
 SOURCE, TARGET = "source", "target"
-_LANGUAGE = r"[A-Za-z0-9]{1,8}(?:_[A-Za-z0-9]{1,8})*"
-_DIRECTION = re.compile(rf"{_LANGUAGE}-{_LANGUAGE}")
+# With a script or a country: pt-BR, zh-Hans; capitals tell them from the language after a hyphen.
+_TAG = r"[a-z]{2,3}(?:-[A-Z][a-z]{3})?(?:-(?:[A-Z]{2}|\d{3}))?"
+_LANGUAGE = rf"(?:{_TAG}|[A-Za-z0-9]{{1,8}}(?:_[A-Za-z0-9]{{1,8}})*)"
+_DIRECTION = re.compile(rf"({_LANGUAGE})-({_LANGUAGE})")
 
 
 class TranslationData(DataConfig):
@@ -27,7 +29,7 @@ class TranslationData(DataConfig):
     corpus: str
     """toy, multi30k, iwslt2017, wmt14, files, or hf:OWNER/NAME@REVISION"""
     direction: str
-    """languages as source-target, for example en-de"""
+    """languages as source-target, for example en-de or en-pt-BR"""
     train: str = Field(min_length=1)
     """training split: PREFIX (PREFIX.en and PREFIX.de, or .gz), a file with columns, or a folder"""
     test: str = Field(min_length=1)
@@ -48,7 +50,8 @@ class TranslationData(DataConfig):
     def _direction_and_columns(self) -> TranslationData:
         if not _DIRECTION.fullmatch(self.direction):
             raise ValueError(
-                f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de'
+                f'direction "{self.direction}" is not of the form SOURCE-TARGET, for example en-de '
+                f"or en-pt-BR"
             )
         named = self.catalogue.get(self.corpus)
         if named is not None and self.direction not in named.directions:
@@ -72,7 +75,9 @@ class TranslationData(DataConfig):
     @property
     def labels(self) -> tuple[str, ...]:
         """The languages of source and target."""
-        return tuple(self.direction.split("-"))
+        match = _DIRECTION.fullmatch(self.direction)
+        assert match is not None, self.direction  # it was checked
+        return match.groups()
 
     @property
     def text_fields(self) -> TextFields:

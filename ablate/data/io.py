@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import zlib
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedReader
@@ -159,13 +160,27 @@ def _first_line(error: Exception) -> str:
 
 
 def text_hash(path: str) -> str:
-    """SHA-256 of a file's content after decompression.
+    """SHA-256 of a file's lines after decompression, however they end.
+
+    A byte-order mark, CR LF, and a missing end of the last line change no line: the hash is that of
+    the file's bytes without the mark, with LF at the end of every line.
 
     Raises:
         DataError: the file cannot be read, or is a broken archive.
     """
+    digest, kept, last, is_first = hashlib.sha256(), b"", b"", True
     with readable(path), open_bytes(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+        while block := stream.read(BLOCK):
+            if is_first:
+                block, is_first = block.removeprefix(BOM_UTF8), False
+            block = kept + block
+            kept = b"\r" if block.endswith(b"\r") else b""  # LF may follow in the next block
+            block = block.removesuffix(kept).replace(b"\r\n", b"\n")
+            digest.update(block)
+            last = block[-1:] or last
+    if kept or last not in (b"", b"\n"):
+        digest.update(b"\n")
+    return digest.hexdigest()
 
 
 def _filesystem(path: str) -> Any:

@@ -147,9 +147,7 @@ class Aligned(Source):
                 yield Document(tuple(text.strip() for text in texts), files, number)
 
     def content(self) -> list[str]:
-        """The hash of each field's text: of one file its bytes, as in the first version; of several
-        their lines, however they are divided.
-        """
+        """The hash of the lines of each field, however they are divided into files."""
         hashes = []
         for files in self._files():
             if len(files) == 1:
@@ -177,8 +175,8 @@ class Tables(Source):
         """The hash of each field as lines of text, so that the same records in another format are
         the same corpus.
 
-        A single TSV without chosen columns and without a header has the hash of its file, as in the
-        first version.
+        A single TSV without chosen columns and without a header has the hash of its lines, as in
+        the first version.
         """
         first, *more = self.location.paths()
         is_plain_tsv = not more and self.fields.columns is None and suffix_of(first) == ".tsv"

@@ -1,11 +1,15 @@
 """`ablate data`, and messages of plan and run about missing data."""
 
+import codecs
+import io
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from ablate.cli.standard_input import input_lines
 from tests.cli.inside import inside
 from tests.data.small import Files
 
@@ -272,3 +276,9 @@ def test_offline_is_passed_on_to_the_hubs_library(here, monkeypatch):
     (here / "toy.yaml").write_text("study: toy\ndata: {corpus: toy}\n")
     inside("data", "prepare", "toy.yaml", "--offline")
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_a_byte_order_mark_on_standard_input_is_no_word(monkeypatch):
+    text = codecs.BOM_UTF8 + "ein Hund\r\n\ufeffKatze\n".encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert input_lines() == ["ein Hund", "\ufeffKatze"]

@@ -261,7 +261,26 @@ def test_an_unknown_corpus_is_an_error_with_the_known_ones(settings, message):
 
 
 @pytest.mark.parametrize(
-    "direction", ["en", "en-", "-de", "en-de-fr", "en_de", "../en-de", "en de-fr", "e" * 9 + "-de"]
+    ("direction", "labels"),
+    [
+        ("en-de", ("en", "de")),
+        ("en-pt-BR", ("en", "pt-BR")),
+        ("pt-BR-en", ("pt-BR", "en")),
+        ("pt-BR-pt-PT", ("pt-BR", "pt-PT")),
+        ("zh-Hans-CN-sr-Latn", ("zh-Hans-CN", "sr-Latn")),
+        ("es-419-en", ("es-419", "en")),
+        ("en_US-de_DE", ("en_US", "de_DE")),
+        ("EN-DE", ("EN", "DE")),
+        ("src-tgt", ("src", "tgt")),
+    ],
+)
+def test_a_language_may_have_a_script_and_a_country(direction, labels):
+    assert TranslationData.resolve({**FILES, "direction": direction}).labels == labels
+
+
+@pytest.mark.parametrize(
+    "direction",
+    ["en", "en-", "-de", "en-de-fr", "en_de", "../en-de", "en de-fr", "e" * 9 + "-de", "en-pt-br"],
 )
 def test_a_direction_is_two_languages(direction):
     with pytest.raises(ValueError, match="direction"):

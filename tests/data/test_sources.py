@@ -2,15 +2,24 @@
 file and row.
 """
 
+import codecs
 import gzip
 import hashlib
 import json
+import tempfile
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ablate.config import TranslationData
+from ablate.data import io
+from ablate.data.io import text_hash
+from ablate.data.readers import file_lines
 from ablate.data.resolve_sources import files_source, resolve_sources
 from ablate.errors import DataError
 from tests.data.small import FIELDS, SETTINGS
@@ -96,6 +105,42 @@ def test_a_folder_and_one_file_of_the_same_text_are_one_corpus(tmp_path):
             for end in (".en", ".de")
         )
     }
+
+
+@pytest.mark.parametrize("name", ["train.en", "train.tsv"])
+def test_line_ends_and_a_byte_order_mark_are_no_other_text(tmp_path, name):
+    write(tmp_path / "train.de")
+    write(tmp_path / name)
+    path, whole = str(tmp_path / name.removesuffix(".en")), (tmp_path / name).read_bytes()
+    plain = files_source(path, FIELDS)
+    content, pairs = plain.content(), pairs_of(plain)
+    assert hashlib.sha256(whole).hexdigest() in content  # the hash of the first version
+    for other in (
+        whole.replace(b"\n", b"\r\n"),
+        whole.removesuffix(b"\n"),
+        whole.replace(b"\n", b"\r\n").removesuffix(b"\n"),
+        codecs.BOM_UTF8 + whole,
+    ):
+        (tmp_path / name).write_bytes(other)
+        assert files_source(path, FIELDS).content() == content
+        assert pairs_of(files_source(path, FIELDS)) == pairs
+    for other in (whole + b"\n", whole.replace(b"dog", b"do\rg"), whole.replace(b"a", b"", 1)):
+        (tmp_path / name).write_bytes(other)
+        assert files_source(path, FIELDS).content() != content
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\r", b"\n", b"\r\n", b"\xef\xbb\xbf"]), max_size=12),
+    st.sampled_from([3, 4, 100]),
+)
+def test_the_hash_of_a_file_is_that_of_its_lines(parts, block):
+    with tempfile.TemporaryDirectory() as folder, patch.object(io, "BLOCK", block):
+        path = Path(folder) / "text"
+        path.write_bytes(b"".join(parts))
+        lines = "".join(f"{line}\n" for line in file_lines(str(path), Counter()))
+        if b"".join(parts) == codecs.BOM_UTF8:  # no line, or one that is empty
+            lines = ""
+        assert text_hash(str(path)) == hashlib.sha256(lines.encode()).hexdigest()
 
 
 def test_addresses_are_opened_with_fsspec(tmp_path):
