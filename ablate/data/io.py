@@ -1,9 +1,11 @@
-"""Opens and hashes text files: local paths, or addresses of fsspec; plain, or with gzip."""
+"""Opens and hashes text files: local paths, or addresses of fsspec; plain or compressed."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import hashlib
+import lzma
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
@@ -15,6 +17,9 @@ from typing import Any
 from ablate.errors import AblateError, DataError, Interrupted, did_you_mean
 from ablate.paths import home_path
 
+_OPEN: dict[str, Any] = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+COMPRESSED = tuple(_OPEN)
+OR_COMPRESSED = "or these with .gz, .xz or .bz2"
 BLOCK = 1 << 20  # bytes read at once
 MAX_LINE_BYTES = 1 << 20
 MAX_DOCUMENT_BYTES = 1 << 30  # of a document in a line of JSON, which is in memory as a whole
@@ -119,18 +124,28 @@ def signature(path: str) -> list[Any]:
 
 @contextmanager
 def open_bytes(path: str) -> Iterator[BufferedIOBase]:
-    """Open a file for reading bytes; a name that ends in .gz is decompressed."""
+    """Open a file for reading bytes; one whose name ends in COMPRESSED is decompressed."""
     # Some file systems of fsspec read no lines of limited length themselves.
     with (
         BufferedReader(_filesystem(path).open(path, "rb"))
         if is_address(path)
         else Path(path).open("rb") as stream
     ):
-        if not path.endswith(".gz"):
+        ending = _compression_of(path)
+        if not ending:
             yield stream
             return
-        with gzip.open(stream, "rb") as content:
+        with _OPEN[ending](stream, "rb") as content:
             yield content
+
+
+def without_compression(name: str) -> str:
+    """The name of a file without the ending of its compression."""
+    return name.removesuffix(_compression_of(name))
+
+
+def _compression_of(name: str) -> str:
+    return next(filter(name.endswith, COMPRESSED), "")
 
 
 @contextmanager
@@ -144,8 +159,9 @@ def readable(path: str) -> Iterator[None]:
         yield
     except (AblateError, Interrupted):
         raise
-    except (gzip.BadGzipFile, zlib.error, EOFError):
-        raise DataError(f"{path}: is not a complete gzip archive") from None
+    except (gzip.BadGzipFile, zlib.error, lzma.LZMAError, EOFError):
+        kind = {".gz": "gzip", ".xz": "xz", ".bz2": "bzip2"}[_compression_of(path)]
+        raise DataError(f"{path}: is not a complete {kind} archive") from None
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or _first_line(error)}") from None
     except Exception as error:

@@ -1,7 +1,8 @@
-"""Read records from text files, TSV, JSON Lines and Parquet; repairs are counted."""
+"""Read records from text files, TSV, CSV, JSON and Parquet; repairs are counted."""
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from codecs import BOM_UTF8
@@ -11,7 +12,13 @@ from functools import partial
 from typing import Any
 
 from ablate.config.data import TextFields
-from ablate.data.io import MAX_DOCUMENT_BYTES, MAX_LINE_BYTES, open_bytes, readable
+from ablate.data.io import (
+    MAX_DOCUMENT_BYTES,
+    MAX_LINE_BYTES,
+    open_bytes,
+    readable,
+    without_compression,
+)
 from ablate.errors import DataError, did_you_mean
 from ablate.formatting import plural
 
@@ -20,6 +27,8 @@ _NUL = b"\0"
 # Data sets on the Hub often have one column of this name, with a text for each label.
 _NESTED = "translation"
 _ROWS_AT_ONCE = 10_000
+_BEGINNING = 4096  # bytes that tell an array of JSON from JSON Lines
+_ARRAY = re.compile(rb"\s*\[\s*(?:\{|\]|$)")
 # JSON can escape half a character, which UTF-8 cannot encode.
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -64,8 +73,8 @@ def _too_long(path: str, number: int, longest: int = MAX_LINE_BYTES) -> str:
 
 
 def suffix_of(path: str) -> str:
-    """The suffix of a file's format, without `.gz`: `.tsv` for `a/train.tsv.gz`."""
-    name = path.rpartition("/")[2].removesuffix(".gz")
+    """The suffix of a file's format, without its compression: `.tsv` for `a/train.tsv.gz`."""
+    name = without_compression(path.rpartition("/")[2])
     return f".{name.rpartition('.')[2].lower()}" if "." in name else ""
 
 
@@ -141,6 +150,43 @@ def _tsv(path: str, fields: TextFields, repaired: Counter[str], longest: int) ->
         yield number, tuple(cells[position].strip() for position in positions)
 
 
+def _csv(path: str, fields: TextFields, repaired: Counter[str], longest: int) -> Iterator[Record]:
+    """The rows below the header, which every CSV file has."""
+    lines = (f"{line}\n" for line in file_lines(path, repaired, longest))
+    rows = csv.reader(lines, strict=True)
+    try:
+        header = next(rows, [])
+        positions = _csv_positions(path, header, fields)
+        for cells in filter(None, rows):
+            if len(cells) != len(header):
+                given = plural(len(cells), "column")
+                raise DataError(
+                    f"{path}:{rows.line_num}: has {given}, but its header has {len(header)}"
+                )
+            yield rows.line_num, tuple(cells[position] for position in positions)
+    except csv.Error as error:
+        raise DataError(f"{path}:{rows.line_num}: is not CSV: {error}") from None
+
+
+def _csv_positions(path: str, header: list[str], fields: TextFields) -> tuple[int, ...]:
+    """The column of each field, by its name in the header or by its number."""
+    if fields.columns is None:
+        named = _named_positions(header, fields)
+        if named is None:
+            raise DataError(f"{path}:1: {_no_column(fields.labels[0], header, fields)}")
+        return named
+    positions = []
+    for column in fields.columns:
+        if isinstance(column, str):
+            positions.append(_position(path, column, header, fields))
+        elif column <= len(header):
+            positions.append(column - 1)
+        else:
+            given = plural(len(header), "column")
+            raise DataError(f"{path}:1: has {given}, but the study uses column {column}")
+    return tuple(positions)
+
+
 def has_header(path: str, fields: TextFields) -> bool:
     """Whether the first line of a TSV names the columns of all fields."""
     first = next(file_lines(path, Counter()), "")
@@ -169,6 +215,9 @@ def _position(path: str, name: str | int, header: list[str], fields: TextFields)
 def _json_lines(
     path: str, fields: TextFields, repaired: Counter[str], longest: int
 ) -> Iterator[Record]:
+    if _is_array(path):
+        yield from _json_array(path, fields)
+        return
     for number, line in enumerate(file_lines(path, repaired, longest), 1):
         if not line.strip():
             continue
@@ -180,6 +229,31 @@ def _json_lines(
             keys = " and ".join(fields.labels)
             raise DataError(f"{path}:{number}: is not a JSON object with the keys {keys}")
         yield number, _texts(row, fields, f"{path}:{number}")
+
+
+def _is_array(path: str) -> bool:
+    with readable(path), open_bytes(path) as stream:
+        return _ARRAY.match(stream.read(_BEGINNING).removeprefix(BOM_UTF8)) is not None
+
+
+def _json_array(path: str, fields: TextFields) -> Iterator[Record]:
+    """The objects of a file that is one array, which is in memory as a whole."""
+    with readable(path), open_bytes(path) as stream:
+        content = stream.read(MAX_DOCUMENT_BYTES)
+    if len(content) == MAX_DOCUMENT_BYTES:
+        raise DataError(f"{path}: is an array of JSON of 1 GiB or more; use JSON Lines")
+    try:
+        rows = json.loads(content.removeprefix(BOM_UTF8).decode())
+    except UnicodeDecodeError:
+        raise DataError(f"{path}: is not valid UTF-8") from None
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is not JSON: {str(error).splitlines()[0]}") from None
+    for number, row in enumerate(rows, 1):
+        where = f"{path}, row {number}"
+        if not isinstance(row, dict):
+            keys = " and ".join(fields.labels)
+            raise DataError(f"{where}: is not a JSON object with the keys {keys}")
+        yield number, _texts(row, fields, where)
 
 
 def _parquet(
@@ -244,10 +318,11 @@ def _no_column(name: str | int, available: list[str], fields: TextFields) -> str
 
 _READERS: dict[str, Callable[[str, TextFields, Counter[str], int], Iterator[Record]]] = {
     ".tsv": _tsv,
+    ".csv": _csv,
     ".jsonl": _json_lines,
     ".ndjson": _json_lines,
     ".json": _json_lines,
     PARQUET: _parquet,
 }
 SUFFIXES = tuple(_READERS)
-TABLES = tuple(suffix for suffix in SUFFIXES if suffix != ".tsv")  # of a language model
+TABLES = tuple(suffix for suffix in SUFFIXES if suffix not in (".tsv", ".csv"))  # of streams

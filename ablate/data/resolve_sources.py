@@ -14,7 +14,16 @@ from ablate.config.parsing_data import WSJ, WSJ_SECTIONS, ParsingData
 from ablate.config.synthetic_data import SyntheticData
 from ablate.data import toy
 from ablate.data.hub import DOWNLOADS, Repository
-from ablate.data.io import files_in, is_address, is_file, missing, path_of_split
+from ablate.data.io import (
+    COMPRESSED,
+    OR_COMPRESSED,
+    files_in,
+    is_address,
+    is_file,
+    missing,
+    path_of_split,
+    without_compression,
+)
 from ablate.data.locations import SACREBLEU, Files, GeneratorVersion, HubFiles, SacrebleuSet
 from ablate.data.readers import SUFFIXES, TABLES, suffix_of
 from ablate.data.sources import (
@@ -208,7 +217,7 @@ def _pairs(path: str) -> SentencePairs:
     if not is_file(path):
         raise missing(path)
     if suffix_of(path) not in SUFFIXES:
-        raise DataError(f"{path}: minimal_pairs must end in {listed(SUFFIXES)}, or these with .gz")
+        raise DataError(f"{path}: minimal_pairs must end in {listed(SUFFIXES)}, {OR_COMPRESSED}")
     return SentencePairs(Files((path,)))
 
 
@@ -259,7 +268,11 @@ class _Texts(_Records):
     def in_files(self, name: str) -> Source:
         """A text file, with or without its ending, or the files of a folder."""
         path, endings = path_of_split(self.folder, name), (TEXT_SUFFIX, *TABLES)
-        optional = ("", ".gz", TEXT_SUFFIX, f"{TEXT_SUFFIX}.gz")
+        optional = tuple(
+            f"{ending}{compressed}"
+            for ending in ("", TEXT_SUFFIX)
+            for compressed in ("", *COMPRESSED)
+        )
         return TextFiles(Files(_files(path, endings, optional)), self.data)
 
     def on_hub(self, repository: Repository, prefix: str) -> Source:
@@ -336,7 +349,7 @@ def _files(
         raise missing(path, remedy=remedy)
     files = tuple(file for file in inside if suffix_of(file) in suffixes)
     if not files:
-        raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, or these with .gz")
+        raise DataError(f"{path}: holds no file that ends in {listed(suffixes)}, {OR_COMPRESSED}")
     return files
 
 
@@ -363,7 +376,7 @@ def files_source(path: str, fields: TextFields) -> Source:
         return Tables(Files((path,)), fields)
     files, absent = [], []
     for plain in (f"{path}.{label}" for label in fields.labels):
-        file = next(filter(is_file, (plain, f"{plain}.gz")), None)
+        file = next(filter(is_file, map(plain.__add__, ("", *COMPRESSED))), None)
         if file is None:
             absent.append(plain)
         else:
@@ -374,24 +387,30 @@ def files_source(path: str, fields: TextFields) -> Source:
     inside = files_in(path)
     if inside is not None:
         return _folder_source(path, inside, fields)
+    if is_file(path):
+        endings = f"{listed(SUFFIXES)}, {OR_COMPRESSED}"
+        raise DataError(f"{path}: a file with columns must end in {endings}")
     raise _missing_files(path, f"{absent[0]}(.gz)", fields.labels)
 
 
 def _missing_files(path: str, shown: str, labels: Sequence[str]) -> DataError:
     """The error with names that a study may write for a split, or its files of other endings."""
-    names, others = set(), []
-    folder = Path(path).absolute().parent
+    name, folder = Path(path).name, Path(path).absolute().parent
+    names, tables, languages, others = set[str](), list[str](), list[str](), list[str]()
     for entry in sorted(folder.iterdir()) if folder.is_dir() else ():
-        stem, _, label = entry.name.removesuffix(".gz").rpartition(".")
+        stem, _, label = without_compression(entry.name).rpartition(".")
         is_table = suffix_of(entry.name) in SUFFIXES
         if stem and label in labels:
             names.add(stem)
         elif is_table or entry.is_dir():
             names.add(entry.name)
-        if stem == Path(path).name and not is_table and entry.is_file():
-            others.append(entry.name)
-    if others:
-        return missing(path, shown, f"its folder has {' and '.join(others)}", names=())
+        if entry.is_file() and entry.name.startswith(f"{name}."):
+            (tables if is_table else languages if stem == name else others).append(entry.name)
+    if tables and not languages:
+        return missing(path, shown, f'did you mean "{tables[0]}"?', names=())
+    if languages or others:
+        found = " and ".join(languages or others)
+        return missing(path, shown, f"its folder has {found}", names=())
     return missing(path, shown, names=names)
 
 
@@ -407,12 +426,12 @@ def _folder_source(path: str, inside: list[str], fields: TextFields) -> Source:
         return Tables(Files(tuple(tables)), fields)
     by_stem: dict[str, dict[str, str]] = {}  # the file of each label
     for file in inside:
-        stem, _, label = file.removesuffix(".gz").rpartition(".")
+        stem, _, label = without_compression(file).rpartition(".")
         if label in fields.labels:
             by_stem.setdefault(stem, {})[label] = file
     if not by_stem:
         endings = ", ".join((*SUFFIXES, *(f".{label}" for label in fields.labels)))
-        raise DataError(f"{path}: holds no file that ends in {endings}, or these with .gz")
+        raise DataError(f"{path}: holds no file that ends in {endings}, {OR_COMPRESSED}")
     for stem, files in sorted(by_stem.items()):
         for label in fields.labels:
             if label not in files:

@@ -2,10 +2,13 @@
 file and row.
 """
 
+import bz2
 import codecs
+import csv
 import gzip
 import hashlib
 import json
+import lzma
 import tempfile
 from collections import Counter
 from dataclasses import replace
@@ -141,6 +144,121 @@ def test_the_hash_of_a_file_is_that_of_its_lines(parts, block):
         if b"".join(parts) == codecs.BOM_UTF8:  # no line, or one that is empty
             lines = ""
         assert text_hash(str(path)) == hashlib.sha256(lines.encode()).hexdigest()
+
+
+ROWS = [{"en": source, "de": target} for source, target in PAIRS]
+ARRAYS = {
+    "in one line": json.dumps(ROWS),
+    "indented": json.dumps(ROWS, indent=2),
+    "with spaces": "\r\n [ \r\n" + json.dumps(ROWS)[1:],
+    "with a mark": "\ufeff" + json.dumps(ROWS, ensure_ascii=False),
+    "nested": json.dumps([{"translation": row} for row in ROWS]),
+}
+
+
+@pytest.mark.parametrize("form", ARRAYS)
+def test_an_array_of_json_is_the_same_corpus_as_its_lines(tmp_path, form):
+    (tmp_path / "train.json").write_bytes(ARRAYS[form].encode())
+    write(tmp_path / "lines.jsonl")
+    source = files_source(str(tmp_path / "train.json"), FIELDS)
+    assert pairs_of(source) == PAIRS
+    assert source.content() == files_source(str(tmp_path / "lines.jsonl"), FIELDS).content()
+
+
+@pytest.mark.parametrize(
+    ("content", "fault"),
+    [
+        ('[{"en": "a"}]', 'train.json, row 1: has no column "de"'),
+        ('[{"en": "a", "de": "b"}, 3]', "train.json, row 2: is not a JSON object"),
+        ('[{"en": "a", "de": "b"}', "train.json: is not JSON: Expecting"),
+    ],
+)
+def test_a_fault_of_an_array_names_its_row(tmp_path, content, fault):
+    (tmp_path / "train.json").write_text(content)
+    with pytest.raises(DataError) as caught:
+        list(files_source(str(tmp_path / "train.json"), FIELDS).documents())
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
+
+
+CSV = [("a dog, red", 'ein "Hund"'), ("two\nlines", "ö"), ("", "leer")]
+
+
+@pytest.mark.parametrize(
+    ("header", "columns"),
+    [
+        (["en", "de"], None),
+        (["Source", "target"], None),
+        (["english", "german"], ("english", "german")),
+        (["x", "y"], (1, 2)),
+    ],
+)
+def test_csv_has_quoted_cells_and_a_header(tmp_path, header, columns):
+    with (tmp_path / "train.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *CSV])
+    source = files_source(str(tmp_path / "train.csv"), replace(FIELDS, columns=columns))
+    assert pairs_of(source) == [("a dog, red", 'ein "Hund"'), ("two lines", "ö"), ("", "leer")]
+
+
+@pytest.mark.parametrize(
+    ("content", "columns", "fault"),
+    [
+        ("a dog,ein Hund\n", None, 'train.csv:1: has no column "en"'),
+        ("en,de\na\n", None, "train.csv:2: has 1 column, but its header has 2"),
+        ("en,de\na,b,c\n", None, "train.csv:2: has 3 columns, but its header has 2"),
+        ("en;de\na;b\n", (1, 2), "train.csv:1: has 1 column, but the study uses column 2"),
+        ('en,de\na,"b\n', None, "train.csv:2: is not CSV: unexpected end of data"),
+        ("", None, 'train.csv:1: has no column "en"'),
+    ],
+)
+def test_a_fault_of_csv_names_its_line(tmp_path, content, columns, fault):
+    (tmp_path / "train.csv").write_text(content)
+    fields = replace(FIELDS, columns=columns)
+    with pytest.raises(DataError) as caught:
+        list(files_source(str(tmp_path / "train.csv"), fields).documents())
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
+
+
+@pytest.mark.parametrize(("ending", "compress"), [("gz", gzip), ("xz", lzma), ("bz2", bz2)])
+@pytest.mark.parametrize("name", ["train", "train.tsv", "train.jsonl", "folder"])
+def test_compressed_files_are_the_same_corpus(tmp_path, ending, compress, name):
+    plain, packed = tmp_path / "plain", tmp_path / "packed"
+    for folder in (plain, packed):
+        write(folder / "train.en")
+        write(folder / "train.de")
+        write(folder / "train.tsv")
+        write(folder / "train.jsonl")
+        write(folder / "folder/a.en")
+        write(folder / "folder/a.de")
+    for file in [path for path in packed.rglob("*") if path.is_file()]:
+        file.with_name(f"{file.name}.{ending}").write_bytes(compress.compress(file.read_bytes()))
+        file.unlink()
+    path = packed / (f"{name}.{ending}" if "." in name else name)
+    source = files_source(str(path), FIELDS)
+    assert pairs_of(source) == PAIRS
+    assert source.content() == files_source(str(plain / name), FIELDS).content()
+    for file in packed.rglob(f"*.{ending}"):
+        file.write_bytes(file.read_bytes()[:-9])
+    with pytest.raises(DataError, match=r"is not a complete (gzip|xz|bzip2) archive"):
+        list(files_source(str(path), FIELDS).documents())
+
+
+@pytest.mark.parametrize(
+    ("name", "there", "fault"),
+    [
+        ("train", "train.csv", 'train.en(.gz) not found; did you mean "train.csv"?'),
+        ("train", "train.jsonl.xz", 'train.en(.gz) not found; did you mean "train.jsonl.xz"?'),
+        ("train", "train.en.zst", "train.en(.gz) not found; its folder has train.en.zst"),
+        ("train.xlsx", "train.xlsx", "train.xlsx: a file with columns must end in .tsv, .csv, "),
+        ("train.tsv.zst", "train.tsv.zst", "train.tsv.zst: a file with columns must end in .tsv"),
+    ],
+)
+def test_a_file_that_is_there_in_another_form_is_named(tmp_path, name, there, fault):
+    write(tmp_path / "training.en")
+    write(tmp_path / "training.de")
+    (tmp_path / there).write_bytes(b"")
+    with pytest.raises(DataError) as caught:
+        files_source(str(tmp_path / name), FIELDS)
+    assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
 
 
 def test_addresses_are_opened_with_fsspec(tmp_path):
@@ -297,7 +415,7 @@ def test_columns_for_plain_text_are_an_error(tmp_path):
         (["a.en", "a.de", "b.en"], "train/b.en: has no counterpart b.de"),
         (
             ["readme.txt"],
-            "train: holds no file that ends in .tsv, .jsonl, .ndjson, .json, .parquet, .en, .de, "
+            "train: holds no file that ends in .tsv, .csv, .jsonl, .ndjson, .json, .parquet, .en, .de, "
             "or these",
         ),
     ],
