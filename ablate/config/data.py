@@ -226,6 +226,9 @@ class DataConfig(CorpusConfig):
 
     max_length: TextLength = 256
     """maximum number of tokens per text field; longer training records are dropped"""
+    max_train_length: TextLength | None = None
+    """maximum number of tokens per text field of training records, where max_length is higher for
+    dev and test; unset: max_length"""
     drop_duplicates: bool = False
     """drop repeated training records"""
     tokenizer: Literal["bpe", "unigram", "word"] = "bpe"
@@ -249,6 +252,21 @@ class DataConfig(CorpusConfig):
                 f"byte_fallback, which encodes them as bytes"
             )
         return self
+
+    @model_validator(mode="after")
+    def _limits(self) -> DataConfig:
+        limit = self.max_train_length
+        if limit is not None and limit >= self.max_length:
+            raise ValueError(
+                f"max_train_length={limit} has no effect: it must be below "
+                f"max_length={self.max_length}"
+            )
+        return self
+
+    @property
+    def longest_trained(self) -> int:
+        """Tokens per text field above which training records are dropped."""
+        return self.max_train_length or self.max_length
 
     @property
     def pair_rules(self) -> PairRules:

@@ -53,7 +53,7 @@ INTRODUCED = {
     if name not in INTRODUCED_DECODING
 }
 # Data settings that manifests and ids of corpora name only where they are not at this default.
-LATER_DATA: dict[str, Any] = {"character_coverage": 1.0}
+LATER_DATA: dict[str, Any] = {"character_coverage": 1.0, "max_train_length": None}
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED,
     "direction": REQUIRED,

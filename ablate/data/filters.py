@@ -76,7 +76,7 @@ def within_limits(
     lengths: NDArray[np.int64], data: DataConfig, left_out: Counter[str]
 ) -> NDArray[np.bool_]:
     """A mask of the records that are short and even enough, by lengths (fields, records)."""
-    kept = np.asarray(lengths.max(axis=0) <= data.max_length)
+    kept = np.asarray(lengths.max(axis=0) <= data.longest_trained)
     left_out[LONG] += int((~kept).sum())
     max_ratio = data.pair_rules.max_ratio
     if max_ratio is None:
@@ -98,7 +98,8 @@ def refuse_long(records: Sequence[Document], lengths: NDArray[np.int64], data: D
         field = int(np.argmax(lengths[:, over[0]] > data.max_length))
         raise DataError(
             f"{records[over[0]].where(field)}: is longer than data.max_length={data.max_length} "
-            f"tokens; increase data.max_length"
+            f"tokens; increase data.max_length, and set data.max_train_length="
+            f"{data.longest_trained} to train on the same records"
         )
 
 

@@ -175,7 +175,8 @@ class Records(Preparation):
 
     def _limits(self) -> str:
         """The limits on length, for an error message."""
-        limits = f"longer than data.max_length={self.data.max_length} tokens"
+        name = "max_length" if self.data.max_train_length is None else "max_train_length"
+        limits = f"longer than data.{name}={self.data.longest_trained} tokens"
         max_ratio = self.data.pair_rules.max_ratio
         if max_ratio is not None:
             limits += f", or more uneven than data.max_ratio={max_ratio:g}"

@@ -76,7 +76,7 @@ CORPUS = {
     "train": "train2", "dev": "newstest2012", "max_length": 100,
     "max_ratio": 3.0, "drop_identical": True, "drop_duplicates": True, "tokenizer": "unigram",
     "vocabulary": "separate", "byte_fallback": True, "tokenizer_pairs": 1000, "source_column": 1, "target_column": 2,
-    "character_coverage": 0.99,
+    "character_coverage": 0.99, "max_train_length": 50,
 }  # fmt: skip
 PLACE = {"folder": "/data/wmt"}
 TEST = {OF_DECODING: "newstest2015"}

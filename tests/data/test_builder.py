@@ -327,6 +327,28 @@ def test_spaces_are_not_taken_for_a_loss(files):
     files.write(train=[*PAIRS["train"], *pairs], dev=pairs, test=pairs).prepare(vocab_size=81)
 
 
+# Limits of length
+
+
+def test_a_limit_of_training_leaves_longer_test_records_as_they_are(files):
+    long = [("dog " * 90, "kana")]
+    files.write(train=[*PAIRS["train"], *long], test=long)
+    assert "is longer than data.max_length=80" in fault(files, max_length=80)
+    corpus = files.prepare(max_length=256, max_train_length=80)
+    assert corpus.manifest.left_out == {"too long": 1}
+    assert len(corpus.split("train")) == len(PAIRS["train"])
+    assert corpus.text("test", "source") == [long[0][0].strip()]
+    assert corpus.id != files.prepare(max_length=256).id
+    files.write(train=[*PAIRS["train"], *long])
+    same = files.prepare(max_length=80).split("train")
+    assert np.array_equal(corpus.split("train")["source"].ids, same["source"].ids)
+
+
+def test_a_limit_of_training_that_leaves_nothing_is_named(files):
+    line = fault(files.write(), max_train_length=2)
+    assert line == "train.en: every record is longer than data.max_train_length=2 tokens"
+
+
 # Coverage of characters
 
 
@@ -346,6 +368,7 @@ def test_with_coverage_rare_characters_are_bytes(files):
     [
         ({"character_coverage": 0.99}, "leaves out characters: set byte_fallback"),
         ({"tokenizer": "word", "byte_fallback": True}, "byte_fallback is of characters"),
+        ({"max_length": 80, "max_train_length": 80}, "max_train_length=80 has no effect"),
     ],
 )
 def test_settings_of_characters_that_cannot_go_together_are_refused(settings, why):

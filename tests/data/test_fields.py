@@ -123,7 +123,8 @@ def test_three_fields_with_rules_and_a_separate_vocabulary(tmp_path):
         ({"dev": {"label": 3}}, 'dev.jsonl:1: "label" is not text'),
         (
             {"dev": {"note": "a " * 300}},
-            "dev.jsonl:1: is longer than data.max_length=256 tokens; increase data.max_length",
+            "dev.jsonl:1: is longer than data.max_length=256 tokens; increase data.max_length, and "
+            "set data.max_train_length=256 to train on the same records",
         ),
     ],
 )

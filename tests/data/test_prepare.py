@@ -409,7 +409,7 @@ def test_a_long_line_in_dev_or_test_is_an_error(files, split, pair, language):
     files.write(**{split: [("a dog", "kana uno"), ("a dog", "kana uno"), pair]})
     assert (
         fault(files, max_length=55)
-        == f"{split}.{language}:3: is longer than data.max_length=55 tokens; increase data.max_length"
+        == f"{split}.{language}:3: is longer than data.max_length=55 tokens; increase data.max_length, and set data.max_train_length=55 to train on the same records"
     )
 
 
