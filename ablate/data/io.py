@@ -8,7 +8,7 @@ import hashlib
 import lzma
 import zlib
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from io import BufferedIOBase, BufferedReader
 from pathlib import Path
@@ -197,6 +197,22 @@ def text_hash(path: str) -> str:
     if kept or last not in (b"", b"\n"):
         digest.update(b"\n")
     return digest.hexdigest()
+
+
+def holds_any(path: str, wanted: Sequence[bytes]) -> bool:
+    """Whether a file has one of these byte strings, after decompression.
+
+    Raises:
+        DataError: the file cannot be read, or is a broken archive.
+    """
+    end, longest = b"", max(map(len, wanted))
+    with readable(path), open_bytes(path) as stream:
+        while block := stream.read(BLOCK):
+            block = end + block
+            if any(string in block for string in wanted):
+                return True
+            end = block[-longest:]
+    return False
 
 
 def _filesystem(path: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,7 +18,7 @@ from ablate.data.builder import Chunk, Preparation, digest
 from ablate.data.corpus import FORMAT, Corpus
 from ablate.data.encoding import Encoded, encode
 from ablate.data.sources import Document, Source
-from ablate.data.tokenizer import Tokenizer, has_reserved, train_tokenizer
+from ablate.data.tokenizer import RESERVED, Tokenizer, has_reserved, train_tokenizer
 from ablate.errors import DataError
 from ablate.formatting import plural
 from ablate.store.corpora import fields_entry
@@ -200,17 +200,15 @@ class Records(Preparation):
     @cached_property
     def has_reserved(self) -> bool:
         """Whether the training split has text that only an escaped vocabulary can learn."""
-        texts = chain.from_iterable(record.texts for record in self.sources["train"].documents())
-        return any(map(has_reserved, texts))
+        return self.sources["train"].holds(RESERVED)
 
     def is_current(self, corpus: Corpus) -> bool:
         """Whether a corpus has an escaped vocabulary, which earlier versions lacked, or no sign in
         dev and test that it needs one.
         """
-        if corpus.tokenizer.is_escaped:
-            return True
         files = ((split, field) for split in ("dev", "test") for field in self.data.fields)
-        return not any(has_reserved(text) for file in files for text in corpus.text(*file))
+        needs_one = any(has_reserved(text) for file in files for text in corpus.text(*file))
+        return not needs_one or corpus.tokenizer.is_escaped
 
     def learns_as(self, corpus: Corpus) -> bool:
         """Whether both vocabularies are escaped, or none."""

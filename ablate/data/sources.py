@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from ablate.config.data import TextFields
 from ablate.config.language_data import LanguageData
 from ablate.data import toy
-from ablate.data.io import BLOCK, open_bytes, readable, text_hash
+from ablate.data.io import BLOCK, holds_any, open_bytes, readable, text_hash
 from ablate.data.locations import Files, Location
 from ablate.data.readers import TABLES, file_lines, has_header, read_rows, read_values, suffix_of
 from ablate.data.trees import linearized, normalized, parse_brackets
@@ -74,6 +74,11 @@ class Source(ABC):
     def order(self) -> str | None:
         """Which column each field is read from, if no name in a file says so."""
         return None
+
+    def holds(self, strings: Sequence[str]) -> bool:
+        """Whether a text has one of these strings."""
+        texts = chain.from_iterable(document.texts for document in self.documents())
+        return any(string in text for text in texts for string in strings)
 
     def settings(self) -> list[Any]:
         """Settings that the text depends on, beside the files."""
@@ -145,6 +150,11 @@ class Aligned(Source):
                 if None in texts:
                     raise DataError(_unequal(files))
                 yield Document(tuple(text.strip() for text in texts), files, number)
+
+    def holds(self, strings: Sequence[str]) -> bool:
+        """Whether a file has one of these strings, searched without a division into lines."""
+        wanted = [string.encode() for string in strings]
+        return any(holds_any(path, wanted) for path in self.location.paths())
 
     def content(self) -> list[str]:
         """The hash of the lines of each field, however they are divided into files."""

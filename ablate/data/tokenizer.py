@@ -28,11 +28,11 @@ _MARKS = ("<pad>", "<unk>", "<s>", "</s>")
 FIRST_TOKEN = len(_MARKS)  # the smallest id of a token of the text
 SPACE = "\u2581"  # SentencePiece's character for a space
 _BOUNDARY = "\x1f"  # SentencePiece's: no piece has it or reaches over it
-_RESERVED = (*_MARKS, SPACE, "\u2585", _BOUNDARY)  # U+2585 is its unknown character
+RESERVED = (*_MARKS, SPACE, "\u2585", _BOUNDARY)  # U+2585 is its unknown character
 # What stands for each of them in the pieces of an escaped vocabulary: the last private characters,
 # which hardly any text uses.
-_STAND_INS = dict(zip(_RESERVED, map(chr, range(0x10FF00, 0x10FF00 + len(_RESERVED))), strict=True))
-_RESERVED_TEXT = re.compile("|".join(_RESERVED))
+_STAND_INS = dict(zip(RESERVED, map(chr, range(0x10FF00, 0x10FF00 + len(RESERVED))), strict=True))
+_RESERVED_TEXT = re.compile("|".join(RESERVED))
 T = TypeVar("T")
 _LOSSLESS = {
     "byte_fallback": True,
@@ -234,7 +234,7 @@ def has_reserved(text: str) -> bool:
     A vocabulary must be escaped to learn such text. An escaped vocabulary reads and writes the text
     as it is; its file says how, so that other programs do, too.
     """
-    return any(reserved in text for reserved in _RESERVED)
+    return any(reserved in text for reserved in RESERVED)
 
 
 def train_tokenizer(

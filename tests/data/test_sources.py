@@ -261,6 +261,19 @@ def test_a_file_that_is_there_in_another_form_is_named(tmp_path, name, there, fa
     assert str(caught.value).replace(f"{tmp_path}/", "").startswith(fault)
 
 
+@pytest.mark.parametrize("end", [".en", ".en.gz", ".tsv", ".jsonl"])
+@pytest.mark.parametrize("block", [3, 1000])
+def test_a_source_knows_the_strings_that_its_texts_hold(tmp_path, monkeypatch, end, block):
+    monkeypatch.setattr(io, "BLOCK", block)
+    write(tmp_path / "train.de")
+    write(tmp_path / f"train{end}")
+    table = "" if ".en" in end else end
+    source = files_source(str(tmp_path / f"train{table}"), FIELDS)
+    for string in ("dog", "\u2028now", "Katze", "ö"):
+        assert source.holds(["nothing", string])
+    assert not source.holds(["nothing", "dogs", "a  dog"])
+
+
 def test_addresses_are_opened_with_fsspec(tmp_path):
     fsspec = pytest.importorskip("fsspec")
     system = fsspec.filesystem("memory")
