@@ -22,7 +22,7 @@ MODULES = {
     for path in PACKAGE.rglob("*.py")
 }
 
-LINES = 53_547
+LINES = 53_721
 
 FLOORS = (
     ("errors", "paper", "paths", "formatting", "interpreter"),

@@ -5,7 +5,7 @@ its cost.
 from __future__ import annotations
 
 import itertools
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -30,9 +30,10 @@ from ablate.analysis.results import (
     vocabularies_of,
 )
 from ablate.analysis.scores import Scores
+from ablate.analysis.short_texts import cause_of
 from ablate.config import cost
 from ablate.config.cost import ASSUMED_LENGTH, Lengths
-from ablate.config.metrics import PPL, PPL_CHAR, Metric, ScorePart
+from ablate.config.metrics import BY_CHANCE, EXACT, PPL, PPL_CHAR, Metric, ScorePart
 from ablate.formatting import first_few, number, plural, shares_text
 from ablate.paper import PaperRow, PaperTable
 from ablate.stats.significance import LEVEL
@@ -118,6 +119,28 @@ class TableRow:
             if score and part.name in score.parts:
                 by_seed[run.run.seed] = score.parts[part.name]
         return Scores(by_seed).with_seeds(self.scores[metric.name].by_seed)
+
+    def has_learned(self, metric: Metric) -> bool:
+        """Whether a score is printed as better than chance, or a prediction is exact; also True
+        without a score, and in a metric without a worst score, such as perplexity.
+        """
+        scores, chance = self.scores[metric.name].by_seed, self.part(metric, BY_CHANCE).by_seed
+        if not scores or any(self.part(metric, EXACT).by_seed.values()):
+            return True
+        if not (chance or (metric.of_100 and metric.more_is_better)):
+            return True
+        for seed, score in scores.items():
+            level = round(chance.get(seed, metric.chance), metric.digits)
+            gain = round(score, metric.digits) - level
+            if gain and metric.is_better(gain):
+                return True
+        return False
+
+    def is_exact_at_zero(self, metric: Metric) -> bool:
+        """Whether every score is printed as 0 though some predictions are exact."""
+        scores, exact = self.scores[metric.name].by_seed, self.part(metric, EXACT).by_seed
+        is_zero = not any(round(score, metric.digits) for score in scores.values())
+        return metric.more_is_better and is_zero and any(exact.values())
 
     def with_seeds(self, seeds: Collection[int]) -> TableRow:
         """The row with the scores and differences of these seeds."""
@@ -396,18 +419,25 @@ def _row(study: Study, row: Row, runs: tuple[RunResult, ...], results: Results) 
 
 
 def _low_parts(study: Study, rows: Sequence[TableRow]) -> Iterator[str]:
-    """Yield a line on each part of a shown metric that is too small, with the rows."""
+    """Yield a line on each part of a shown metric that is too small, and its cause, with the rows;
+    the surest cause first.
+    """
     for name in study.metrics:
         metric = study.task.metrics[name]
         for part in metric.parts:
-            low = []
+            low: dict[tuple[int, str], list[str]] = defaultdict(list)
             for row in rows:
                 mean = row.part(metric, part).mean
-                if mean is not None and mean < part.least:
-                    low.append(f"{row.row.label} ({number(mean, 3)})")
-            if low:
-                what = part.name.replace("_", " ")
-                yield f"NOTE: {what} below {part.least}: {first_few(low)}: {part.remark}."
+                if mean is not None and mean < part.least and row.has_learned(metric):
+                    cause = cause_of(row.runs, row.row.config, 1 - part.least)
+                    label = f"{row.row.label} ({number(mean, 3)}{cause.evidence})"
+                    low[cause.order, cause.text].append(label)
+            what = part.name.replace("_", " ")
+            for (_, cause_text), labels in sorted(low.items()):
+                yield (
+                    f"NOTE: {what} below {part.least}: {first_few(labels)}: {part.remark}. "
+                    f"{cause_text}."
+                )
 
 
 def _archived(runs: Sequence[RunResult]) -> Iterator[str]:

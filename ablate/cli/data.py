@@ -63,6 +63,7 @@ def show(
     content, root = StudyOptions(results, set).open(study, may_be_new=True)
     corpus = content.prepare(content.data_of(content.base), root.corpora, print_note)
     description = description_of(corpus)
+    description["noticed"] += content.task.notes_on_scores(corpus, content.metrics)
     if format == "json":
         print_json(description)
     else:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console, Group, RenderableType
@@ -16,14 +16,17 @@ from rich.segment import ControlType, Segment, Segments
 
 from ablate.analysis.missing import ENDED
 from ablate.analysis.scores import describe_scores
+from ablate.config import cost
 from ablate.errors import Interrupted
 from ablate.formatting import duration, plural
 from ablate.launch import Slot
 from ablate.launch.executor import devices_text
+from ablate.plan.plan import epochs_lines, is_drawn
 from ablate.plan.progress import ProgressReader, StudyProgress, run_labels, saved_step, summary_line
 from ablate.report.live_table import live_table
 from ablate.report.run_text import progress_line
 from ablate.store import Results, if_readable
+from ablate.store.corpora import lengths_in
 from ablate.store.records import evaluation_at
 from ablate.study import Study
 
@@ -71,6 +74,10 @@ class LiveView:
         self.log(f"corpus {corpus.id}: {train}, dev {pairs['dev']:,}, test {pairs['test']:,}")
         for line in corpus.manifest.noticed:
             self.log(f"note: {line}")
+        for line in self.study.task.notes_on_scores(corpus, self.study.metrics):
+            self.log(f"NOTE: {line}.")
+        for line in self._epochs(corpus):
+            self.log(line)
         threads = plural(slots[0].threads, "thread")
         if len(slots) * len(slots[0].devices) > 1:
             threads += " each"
@@ -79,6 +86,16 @@ class LiveView:
             f"{devices_text(slots[0])}, {threads}"
         )
         self.begin()
+
+    def _epochs(self, corpus: Corpus) -> Iterator[str]:
+        """Lines on the epochs of the rows that train on a corpus."""
+        lengths, epochs = lengths_in(corpus.folder), dict[str, float | None]()
+        if lengths is not None and not is_drawn(self.study.data):
+            of_base = self.study.data_of(self.study.base)
+            for row in self.study.rows:
+                if self.study.data_of(row) == of_base:
+                    epochs[row.label] = cost.epochs(row.config, lengths)
+        return epochs_lines(epochs)
 
     def begin(self) -> None:
         """Show the first frame."""

@@ -449,3 +449,12 @@ def steps(config: RowConfig, lengths: Lengths | None) -> int | None:
     tokens = round(config.train_fraction * _trained(config, lengths).longer_tokens)
     of_epochs = config.epochs * -(-tokens // config.batch_tokens)
     return min(of_epochs, config.train_steps or of_epochs)
+
+
+def epochs(config: RowConfig, lengths: Lengths) -> float | None:
+    """Times that training reads its share of the text; None with patience or epochs alone."""
+    number = steps(config, lengths)
+    if number is None:
+        return None
+    trained = config.train_fraction * _trained(config, lengths).longer_tokens
+    return number * config.mean_batch_tokens / trained

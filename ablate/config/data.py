@@ -14,6 +14,7 @@ from ablate.config.fields import Amount, Section, TextLength, VocabularySize
 from ablate.errors import did_you_mean, listed, without_secrets
 
 FILES = "files"  # the corpus given as files beside the study
+BLEU_TOKENIZER = "bleu_tokenizer"  # a setting of translation that scores alone depend on
 HUB = "hf:"
 HUB_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
 _HUB_NAME = re.compile(r"hf:[\w.-]+/[\w.-]+(?:@[\w./-]+)?")
@@ -95,6 +96,11 @@ class CorpusConfig(Section):
     def evaluated(self) -> str:
         """What a decoding evaluates, which is part of its id: the test split."""
         return self.test
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings as a prepared corpus records them."""
+        return self.model_dump(mode="json", exclude={"folder"})
 
     @model_validator(mode="after")
     def _no_secrets(self) -> CorpusConfig:

@@ -14,7 +14,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from ablate.config.data import CorpusConfig
+from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
 from ablate.config.decoding import DecodingConfig
 from ablate.config.fields import UNSET, Section, entries_of, facts_of
 from ablate.config.language_data import MINIMAL_PAIRS
@@ -53,7 +53,11 @@ INTRODUCED = {
     if name not in INTRODUCED_DECODING
 }
 # Data settings that manifests and ids of corpora name only where they are not at this default.
-LATER_DATA: dict[str, Any] = {"character_coverage": 1.0, "max_train_length": None}
+LATER_DATA: dict[str, Any] = {
+    "character_coverage": 1.0,
+    "max_train_length": None,
+    BLEU_TOKENIZER: None,
+}
 INTRODUCED_DATA: dict[str, Any] = {
     "corpus": REQUIRED,
     "direction": REQUIRED,
@@ -74,7 +78,8 @@ INTRODUCED_DATA: dict[str, Any] = {
     **LATER_DATA,
 }
 DEFAULT_TASK = "translation"  # the only one when the first ids were made
-# The test split belongs to a decoding, not to the training; and so do minimal pairs.
+# The test split belongs to a decoding, not to the training; and so do minimal pairs, and the
+# tokenizer of scores.
 OF_DECODING = "test"
 
 
@@ -103,7 +108,7 @@ MENDS: dict[str, Callable[[RowConfig], bool]] = {
 # Fields that change how a run is executed or where its files are, but not its result.
 NOT_IDENTITY = frozenset(name for name, facts in facts_of(RowConfig).items() if not facts.in_id)
 NOT_IDENTITY_DATA = frozenset({"folder"})
-_NOT_TRAINING = {*NOT_IDENTITY_DATA, MINIMAL_PAIRS}
+_NOT_TRAINING = {*NOT_IDENTITY_DATA, MINIMAL_PAIRS, BLEU_TOKENIZER}
 
 
 def run_id(data: CorpusConfig, config: RowConfig, seed: int, task: str = DEFAULT_TASK) -> str:

@@ -13,13 +13,15 @@ from ablate.formatting import interval_text, number, ratio, signed
 class ScorePart:
     """A number that a metric's score is made with, shown beside it with its `meaning`.
 
-    least: a row with a smaller mean gets the remark, which names the remedy.
+    least: a row with a smaller mean gets the remark.
+    is_in_legend: whether the legend of the table has its range over the rows.
     """
 
     name: str
     meaning: str
-    least: float
-    remark: str
+    least: float = -math.inf
+    remark: str = ""
+    is_in_legend: bool = False
 
 
 @dataclass(frozen=True)
@@ -177,15 +179,21 @@ BREVITY_PENALTY = ScorePart(
     "brevity_penalty",
     "a factor of BLEU; 1: the translations are not shorter than the references",
     least=0.98,
-    remark="translations are shorter than the references, which lowers BLEU. A larger alpha makes "
-    "them longer; `tune: {decoding: {alpha: [...]}}` chooses one on dev",
+    remark="translations are shorter than the references, which lowers BLEU",
+    is_in_legend=True,
 )
+EXACT = ScorePart("exact", "the share of translations that equal their references")
+# A model that ignores its sources scores no better against their references.
+BY_CHANCE = ScorePart(
+    "by_chance", "the score of the translations against references of other sentences"
+)
+OF_TRANSLATIONS = (EXACT, BY_CHANCE)
 # sacreBLEU's metrics with its own defaults, and chrF++ with word bigrams.
 TRANSLATION_METRICS = (
-    Metric("bleu", "BLEU", scorer="sacreBLEU", parts=(BREVITY_PENALTY,)),
-    Metric("chrf", "chrF", scorer="sacreBLEU"),
-    Metric("chrf++", "chrF++", scorer="sacreBLEU"),
-    Metric("ter", "TER", more_is_better=False, scorer="sacreBLEU"),
+    Metric("bleu", "BLEU", scorer="sacreBLEU", parts=(BREVITY_PENALTY, *OF_TRANSLATIONS)),
+    Metric("chrf", "chrF", scorer="sacreBLEU", parts=OF_TRANSLATIONS),
+    Metric("chrf++", "chrF++", scorer="sacreBLEU", parts=OF_TRANSLATIONS),
+    Metric("ter", "TER", more_is_better=False, scorer="sacreBLEU", parts=OF_TRANSLATIONS),
 )
 
 # EVALB's labeled bracket F1 and complete matches; the share of predictions that are trees.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from ablate.config.catalogue import PARALLEL_CORPORA, HubData
-from ablate.config.data import CorpusConfig, DataConfig, PairRules, TextFields
+from ablate.config.data import BLEU_TOKENIZER, CorpusConfig, DataConfig, PairRules, TextFields
+from ablate.config.languages import WORDS, BleuTokenizer, preferred_tokenizer, usable_tokenizer
 from ablate.errors import listed
 
 SOURCE, TARGET = "source", "target"
@@ -45,6 +46,8 @@ class TranslationData(DataConfig):
     """column of the source, by name or by number from 1"""
     target_column: int | str | None = None
     """column of the target, by name or by number from 1"""
+    bleu_tokenizer: BleuTokenizer | None = None
+    """sacreBLEU's tokenizer of BLEU; unset: that of the target language"""
 
     @model_validator(mode="after")
     def _direction_and_columns(self) -> TranslationData:
@@ -71,6 +74,25 @@ class TranslationData(DataConfig):
             if type(column) is int and column < 1:
                 raise ValueError("columns are counted from 1")
         return self
+
+    @property
+    def target_language(self) -> str:
+        """The label of the target."""
+        return self.labels[1]
+
+    @property
+    def evaluated(self) -> str:
+        """The test split, and the tokenizer of its scores where it is not sacreBLEU's default."""
+        tokenizer = self.bleu_tokenizer or preferred_tokenizer(self.target_language)
+        return self.test if tokenizer == WORDS else f"{self.test}, tok {tokenizer}"
+
+    @property
+    def recorded(self) -> dict[str, Any]:
+        """The settings with the tokenizer that scores are by: chosen once for all machines."""
+        tokenizer: str | None = self.bleu_tokenizer or usable_tokenizer(self.target_language)
+        if self.bleu_tokenizer is None and tokenizer == WORDS:
+            tokenizer = None
+        return {**super().recorded, BLEU_TOKENIZER: tokenizer}
 
     @property
     def labels(self) -> tuple[str, ...]:

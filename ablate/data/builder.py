@@ -365,7 +365,7 @@ class Preparation(ABC):
         for path in files:
             hashes[path.name], sizes[path.name] = sha256(path), path.stat().st_size
         content = {split: self.origins[split].sha256 for split in ("train", "dev")}
-        values = without_later(self.data.model_dump(mode="json", exclude={"folder"}))
+        values = without_later(self.data.recorded)
         # In one order: the same corpus has the same manifest byte for byte.
         ordered = {name: values[name] for name in (*INTRODUCED_DATA, *values) if name in values}
         manifest = CorpusManifest(

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ablate.config import DataConfig
+from ablate.config.data import BLEU_TOKENIZER
 from ablate.config.identity import INTRODUCED_DATA, NOT_IDENTITY_DATA
 from ablate.data import filters
 from ablate.data.builder import Chunk, Preparation, digest
@@ -191,7 +192,8 @@ class Records(Preparation):
 
     def settings(self, data: Mapping[str, Any], fields: Sequence[str]) -> list[Any]:
         """The settings of the first version, and those added later that a study has set."""
-        return [data["vocab_size"], data.get("max_length"), later_settings(data, fields)]
+        of_text = {name: value for name, value in data.items() if name != BLEU_TOKENIZER}
+        return [data["vocab_size"], data.get("max_length"), later_settings(of_text, fields)]
 
     def training_id(self, content: Mapping[str, Any], vocabulary: Sequence[str]) -> str:
         """The ids of the training split follow from its text and the vocabulary."""

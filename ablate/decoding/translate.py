@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import torch
 
@@ -21,6 +22,14 @@ Constrain = Callable[[Sequence[Sequence[int]], Sequence[int]], TreeConstraint]
 BATCH_TOKENS = {"cpu": 16_384, "cuda": 131_072}
 
 
+class Translations(list[str]):
+    """Texts, and the number of those that a limit of length ended, by the setting that limits."""
+
+    def __init__(self, texts: Iterable[str], cut: Mapping[str, int]) -> None:
+        super().__init__(texts)
+        self.cut = dict(cut)
+
+
 def translate(
     model: Transformer,
     tokenizer: Tokenizer,
@@ -29,10 +38,15 @@ def translate(
     device: torch.device,
     after_batch: Callable[[], None] = lambda: None,
     constrain: Constrain | None = None,
-) -> list[str]:
+) -> Translations:
     """Translate sentences of token ids without marks to text, as `translate_ids`."""
     ids = translate_ids(model, sentences, decoding, device, after_batch, constrain)
-    return tokenizer.decode(ids)
+    cut = Counter[str]()
+    for sentence, translation in zip(sentences, ids, strict=True):
+        limit, setting = _limit(model, len(sentence), decoding)
+        if len(translation) >= limit:
+            cut[setting] += 1
+    return Translations(tokenizer.decode(ids), cut)
 
 
 def translate_ids(
@@ -79,10 +93,7 @@ def _translate_batch(
 ) -> list[list[int]] | None:
     """The translations of a batch; None if memory runs out, and it has several sentences."""
     source = pad([[*sentence, EOS] for sentence in sentences])
-    limits = []
-    for sentence in sentences:
-        longest = _max_target_length(model, len(sentence))
-        limits.append(min(len(sentence) + decoding.max_extra_length, longest))
+    limits = [_limit(model, len(sentence), decoding)[0] for sentence in sentences]
     constraint = None
     try:
         if constrain is not None:
@@ -96,6 +107,14 @@ def _translate_batch(
             raise
         return None
     return [hypothesis.tokens for hypothesis in hypotheses]
+
+
+def _limit(model: Transformer, source: int, decoding: DecodingConfig) -> tuple[int, str]:
+    """Most tokens of the translation of such a source, and the setting that decides."""
+    wanted, possible = source + decoding.max_extra_length, _max_target_length(model, source)
+    if possible < wanted:
+        return possible, "max_positions"
+    return wanted, "max_extra_length"
 
 
 def _max_target_length(model: Transformer, source: int) -> int:

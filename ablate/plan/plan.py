@@ -13,9 +13,12 @@ from typing import Any, Literal, NamedTuple
 
 from ablate.config import RowConfig, cost
 from ablate.config.cost import Lengths
+from ablate.config.data import CorpusConfig
 from ablate.config.memory import CPU_MICRO_BATCH, SMALLEST_MICRO_BATCH, peak_memory
+from ablate.config.synthetic_data import DRAWN
 from ablate.config.training import precision_note, resolve_precision
 from ablate.errors import StoreError
+from ablate.formatting import first_few, percent
 from ablate.store import Results, RunFolder, State, if_readable, state_of
 from ablate.store.checkpoints import RESUMABLE
 from ablate.store.corpora import known_lengths, lengths_in
@@ -44,6 +47,7 @@ class PlanRow:
         `micro_batch_tokens`, or the largest micro-batch of a CPU; `least_memory`: with the smallest
         micro-batches.
     runs: with their states, in the order of the seeds.
+    lengths: of its corpus; None while it is not prepared, and of items drawn without end.
     """
 
     row: Row
@@ -55,11 +59,19 @@ class PlanRow:
     peak_memory: int
     least_memory: int
     runs: tuple[tuple[Run, State], ...]
+    lengths: Lengths | None = None
 
     @property
     def active_params(self) -> int:
         """Parameters without those of experts that a token does not meet."""
         return self.params - cost.idle_parameters(self.row.config)
+
+    @property
+    def epochs(self) -> float | None:
+        """Times that training reads its text; None while that is not known, or without end."""
+        if self.lengths is None:
+            return None
+        return cost.epochs(self.row.config, self.lengths)
 
     @property
     def flops(self) -> float | None:
@@ -210,6 +222,7 @@ class Plan:
             "params": params,
             "flops_per_step": planned.flops_per_step,
             "steps": planned.steps,
+            "epochs": planned.epochs,
             "precision": self.precision(row.config),
             "checkpoint_bytes": planned.checkpoint_bytes,
             "peak_memory_bytes": planned.peak_memory,
@@ -291,7 +304,36 @@ def _plan_row(
         peak_memory=memory(tokens),
         least_memory=memory(min(tokens, SMALLEST_MICRO_BATCH)),
         runs=tuple(runs),
+        lengths=None if is_drawn(study.data) else lengths,
     )
+
+
+def is_drawn(data: CorpusConfig) -> bool:
+    """Whether training items are generated without end, so that there are no epochs."""
+    return data.generated and data.train == DRAWN
+
+
+def epochs_lines(epochs: Mapping[str, float | None]) -> Iterator[str]:
+    """Yield the epochs of rows, and which of them do not read all of their text.
+
+    Args:
+        epochs: by the label of a row; None where they are not known.
+    """
+    known = {label: number for label, number in epochs.items() if number is not None}
+    by_text: dict[str, list[str]] = defaultdict(list)
+    for label, number in known.items():
+        by_text[f"{number:.2g}" if number < 10 else f"{number:,.0f}"].append(label)
+    if not by_text:
+        return
+    texts = [f"{text} ({first_few(labels)})" for text, labels in by_text.items()]
+    yield f"Epochs: {next(iter(by_text)) if len(texts) == 1 else ', '.join(texts)}."
+    partial = {label: number for label, number in known.items() if number < 1}
+    if partial:
+        yield (
+            f"NOTE: training ends before it has read its text once, after "
+            f"{percent(min(partial.values()))} of it or more: {first_few(list(partial))}; "
+            "more train_steps or a larger batch_tokens would read the rest."
+        )
 
 
 def seconds_left(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ablate.analysis.designs import base_name, bound_notes
 from ablate.analysis.table import Table, TableRow
-from ablate.config.metrics import Metric
+from ablate.config.metrics import BY_CHANCE, EXACT, Metric
 from ablate.formatting import number, percent, plural, spread_text
 from ablate.stats.significance import LEVEL, POWER
 from ablate.stats.verdict import EARLY, Verdict, Word, seeds_text
@@ -33,13 +33,18 @@ def conclusion(table: Table) -> list[str]:
     for metric in table.judged:
         unlearned, rows = _nothing_learned(table, metric), []
         has_learned = has_learned and not unlearned
+        untaught = {row.row.label for row in table.rows if not row.has_learned(metric)}
         for row in table.rows:
             if not row.row.is_base:
                 verdict = row.verdicts[metric.name]
-                # A difference between scores of 0 is not one between rows. A row that another
-                # metric decides is known.
+                # A row that another metric decides is known.
                 is_open = verdict.word != "cannot tell" or table.verdict(row) == "cannot tell"
-                if is_open and (verdict.mean is None or not unlearned):
+                # Of a base without learning, a difference says alone which rows have learned.
+                is_shown = row.row.base not in untaught or (
+                    verdict.is_different and row.row.label not in untaught
+                )
+                is_shown = is_shown and not _cannot_judge(table, metric)
+                if is_open and (verdict.mean is None or is_shown):
                     rows.append(Judged(row.row.label, verdict))
         if len(table.judged) == 1:
             judged += [*unlearned, *_sentences(metric, rows, table.study.tests, table.error)]
@@ -143,28 +148,53 @@ def _base(table: Table, base: TableRow) -> str:
 
 
 def _nothing_learned(table: Table, metric: Metric) -> list[str]:
-    """A sentence if no score of a metric is printed as more than chance, which is 0 for most
-    metrics up to 100.
-
-    A metric without such an end, such as perplexity, has no score that means this for every task.
+    """A sentence if no row, or if a base, has a score that is printed as better than chance, or if
+    the metric cannot judge the predictions.
     """
-    scores: list[float] = []
-    for row in table.rows:
-        scores += row.scores[metric.name].by_seed.values()
-    if not (metric.of_100 and metric.more_is_better and scores):
-        return []
-    chance = round(metric.chance, metric.digits)
-    if round(max(scores), metric.digits) > chance:
-        return []
-    every = f"all {len(scores)} scores are"
-    if len(scores) == 1:
+    if blind := _cannot_judge(table, metric):
+        exact = percent(max(blind.part(metric, EXACT).by_seed.values()))
+        return [
+            f"{metric.title} cannot judge these texts: it is {number(0.0, metric.digits)} for "
+            f"{blind.row.label}, of which {exact} of the predictions equal their references. "
+            "`metrics: [chrf]` counts characters."
+        ]
+    scored = [row for row in table.rows if row.scores[metric.name].n]
+    if not any(row.has_learned(metric) for row in scored):
+        return [
+            f"{metric.title} shows nothing learned by any row: {_level(metric, scored)}. The rows "
+            f"cannot be compared in {metric.title}; train for more steps."
+        ] * bool(scored)
+    sentences = []
+    for family in table.families:
+        if not family.base.has_learned(metric):
+            name = base_name(family.base)
+            sentences.append(
+                f"{metric.title} shows nothing learned by {name[:1].lower()}{name[1:]}: "
+                f"{_level(metric, [family.base])}. A difference from it says which rows have "
+                "learned, and not what a change does to a trained model; train for more steps."
+            )
+    return sentences
+
+
+def _cannot_judge(table: Table, metric: Metric) -> TableRow | None:
+    """The first row with exact predictions, if all scores of all rows are printed as 0."""
+    exact = [row for row in table.rows if row.is_exact_at_zero(metric)]
+    others = [row for row in table.rows if row not in exact]
+    return exact[0] if exact and not any(row.has_learned(metric) for row in others) else None
+
+
+def _level(metric: Metric, rows: Sequence[TableRow]) -> str:
+    """`all 3 scores are as low as 0.0`, the level of chance."""
+    count, chance = 0, [round(metric.chance, metric.digits)]
+    for row in rows:
+        count += row.scores[metric.name].n
+        chance += row.part(metric, BY_CHANCE).by_seed.values()
+    every = f"all {count} scores are"
+    if count == 1:
         every = "the only score is"
-    level = "not above chance," if chance else "as low as"
-    return [
-        f"{metric.title} shows nothing learned by any row: {every} {level} "
-        f"{number(chance, metric.digits)}. The rows cannot be compared in {metric.title}; "
-        f"train for more steps."
-    ]
+    level = max(chance) if metric.more_is_better else min(chance[1:])
+    text = number(level, metric.digits)
+    return f"{every} {'not better than chance, ' if float(text) else 'as low as '}{text}"
 
 
 def _different(metric: Metric, word: Word, rows: list[Judged]) -> list[str]:

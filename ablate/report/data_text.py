@@ -84,7 +84,7 @@ def description_of(corpus: Corpus) -> dict[str, Any]:
         "splits": splits,
         "left_out": manifest.left_out,
         "repaired": manifest.repaired,
-        "noticed": manifest.noticed,
+        "noticed": list(manifest.noticed),
         "overlap": _overlap_json(manifest),
         "vocabulary": {"pieces": tokenizer.vocab_size, "kind": tokenizer.kind, "some": pieces},
         "sample": sample,
@@ -161,7 +161,7 @@ def print_description(
     if overlap := description["overlap"]:
         shares = shares_text(overlap["shares"])
         console.print(f"test text that occurs in the training split: {shares}")
-    for line in manifest.noticed:
+    for line in description["noticed"]:
         console.print(f"note: {line}")
     vocabulary = description["vocabulary"]
     kind, some = vocabulary["kind"], " ".join(vocabulary["some"])

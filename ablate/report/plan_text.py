@@ -11,7 +11,7 @@ from ablate.config import ModelConfig, cost
 from ablate.config.inactive import warmup_fault
 from ablate.config.plugins import is_own, parse_reference, references
 from ablate.formatting import duration, first_few, plural, scaled, size, thousands, visible
-from ablate.plan.plan import Plan, PlanRow, RunStatus, memory_line, precision_lines
+from ablate.plan.plan import Plan, PlanRow, RunStatus, epochs_lines, memory_line, precision_lines
 from ablate.report.terminal import STYLES, Label, counted, plain_table, print_wide, text_console
 from ablate.study import Study
 from ablate.study.choice import AWAITS, KEY
@@ -72,6 +72,7 @@ def _lines_below(plan: Plan) -> Iterator[str]:
     if plan.lengths is None and not plan.study.data.is_stream:
         item = plan.study.task.metrics[plan.study.metrics[0]].item
         yield f"The corpus is not prepared: {item}s of {cost.ASSUMED_LENGTH} tokens are assumed."
+    yield from epochs_lines({row.row.label: row.epochs for row in plan.rows})
     custom = [row.row.label for row in plan.rows if references(row.row.config, ModelConfig)]
     if custom:
         yield f"params, FLOPs and memory do not include the custom classes of: {', '.join(custom)}."

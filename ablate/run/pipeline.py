@@ -13,6 +13,7 @@ import torch
 
 from ablate.config import DecodingConfig, RowConfig
 from ablate.data.corpus import Corpus
+from ablate.decoding.translate import Translations
 from ablate.errors import Damaged, Interrupted, StoreError
 from ablate.formatting import plural
 from ablate.kernels.device import prepare, visible_device
@@ -364,6 +365,7 @@ class _Pipeline:
             sha256=digest,
             seconds=round(seconds, 3),
             generated=generated,
+            cut=predictions.cut if isinstance(predictions, Translations) else None,
         )
 
     def _refuse_infinite(self, scores: Mapping[str, Score]) -> None:

@@ -310,6 +310,8 @@ class Decoding(Record):
     sha256: of the file of predictions.
     seconds: of decoding.
     generated: texts that the model generated for the report.
+    cut: number of predictions that a limit of length ended, by the setting that limits; None if
+        they were not counted, as formerly.
     """
 
     test: str
@@ -325,6 +327,7 @@ class Decoding(Record):
     sha256: str | None
     seconds: Number
     generated: tuple[str, ...] = ()
+    cut: dict[str, Count] | None = None
 
 
 class Result(Record):

@@ -89,7 +89,7 @@ def read_scores(folder: RunFolder, id: str, decoding: Decoding) -> dict[str, Sco
         scores[name] = score
         if measured is not None:
             # Its own value comes first, so that the table is that of the result.
-            own = {"value": score.value, "parts": score.parts or measured.parts}
+            own = {"value": score.value, "parts": {**measured.parts, **score.parts}}
             scores[name] = measured.model_copy(update=own)
     return scores
 

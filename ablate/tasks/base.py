@@ -230,6 +230,10 @@ class Task(ABC):
     def collate(self, split: Split, items: Indices) -> Batch:
         """Make the padded batch of these items."""
 
+    def notes_on_scores(self, corpus: Corpus, metrics: Sequence[str]) -> Iterator[str]:
+        """Yield a note on each reason why a metric cannot judge the test split."""
+        yield from ()
+
     # Model
 
     @abstractmethod

@@ -6,7 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ablate.config import RowConfig, TranslationData
-from ablate.config.data import CorpusConfig
+from ablate.config.data import BLEU_TOKENIZER, CorpusConfig
+from ablate.config.languages import (
+    extra_of,
+    has_no_words,
+    is_installed,
+    usable_tokenizer,
+)
 from ablate.config.metrics import PPL, PPL_CHAR, TRANSLATION_METRICS
 from ablate.paper import TABLE_3
 from ablate.store.records import Measurement, Score
@@ -16,7 +22,10 @@ if TYPE_CHECKING:
     import torch
 
     from ablate.data.corpus import Corpus
+    from ablate.metrics.sacrebleu import Target
     from ablate.model import Transformer
+
+TER = "ter"
 
 
 class Translation(SequenceToSequence):
@@ -59,14 +68,48 @@ class Translation(SequenceToSequence):
         value = per_character(scores[PPL.name].value, tokens, characters)
         return {**scores, PPL_CHAR.name: Score(value=value)}
 
+    def check_metrics(
+        self, metrics: Sequence[str], data: CorpusConfig, config: RowConfig
+    ) -> Iterator[str]:
+        """Yield a message for each metric that cannot divide the target text into words."""
+        assert isinstance(data, TranslationData)
+        language, tokenizer = data.target_language, data.bleu_tokenizer
+        if TER in metrics and has_no_words(language):
+            yield (
+                f"metric {TER} counts words between spaces, which {language} is written without; "
+                "use chrf"
+            )
+        if tokenizer and not is_installed(tokenizer):
+            yield (
+                f"data.bleu_tokenizer={tokenizer} is not installed; pip install "
+                f"'{extra_of(tokenizer)}'"
+            )
+
+    def notes_on_scores(self, corpus: Corpus, metrics: Sequence[str]) -> Iterator[str]:
+        """Yield a note on each reason why a metric cannot judge the references."""
+        from ablate.metrics.references import notes
+
+        return notes(corpus.text("test", self.target), _target(corpus), metrics)
+
     def measure(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> Measurement:
         """Score translations with sacreBLEU, also on resampled test sets."""
         from ablate.metrics.sacrebleu import measure_translations
 
-        return measure_translations(metric, predictions, corpus.text("test", "target"))
+        references = corpus.text("test", self.target)
+        return measure_translations(metric, predictions, references, _target(corpus))
 
     def measure_items(self, metric: str, predictions: Sequence[str], corpus: Corpus) -> list[float]:
         """Score each translation alone with sacreBLEU."""
         from ablate.metrics.sacrebleu import sentence_scores
 
-        return sentence_scores(metric, predictions, corpus.text("test", "target"))
+        references = corpus.text("test", self.target)
+        return sentence_scores(metric, predictions, references, _target(corpus))
+
+
+def _target(corpus: Corpus) -> Target:
+    """The target language of a corpus, and the tokenizer that it was prepared for."""
+    from ablate.metrics.sacrebleu import Target
+
+    data = corpus.manifest.data
+    language = str(data.get("direction") or "").partition("-")[2]
+    return Target(language, str(data.get(BLEU_TOKENIZER) or usable_tokenizer(language)))

@@ -79,7 +79,7 @@ CORPUS = {
     "character_coverage": 0.99, "max_train_length": 50,
 }  # fmt: skip
 PLACE = {"folder": "/data/wmt"}
-TEST = {OF_DECODING: "newstest2015"}
+TEST = {OF_DECODING: "newstest2015", "bleu_tokenizer": "char"}
 
 
 def changed(name, value, config=BASE):
@@ -136,10 +136,10 @@ def test_the_data_folder_and_the_test_split_do_not_change_the_id(name, value):
 
 def test_only_decoding_fields_change_the_decoding_id():
     ids = {decoding_id(changed(*item), DATA.test) for item in DECODING.items()}
-    assert (
-        len(ids | {decoding_id(BASE, test) for test in (DATA.test, *TEST.values())})
-        == len(DECODING) + 2
-    )
+    others = [changed(*item, DATA) for item in TEST.items()]
+    assert len(ids | {decoding_id(BASE, data.evaluated) for data in (DATA, *others)}) == len(
+        DECODING
+    ) + 1 + len(TEST)
     assert {decoding_id(changed(*item), DATA.test) for item in (TRAINING | MACHINE).items()} == {
         decoding_id(BASE, DATA.test)
     }

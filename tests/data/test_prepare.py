@@ -551,3 +551,16 @@ def test_warnings_about_the_old_test_split_are_not_reused(files):
     files.write(other=PAIRS["test"][:7])
     assert len(files.prepare(test="train").manifest.noticed) == 1
     assert files.prepare(test="other").manifest.noticed == []
+
+
+def test_the_tokenizer_of_scores_makes_another_corpus_of_the_same_training_text(files):
+    """Runs go on with it, and their predictions are scored against references of its name."""
+    default, other = files.write().prepare(), files.prepare(bleu_tokenizer="char")
+    assert "bleu_tokenizer" not in default.manifest.data
+    assert other.manifest.data["bleu_tokenizer"] == "char"
+    assert other.id != default.id
+    assert other.training == default.training
+    changed = {"corpus.json"}
+    for path in default.folder.iterdir():
+        if path.name not in changed:
+            assert (other.folder / path.name).read_bytes() == path.read_bytes()

@@ -130,6 +130,18 @@ def test_the_last_position_can_be_used(tokenizer, encoding):
     decoding = DecodingConfig(beam=2, max_extra_length=50)
     found = translate_ids(model, [[5] * 29, [5] * 20, []], decoding, CPU)
     assert [len(tokens) for tokens in found] == [0, 9, 29]  # all reach their limit
+    texts = translate(model, tokenizer, [[5] * 29, [5] * 20, []], decoding, CPU)
+    assert texts.cut == {"max_positions": 3}
+    shorter = DecodingConfig(beam=2, max_extra_length=4)
+    assert translate(model, tokenizer, [[5] * 29, [5] * 20, []], shorter, CPU).cut == {
+        "max_positions": 2,
+        "max_extra_length": 1,
+    }
+
+
+def test_translations_that_end_by_themselves_are_not_cut(tokenizer):
+    model = diverse_model(67, ends=50.0, max_positions=97)
+    assert translate(model, tokenizer, [[5] * 9] * 3, DecodingConfig(), CPU).cut == {}
 
 
 def test_the_text_is_decoded_from_the_ids(model, tokenizer):

@@ -11,8 +11,10 @@ import pytest
 import sacrebleu
 from sacrebleu.significance import PairedTest
 
+from ablate.config.languages import is_installed
 from ablate.config.metrics import TRANSLATION_METRICS
-from ablate.metrics.sacrebleu import measure_translations, sentence_scores
+from ablate.errors import StoreError
+from ablate.metrics.sacrebleu import Target, measure_translations, sentence_scores
 from ablate.stats.bootstrap import RESAMPLES, paired_bootstrap
 
 REFERENCES = [
@@ -50,12 +52,63 @@ def test_precisions_and_brevity_penalty_equal_values_computed_by_hand():
 
 
 def test_bleu_has_its_brevity_penalty_and_other_metrics_have_none():
-    assert bleu(["a b c d"], ["a b c d e"]).parts == {
-        "brevity_penalty": pytest.approx(math.exp(1 - 5 / 4))
-    }
-    assert bleu(["a b c d e f"], ["a b c d e"]).parts == {"brevity_penalty": 1.0}
-    assert bleu([""], ["a b"]).parts == {"brevity_penalty": 0.0}
-    assert measure_translations("chrf", ["a b c"], ["a b c d"]).parts == {}
+    penalties = [
+        bleu([ours], [theirs]).parts["brevity_penalty"]
+        for ours, theirs in (("a b c d", "a b c d e"), ("a b c d e f", "a b c d e"), ("", "a b"))
+    ]
+    assert penalties == [pytest.approx(math.exp(1 - 5 / 4)), 1.0, 0.0]
+    assert "brevity_penalty" not in measure_translations("chrf", ["a b c"], ["a b c d"]).parts
+
+
+CHINESE = ["我喜欢吃红苹果。", "他每天都去公园跑步。", "今天天气很好。"]
+OTHERS = ["我喜欢吃绿苹果。", "他每天去公园散步。", "今天天气不好。"]
+
+
+@pytest.mark.parametrize("tokenizer", ["zh", "char", "intl", "13a"])
+def test_bleu_is_by_the_tokenizer_of_the_target_which_its_signature_names(tokenizer):
+    target = Target("zh", tokenizer)
+    expected = sacrebleu.metrics.BLEU(tokenize=tokenizer)
+    score = expected.corpus_score(OTHERS, [CHINESE]).score
+    measured = measure_translations("bleu", OTHERS, CHINESE, target)
+    assert measured.value == pytest.approx(score)
+    assert measured.signature == str(expected.get_signature())
+    assert f"|tok:{tokenizer}|" in measured.signature
+    perfect = measure_translations("bleu", CHINESE, CHINESE, target).value
+    assert perfect == pytest.approx(100.0 if tokenizer in ("zh", "char") else 0.0)
+    sentences = sentence_scores("bleu", OTHERS, CHINESE, target)
+    alone = sacrebleu.metrics.BLEU(tokenize=tokenizer, effective_order=True)
+    assert sentences == pytest.approx(
+        [alone.sentence_score(a, [b]).score for a, b in zip(OTHERS, CHINESE, strict=True)]
+    )
+
+
+def test_ter_counts_chinese_characters_and_japanese_ones_by_asian_support():
+    """One of 8 characters differs; without the support the one word of the sentence does."""
+    for language in ("zh", "ja"):
+        measured = measure_translations("ter", OTHERS[:1], CHINESE[:1], Target(language, "char"))
+        assert measured.value == pytest.approx(100 / 8)
+        assert "norm:yes" in measured.signature
+        assert "asian:yes" in measured.signature
+    assert measure_translations("ter", OTHERS[:1], CHINESE[:1]).value == 100.0
+
+
+@pytest.mark.skipif(is_installed("ja-mecab"), reason="its tokenizer is installed")
+def test_a_tokenizer_that_is_missing_is_named_with_its_package():
+    with pytest.raises(StoreError, match=r"BLEU by ja-mecab.*pip install 'sacrebleu\[ja\]'"):
+        measure_translations("bleu", OTHERS, CHINESE, Target("ja", "ja-mecab"))
+
+
+def test_a_score_has_the_share_of_exact_translations_and_the_score_by_chance():
+    """By chance: each translation against the next reference that is another text."""
+    parts = bleu(["a b c d", "e f g h", "a b c d"], ["a b c d", "e f g x", "e f g x"]).parts
+    assert parts["exact"] == pytest.approx(1 / 3)
+    # The second has no other text behind it.
+    chance = sacrebleu.corpus_bleu(["a b c d", "a b c d"], [["e f g x", "a b c d"]]).score
+    assert parts["by_chance"] == pytest.approx(chance)
+    assert bleu(["a b c d", "a b c d"], ["a b c d", "a b c d"]).parts["by_chance"] == 0.0
+    constant = ["a dog ."] * 3
+    junk = measure_translations("chrf", constant, REFERENCES)
+    assert junk.parts["by_chance"] == pytest.approx(junk.value)
 
 
 def test_bleu_is_computed_on_the_corpus_and_is_not_a_mean_over_sentences():

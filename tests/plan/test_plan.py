@@ -7,15 +7,17 @@ import pstats
 import re
 import statistics
 from contextlib import redirect_stdout
+from dataclasses import replace
 
 import pytest
 
-from ablate.config import cost
+from ablate.config import cost, resolve_row
 from ablate.config.cost import Lengths
 from ablate.config.memory import CPU_MICRO_BATCH, peak_memory
 from ablate.plan import plan as plan_module
 from ablate.plan.plan import (
     RATE_SAMPLES,
+    epochs_lines,
     measured_rates,
     memory_line,
     plan_of,
@@ -28,6 +30,7 @@ from ablate.store.corpora import MANIFEST, remember
 from ablate.store.machine import machine
 from ablate.store.records import Provenance
 from ablate.study import Selection, read_study
+from ablate.tasks.language_model import LanguageModel
 from tests.records import CORPUS, a_manifest, change
 from tests.report.fakes import STUDIES
 
@@ -418,3 +421,22 @@ def test_the_work_of_a_plan_is_linear_in_its_rows(tmp_path):
     few, more = (calls_of_a_plan(tmp_path, rows) for rows in (50, 400))
     assert more < 8.2 * few
     assert more / 400 < 7500  # of which the costs of single layers take a half
+
+
+def test_the_plan_says_how_often_training_reads_its_text():
+    """Of 100 records of 40 tokens, a batch of 20 tokens and 14 steps read 0.07 of the text."""
+    lines = list(epochs_lines({"base": 0.07, "A": 0.07, "B": 1.5, "C": None}))
+    assert lines[0] == "Epochs: 0.07 (base, A), 1.5 (B)."
+    assert lines[1].startswith("NOTE: training ends before it has read its text once, after 7% of")
+    assert "base, A;" in lines[1]
+    assert list(epochs_lines({"base": 12.0, "A": 12.0})) == ["Epochs: 12."]
+    assert list(epochs_lines({"base": None})) == []
+    lengths = replace(Lengths.of_length(40), pairs=100, longer_tokens=4000)
+    config = resolve_row({"train_steps": 14, "batch_tokens": 20})
+    assert cost.epochs(config, lengths) == pytest.approx(0.07)
+    half = resolve_row({"train_steps": 14, "batch_tokens": 20, "train_fraction": 0.5})
+    assert cost.epochs(half, lengths) == pytest.approx(0.14)
+    blocks = resolve_row(
+        {**LanguageModel.defaults, "train_steps": 10, "batch_tokens": 40, "context": 8, "stride": 4}
+    )
+    assert cost.epochs(blocks, lengths) == pytest.approx(10 * 40 / (40 * 8 / 4))

@@ -197,8 +197,58 @@ def test_scores_that_are_all_zero_are_no_ground_for_a_verdict(fake):
     assert only.startswith(
         "BLEU shows nothing learned by any row: all 15 scores are as low as 0.0."
     )
-    results.done("A h=1", 2, 90.0, 0.05001)  # is printed as 0.1
+    # One row that is printed as 0.1 has learned; base still has not.
+    results.done("A h=1", 2, 90.0, 0.05001)
+    _, only, *others = conclusion(results.table())
+    assert only.startswith(
+        "BLEU shows nothing learned by base: all 3 scores are as low as 0.0. A difference from it "
+    )
+    assert not [text for text in others if "seeds" in text or "Not known" in text]
+    for seed in (1, 2, 3):
+        results.done("base", seed, 5.0, 20.0 + seed / 10)
     assert "nothing learned" not in " ".join(conclusion(results.table()))
+
+
+def test_a_row_that_is_better_than_a_base_without_learning_is_named(fake):
+    results = fake()
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            is_better = row.label == "A h=1"
+            results.done(row.label, seed, 90.0, 30.0 + seed / 10 if is_better else 0.0)
+    text = " ".join(conclusion(results.table()))
+    assert "nothing learned by base: all 3 scores" in text
+    assert "Better than base: A h=1 (+30.2 BLEU" in text
+    assert "Same BLEU" not in text
+
+
+def test_a_base_whose_translations_score_no_better_against_their_references_has_learned_nothing(
+    fake,
+):
+    """Fluent text that ignores its source has a BLEU above 0, by characters most of all."""
+    results = fake()
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 72.0, 1.41 + seed / 100)
+            results.with_parts(row.label, seed, exact=0.0, by_chance=1.5, brevity_penalty=0.5)
+    table = results.table()
+    _, only = conclusion(table)
+    assert only.startswith(
+        "BLEU shows nothing learned by any row: all 15 scores are not better than chance, 1.5."
+    )
+    assert not [line for line in table.remarks if "brevity" in line]  # no alpha would help
+
+
+@pytest.mark.parametrize("score", [0.0, 0.04])
+def test_nothing_learned_is_never_said_where_translations_equal_references(fake, score):
+    """Of references with fewer than four words, BLEU counts no 4-gram."""
+    results = fake()
+    for row in results.study.rows:
+        for seed in (1, 2, 3):
+            results.done(row.label, seed, 1.1, score)
+            results.with_parts(row.label, seed, exact=0.98, by_chance=0.0)
+    _, only = conclusion(results.table())
+    assert only.startswith("BLEU cannot judge these texts: it is 0.0 for base, of which 98% of")
+    assert "metrics: [chrf]" in only
 
 
 def test_each_size_has_a_sentence_about_its_base(fake):

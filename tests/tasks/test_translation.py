@@ -60,7 +60,10 @@ def test_translations_are_scored_against_the_targets_of_the_test_split():
         ("test", "target"): ["the cat sees a bird .", "a dog sleeps ."],
         ("test", "source"): ["x", "y"],
     }
-    corpus = SimpleNamespace(text=lambda split, field: texts[split, field])
+    corpus = SimpleNamespace(
+        text=lambda split, field: texts[split, field],
+        manifest=SimpleNamespace(data={"direction": "de-en"}),
+    )
     predictions, references = (
         ["the cat sees the bird .", "a dog sleeps ."],
         [texts["test", "target"]],
@@ -77,6 +80,30 @@ def test_translations_are_scored_against_the_targets_of_the_test_split():
             for text, ref in zip(predictions, references[0], strict=True)
         ]
     )
+
+
+@pytest.mark.parametrize(
+    ("data", "tokenizer"),
+    [
+        ({"direction": "en-zh"}, "zh"),
+        ({"direction": "en-zh", "bleu_tokenizer": "char"}, "char"),
+        ({"direction": "zh-en"}, "13a"),
+        ({}, "13a"),
+    ],
+)
+def test_translations_are_scored_by_the_tokenizer_of_their_corpus(data, tokenizer):
+    texts = ["我喜欢吃红苹果。", "a red apple is good"]
+    corpus = SimpleNamespace(text=lambda *of: texts, manifest=SimpleNamespace(data=data))
+    assert f"tok:{tokenizer}|" in TASK.measure("bleu", texts, corpus).signature
+
+
+def test_ter_of_a_language_without_words_is_refused_with_the_way_out():
+    data = TASK.resolve_data(
+        {"corpus": "files", "direction": "en-th", "train": "a", "dev": "b", "test": "c"}
+    )
+    (fault,) = TASK.check_metrics(["bleu", "ter"], data, resolve_row({}))
+    assert "th is written without; use chrf" in fault
+    assert list(TASK.check_metrics(["bleu", "chrf"], data, resolve_row({}))) == []
 
 
 @pytest.mark.parametrize(

@@ -131,6 +131,6 @@ def _parts(table: Table, metric: Metric) -> Iterator[str]:
     """Yield the range over the rows of each part of the scores, as far as the results have it."""
     for part in metric.parts:
         texts = {number(row.part(metric, part).mean, 3) for row in table.rows} - {""}
-        if texts:
+        if texts and part.is_in_legend:
             span = " to ".join(dict.fromkeys((min(texts), max(texts))))
             yield f"{part.name.replace('_', ' ').capitalize()}: {span} ({part.meaning})."

