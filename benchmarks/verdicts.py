@@ -4,8 +4,8 @@ python benchmarks/verdicts.py [--draws 20000] [--seed 1] [--only looks]
 
 A study is drawn as score = row + seed + noise of the run + noise of the sentences, which all seeds
 of a row share. The family-wise error is the share of studies without any true difference in which
-some row is worse or better; the power is the share in which the first row is, when it is 3
-geometric mean sds of a run away from base. Whole studies are drawn and judged as arrays; `judge`
+some row is worse or better; the power is the share in which the first row is, when it is 3 sds of
+a run of the usual row away from base: the median over rows. Whole studies are drawn and judged as arrays; `judge`
 restates `ablate.stats.judge` for that, and tests hold the two equal.
 """
 
@@ -364,13 +364,18 @@ def draw_study(
     return np.asarray(scores + draw.normal(size=(studies, 1, n)) * seed_effect)
 
 
+def _usual(sds: Array) -> Array:
+    """The sd of the usual row of each study, with base: the median, which one noisy row leaves."""
+    return np.asarray(np.median(sds[:, :, 0], axis=1))
+
+
 def error_and_power(
     rule: Callable[[Array, float], Array], scores: Array, sds: Array, sentences: float = 0.0
 ) -> tuple[float, float]:
     """Family-wise error, and power for a first row that is EFFECT away."""
     error = float(rule(scores, sentences).any(axis=1).mean())
     shifted = scores.copy()
-    shifted[:, 1] += EFFECT * np.exp(np.log(sds).mean(axis=(1, 2)))[:, None]
+    shifted[:, 1] += _usual(sds)[:, None] * EFFECT
     return error, float(rule(shifted, sentences)[:, 0].mean())
 
 
@@ -438,10 +443,11 @@ def diverged_base(draws: int, seed: int) -> Iterator[str]:
     """Error if base diverges with a tenth of its seeds, to 30 sd below, and no row does.
 
     The 13 rows have the mean of base, so that each difference is found in error. Counted are the
-    studies whose seeds have diverged among base's further ones alone, where a rule can know it.
+    studies whose seeds have diverged among base's further ones alone, where a rule can know it; the
+    last column has those without a diverged seed, too, where no rule can.
     """
-    yield "| seed effect | rows | base | studies | error | all seeds as the rows: error |"
-    yield "| ---: | ---: | ---: | ---: | ---: | ---: |"
+    yield "| seed effect | rows | base | studies | error | all seeds as the rows: error | shared seeds whole: error |"
+    yield "| ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
     share, depth, rows = 0.1, 30.0, 13
     for effect in (0.0, 1.0, 5.0):
         for n, k in ((3, 3), (3, 6), (4, 4), (5, 5)):
@@ -454,9 +460,53 @@ def diverged_base(draws: int, seed: int) -> Iterator[str]:
             scores[:, 0] -= depth * diverged[:, :n]
             further -= depth * diverged[:, n:]
             known = diverged[:, n:].any(axis=1) & ~diverged[:, :n].any(axis=1)
-            error = judge_with_further_seeds(scores, further)[known].any(axis=1).mean()
+            named = judge_with_further_seeds(scores, further).any(axis=1)
             before = judge(scores)[known].any(axis=1).mean()
-            yield f"| {effect:g} | {n} | {n + k} | {known.sum()} | {error:.3f} | {before:.3f} |"
+            shown = f"{named[known].mean():.3f} | {before:.3f} | {named[~diverged[:, :n].any(axis=1)].mean():.3f}"
+            yield f"| {effect:g} | {n} | {n + k} | {known.sum()} | {shown} |"
+
+
+def _exponential(draw: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    return np.asarray(draw.exponential(size=shape) - 1.0)
+
+
+def _heavy(draw: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Student's t with 3 degrees of freedom, of variance 1."""
+    return np.asarray(draw.standard_t(3, size=shape) / math.sqrt(3))
+
+
+def _near_bound(draw: np.random.Generator, shape: tuple[int, ...]) -> Array:
+    """Normal noise of scores one sd below a bound, which cuts it: a fifth of them reach it."""
+    return np.asarray(np.minimum(draw.normal(size=shape), 0.84))
+
+
+NOISES: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Array]] = {
+    "normal": lambda draw, shape: np.asarray(draw.normal(size=shape)),
+    "exponential": _exponential,
+    "t with 3 df": _heavy,
+    "cut at a bound": _near_bound,
+}
+
+
+def other_noise(draws: int, seed: int) -> Iterator[str]:
+    """Error with noise that is not normal; 13 rows of equal noise, and a base of other noise."""
+    head = " | ".join(f"{n} seeds" for n in SEEDS)
+    yield f"| noise | sd of base | {head} |"
+    yield "| --- | ---: |" + " ---: |" * len(SEEDS)
+    rows = 13
+    for (name, noise), times in itertools.product(NOISES.items(), (1.0, 2.0, 3.0)):
+        draw, cells = np.random.default_rng(seed), []
+        for n in SEEDS:
+            scores = noise(draw, (draws, rows + 1, n))
+            if name == "cut at a bound":  # a noisier base is cut at the same bound
+                scores[:, 0] = np.minimum(draw.normal(size=(draws, n)) * times, 0.84)
+                of_base = np.minimum(draw.normal(size=1_000_000) * times, 0.84).mean()
+                scores[:, 1:] += of_base - noise(draw, (1_000_000,)).mean()
+            else:
+                scores[:, 0] *= times
+            scores = scores + draw.normal(size=(draws, 1, n))
+            cells.append(f"{judge(scores).any(axis=1).mean():.3f}")
+        yield f"| {name} | {times:g} | {' | '.join(cells)} |"
 
 
 BASES = (1.0, 1.5, 2.0, 3.0, 5.0)  # sd of base over that of the rows
@@ -495,9 +545,7 @@ def sizes(draws: int, seed: int) -> Iterator[str]:
             shape = (draws, ladder, rows + 1, n)
             shifted = drawn.copy()
             of_first = slice(None, None, ladder)  # the first size of each study
-            shifted[of_first, 1] += (
-                EFFECT * np.exp(np.log(sds[of_first]).mean(axis=(1, 2)))[:, None]
-            )
+            shifted[of_first, 1] += EFFECT * _usual(sds[of_first])[:, None]
             cells = []
             for together in (True, False):
                 found = []
@@ -659,7 +707,7 @@ def looks(draws: int, seed: int) -> Iterator[str]:
             draw = np.random.default_rng(seed)
             sds = spread(draw, draws, rows)
             scores = draw_study(draw, draws, rows, PLAN[-1], sds)
-            size = EFFECT * np.exp(np.log(sds).mean(axis=(1, 2)))[:, None]
+            size = EFFECT * _usual(sds)[:, None]
             one, all_rows = scores.copy(), scores.copy()
             one[:, 1] += size
             all_rows[:, 1:] += 2 * size[:, :, None]
@@ -741,6 +789,7 @@ TABLES: dict[str, Callable[[int, int], Iterator[str]]] = {
     "further": further_seeds,
     "diverged": diverged_base,
     "sizes": sizes,
+    "noise": other_noise,
     "looks": looks,
     "crossed": crossed_null,
     "incomplete": incomplete_studies,

@@ -2,6 +2,9 @@
 on.
 """
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -94,20 +97,34 @@ def test_every_generator_has_a_solver():
     assert set(SOLVERS) == set(GENERATORS) == {name for name, _ in CASES}
 
 
+def answers_and_solution(name, text):
+    """The answers that an item has, as `k1:v2`, and those of the solver; None where there is none."""
+    words = [word.partition(":")[0] for word in text.split()]
+    answers = [word.partition(":")[2] or None for word in text.split()]
+    solved = SOLVERS[name](words)
+    return answers, solved + [None] * (len(words) - len(solved))  # after the end mark
+
+
 @pytest.mark.parametrize("split", ["train", "test"])
 @pytest.mark.parametrize(("name", "settings"), CASES)
 def test_the_answers_are_those_of_a_brute_force_solver(name, settings, split):
     data = SyntheticData.resolve({"corpus": name, "test": 200, **settings})
     count = 0
     for text in texts_of(items_of(data, split).first(200)):
-        words = [word.partition(":")[0] for word in text.split()]
-        answers = [word.partition(":")[2] or None for word in text.split()]
-        solved = SOLVERS[name](words)
-        solved += [None] * (len(words) - len(solved))  # after the end mark
-        for answer, solution in zip(answers, solved, strict=True):
-            assert answer == solution, text
-            count += answer is not None
+        answers, solved = answers_and_solution(name, text)
+        assert answers == solved, text
+        count += len(answers) - answers.count(None)
     assert count >= 200
+
+
+def test_the_items_on_the_page_of_tasks_have_the_answers_of_the_solver():
+    page = (Path(__file__).parents[2] / "docs/tasks.md").read_text()
+    table = page.split("<!-- generators -->")[1].split("<!-- /generators -->")[0]
+    shown = re.findall(r"^\| `([a-z-]+)` \| [^|]* \| `([^`]+)`", table, re.MULTILINE)
+    assert {name for name, _ in shown} == set(SOLVERS)
+    for name, item in shown:
+        answers, solved = answers_and_solution(name, item)
+        assert answers == solved, item
 
 
 @pytest.mark.parametrize(("name", "settings"), CASES)
